@@ -18,6 +18,15 @@
 #include "launcher/system/line.h"
 
 namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long a launcher that ends tries to tell where the next one looks.
+constexpr auto kDeparture = 1s;
+
+}  // namespace
+
 JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
     : request_(request),
       options_(request.options),
@@ -278,7 +287,22 @@ void JobRun::say_restart() {
                  std::to_string(options_.max_restarts));
 }
 
+// The others wait for less when they need not find out by themselves that this launcher has ended.
+void JobRun::depart() {
+  rendezvous_->depart();
+  run_until(EventLoop::Clock::now() + kDeparture, [this] { return rendezvous_->has_departed(); });
+}
+
 int JobRun::run() {
+  try {
+    return run_attempts();
+  } catch (const LaunchError&) {
+    depart();
+    throw;
+  }
+}
+
+int JobRun::run_attempts() {
   if (options_.timeout) {
     loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] { on_timeout(); });
   }
@@ -290,6 +314,7 @@ int JobRun::run() {
     if (!wait_before_restart()) break;
     end = run_attempt();
   }
+  depart();
   if (end && exit_status(*end) != 0) say_why_not_restarted(*end);
   finish_output(end ? &*end : nullptr);
   if (!end) return status_without_ranks();

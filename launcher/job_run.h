@@ -64,6 +64,8 @@ class JobRun {
   void stop_late(const std::string& why) { supervisor_->stop_late(why + variables_behind(why, options_.variables)); }
   void on_timeout();
   void finish_output(const JobEnd* end);
+  void depart();
+  int run_attempts();
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);
 
   const JobRequest& request_;

@@ -164,6 +164,9 @@ void say_exposure(const Options& options) {
   const std::string exposure =
       options.nnodes > 1 && !options.part_descriptor ? control::exposure_of(options.secret_file) : "";
   if (!exposure.empty()) print_line(exposure);
+  if (options.nnodes > 1 && options.rdzv_backend == "etcd-v2") {
+    print_line("--rdzv_backend etcd-v2 is etcd here: with API v3, of etcd 3.4 or newer");
+  }
 }
 
 int run_job(Options options, Program program, ProcessTitle& title) {

@@ -32,7 +32,7 @@ NO_MESSAGES = {
     "launcher/command_line/*_completion.cpp": "programs for shells",
     "launcher/command_line/script_text.h": "the same",
     "launcher/watch/open_metrics.cpp": "the names and units of metrics",
-    "launcher/elastic/http_message.cpp": "what etcd is asked",
+    "launcher/elastic/http_request.cpp": "what etcd is asked",
     "include/ddprun/training/command_line.h": "what --help of a user's program says",
     "include/ddprun/base/number_ranges.h": "what CLI11 says of an option of a user's program",
     "monitor/curves/svg.cpp": "parts of a picture",

@@ -246,7 +246,7 @@ void declare_torchruns(OptionTable& table, Options& options) {
   const std::string nothing = "Accepted; there is nothing to choose here";
   table.group("Of torchrun and torch.distributed.launch");
   table.text("--rdzv_backend", options.rdzv_backend, "NAME", "static",
-             "One node: any; several: static, or the same command on each, without --node_rank: c10d, etcd-v2");
+             "One node: any; several: static, or the same command on each, without --node_rank: c10d, etcd");
   table.text("--rdzv_endpoint", options.rdzv_endpoint, "HOST[:PORT]", "none",
              "Several nodes: another way to give --master_addr and --master_port");
   table.parsed(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/elastic/round_end.h"
 #include "launcher/plan/rank_assignment.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/silent_wait.h"
@@ -65,6 +66,7 @@ void ElasticCoordinator::set_timer() {
 }
 
 void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {
+  if (has_departed_) return;
   for (const auto& [id, reason] : decisions.turned_away) turn_away(id, reason);
   for (const auto& [id, text] : decisions.told) links_.send(id, control::Waiting{text});
   if (decisions.end) refuse(*decisions.end);
@@ -172,19 +174,9 @@ void ElasticCoordinator::stop_round(const std::string& why) {
       {.node = 0, .exit_status = 1, .text = why, .time = std::chrono::system_clock::now(), .is_regrouping = true});
 }
 
-Rounds::Cause ElasticCoordinator::cause_of(const FailureNotice& first) const {
-  if (first.is_regrouping) return Rounds::Cause::kJoin;
-  // One that was told to stop; one that was killed may come again as well, but has failed.
-  const bool is_departure = first.may_come_again && first.exit_status > to_int(ExitStatus::kSignalBase);
-  const bool is_coordinators = first.node == 0 && !(is_replaceable_ && is_departure);
-  const bool is_late = first.exit_status == to_int(ExitStatus::kTimeout) && first.is_final;
-  if (is_late || (first.is_final && is_coordinators)) return Rounds::Cause::kFinal;
-  return is_departure ? Rounds::Cause::kDeparture : Rounds::Cause::kFailure;
-}
-
 FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   const std::string& host = hosts_.at(std::min(static_cast<std::size_t>(first.node), hosts_.size() - 1));
-  const Rounds::Cause cause = cause_of(first);
+  const Rounds::Cause cause = cause_of(first, is_replaceable_);
   const std::string objection = rounds_.is_over(cause, host, Clock::now());
   first.is_final = !objection.empty();
   first.stop_signal = 0;  // the others go on, or end with its status: nobody waits for those of all
@@ -195,8 +187,8 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   } else {
     apply(rounds_.left_out());
   }
-  const bool hands_over = cause == Rounds::Cause::kDeparture && first.node == 0;
-  on_change_(first.is_final ? Change::kEnd : hands_over ? Change::kHandOver : Change::kRound);
+  has_departed_ = !first.is_final && hands_over(first, cause);
+  on_change_(first.is_final ? Change::kEnd : has_departed_ ? Change::kHandOver : Change::kRound);
   set_timer();
   return first;
 }
@@ -212,6 +204,17 @@ void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
   for (const auto& [id, hello] : nodes_) {
     if (!numbers_.contains(id)) links_.send(id, control::Refusal{reason});
   }
+}
+
+// The others hear of it by the end of their connections, and look for the next coordinator. A round that runs ends by
+// this loss, which that coordinator counts.
+void ElasticCoordinator::depart() {
+  if (!is_replaceable_ || has_departed_ || job_end_) return;
+  has_departed_ = true;
+  const bool is_running = rounds_.is_running();
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kDecided;  // nothing is decided here any more
+  on_change_(is_running ? Change::kLoss : Change::kHandOver);
 }
 
 void ElasticCoordinator::refuse(const JoinFailure& reason) {

@@ -28,6 +28,8 @@ class ElasticCoordinator : public Coordinator {
 
   void refuse(const JoinFailure& reason) override;
   bool has_told_all() const override;
+  // This launcher ends while the job may continue with another coordinator.
+  void depart();
   History history() const { return rounds_.history(Clock::now()); }
 
  protected:
@@ -48,13 +50,13 @@ class ElasticCoordinator : public Coordinator {
   void turn_away(Id id, const JoinFailure& reason);
   void dismiss_spares(const JoinFailure& reason);
   void forget(Id id);
-  Rounds::Cause cause_of(const FailureNotice& first) const;
   void say_who_is_missing();
   void set_timer();
 
   Messages& messages_;
   Rounds rounds_;
   bool is_replaceable_;
+  bool has_departed_ = false;  // another launcher takes this one's place, or may
   std::function<void(Change)> on_change_;
   std::optional<Id> own_;  // this launcher's node
   std::map<Id, control::Hello> nodes_;

@@ -236,8 +236,10 @@ bool ElasticRendezvous::can_restart() const {
 }
 
 void ElasticRendezvous::announce(FailureNotice notice) {
-  const bool hands_over = place_ && place_->is_lasting() && notice.may_come_again;  // once this launcher is gone
-  if (!info_ && coordinator_ && !hands_over) {
+  const bool hands_over = place_ && place_->is_lasting() && notice.may_come_again;
+  if (!info_ && coordinator_ && hands_over) {
+    coordinator_->depart();
+  } else if (!info_ && coordinator_) {
     coordinator_->refuse(
         {"host " + settings_.host + ", which coordinates the job: " + notice.text, std::max(notice.exit_status, 1)});
   } else if (member_) {
@@ -263,6 +265,10 @@ void ElasticRendezvous::leave(bool ended_well) {
   leave_deadline_ = EventLoop::Clock::now() + (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict);
   leave_timer_ = loop_.call_at(leave_deadline_, [this] { leave_timer_.reset(); });
   is_leaving_ = true;
+}
+
+void ElasticRendezvous::depart() {
+  if (coordinator_ && !is_deposed_) coordinator_->depart();
 }
 
 bool ElasticRendezvous::has_left() const {

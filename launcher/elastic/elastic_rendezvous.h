@@ -41,6 +41,8 @@ class ElasticRendezvous : public Rendezvous {
   const std::optional<FailureNotice>& first_failure() const override;
   void leave(bool ended_well) override;
   bool has_left() const override;
+  void depart() override;
+  bool has_departed() const override { return !place_ || place_->is_settled(); }
 
  protected:
   virtual std::unique_ptr<MeetingPlace> make_place(MeetingPlace::Callbacks callbacks);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launcher/control/json_reader.h"
+#include "launcher/elastic/http_message.h"
 
 namespace launcher::elastic {
 namespace {
@@ -94,20 +95,7 @@ History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_p
 }
 
 std::string key_path(const std::string& job, const std::string& key) {
-  return "/v2/keys/ddprun/" + url_escaped(job) + "/" + key;
-}
-
-std::optional<EtcdValue> parse_etcd_value(const HttpReply& reply) {
-  const json object = parse(reply.body);
-  if (reply.status / 100 != 2 || !object.is_object()) return std::nullopt;
-  const auto node = object.find("node");
-  if (node == object.end() || !node->is_object()) return std::nullopt;
-  const auto value = node->find("value");
-  const auto index = node->find("modifiedIndex");
-  if (value == node->end() || !value->is_string() || index == node->end() || !index->is_number_unsigned()) {
-    return std::nullopt;
-  }
-  return EtcdValue{value->get<std::string>(), index->get<std::uint64_t>()};
+  return "/ddprun/" + url_escaped(job) + "/" + key;
 }
 
 }  // namespace launcher::elastic

@@ -1,5 +1,5 @@
-// What a job writes into etcd, under /v2/keys/ddprun/<its name>/: who coordinates it, and what a coordinator after that
-// one must know. Nothing is believed that was not checked. Pure.
+// What a job writes into etcd, under /ddprun/<its name>/: who coordinates it, and what a coordinator after that one
+// must know. Nothing is believed that was not checked. Pure.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/elastic/http_message.h"
 #include "launcher/elastic/rounds.h"
 
 namespace launcher::elastic {
@@ -39,12 +38,5 @@ std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& 
 History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_point now);
 
 std::string key_path(const std::string& job, const std::string& key);
-// The value of a key and how often etcd has changed anything until it was written; nothing when that is no reply of
-// etcd's about a key that exists.
-struct EtcdValue {
-  std::string value{};
-  std::uint64_t index = 0;
-};
-std::optional<EtcdValue> parse_etcd_value(const HttpReply& reply);
 
 }  // namespace launcher::elastic

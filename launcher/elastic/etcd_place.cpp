@@ -3,29 +3,24 @@
 #include <utility>
 
 #include "launcher/network/tcp_socket.h"
+#include "launcher/system/exit_status.h"
 #include "launcher/system/random_id.h"
 
 namespace launcher::elastic {
 namespace {
 
 using namespace std::chrono_literals;
+using Condition = EtcdCondition::Kind;
+using Operation = EtcdOperation::Kind;
 
-// A seat that is not renewed for so long is free; its launcher gives it up a second before.
-constexpr auto kLease = 5s;
-constexpr auto kRenewal = 1s;
-constexpr std::chrono::milliseconds kAnswer = 2s;
-// How often a launcher that looks for the coordinator asks.
+// How often a launcher that looks for the coordinator asks. A watch would need a connection that shows when it is
+// broken; a search is short, and a running job asks nothing.
 constexpr auto kLookAgain = 200ms;
 constexpr auto kReachable = 1s;
-// A job that nobody coordinates any more is forgotten after so long.
-constexpr auto kMemory = 24h;
-
-constexpr const char* kSeat = "coordinator";
-constexpr const char* kHistory = "history";
-
-std::string in_seconds(std::chrono::seconds time) {
-  return std::to_string(time.count());
-}
+// etcd tells the rest of a lease in whole seconds. One that grows by more than this has been renewed.
+constexpr auto kRenewed = 1900ms;
+// A coordinator that was lost is gone when its address refuses connections so often, once per look.
+constexpr int kRefusals = 2;
 
 ListenAt listen_at(const std::string& host) {
   const auto addresses = numeric_addresses(host, 0);
@@ -39,7 +34,14 @@ EtcdPlace::EtcdPlace(EventLoop& loop, const RendezvousSettings& settings, Callba
     : loop_(loop),
       settings_(settings),
       callbacks_(std::move(callbacks)),
-      etcd_(loop, settings.master_addr, static_cast<std::uint16_t>(settings.master_port), kAnswer) {}
+      etcd_(loop, settings.master_addr, static_cast<std::uint16_t>(settings.master_port)),
+      own_(loop, etcd_, settings.run_id, EtcdSeat::lease_for(settings.node_timeout),
+           {.on_taken = [this](const std::optional<std::string>& history) { coordinate(history); },
+            .on_missed = [this] { look_again(); },
+            .on_lost =
+                [this](const std::string& reason) {
+                  callbacks_.on_deposed("this node coordinates the job no longer: " + reason);
+                }}) {}
 
 EtcdPlace::~EtcdPlace() {
   if (timer_) loop_.cancel(*timer_);
@@ -62,47 +64,82 @@ void EtcdPlace::call_in(Clock::duration time, void (EtcdPlace::*action)()) {
 }
 
 void EtcdPlace::search(bool anew, bool has_taken_part) {
-  is_own_ = false;
+  own_.drop();
+  connector_.reset();
+  probe_.reset();
   is_anew_ = anew;
   has_taken_part_ = has_taken_part;
-  silent_since_.reset();
-  connector_.reset();
-  etcd_.drop_waiting();
+  lost_token_ = anew ? seat_.token : "";
+  first_end_.reset();
+  refusals_ = 0;
+  problem_.clear();
   call_in(0ms, &EtcdPlace::look);
+}
+
+void EtcdPlace::look_again() {
+  call_in(kLookAgain, &EtcdPlace::look);
 }
 
 void EtcdPlace::look() {
   connector_.reset();
-  etcd_.ask({.path = key_path(settings_.run_id, kSeat) + "?quorum=true"},
-            [this](const std::optional<HttpReply>& reply) { on_seat(reply); });
+  etcd_.carry_out({.then = {{Operation::kRead, own_.key()}, {Operation::kRead, own_.history_key()}}},
+                  [this](const std::optional<EtcdOutcome>& outcome) { on_looked(outcome); });
 }
 
-void EtcdPlace::on_seat(const std::optional<HttpReply>& reply) {
-  const auto value = reply ? parse_etcd_value(*reply) : std::nullopt;
-  const auto seat = value ? parse_seat(value->value) : std::nullopt;
-  if (reply && reply->status == 404 && reply->body.find("errorCode") == std::string::npos) {
-    problem_ = "it does not serve etcd's API v2: start it with --enable-v2=true";
-  } else if (reply && reply->status == 404) {
-    has_taken_part_ ? check_for_end() : take_seat();
-    return;
-  } else if (seat) {
-    // The launcher that was lost may still have the seat: one that is there renews it.
-    if (is_anew_ && !silent_since_) silent_since_ = value->index;
-    const bool is_there = seat->port != 0 && silent_since_ != value->index;
-    problem_ = "host " + seat->host + " coordinates, and does not answer";
-    if (is_there) {
-      connect(*seat);
-      return;
+void EtcdPlace::on_looked(const std::optional<EtcdOutcome>& outcome) {
+  if (!outcome) {
+    if (etcd_.is_unusable() && !is_anew_) {
+      callbacks_.on_impossible({name() + ": " + etcd_.problem(), to_int(ExitStatus::kLauncherError)});
+    } else {
+      look_again();
     }
-  } else if (reply) {
-    problem_ = "etcd answers with status " + std::to_string(reply->status);
+    return;
   }
-  call_in(kLookAgain, &EtcdPlace::look);
+  const auto entry = outcome->found.find(own_.key());
+  if (entry == outcome->found.end()) {
+    on_free(outcome->found.contains(own_.history_key()));
+  } else {
+    on_occupied(entry->second);
+  }
 }
 
-void EtcdPlace::connect(const Seat& seat) {
-  seat_ = seat;
-  connector_ = std::make_unique<Connector>(loop_, seat.host, seat.port, [this](UniqueFd fd) {
+// A job that has ended leaves nothing behind, and one that continues without a coordinator does.
+void EtcdPlace::on_free(bool has_history) {
+  if (has_taken_part_ && !has_history) {
+    callbacks_.on_impossible({"the job has ended without this node", 1});
+  } else if (settings_.trouble) {
+    problem_ = "no node coordinates the job yet, and this one cannot take part";
+    look_again();
+  } else {
+    take({{Condition::kAbsent, own_.key()}});
+  }
+}
+
+void EtcdPlace::on_occupied(const EtcdEntry& entry) {
+  const auto seat = parse_seat(entry.value);
+  if (!seat) {
+    problem_ = "its key " + own_.key() + " does not tell who coordinates";
+    look_again();
+    return;
+  }
+  if (seat->token == own_token_) {  // from before, or the reply to the last attempt was lost
+    take({{Condition::kRevision, own_.key(), entry.revision}});
+    return;
+  }
+  seat_ = *seat;
+  problem_ = "host " + seat->host + " coordinates, and does not answer";
+  if (seat->port == 0) {
+    look_again();
+  } else if (seat->token == lost_token_) {
+    examine(entry);
+  } else {
+    connect();
+  }
+}
+
+void EtcdPlace::connect() {
+  probe_.reset();
+  connector_ = std::make_unique<Connector>(loop_, seat_.host, seat_.port, [this](UniqueFd fd) {
     if (timer_) loop_.cancel(*timer_);
     timer_.reset();
     callbacks_.on_found(std::move(fd));
@@ -110,120 +147,63 @@ void EtcdPlace::connect(const Seat& seat) {
   call_in(kReachable, &EtcdPlace::look);
 }
 
-HttpRequest EtcdPlace::write_seat(const Seat& seat) const {
-  return {.method = "PUT",
-          .path = key_path(settings_.run_id, kSeat),
-          .form = {{"value", to_json(seat)}, {"ttl", in_seconds(kLease)}}};
-}
-
-// A job that has ended leaves nothing behind, and one that goes on without a coordinator does.
-void EtcdPlace::check_for_end() {
-  etcd_.ask({.path = key_path(settings_.run_id, kHistory) + "?quorum=true"},
-            [this](const std::optional<HttpReply>& reply) {
-              if (reply && reply->status == 404) {
-                callbacks_.on_impossible({"the job has ended without this node", 1});
-              } else if (reply && parse_etcd_value(*reply)) {
-                take_seat();
-              } else {
-                call_in(kLookAgain, &EtcdPlace::look);
-              }
-            });
-}
-
-void EtcdPlace::take_seat() {
-  seat_ = {random_id(), settings_.local_addr.empty() ? etcd_.own_address() : settings_.local_addr, 0};
-  HttpRequest request = write_seat(seat_);
-  request.form.emplace_back("prevExist", "false");
-  renewed_ = Clock::now();
-  etcd_.ask(std::move(request), [this](const std::optional<HttpReply>& reply) {
-    if (reply && reply->status == 201) {
-      read_history();
+// The coordinator that this launcher has lost still has its place. When it is there, it renews its lease. When it was
+// killed, nobody listens at its address any more, and its place is free before the lease has ended.
+void EtcdPlace::examine(const EtcdEntry& entry) {
+  const bool is_refused = probe_ && probe_->was_refused();
+  refusals_ = is_refused ? refusals_ + 1 : 0;
+  if (refusals_ >= kRefusals && !settings_.trouble) {
+    take({{Condition::kRevision, own_.key(), entry.revision}});
+    return;
+  }
+  if (!probe_) probe_ = std::make_unique<Connector>(loop_, seat_.host, seat_.port, [](const UniqueFd& /*fd*/) {});
+  etcd_.time_to_live(entry.lease, [this](const std::optional<EtcdLease>& lease) {
+    if (lease && lease->left > 0s) {
+      on_time_left(lease->left);
     } else {
-      call_in(kLookAgain, &EtcdPlace::look);
+      look_again();
     }
   });
 }
 
-void EtcdPlace::read_history() {
-  etcd_.ask({.path = key_path(settings_.run_id, kHistory) + "?quorum=true"},
-            [this](const std::optional<HttpReply>& reply) {
-              const auto value = reply ? parse_etcd_value(*reply) : std::nullopt;
-              if (!value && (!reply || reply->status != 404)) {
-                call_in(kLookAgain, &EtcdPlace::look);  // the seat will be free again
-                return;
-              }
-              const Clocks now{Clock::now(), std::chrono::system_clock::now()};
-              const auto stored = value ? parse_history(value->value, now) : std::nullopt;
-              become_coordinator(stored ? handed_on(*stored, now.steady) : History{});
-            });
-}
-
-void EtcdPlace::become_coordinator(const History& history) {
-  is_own_ = true;
-  is_ending_ = false;
-  callbacks_.on_host(listen_at(seat_.host), history);
-}
-
-void EtcdPlace::announce(std::uint16_t control_port) {
-  const Seat before = seat_;
-  seat_.port = control_port;
-  HttpRequest request = write_seat(seat_);
-  request.form.emplace_back("prevValue", to_json(before));
-  const auto asked = Clock::now();
-  etcd_.ask(std::move(request), [this, asked](const auto& reply) { on_renewed(reply, asked); });
-}
-
-void EtcdPlace::renew() {
-  if (!is_own_ || is_ending_) return;
-  // A launcher that was frozen must not ask first.
-  if (Clock::now() - renewed_ > kLease - kRenewal) {
-    lose_seat(etcd_.problem().empty() ? "this launcher was held up" : etcd_.problem());
+void EtcdPlace::on_time_left(std::chrono::seconds left) {
+  const auto end = Clock::now() + left;
+  if (!first_end_) first_end_ = end;
+  if (end - *first_end_ < kRenewed) {
+    look_again();
     return;
   }
-  if (!etcd_.is_idle()) {
-    call_in(kRenewal / 4, &EtcdPlace::renew);
-    return;
-  }
-  HttpRequest request = write_seat(seat_);
-  request.form.emplace_back("prevValue", to_json(seat_));
-  const auto asked = Clock::now();
-  etcd_.ask(std::move(request), [this, asked](const auto& reply) { on_renewed(reply, asked); });
+  lost_token_.clear();
+  connect();
 }
 
-void EtcdPlace::on_renewed(const std::optional<HttpReply>& reply, Clock::time_point asked) {
-  if (!is_own_ || is_ending_) return;
-  if (reply && (reply->status == 404 || reply->status == 412)) {
-    lose_seat("another node has taken its place");
-    return;
-  }
-  if (reply && reply->status / 100 == 2) renewed_ = asked;
-  call_in(kRenewal, &EtcdPlace::renew);
+void EtcdPlace::take(std::vector<EtcdCondition> conditions) {
+  if (has_taken_part_) conditions.push_back({Condition::kPresent, own_.history_key()});
+  probe_.reset();
+  own_token_ = random_id();
+  own_.take({own_token_, settings_.local_addr.empty() ? etcd_.own_address() : settings_.local_addr, 0},
+            std::move(conditions));
 }
 
-void EtcdPlace::lose_seat(const std::string& reason) {
-  is_own_ = false;
-  callbacks_.on_deposed("this node coordinates the job no longer: " + reason);
+void EtcdPlace::coordinate(const std::optional<std::string>& history) {
+  seat_ = own_.seat();
+  const Clocks now{Clock::now(), std::chrono::system_clock::now()};
+  const auto stored = history ? parse_history(*history, now) : std::nullopt;
+  const History known = stored ? handed_on(*stored, now.steady) : History{};
+  // Together with the port: whatever happens to this launcher once the others can find it, no loss is forgotten.
+  if (stored) own_.write_history(to_json(known, settings_.host, now));
+  callbacks_.on_host(listen_at(seat_.host), known);
 }
 
 void EtcdPlace::record(const History& history, Change change) {
-  if (!is_own_ || is_ending_) return;
+  if (!own_.is_own()) return;
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
-  const auto done = [](const std::optional<HttpReply>&) {};
-  const std::string own = to_json(seat_);
-  if (change == Change::kEnd) {
-    etcd_.ask({.method = "DELETE", .path = key_path(settings_.run_id, kHistory)}, done);
-  } else {
-    // Who hands the seat over is not lost.
-    const std::string host = change == Change::kHandOver ? "" : settings_.host;
-    etcd_.ask({.method = "PUT",
-               .path = key_path(settings_.run_id, kHistory),
-               .form = {{"value", to_json(history, host, now)},
-                        {"ttl", in_seconds(std::chrono::duration_cast<std::chrono::seconds>(kMemory))}}},
-              done);
-  }
-  if (change == Change::kRound) return;
-  is_ending_ = true;
-  etcd_.ask({.method = "DELETE", .path = key_path(settings_.run_id, kSeat) + "?prevValue=" + url_escaped(own)}, done);
+  // A launcher that hands its place over is not lost. Before the first round there is nothing to know.
+  const bool is_told = change == Change::kRound || (change == Change::kHandOver && history.rounds > 0);
+  if (is_told) own_.write_history(to_json(history, change == Change::kHandOver ? "" : settings_.host, now));
+  if (change == Change::kEnd) own_.release(EtcdSeat::Release::kEndOfJob);
+  if (change == Change::kHandOver) own_.release(EtcdSeat::Release::kHandOver);
+  if (change == Change::kLoss) own_.release(EtcdSeat::Release::kLoss);
 }
 
 }  // namespace launcher::elastic

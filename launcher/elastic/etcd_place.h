@@ -1,5 +1,5 @@
 // A key of etcd that lives for as long as the launcher that coordinates renews it: when that one is gone, another
-// launcher gets it, and goes on with the job (--rdzv_backend etcd-v2).
+// launcher gets it, and continues the job (--rdzv_backend etcd).
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "launcher/elastic/etcd_client.h"
 #include "launcher/elastic/etcd_keys.h"
-#include "launcher/elastic/http_client.h"
+#include "launcher/elastic/etcd_seat.h"
 #include "launcher/elastic/meeting_place.h"
 #include "launcher/network/connector.h"
 #include "launcher/rendezvous/rendezvous_settings.h"
@@ -23,9 +24,9 @@ class EtcdPlace : public MeetingPlace {
   ~EtcdPlace() override;
 
   void search(bool anew, bool has_taken_part) override;
-  void announce(std::uint16_t control_port) override;
+  void announce(std::uint16_t control_port) override { own_.set_port(control_port); }
   void record(const History& history, Change change) override;
-  bool is_settled() const override { return !is_ending_ || etcd_.is_idle(); }
+  bool is_settled() const override { return own_.is_settled(); }
   bool is_lasting() const override { return true; }
   std::string host() const override { return seat_.host; }
   std::string name() const override;
@@ -35,30 +36,31 @@ class EtcdPlace : public MeetingPlace {
   using Clock = EventLoop::Clock;
 
   void look();
-  void on_seat(const std::optional<HttpReply>& reply);
-  void connect(const Seat& seat);
-  void check_for_end();
-  void take_seat();
-  void read_history();
-  void become_coordinator(const History& history);
-  void renew();
-  void on_renewed(const std::optional<HttpReply>& reply, Clock::time_point asked);
-  void lose_seat(const std::string& reason);
+  void look_again();
+  void on_looked(const std::optional<EtcdOutcome>& outcome);
+  void on_free(bool has_history);
+  void on_occupied(const EtcdEntry& entry);
+  void connect();
+  void examine(const EtcdEntry& entry);
+  void on_time_left(std::chrono::seconds left);
+  void take(std::vector<EtcdCondition> conditions);
+  void coordinate(const std::optional<std::string>& history);
   void call_in(Clock::duration time, void (EtcdPlace::*action)());
-  HttpRequest write_seat(const Seat& seat) const;
 
   EventLoop& loop_;
   const RendezvousSettings& settings_;
   Callbacks callbacks_;
-  HttpClient etcd_;
+  EtcdClient etcd_;
+  EtcdSeat own_;
   std::unique_ptr<Connector> connector_;
-  Seat seat_;                                  // that was found, or is ours
-  bool is_own_ = false;                        // ours
-  bool is_ending_ = false;                     // the job is over, or goes on elsewhere
-  std::optional<std::uint64_t> silent_since_;  // a seat that was not written since then may be empty
+  Seat seat_;               // the one that was found last, or this launcher's own
+  std::string lost_token_;  // of the coordinator that was lost, until it shows that it is there
+  std::string own_token_;
+  std::optional<Clock::time_point> first_end_;  // of its lease, as it was seen first
+  std::unique_ptr<Connector> probe_;            // asks whether anybody listens at its address
+  int refusals_ = 0;
   bool is_anew_ = false;
   bool has_taken_part_ = false;
-  Clock::time_point renewed_{};
   std::string problem_;
   std::optional<EventLoop::TimerId> timer_;
 };

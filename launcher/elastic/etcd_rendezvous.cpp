@@ -7,12 +7,11 @@
 namespace launcher::elastic {
 
 std::string EtcdRendezvous::objection(const Options& options) {
-  if (!options.hosts.empty()) return "-H is for one node; with --rdzv_backend etcd-v2 use -n";
-  if (options.store == Options::Store::kRank0) {
-    return "--store rank0 works on one node only, not with --rdzv_backend etcd-v2";
-  }
-  if (options.master_addr.empty()) return "--rdzv_backend etcd-v2: --rdzv_endpoint must name the host of etcd";
-  if (options.master_port == 0) return "--rdzv_backend etcd-v2: --rdzv_endpoint needs etcd's port, not 0";
+  const std::string backend = "--rdzv_backend " + options.rdzv_backend;
+  if (!options.hosts.empty()) return "-H is for one node; with " + backend + " use -n";
+  if (options.store == Options::Store::kRank0) return "--store rank0 works on one node only, not with " + backend;
+  if (options.master_addr.empty()) return backend + ": --rdzv_endpoint must name the host of etcd";
+  if (options.master_port == 0) return backend + ": --rdzv_endpoint needs etcd's port, not 0";
   return "";
 }
 

@@ -1,4 +1,4 @@
-// --rdzv_backend etcd-v2: as ElasticRendezvous, with a coordinator that can be replaced.
+// --rdzv_backend etcd, or etcd-v2: as ElasticRendezvous, with a coordinator that can be replaced.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class EtcdRendezvous : public ElasticRendezvous {
 
  protected:
   std::unique_ptr<MeetingPlace> make_place(MeetingPlace::Callbacks callbacks) override;
-  std::string backend() const override { return "etcd-v2"; }
+  std::string backend() const override { return "etcd"; }
 };
 
 }  // namespace launcher::elastic

@@ -43,19 +43,20 @@ void HttpClient::ask(HttpRequest request, OnReply on_reply) {
   if (waiting_.size() == 1) begin();
 }
 
-void HttpClient::drop_waiting() {
-  while (waiting_.size() > 1) waiting_.pop_back();
+void HttpClient::cancel() {
+  close();
+  waiting_.clear();
 }
 
 void HttpClient::begin() {
-  incoming_.clear();
+  incoming_ = {};
   outgoing_ = to_text(waiting_.front().request, host_ + ":" + std::to_string(port_));
   connector_ = std::make_unique<Connector>(loop_, known_address_.empty() ? host_ : known_address_, port_,
                                            [this](UniqueFd fd) { on_connected(std::move(fd)); });
   timer_ = loop_.call_at(EventLoop::Clock::now() + time_limit_, [this] {
     timer_.reset();
     const std::string why = fd_ ? "it did not answer in time" : connector_->problem();
-    finish(why.empty() ? "it could not be reached in time" : why);
+    fail(why.empty() ? "it could not be reached in time" : why);
   });
 }
 
@@ -80,28 +81,34 @@ void HttpClient::receive() {
   const ssize_t count = ::read(fd_.get(), bytes.data(), bytes.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count < 0) {
-    finish(std::string("the connection broke: ") + std::strerror(errno));
-  } else if (count == 0) {
-    finish("");
+    fail(std::string("the connection broke: ") + std::strerror(errno));
   } else {
-    incoming_.append(bytes.data(), static_cast<std::size_t>(count));
-    if (incoming_.size() > kMaxHttpReply) finish("its reply is longer than that of any etcd");
+    finish(count == 0 ? incoming_.end() : incoming_.take({bytes.data(), static_cast<std::size_t>(count)}));
   }
 }
 
-void HttpClient::finish(std::string problem) {
-  close();
-  std::optional<HttpReply> reply;
-  if (problem.empty()) {
-    reply = parse_http_reply(incoming_);
-    if (!reply) problem = "what it sends is no reply of HTTP";
+void HttpClient::finish(HttpReplyReader::State state) {
+  if (state == HttpReplyReader::State::kComplete) {
+    problem_.clear();
+    conclude(incoming_.reply());
+  } else if (state == HttpReplyReader::State::kInvalid) {
+    fail(incoming_.problem());
   }
-  if (!reply) known_address_.clear();
+}
+
+void HttpClient::fail(std::string problem) {
+  known_address_.clear();
   problem_ = std::move(problem);
+  conclude(std::nullopt);
+}
+
+void HttpClient::conclude(const std::optional<HttpReply>& reply) {
+  close();
+  const std::optional<HttpReply> kept = reply;  // the next request begins with another one
   const OnReply on_reply = std::move(waiting_.front().on_reply);
   waiting_.pop_front();
   if (!waiting_.empty()) begin();
-  on_reply(reply);  // may end this
+  on_reply(kept);  // may end this
 }
 
 }  // namespace launcher::elastic

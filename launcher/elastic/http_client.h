@@ -29,8 +29,8 @@ class HttpClient {
   void ask(HttpRequest request, OnReply on_reply);
   // Nothing was asked that is not answered.
   bool is_idle() const { return waiting_.empty(); }
-  // What was asked and not begun yet is not asked.
-  void drop_waiting();
+  // Forgets what was asked, whether it is on its way or not.
+  void cancel();
   // Of the last request, "" when it was answered.
   const std::string& problem() const { return problem_; }
   // This machine's address in the network of the server, "" when it was never reached.
@@ -46,7 +46,9 @@ class HttpClient {
   void on_connected(UniqueFd fd);
   void on_event(std::uint32_t events);
   void receive();
-  void finish(std::string problem);
+  void finish(HttpReplyReader::State state);
+  void fail(std::string problem);
+  void conclude(const std::optional<HttpReply>& reply);
   void close();
 
   EventLoop& loop_;
@@ -60,7 +62,7 @@ class HttpClient {
   std::unique_ptr<Connector> connector_;
   UniqueFd fd_;
   std::string outgoing_;
-  std::string incoming_;
+  HttpReplyReader incoming_;
   std::optional<EventLoop::TimerId> timer_;
 };
 

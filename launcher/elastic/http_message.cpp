@@ -1,13 +1,21 @@
 #include "launcher/elastic/http_message.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
-#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "launcher/system/utf8.h"
 
 namespace launcher::elastic {
 namespace {
+
+constexpr std::string_view kStart = "HTTP/1.";
+constexpr std::string_view kLineEnd = "\r\n";
+constexpr std::size_t kMaxHead = std::size_t{64} << 10U;
+constexpr std::size_t kMaxChunkLine = 1024;
+constexpr std::size_t kShownBytes = 40;
 
 std::optional<std::size_t> number(std::string_view text, int base) {
   std::size_t value = 0;
@@ -27,85 +35,140 @@ bool equal_without_case(std::string_view a, std::string_view b) {
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-// Of the lines behind the first; "" when it is not there.
+// The value of a header in the lines after the first; "" when it is not there.
 std::string_view header(std::string_view lines, std::string_view name) {
   while (!lines.empty()) {
-    const std::size_t end = std::min(lines.find("\r\n"), lines.size());
+    const std::size_t end = std::min(lines.find(kLineEnd), lines.size());
     const std::string_view line = lines.substr(0, end);
     const std::size_t colon = line.find(':');
     if (colon != std::string_view::npos && equal_without_case(line.substr(0, colon), name)) {
       return trimmed(line.substr(colon + 1));
     }
-    lines.remove_prefix(std::min(end + 2, lines.size()));
+    lines.remove_prefix(std::min(end + kLineEnd.size(), lines.size()));
   }
   return {};
 }
 
-std::optional<std::string> joined_chunks(std::string_view text) {
-  std::string body;
-  while (true) {
-    const std::size_t end = text.find("\r\n");
-    if (end == std::string_view::npos) return std::nullopt;
-    const std::string_view size_text = text.substr(0, std::min(end, text.find(';')));
-    const auto size = number(trimmed(size_text), 16);
-    text.remove_prefix(end + 2);
-    if (!size || *size > text.size()) return std::nullopt;
-    if (*size == 0) return body;
-    body += text.substr(0, *size);
-    text.remove_prefix(*size);
-    if (!text.starts_with("\r\n")) return std::nullopt;
-    text.remove_prefix(2);
-  }
-}
-
 }  // namespace
 
-std::string url_escaped(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  std::string escaped;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool is_plain =
-        byte < 128 && (std::isalnum(byte) != 0 || std::string_view("-_.~").find(c) != std::string_view::npos);
-    if (is_plain) {
-      escaped += c;
-    } else {
-      escaped.append("%").append(1, kDigits[byte >> 4U]).append(1, kDigits[byte & 15U]);
-    }
-  }
-  return escaped;
+HttpReplyReader::State HttpReplyReader::state() const {
+  if (part_ == Part::kDone) return State::kComplete;
+  return part_ == Part::kInvalid ? State::kInvalid : State::kIncomplete;
 }
 
-std::string to_text(const HttpRequest& request, const std::string& host) {
-  std::string body;
-  for (const auto& [name, value] : request.form) {
-    body.append(body.empty() ? "" : "&").append(url_escaped(name)).append("=").append(url_escaped(value));
+HttpReplyReader::State HttpReplyReader::take(std::string_view bytes) {
+  if (part_ == Part::kDone || part_ == Part::kInvalid) return state();
+  pending_ += bytes;
+  while (advance()) {
   }
-  return request.method + " " + request.path + " HTTP/1.1\r\nHost: " + host +
-         "\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body;
+  return state();
 }
 
-std::optional<HttpReply> parse_http_reply(std::string_view text) {
-  const std::size_t end = text.find("\r\n\r\n");
-  if (end == std::string_view::npos || !text.starts_with("HTTP/1.") || text.size() < 12) return std::nullopt;
-  const auto status = number(text.substr(9, 3), 10);
-  if (!status || *status < 100) return std::nullopt;
-  HttpReply reply{static_cast<int>(*status), ""};
-  const std::string_view head = text.substr(0, end);
-  const std::string_view lines = head.substr(std::min(head.find("\r\n"), head.size()));
-  const std::string_view rest = text.substr(end + 4);
-  if (equal_without_case(header(lines, "transfer-encoding"), "chunked")) {
-    auto body = joined_chunks(rest);
-    if (!body) return std::nullopt;
-    reply.body = std::move(*body);
-    return reply;
+HttpReplyReader::State HttpReplyReader::end() {
+  if (part_ == Part::kUntilEnd) {
+    part_ = Part::kDone;
+  } else if (part_ != Part::kDone && part_ != Part::kInvalid) {
+    const bool is_empty = part_ == Part::kHead && pending_.empty();
+    refuse(is_empty ? "it closed the connection without a reply" : "it closed the connection in the middle of a reply");
   }
+  return state();
+}
+
+bool HttpReplyReader::refuse(std::string problem) {
+  problem_ = std::move(problem);
+  part_ = Part::kInvalid;
+  return false;
+}
+
+// Returns false when more bytes are needed, or none.
+bool HttpReplyReader::advance() {
+  switch (part_) {
+    case Part::kHead:
+      return read_head();
+    case Part::kSized:
+      return read_sized();
+    case Part::kUntilEnd:
+      return read_until_end();
+    case Part::kChunkSize:
+      return read_chunk_size();
+    case Part::kChunk:
+      return read_chunk();
+    case Part::kTrailer:
+      return read_trailer();
+    case Part::kDone:
+    case Part::kInvalid:
+      break;
+  }
+  return false;
+}
+
+bool HttpReplyReader::read_head() {
+  const std::string_view begin = std::string_view(pending_).substr(0, kStart.size());
+  if (!kStart.starts_with(begin)) {
+    const std::string_view shown = beginning(pending_, kShownBytes);
+    return refuse("what answers there does not speak HTTP: it sent '" +
+                  printable(shown.substr(0, shown.find_first_of("\r\n"))) + "'");
+  }
+  const std::size_t end = pending_.find("\r\n\r\n");
+  if (end == std::string::npos) return pending_.size() > kMaxHead ? refuse("the head of its reply is too long") : false;
+  const std::string_view head = std::string_view(pending_).substr(0, end);
+  const auto status = head.size() < 12 ? std::nullopt : number(head.substr(9, 3), 10);
+  if (!status || *status < 100) return refuse("its reply has no HTTP status");
+  reply_.status = static_cast<int>(*status);
+  const std::string_view lines = head.substr(std::min(head.find(kLineEnd), head.size()));
+  const bool is_chunked = equal_without_case(header(lines, "transfer-encoding"), "chunked");
   const std::string_view length = header(lines, "content-length");
   const auto size = number(length, 10);
-  if (!length.empty() && (!size || *size > rest.size())) return std::nullopt;
-  reply.body = std::string(rest.substr(0, size.value_or(rest.size())));
-  return reply;
+  const bool has_size = !is_chunked && !length.empty();
+  pending_.erase(0, end + 4);
+  if (*status < 200) return true;  // "100 Continue": the reply follows
+  if (has_size && (!size || *size > kMaxHttpReply)) return refuse("its reply has no valid length, or a too long one");
+  expected_ = size.value_or(0);
+  part_ = is_chunked ? Part::kChunkSize : has_size || *status == 204 ? Part::kSized : Part::kUntilEnd;
+  return true;
+}
+
+bool HttpReplyReader::read_sized() {
+  if (pending_.size() < expected_) return false;
+  reply_.body = pending_.substr(0, expected_);
+  part_ = Part::kDone;
+  return false;
+}
+
+bool HttpReplyReader::read_until_end() {
+  reply_.body += std::exchange(pending_, "");
+  return reply_.body.size() > kMaxHttpReply ? refuse("its reply is too long for etcd's") : false;
+}
+
+bool HttpReplyReader::read_chunk_size() {
+  const std::size_t end = pending_.find(kLineEnd);
+  if (end == std::string::npos) return pending_.size() > kMaxChunkLine ? refuse("its reply has a broken chunk") : false;
+  const std::string_view line = std::string_view(pending_).substr(0, end);
+  const auto size = number(trimmed(line.substr(0, line.find(';'))), 16);
+  if (!size) return refuse("its reply has a broken chunk");
+  if (*size > kMaxHttpReply - reply_.body.size()) return refuse("its reply is too long for etcd's");
+  expected_ = *size;
+  pending_.erase(0, end + kLineEnd.size());
+  part_ = expected_ == 0 ? Part::kTrailer : Part::kChunk;
+  return true;
+}
+
+bool HttpReplyReader::read_chunk() {
+  if (pending_.size() < expected_ + kLineEnd.size()) return false;
+  if (pending_.compare(expected_, kLineEnd.size(), kLineEnd) != 0) return refuse("its reply has a broken chunk");
+  reply_.body.append(pending_, 0, expected_);
+  pending_.erase(0, expected_ + kLineEnd.size());
+  part_ = Part::kChunkSize;
+  return true;
+}
+
+// Lines up to an empty one.
+bool HttpReplyReader::read_trailer() {
+  const std::size_t end = pending_.find(kLineEnd);
+  if (end == std::string::npos) return pending_.size() > kMaxHead ? refuse("its reply has a broken trailer") : false;
+  pending_.erase(0, end + kLineEnd.size());
+  if (end == 0) part_ = Part::kDone;
+  return end != 0;
 }
 
 }  // namespace launcher::elastic

@@ -16,6 +16,7 @@ namespace launcher::elastic {
 enum class Change : std::uint8_t {
   kRound,     // a round has begun, or is over and another one follows
   kHandOver,  // the same, and this launcher coordinates no longer
+  kLoss,      // this launcher ends in the middle of a round, which the next coordinator counts as a failure
   kEnd,
 };
 

@@ -169,11 +169,12 @@ void Rounds::begin_joining(Time now) {
 
 std::string Rounds::cause_to_end(Cause cause, const std::string& host, Time now) {
   if (cause == Cause::kFinal) return "this end is final";
-  if (cause != Cause::kFailure) return "";
+  const bool is_loss = cause == Cause::kCoordinatorLoss;
+  if (cause != Cause::kFailure && !is_loss) return "";
   if (std::string objection = budget_.objection(now); !objection.empty()) return objection;
   const auto own = nodes_.find(*coordinator_);
   ++host_failures_[host];
-  if (own != nodes_.end() && is_left_out(own->second.host)) {
+  if (!is_loss && own != nodes_.end() && is_left_out(own->second.host)) {
     return "host " + own->second.host + ", which coordinates the job, has failed " +
            std::to_string(options_.host_failures) + " times (--host_failures)";
   }

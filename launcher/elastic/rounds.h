@@ -46,6 +46,8 @@ class Rounds {
     kDeparture,  // a node was told to stop
     kJoin,       // for those who wait to be taken in
     kFinal,      // nothing comes after it
+    // The coordinator's launcher ends, and another one takes its place: a failure of its host.
+    kCoordinatorLoss,
   };
   struct Begin {
     int round = 0;

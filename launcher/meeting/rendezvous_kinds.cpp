@@ -27,6 +27,8 @@ constexpr RendezvousKind kElastic = {"c10d", &elastic::ElasticRendezvous::object
 constexpr std::array kKinds = {
     RendezvousKind{"static", &StaticRendezvous::objection, &make<StaticRendezvous>},
     RendezvousKind{"c10d", &EndpointRendezvous::objection, &make<EndpointRendezvous>},
+    RendezvousKind{"etcd", &elastic::EtcdRendezvous::objection, &make<elastic::EtcdRendezvous>},
+    // torchrun's newer one, which has API v2. Here both use API v3.
     RendezvousKind{"etcd-v2", &elastic::EtcdRendezvous::objection, &make<elastic::EtcdRendezvous>},
 };
 

@@ -154,6 +154,7 @@ void Connector::on_failed(int error) {
     return;
   }
   problem_ = std::strerror(error);
+  was_refused_ = error == ECONNREFUSED;
   pause(pause_after_refusal());
 }
 

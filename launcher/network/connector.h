@@ -34,6 +34,8 @@ class Connector {
                                                 EventLoop::Clock::duration early_pause = kEarlyPause);
   // Connects once more, after a pause: who was there was not who is wanted, or went away.
   void retry(std::string problem);
+  // The last attempt was refused: the host is there, and nobody listens at the port.
+  bool was_refused() const { return was_refused_; }
   // Why the last attempt failed, "" after one that succeeded.
   const std::string& problem() const { return problem_; }
 
@@ -63,6 +65,7 @@ class Connector {
   UniqueFd fd_;                              // while it is connecting
   std::optional<EventLoop::TimerId> timer_;  // of the attempt, or of the pause before the next one
   std::string problem_;
+  bool was_refused_ = false;
 };
 
 }  // namespace launcher

@@ -69,6 +69,7 @@ struct Options {
   std::optional<std::uint16_t> master_port =
       std::nullopt;  // unset: one node binds a free port, several nodes use 29500
   std::string rdzv_backend{};
+  bool meets_at_etcd() const { return rdzv_backend == "etcd" || rdzv_backend == "etcd-v2"; }
   std::string rdzv_endpoint{};                      // HOST[:PORT], torchrun's way to say master_addr and master_port
   std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
   std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive

@@ -68,6 +68,11 @@ class Rendezvous {
   // node's ranks have ended, or every node knows of the first failure, or the time for that is over.
   virtual void leave(bool ended_well) = 0;
   virtual bool has_left() const = 0;
+
+  // This launcher is about to end, for whatever reason. Where the others can continue without it, they are enabled to:
+  // at the latest when has_departed().
+  virtual void depart() {}
+  virtual bool has_departed() const { return true; }
 };
 
 }  // namespace launcher

@@ -81,11 +81,11 @@ class WithEtcd(ElasticHosts):
         url, peer = f"http://{self.hosts.address(3)}:2379", f"http://127.0.0.1:{free_port()}"
         etcd = subprocess.Popen([*self.hosts.on(3), "etcd", "--data-dir", self.path("etcd"), "--listen-client-urls", url,
                                  "--advertise-client-urls", url, "--name", "one", "--listen-peer-urls", peer,
-                                 "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}", "--enable-v2=true"],
+                                 "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(etcd.wait)
         self.addCleanup(etcd.kill)
-        where = ("--rdzv_backend", "etcd-v2", "--rdzv_endpoint", f"{self.hosts.address(3)}:2379")
+        where = ("--rdzv_backend", "etcd", "--rdzv_endpoint", f"{self.hosts.address(3)}:2379")
         for host, name in enumerate("abc"):
             self.on_host(name, host, *where)
         first = self.names_in(0, 3)

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/elastic/round_end.h"
 #include "launcher/elastic/rounds.h"
+#include "launcher/outcome/notices.h"
 #include "tests/support/catch.h"
 
 namespace launcher::elastic {
@@ -347,6 +349,81 @@ TEST_CASE("Rounds: whatever happens, each has the nodes that it may have, budget
     for (int step = 0; step < 200 && crowd.step(); ++step) continue;
     CHECK(crowd.comes_to_rest());
   }
+}
+
+FailureNotice of_node(int node, FailureNotice notice) {
+  notice.node = node;
+  return notice;
+}
+
+// What a launcher says that could not start its ranks.
+FailureNotice cannot_start() {
+  return {.exit_status = 125, .text = "cannot start a process", .is_final = true};
+}
+
+TEST_CASE("cause_of: the death of a launcher ends the job only where the others need it") {
+  for (const auto& notice : {notice_of_loss("h"), cannot_start()}) {
+    CHECK(cause_of(of_node(0, notice), true) == Cause::kCoordinatorLoss);
+    CHECK(cause_of(of_node(0, notice), false) == Cause::kFinal);
+    CHECK(cause_of(of_node(1, notice), true) == Cause::kFailure);
+    CHECK(cause_of(of_node(1, notice), false) == Cause::kFailure);
+  }
+}
+
+TEST_CASE("cause_of: a launcher that is told to stop leaves, and no failure is counted") {
+  CHECK(cause_of(of_node(0, notice_of_stop("h", 15)), true) == Cause::kDeparture);
+  CHECK(cause_of(of_node(0, notice_of_stop("h", 15)), false) == Cause::kFinal);
+  CHECK(cause_of(of_node(2, notice_of_stop("h", 15)), false) == Cause::kDeparture);
+}
+
+TEST_CASE("cause_of: the end of the job's time is decided for all nodes, wherever it was noticed") {
+  for (const int node : {0, 1}) {
+    for (const bool is_replaceable : {true, false}) {
+      CHECK(cause_of(of_node(node, notice_of_lateness("h", "late", false)), is_replaceable) == Cause::kFinal);
+      CHECK(cause_of(of_node(node, notice_of_lateness("h", "hang", true)), is_replaceable) == Cause::kFailure);
+      CHECK(cause_of(of_node(node, {.exit_status = 7}), is_replaceable) == Cause::kFailure);
+      CHECK(cause_of(of_node(node, {.is_regrouping = true}), is_replaceable) == Cause::kJoin);
+    }
+  }
+}
+
+TEST_CASE("hands_over: only a coordinator that ends does") {
+  CHECK(hands_over(of_node(0, notice_of_loss("h")), Cause::kCoordinatorLoss));
+  CHECK(hands_over(of_node(0, notice_of_stop("h", 15)), Cause::kDeparture));
+  CHECK_FALSE(hands_over(of_node(1, notice_of_stop("h", 15)), Cause::kDeparture));
+  CHECK_FALSE(hands_over(of_node(0, {.exit_status = 7}), Cause::kFailure));
+}
+
+TEST_CASE_METHOD(RoundsTest, "Rounds: the loss of a coordinator is a failure of its host and takes a restart") {
+  begin({0, 1, 2});
+  CHECK(rounds.is_over(Cause::kCoordinatorLoss, "host0", now) == "");
+  const History history = rounds.history(now);
+  CHECK(history.restarts == 1);
+  CHECK(history.host_failures.at("host0") == 1);
+  CHECK(history.rounds == 1);
+}
+
+TEST_CASE("Rounds: a coordinator that ends is not the one that --host_failures leaves out") {
+  const RoundsOptions options{.min_nodes = 1, .max_nodes = 2, .budget = {.max_restarts = 4}, .host_failures = 1};
+  for (const Cause cause : {Cause::kCoordinatorLoss, Cause::kFailure}) {
+    Rounds rounds(options, kStart);
+    for (const Id id : {Id{0}, Id{1}}) {
+      rounds.arrived(id, "host" + std::to_string(id), kStart);
+      rounds.ready(id, kStart);
+    }
+    REQUIRE(rounds.is_running());
+    CHECK((rounds.is_over(cause, "host0", kStart) == "") == (cause == Cause::kCoordinatorLoss));
+  }
+}
+
+TEST_CASE_METHOD(RoundsTest, "Rounds: the loss of a coordinator ends the job when no restart is left") {
+  begin({0, 1, 2});
+  for (int restart = 0; restart < 4; ++restart) {
+    REQUIRE(rounds.is_over(Cause::kFailure, "host1", now) == "");
+    begin_again({0, 1, 2});
+  }
+  CHECK(rounds.is_over(Cause::kCoordinatorLoss, "host0", now) ==
+        "it was restarted 4 times, as often as --max_restarts allows");
 }
 
 }  // namespace

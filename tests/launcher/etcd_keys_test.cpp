@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/elastic/http_message.h"
+#include "launcher/elastic/etcd_seat.h"
 #include "tests/support/catch.h"
 
 namespace launcher::elastic {
@@ -11,47 +11,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("http: a request has its form as a body, escaped") {
-  const HttpRequest request{.method = "PUT", .path = "/v2/keys/a", .form = {{"value", "{\"a b\"}"}, {"ttl", "5"}}};
-  CHECK(to_text(request, "etcd:2379") ==
-        "PUT /v2/keys/a HTTP/1.1\r\nHost: etcd:2379\r\nConnection: close\r\n"
-        "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 29\r\n\r\nvalue=%7B%22a%20b%22%7D&ttl=5");
-}
-
-TEST_CASE("http: a reply has as many bytes as it says, or is none") {
-  const auto whole = parse_http_reply("HTTP/1.1 201 Created\r\nX: y\r\ncontent-length: 4\r\n\r\nbody");
-  REQUIRE(whole);
-  CHECK(whole->status == 201);
-  CHECK(whole->body == "body");
-  CHECK_FALSE(parse_http_reply("HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\nbody"));
-  CHECK_FALSE(parse_http_reply("HTTP/1.1 201 Created\r\nContent-Length: -1\r\n\r\nbody"));
-  CHECK_FALSE(parse_http_reply("HTTP/1.1 201 Created\r\nContent-Length: 4"));
-  CHECK_FALSE(parse_http_reply("HTTP/1.1 abc\r\n\r\n"));
-  CHECK_FALSE(parse_http_reply(""));
-  CHECK(parse_http_reply("HTTP/1.0 200 OK\r\n\r\nto the end")->body == "to the end");
-}
-
-TEST_CASE("http: chunks are joined") {
-  const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n";
-  CHECK(parse_http_reply(head + "3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n")->body == "abc0123456789");
-  CHECK_FALSE(parse_http_reply(head + "3\r\nabc\r\n"));
-  CHECK_FALSE(parse_http_reply(head + "ffffffffffffffff\r\nabc\r\n0\r\n\r\n"));
-  CHECK_FALSE(parse_http_reply(head + "zz\r\nabc\r\n0\r\n\r\n"));
-}
-
 TEST_CASE("etcd: the name of a job is one part of the key, whatever it is") {
-  CHECK(key_path("my job/../x", "coordinator") == "/v2/keys/ddprun/my%20job%2F..%2Fx/coordinator");
+  CHECK(key_path("my job/../x", "coordinator") == "/ddprun/my%20job%2F..%2Fx/coordinator");
 }
 
-TEST_CASE("etcd: a value comes with its index, and an error is none") {
-  const auto value = parse_etcd_value({200, R"({"action":"get","node":{"key":"/a","value":"v","modifiedIndex":7}})"});
-  REQUIRE(value);
-  CHECK(value->value == "v");
-  CHECK(value->index == 7);
-  CHECK_FALSE(parse_etcd_value({404, R"({"errorCode":100,"message":"Key not found"})"}));
-  CHECK_FALSE(parse_etcd_value({200, R"({"node":{"value":3,"modifiedIndex":7}})"}));
-  CHECK_FALSE(parse_etcd_value({200, R"({"node":{"value":"v","modifiedIndex":-7}})"}));
-  CHECK_FALSE(parse_etcd_value({200, "404 page not found"}));
+TEST_CASE("etcd: a coordinator keeps its place for longer than nodes may be silent") {
+  CHECK(EtcdSeat::lease_for(700ms) == 15s);
+  CHECK(EtcdSeat::lease_for(10s) == 15s);
+  CHECK(EtcdSeat::lease_for(10001ms) == 16s);
+  CHECK(EtcdSeat::lease_for(60s) == 65s);
 }
 
 TEST_CASE("etcd: who coordinates comes back as it was written") {

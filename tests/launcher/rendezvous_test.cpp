@@ -18,7 +18,7 @@ TEST_CASE("RendezvousKinds: are chosen by nodes and name") {
   CHECK(find_rendezvous(options(2, 0, "no-such")) == nullptr);
   CHECK(find_rendezvous(options(1, 0, "no-such")) != find_rendezvous(options(2)));
   CHECK(find_rendezvous(options(2, 0, "c10d"))->name == "c10d");
-  CHECK(rendezvous_names() == "'static', 'c10d' or 'etcd-v2'");
+  CHECK(rendezvous_names() == "'static', 'c10d', 'etcd' or 'etcd-v2'");
 }
 
 TEST_CASE("RendezvousKinds: say what does not fit") {

@@ -103,13 +103,13 @@ void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
   apply(rounds_.arrived(id, hello.host, Clock::now()));
 }
 
-void ElasticCoordinator::on_ready(Id id, const control::Ready& /*ready*/) {
+void ElasticCoordinator::on_ready(Id id, const control::Ready& ready) {
   if (const auto away = turned_away_.find(id); away != turned_away_.end()) {
     links_.send(id, control::Refusal{away->second});  // it may have been busy with a round when it was told
   } else if (job_end_) {
     links_.send(id, control::Refusal{*job_end_});
   } else {
-    apply(rounds_.ready(id, Clock::now()));
+    apply(rounds_.ready(id, Clock::now(), ready.round));
   }
 }
 

@@ -62,10 +62,11 @@ Rounds::Decisions Rounds::arrived(Id id, const std::string& host, Time now) {
   return decide(now);
 }
 
-Rounds::Decisions Rounds::ready(Id id, Time now) {
+Rounds::Decisions Rounds::ready(Id id, Time now, int round) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || phase_ == Phase::kOver || found->second.is_ready || found->second.takes_part) return {};
   found->second.is_ready = true;
+  if (phase_ == Phase::kJoining) round_ = std::max(round_, round);
   return phase_ == Phase::kRunning ? wait_for_next(id) : decide(now);
 }
 

@@ -65,8 +65,9 @@ class Rounds {
 
   // A node on `host` is there; the first one is the coordinator's.
   Decisions arrived(Id id, const std::string& host, Time now);
-  // It waits for a round.
-  Decisions ready(Id id, Time now);
+  // It waits for round `round` or a later one. Of a round that began just before the coordinator was lost, only the
+  // nodes in it may know.
+  Decisions ready(Id id, Time now, int round = 0);
   // It is gone, or goes. When it is one of the round that runs, that is over soon: call is_over() too.
   Decisions left(Id id, Time now);
   // A node's ranks have all ended well: nobody is taken in any more.

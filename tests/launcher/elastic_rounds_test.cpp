@@ -426,5 +426,21 @@ TEST_CASE_METHOD(RoundsTest, "Rounds: the loss of a coordinator ends the job whe
         "it was restarted 4 times, as often as --max_restarts allows");
 }
 
+TEST_CASE("Rounds: nodes that know of a later round than the new coordinator get one after that") {
+  // The coordinator before was killed when round 4 had just begun, and could not record that.
+  const History history{.rounds = 4, .nodes = 2};
+  Rounds rounds({.min_nodes = 1, .max_nodes = 3}, kStart, history);
+  rounds.arrived(0, "a", kStart);
+  rounds.ready(0, kStart, 5);
+  rounds.arrived(1, "b", kStart);
+  const auto begun = rounds.ready(1, kStart, 5).begin;
+  REQUIRE(begun);
+  CHECK(begun->round == 5);
+  // What one says that comes while a round runs changes nothing.
+  rounds.arrived(2, "c", kStart);
+  rounds.ready(2, kStart, 9);
+  CHECK(rounds.round() == 5);
+}
+
 }  // namespace
 }  // namespace launcher::elastic

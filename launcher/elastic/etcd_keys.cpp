@@ -87,7 +87,7 @@ std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& 
 
 History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_point now) {
   History history = stored.history;
-  if (stored.host.empty()) return history;
+  if (stored.host.empty() || history.rounds == 0) return history;
   ++history.restarts;
   history.recent_restarts.push_back(now);
   ++history.host_failures[stored.host];

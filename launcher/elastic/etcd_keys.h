@@ -34,7 +34,7 @@ struct StoredHistory {
   std::string host{};
 };
 std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& now);
-// What it is for the coordinator that follows.
+// What it is for the coordinator that follows: one more loss, once the job has begun.
 History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_point now);
 
 std::string key_path(const std::string& job, const std::string& key);

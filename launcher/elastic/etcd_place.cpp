@@ -190,19 +190,21 @@ void EtcdPlace::coordinate(const std::optional<std::string>& history) {
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
   const auto stored = history ? parse_history(*history, now) : std::nullopt;
   const History known = stored ? handed_on(*stored, now.steady) : History{};
-  // Together with the port: whatever happens to this launcher once the others can find it, no loss is forgotten.
-  if (stored) own_.write_history(to_json(known, settings_.host, now));
+  // Together with the port: whatever happens to this launcher once the others can find it, the job is known and no loss
+  // is forgotten.
+  own_.write_history(to_json(known, settings_.host, now));
   callbacks_.on_host(listen_at(seat_.host), known);
 }
 
 void EtcdPlace::record(const History& history, Change change) {
   if (!own_.is_own()) return;
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
-  // A launcher that hands its place over is not lost. Before the first round there is nothing to know.
-  const bool is_told = change == Change::kRound || (change == Change::kHandOver && history.rounds > 0);
-  if (is_told) own_.write_history(to_json(history, change == Change::kHandOver ? "" : settings_.host, now));
-  if (change == Change::kEnd) own_.release(EtcdSeat::Release::kEndOfJob);
-  if (change == Change::kHandOver) own_.release(EtcdSeat::Release::kHandOver);
+  // A launcher that hands its place over is not lost. Before the first round there is nothing to continue.
+  const bool is_end = change == Change::kEnd || (change == Change::kHandOver && history.rounds == 0);
+  const bool is_told = change == Change::kRound || change == Change::kHandOver;
+  if (is_told && !is_end) own_.write_history(to_json(history, change == Change::kHandOver ? "" : settings_.host, now));
+  if (is_end) own_.release(EtcdSeat::Release::kEndOfJob);
+  if (change == Change::kHandOver && !is_end) own_.release(EtcdSeat::Release::kHandOver);
   if (change == Change::kLoss) own_.release(EtcdSeat::Release::kLoss);
 }
 

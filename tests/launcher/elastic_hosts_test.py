@@ -5,7 +5,7 @@ import time
 
 from elastic_nodes import RANK, ElasticTest, free_port
 from harness import DDPRUN, Job, main
-from etcd_test import WHY_NOT as NO_ETCD
+from etcd_nodes import WHY_NOT as NO_ETCD
 from hosts import Hosts, obstacle
 
 WHY_NOT = obstacle()

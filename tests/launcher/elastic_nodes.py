@@ -82,6 +82,11 @@ class ElasticTest(LauncherTest):
         job = self.nodes[name]
         os.kill(job.supervisor(), signal.SIGKILL)
 
+    def processes(self, name):
+        """ddprun's own, by what they are."""
+        job = self.nodes[name]
+        return {"guardian": job.process.pid, "sweeper": job.sweeper(), "supervisor": job.supervisor()}
+
     def end(self, *names, status=0):
         for name in names:
             got = self.nodes[name].finish()[0]

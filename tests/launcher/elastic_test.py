@@ -210,6 +210,31 @@ class Elastic(ElasticTest):
         self.assertEqual(self.nodes["d"].finish()[0], 124)
         self.assertIn("it coordinates the job, which ends with it", self.log("d"))
 
+    def test_a_launcher_is_lost_by_the_end_of_any_of_its_processes(self):
+        order, number = self.start_three(restarts=9, options=("--join_restart",)), 0
+        for process in ("guardian", "sweeper", "supervisor"):
+            with self.subTest(process=process):
+                os.kill(self.processes(order[1])[process], signal.SIGKILL)
+                self.round(number + 1, ["a", order[2]])
+                self.assertNotEqual(self.nodes[order[1]].finish()[0], 0)
+                new = f"after_{process}"
+                self.node(new, restarts=9, options=("--join_restart",))
+                order, number = ["a", order[2], new], number + 2
+                self.round(number, order)
+        self.finish_well(*order)
+
+    def test_the_coordinator_is_lost_by_the_end_of_any_of_its_processes(self):
+        for process in ("guardian", "sweeper", "supervisor"):
+            with self.subTest(process=process):
+                self.start_three()
+                os.kill(self.processes("a")[process], signal.SIGKILL)
+                self.end("b", "c", status=1)
+                for name in "bc":
+                    self.assertRegex(self.log(name), "it coordinates the job, which ends with it|one of ddprun's processes on host .* was killed")
+                self.assertNotEqual(self.nodes["a"].finish()[0], 0)
+                for name in os.listdir(self.folder):
+                    os.remove(self.path(name))
+
     def test_a_node_that_is_told_to_stop_leaves_and_the_others_go_on_without_losing_a_restart(self):
         order = self.start_three(restarts=0)
         self.nodes[order[1]].signal(signal.SIGTERM)

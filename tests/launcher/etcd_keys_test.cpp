@@ -53,6 +53,8 @@ TEST_CASE("etcd: what a coordinator has counted comes back on the clock of anoth
   CHECK(after.host_failures.at("b") == 3);
   const auto in_good_order = parse_history(to_json(history, "", there), here);
   CHECK(handed_on(*in_good_order, here.steady).restarts == 3);
+  const auto before_the_first_round = parse_history(to_json(History{}, "b", there), here);
+  CHECK(handed_on(*before_the_first_round, here.steady).restarts == 0);
   CHECK_FALSE(parse_history(R"({"host":"a","rounds":1,"nodes":1})", here));
   CHECK_FALSE(parse_history(R"({"host":"a","rounds":1,"nodes":1,"restarts":0,"recent":["x"]})", here));
   CHECK_FALSE(parse_history(R"({"host":"a","rounds":1,"nodes":1,"restarts":0,"failures":{"a":"x"}})", here));

@@ -1,15 +1,10 @@
 #include "launcher/processes/job_cgroup.h"
 
 #include <fcntl.h>
-#include <linux/sched.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -54,15 +49,6 @@ JobCgroup::~JobCgroup() {
   if (folder_.empty()) return;
   const std::vector<fs::path> groups = groups_in(folder_);
   for (auto group = groups.rbegin(); group != groups.rend(); ++group) ::rmdir(group->c_str());
-}
-
-pid_t JobCgroup::fork_into() const {
-  clone_args arguments{};
-  arguments.flags = CLONE_INTO_CGROUP;
-  arguments.exit_signal = SIGCHLD;
-  arguments.cgroup = static_cast<std::uint64_t>(fd_.get());
-  const auto pid = static_cast<pid_t>(::syscall(SYS_clone3, &arguments, sizeof arguments));
-  return pid < 0 && errno != EAGAIN && errno != ENOMEM ? ::fork() : pid;
 }
 
 std::vector<ProcessIdentity> JobCgroup::members() const {

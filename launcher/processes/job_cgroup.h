@@ -18,16 +18,15 @@ class JobCgroup {
   // Chooses a name; the group is made by make(), so that all processes that have the object know it beforehand. Nothing
   // where cgroups are not delegated; then parentage alone has to do.
   static std::optional<JobCgroup> plan();
-  // False when the group cannot be made. Only where it was made, fork_into() can be used.
+  // False when the group cannot be made. Only where it was made, there is a descriptor().
   bool make();
   // In each process that has the object: removes the group unless somebody is still in it.
   ~JobCgroup();
   JobCgroup(JobCgroup&&) = default;
   JobCgroup& operator=(JobCgroup&&) = delete;
 
-  // fork(), with the child in this group from its first instruction on. Where the kernel or the container has no
-  // clone3, a plain fork.
-  pid_t fork_into() const;
+  // Of the group's folder, for CLONE_INTO_CGROUP.
+  int descriptor() const { return fd_.get(); }
   // The living processes in the group and in groups that they made below it.
   std::vector<ProcessIdentity> members() const;
   // SIGKILL to all members at once, those being forked at this moment too. Kernels before 5.14 cannot.

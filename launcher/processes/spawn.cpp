@@ -1,6 +1,7 @@
 #include "launcher/processes/spawn.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -8,60 +9,47 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstring>
+#include <new>
+#include <string>
 #include <vector>
 
+#include "launcher/processes/raw_syscall.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
 namespace {
 
-// What a worker whose exec failed writes into the pipe.
-struct ExecFailure {
-  pid_t pid = -1;
-  int error = 0;
-};
-
 int open_pidfd(pid_t pid) {
   return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
 }
 
 // Like dup2, but also right when both numbers are equal: the copy must survive exec.
-bool move_to(int fd, int target) {
-  if (fd < 0) return true;
-  if (fd == target) return ::fcntl(fd, F_SETFD, 0) == 0;
-  return ::dup2(fd, target) == target;
+LAUNCHER_SHARES_MEMORY long move_to(int fd, int target) {
+  if (fd < 0) return 0;
+  if (fd == target) return raw_syscall(SYS_fcntl, fd, F_SETFD, 0);
+  return raw_syscall(SYS_dup2, fd, target);
 }
 
 }  // namespace
 
-Spawner::Spawner(const WorkerStart& start) : start_(start), gate_(make_pipe()), failures_(make_pipe(O_NONBLOCK)) {}
-
-// As the kernel takes it; made before the fork, as a child must not allocate.
+// As the kernel takes it.
 struct Spawner::KernelBinding {
   std::vector<unsigned long> cpus{};
   std::vector<unsigned long> nodes{};
 
-  explicit KernelBinding(const CpuBinding* binding) {
-    if (binding == nullptr) return;
-    for (const int cpu : binding->cpus) set_bit(cpus, cpu);
-    if (binding->memory_node) set_bit(nodes, *binding->memory_node);
+  explicit KernelBinding(const CpuBinding& binding) {
+    for (const int cpu : binding.cpus) set_bit(cpus, cpu);
+    if (binding.memory_node) set_bit(nodes, *binding.memory_node);
   }
 
-  bool apply() const {
-    // Memory is a preference: where the container does not allow it, the CPUs' own node is the default anyway.
-    if (!nodes.empty()) ::syscall(SYS_set_mempolicy, kPreferred, nodes.data(), nodes.size() * kBitsPerWord + 1);
-    if (cpus.empty()) return true;
-    return ::sched_setaffinity(0, cpus.size() * sizeof(unsigned long),
-                               reinterpret_cast<const cpu_set_t*>(cpus.data())) == 0;
-  }
-
- private:
   static constexpr int kPreferred = 1;  // MPOL_PREFERRED
   static constexpr std::size_t kBitsPerWord = 8 * sizeof(unsigned long);
 
+ private:
   static void set_bit(std::vector<unsigned long>& words, int number) {
     const auto bit = static_cast<std::size_t>(number);
     if (words.size() <= bit / kBitsPerWord) words.resize(bit / kBitsPerWord + 1);
@@ -69,19 +57,76 @@ struct Spawner::KernelBinding {
   }
 };
 
-SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
-  const pid_t launcher = ::getpid();
-  const KernelBinding binding(request.binding);
-  // A plain fork: ddprun is small, so copying its page tables costs less than the exec that follows, and unlike vfork
-  // it leaves us running while the child waits at the gate.
-  const pid_t pid = start_.cgroup != nullptr ? start_.cgroup->fork_into() : ::fork();
-  if (pid < 0) {
-    throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno) +
-                      (errno == EAGAIN ? " (limit on processes: ulimit -u, or the container's)" : ""));
-  }
-  if (pid == 0) run_child(request, binding, launcher);
+// What one worker needs until it executes, in memory that it shares with the launcher.
+struct Spawner::Child {
+  SpawnRequest request{};
+  pid_t launcher = 0;
+  int exec_error = 0;  // written by the worker
+  int* gate = nullptr;
+  const char* folder = nullptr;  // null: it stays where the launcher is
+  const unsigned long* cpus = nullptr;
+  long cpus_bytes = 0;
+  const unsigned long* nodes = nullptr;
+  long nodes_bits = 0;
+  unsigned long mask = 0;
+  rlimit open_files{};
 
+  LAUNCHER_SHARES_MEMORY long enter_folder() const {
+    return folder != nullptr ? raw_syscall(SYS_chdir, as_word(folder)) : 0;
+  }
+
+  LAUNCHER_SHARES_MEMORY long bind() const {
+    // Memory is a preference: where the container does not allow it, the CPUs' own node is the default anyway.
+    if (nodes_bits != 0) raw_syscall(SYS_set_mempolicy, KernelBinding::kPreferred, as_word(nodes), nodes_bits + 1);
+    return cpus_bytes != 0 ? raw_syscall(SYS_sched_setaffinity, 0, cpus_bytes, as_word(cpus)) : 0;
+  }
+
+  LAUNCHER_SHARES_MEMORY long move_descriptors() const {
+    long result = move_to(request.stdin_fd, STDIN_FILENO);
+    if (result >= 0) result = move_to(request.stdout_fd, STDOUT_FILENO);
+    if (result >= 0) result = move_to(request.stderr_fd, STDERR_FILENO);
+    if (result >= 0) result = move_to(request.page_fd, request.page_fd);
+    if (result >= 0) result = move_to(request.timeline_fd, request.timeline_fd);
+    return result;
+  }
+
+  LAUNCHER_SHARES_MEMORY long execute() const {
+    raw_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, as_word(&open_files));
+    raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, as_word(&mask), 0, sizeof mask);
+    const long environment = as_word(request.environment);
+    const long error = raw_syscall(SYS_execve, as_word(request.file), as_word(request.arguments), environment);
+    if (error != -ENOEXEC || request.shell_arguments == nullptr) return error;
+    return raw_syscall(SYS_execve, as_word("/bin/sh"), as_word(request.shell_arguments), environment);
+  }
+};
+
+Spawner::Spawner(const WorkerStart& start)
+    : start_(start), folder_(start.options->working_folder), gate_(static_cast<int*>(children_.reserve())) {}
+
+Spawner::~Spawner() = default;
+
+SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
+  static_assert(sizeof(Child) <= SharedChildren::kRoomBytes);
+  Child* child = new (children_.reserve()) Child{.request = request, .launcher = ::getpid(), .gate = gate_};
+  if (!folder_.empty()) child->folder = folder_.c_str();
+  if (request.binding != nullptr) {
+    const KernelBinding& binding = *bindings_.emplace_back(std::make_unique<KernelBinding>(*request.binding));
+    child->cpus = binding.cpus.data();
+    child->cpus_bytes = static_cast<long>(binding.cpus.size() * sizeof(unsigned long));
+    child->nodes = binding.nodes.data();
+    child->nodes_bits = static_cast<long>(binding.nodes.size() * KernelBinding::kBitsPerWord);
+  }
+  std::memcpy(&child->mask, &start_.mask, sizeof child->mask);  // the kernel's part of sigset_t
+  child->open_files = start_.open_files;
+
+  const int cgroup = start_.cgroup != nullptr ? start_.cgroup->descriptor() : -1;
+  const pid_t pid = children_.start(child, run_child, child, cgroup);
+  if (pid < 0) {
+    throw LaunchError(std::string("cannot start a process: ") + std::strerror(-pid) +
+                      (pid == -EAGAIN ? " (limit on processes: ulimit -u, or the container's)" : ""));
+  }
   ::setpgid(pid, pid);  // in parent and child: whoever needs the group first has it
+  child_of_[pid] = child;
   SpawnedProcess process;
   process.pid = pid;
   return process;
@@ -96,45 +141,33 @@ void Spawner::watch(SpawnedProcess& process) {
 }
 
 void Spawner::open_gate() {
-  gate_ = make_pipe();  // every worker reads the end of the old pipe
+  __atomic_store_n(gate_, 1, __ATOMIC_RELEASE);
+  ::syscall(SYS_futex, gate_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-int Spawner::exec_error(pid_t worker) {
-  ExecFailure failure;
-  while (::read(failures_.reader.get(), &failure, sizeof failure) == sizeof failure) {
-    exec_errors_[failure.pid] = failure.error;
-  }
-  const auto found = exec_errors_.find(worker);
-  return found != exec_errors_.end() ? found->second : 0;
+int Spawner::exec_error(pid_t worker) const {
+  const auto found = child_of_.find(worker);
+  return found != child_of_.end() ? __atomic_load_n(&found->second->exec_error, __ATOMIC_ACQUIRE) : 0;
 }
 
-// Only async-signal-safe calls from here to exec.
-void Spawner::run_child(const SpawnRequest& request, const KernelBinding& binding, pid_t launcher) const {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(to_int(ExitStatus::kLauncherError));  // it died before the line above
-
-  ::close(gate_.writer.get());
-  char byte = 0;
-  while (::read(gate_.reader.get(), &byte, 1) < 0 && errno == EINTR) {
+// In the worker's process.
+LAUNCHER_SHARES_MEMORY void Spawner::run_child(void* argument) {
+  auto* child = static_cast<Child*>(argument);
+  raw_syscall(SYS_setpgid, 0, 0);
+  raw_syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+  if (raw_syscall(SYS_getppid) != child->launcher) {  // it died before the line above
+    raw_syscall(SYS_exit_group, to_int(ExitStatus::kLauncherError));
   }
-
-  const std::string& folder = start_.options->working_folder;
-  const bool is_in_place = folder.empty() || ::chdir(folder.c_str()) == 0;
-  if (is_in_place && binding.apply() && move_to(request.stdin_fd, STDIN_FILENO) &&
-      move_to(request.stdout_fd, STDOUT_FILENO) && move_to(request.stderr_fd, STDERR_FILENO) &&
-      move_to(request.page_fd, request.page_fd) && move_to(request.timeline_fd, request.timeline_fd)) {
-    ::setrlimit(RLIMIT_NOFILE, &start_.open_files);
-    ::sigprocmask(SIG_SETMASK, &start_.mask, nullptr);
-    ::execve(request.file, request.arguments, request.environment);
-    if (errno == ENOEXEC && request.shell_arguments != nullptr) {
-      ::execve("/bin/sh", request.shell_arguments, request.environment);
-    }
+  while (__atomic_load_n(child->gate, __ATOMIC_ACQUIRE) == 0) {
+    raw_syscall(SYS_futex, as_word(child->gate), FUTEX_WAIT_PRIVATE, 0, 0);
   }
-  const ExecFailure failure{::getpid(), errno};
-  [[maybe_unused]] const ssize_t written = ::write(failures_.writer.get(), &failure, sizeof failure);
-  ::_exit(
-      to_int(failure.error == ENOENT || failure.error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable));
+  long result = child->enter_folder();
+  if (result >= 0) result = child->bind();
+  if (result >= 0) result = child->move_descriptors();
+  if (result >= 0) result = child->execute();
+  __atomic_store_n(&child->exec_error, static_cast<int>(-result), __ATOMIC_RELEASE);
+  const bool is_missing = result == -ENOENT || result == -ENOTDIR;
+  raw_syscall(SYS_exit_group, to_int(is_missing ? ExitStatus::kNotFound : ExitStatus::kNotExecutable));
 }
 
 }  // namespace launcher

@@ -6,17 +6,21 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "launcher/machine/cpu_binding.h"
 #include "launcher/plan/options.h"
 #include "launcher/processes/job_cgroup.h"
-#include "launcher/system/pipe.h"
+#include "launcher/processes/shared_children.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {
 
+// What the pointers lead to must stay as it is until the worker executes or ends: it reads this in the launcher's
+// memory.
 struct SpawnRequest {
   const char* file = nullptr;
   char* const* arguments = nullptr;        // null-terminated
@@ -47,25 +51,31 @@ struct WorkerStart {
 class Spawner {
  public:
   explicit Spawner(const WorkerStart& start);
+  ~Spawner();
+  Spawner(const Spawner&) = delete;
+  Spawner& operator=(const Spawner&) = delete;
 
   // Each worker leads its own process group and dies with this thread. Throws LaunchError when no process can be made.
   SpawnedProcess spawn(const SpawnRequest& request);
-  // Fills `process.pidfd`: after the last spawn(), so that no worker is forked with the pidfds of those before it.
+  // Fills `process.pidfd`: after the last spawn(), so that no worker gets copies of the pidfds of those before it.
   // Throws LaunchError when there are too few descriptors.
   static void watch(SpawnedProcess& process);
   // Lets all workers spawned so far execute.
   void open_gate();
   // The errno with which the worker's exec failed, 0 when it did not; to be asked after the worker ended.
-  int exec_error(pid_t worker);
+  int exec_error(pid_t worker) const;
 
  private:
   struct KernelBinding;
-  [[noreturn]] void run_child(const SpawnRequest& request, const KernelBinding& binding, pid_t launcher) const;
+  struct Child;
+  static void run_child(void* child);
 
   WorkerStart start_;
-  Pipe gate_;
-  Pipe failures_;  // of ExecFailure
-  std::unordered_map<pid_t, int> exec_errors_;
+  std::string folder_;  // where the workers begin; empty: where the launcher is
+  SharedChildren children_;
+  int* gate_;  // 0: closed
+  std::vector<std::unique_ptr<KernelBinding>> bindings_;
+  std::unordered_map<pid_t, const Child*> child_of_;
 };
 
 }  // namespace launcher

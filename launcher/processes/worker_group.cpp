@@ -57,44 +57,52 @@ WorkerGroup::~WorkerGroup() {
 }
 
 void WorkerGroup::fork(std::vector<RankPlan> plans) {
-  workers_.reserve(plans.size());
-  for (RankPlan& plan : plans) fork_worker(std::move(plan));
+  workers_.reserve(plans.size());  // the processes of the workers read what is in them
+  for (RankPlan& plan : plans) start_worker(std::move(plan));
   watch_workers();
 }
 
-void WorkerGroup::fork_worker(RankPlan plan) {
-  const Program& program = plan.program ? *plan.program : options_.program;
-  const std::vector<char*> arguments = pointers_to(program.arguments);
-  const std::vector<char*> shell_arguments = pointers_to(program.shell_arguments);
-  std::vector<char*> environment;
-  environment.reserve(options_.environment.size() + plan.variables.size() + 4);
+void WorkerGroup::fill_arguments(Worker& worker) const {
+  const Program& program = worker.plan.program ? *worker.plan.program : options_.program;
+  worker.exec.arguments = pointers_to(program.arguments);
+  if (!program.shell_arguments.empty()) worker.exec.shell_arguments = pointers_to(program.shell_arguments);
+  std::vector<char*>& environment = worker.exec.environment;
+  environment.reserve(options_.environment.size() + worker.plan.variables.size() + 1);
   for (const std::string& entry : options_.environment) environment.push_back(const_cast<char*>(entry.c_str()));
-  for (const std::string& entry : plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
-  RankPage page;
-  RankRing timeline(recording_plan(*options_.start.options));
-  const std::vector<std::string> own = page_variables(page, timeline);
-  for (const std::string& entry : own) environment.push_back(const_cast<char*>(entry.c_str()));
+  for (const std::string& entry : worker.plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
   environment.push_back(nullptr);
+}
+
+void WorkerGroup::start_worker(RankPlan plan) {
   const RankDescriptors descriptors = plan.in_terminal ? RankDescriptors{} : streams_.add_rank(plan.place);
+  Worker worker{.plan = std::move(plan), .timeline = RankRing(recording_plan(*options_.start.options))};
+  for (std::string& entry : page_variables(worker.page, worker.timeline)) {
+    worker.plan.variables.push_back(std::move(entry));
+  }
+  workers_.push_back(std::move(worker));
+  Worker& started = workers_.back();
+  fill_arguments(started);
+  const Program& program = started.plan.program ? *started.plan.program : options_.program;
+  const ExecArguments& exec = started.exec;
   const SpawnRequest request{.file = program.file.c_str(),
-                             .arguments = arguments.data(),
-                             .shell_arguments = program.shell_arguments.empty() ? nullptr : shell_arguments.data(),
-                             .environment = environment.data(),
-                             .binding = plan.binding ? &*plan.binding : nullptr,
+                             .arguments = exec.arguments.data(),
+                             .shell_arguments = exec.shell_arguments.empty() ? nullptr : exec.shell_arguments.data(),
+                             .environment = exec.environment.data(),
+                             .binding = started.plan.binding ? &*started.plan.binding : nullptr,
                              .stdin_fd = descriptors.input,
                              .stdout_fd = descriptors.output,
                              .stderr_fd = descriptors.error,
-                             .page_fd = page.descriptor(),
-                             .timeline_fd = timeline.descriptor()};
-
-  SpawnedProcess process = spawner_.spawn(request);
-  page.close_descriptor();
-  timeline.close_descriptor();
-  workers_.push_back({.plan = std::move(plan),
-                      .process = std::move(process),
-                      .page = std::move(page),
-                      .timeline = std::move(timeline),
-                      .running = true});
+                             .page_fd = started.page.descriptor(),
+                             .timeline_fd = started.timeline.descriptor()};
+  try {
+    started.process = spawner_.spawn(request);
+  } catch (...) {
+    workers_.pop_back();
+    throw;
+  }
+  started.page.close_descriptor();
+  started.timeline.close_descriptor();
+  started.running = true;
   ++running_;
 }
 

@@ -24,8 +24,16 @@
 
 namespace launcher {
 
+// What execve takes, null-terminated; the texts are elsewhere.
+struct ExecArguments {
+  std::vector<char*> arguments{};
+  std::vector<char*> shell_arguments{};
+  std::vector<char*> environment{};
+};
+
 struct Worker {
   RankPlan plan{};
+  ExecArguments exec{};
   SpawnedProcess process{};
   RankPage page{};
   RankRing timeline;
@@ -48,7 +56,8 @@ class WorkerGroup {
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-  // Forks every worker, or none: throws LaunchError when one cannot be started. All of them wait at a gate.
+  // Starts a process for every worker, or none: throws LaunchError when one cannot be started. All of them wait at a
+  // gate.
   void fork(std::vector<RankPlan> plans);
   // Lets them execute.
   void open_gate() { spawner_.open_gate(); }
@@ -81,7 +90,8 @@ class WorkerGroup {
   void kill_all();
 
  private:
-  void fork_worker(RankPlan plan);
+  void start_worker(RankPlan plan);
+  void fill_arguments(Worker& worker) const;
   void watch_workers();
   std::string why_not_executed(const RankPlan& plan, int error) const;
 

@@ -3,13 +3,16 @@
 #include "launcher/processes/job_cgroup.h"
 
 #include <grp.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -32,6 +35,15 @@ constexpr uid_t kNobody = 65534;
 
 bool holds(const std::vector<ProcessIdentity>& processes, pid_t pid) {
   return std::ranges::any_of(processes, [&](const auto& each) { return each.pid == pid; });
+}
+
+// fork(), with the child in the group.
+pid_t fork_into(const JobCgroup& group) {
+  clone_args arguments{};
+  arguments.flags = CLONE_INTO_CGROUP;
+  arguments.exit_signal = SIGCHLD;
+  arguments.cgroup = static_cast<std::uint64_t>(group.descriptor());
+  return static_cast<pid_t>(::syscall(SYS_clone3, &arguments, sizeof arguments));
 }
 
 pid_t fork_sleeper() {
@@ -103,12 +115,12 @@ TEST_CASE("JobCgroup: all that was forked into it are its members, in groups bel
     if (!group->make()) return "it cannot be made";
     if (delegated.groups() != std::vector{"ddprun-" + std::to_string(::getpid())}) return "it has another name";
     const pid_t outside = fork_sleeper();
-    const pid_t inside = group->fork_into();
+    const pid_t inside = fork_into(*group);
     if (inside == 0) {
       ::pause();
       ::_exit(0);
     }
-    const pid_t with_child = group->fork_into();
+    const pid_t with_child = fork_into(*group);
     if (with_child == 0) {
       // A grandchild that nobody's parentage leads to, in a group that it made itself.
       const std::string deeper = delegated.folder() + "/" + delegated.groups().front() + "/deeper";
@@ -152,7 +164,7 @@ TEST_CASE("JobCgroup: a group in which somebody still is stays, and can be remov
   CHECK(delegated.run([&]() -> std::string {
     auto group = JobCgroup::plan();
     if (!group || !group->make()) return "it cannot be made";
-    const pid_t inside = group->fork_into();
+    const pid_t inside = fork_into(*group);
     if (inside == 0) {
       ::pause();
       ::_exit(0);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <list>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +27,14 @@ using namespace std::chrono_literals;
 
 // Starts workers in a folder of their own, and waits for each.
 class SpawnTest {
+  // What a worker reads until it executes.
+  struct Texts {
+    std::vector<std::string> arguments{};
+    std::vector<char*> pointers{};
+    std::string path = "PATH=/usr/local/bin:/usr/bin:/bin";
+    std::vector<char*> environment{};
+  };
+
  protected:
   SpawnTest() {
     options_.working_folder = folder_.path().string();
@@ -41,15 +50,13 @@ class SpawnTest {
   }
 
   pid_t spawn(Spawner& spawner, std::vector<std::string> arguments, SpawnRequest request = {}) {
-    const std::string file = arguments.front();
-    std::vector<char*> pointers;
-    for (std::string& argument : arguments) pointers.push_back(argument.data());
-    pointers.push_back(nullptr);
-    std::string path = "PATH=/usr/local/bin:/usr/bin:/bin";
-    std::vector<char*> environment = {path.data(), nullptr};
-    request.file = file.c_str();
-    request.arguments = pointers.data();
-    request.environment = environment.data();
+    Texts& texts = texts_.emplace_back(Texts{.arguments = std::move(arguments)});
+    for (std::string& argument : texts.arguments) texts.pointers.push_back(argument.data());
+    texts.pointers.push_back(nullptr);
+    texts.environment = {texts.path.data(), nullptr};
+    request.file = texts.arguments.front().c_str();
+    request.arguments = texts.pointers.data();
+    request.environment = texts.environment.data();
     const SpawnedProcess process = spawner.spawn(request);
     running_.push_back(process.pid);
     return process.pid;
@@ -75,6 +82,7 @@ class SpawnTest {
   Options options_;
   WorkerStart start_;
   std::vector<pid_t> running_;
+  std::list<Texts> texts_;
 };
 
 TEST_CASE_METHOD(SpawnTest, "Spawn: nobody executes before the gate opens, and then all do") {
@@ -112,7 +120,7 @@ TEST_CASE_METHOD(SpawnTest, "Spawn: workers at the gate go with the launcher") {
     Spawner spawner(start_);
     const pid_t worker = spawn_shell(spawner, "echo text >file");
     [[maybe_unused]] const ssize_t written = ::write(writer.get(), &worker, sizeof worker);
-    ::_exit(0);  // the gate's end closes, too
+    ::_exit(0);
   }
   writer.reset();
   pid_t worker = 0;
@@ -161,13 +169,17 @@ TEST_CASE_METHOD(SpawnTest,
   const CpuBinding binding{.cpus = {100'000}};
   Spawner spawner(start_);
   const pid_t bound = spawn_shell(spawner, "exit 0", {.binding = &binding});
-  options_.working_folder += "/missing";
-  const pid_t moved = spawn_shell(spawner, "exit 0");
+  const pid_t other = spawn_shell(spawner, "exit 0");
   spawner.open_gate();
   CHECK(wait(bound) == 126);
   CHECK(spawner.exec_error(bound) == EINVAL);
+  CHECK(wait(other) == 0);
+  options_.working_folder += "/missing";
+  Spawner elsewhere(start_);
+  const pid_t moved = spawn_shell(elsewhere, "exit 0");
+  elsewhere.open_gate();
   CHECK(wait(moved) == 127);
-  CHECK(spawner.exec_error(moved) == ENOENT);
+  CHECK(elsewhere.exec_error(moved) == ENOENT);
 }
 
 TEST_CASE_METHOD(SpawnTest, "Spawn: text without a first line is run by the shell where that is wanted") {

@@ -2,7 +2,8 @@
 
 A benchmark is a folder bench/NAME with a program `run` that prints one JSON object per row: case, metric, ours, peer (null
 when there is nothing to compare with) and ratio, how many times ours is better. It is told where things are by the
-variables BENCH_PROGRAMS (the folder of built programs) and BENCH_PYTHON (an interpreter with PyTorch).
+variables BENCH_PROGRAMS (the folder of built programs) and BENCH_PYTHON (an interpreter with PyTorch). With BENCH_QUICK it
+measures little, once: to see whether it works.
 
 With --record the rows are kept in docs/benchmarks.json, and the pages get their tables from there: those between
 `<!-- benchmark NAME -->` and `<!-- end -->`. A benchmark whose rows are shown otherwise has a bench/NAME/shown.py:

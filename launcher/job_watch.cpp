@@ -69,7 +69,7 @@ void JobWatch::watch_for_hangs() {
                            .host = job_.host,
                            .stack_signal = stack_signal(),
                            .ranks = [this] { return supervisor_->watched_ranks(); },
-                           .uses_store = [this](pid_t pid) { return is_at_store(pid); },
+                           .store_users = [this](const auto& pids) { return store_users(pids); },
                            .on_hang = [this](const HangReport& report, const auto& views) { on_hang(report, views); },
                            .on_progress = [this] { events_.hang_over(job_.attempt); }};
   if (place_.nodes > 1) {
@@ -133,13 +133,18 @@ void JobWatch::on_straggler(const StragglerNews& news) {
 }
 
 // A rank that takes part in the job keeps its connection to the store, whatever wrapper it runs in.
-bool JobWatch::is_at_store(pid_t pid) const {
-  const std::vector<pid_t> family = family_of(pid);
-  return std::any_of(ports_.begin(), ports_.end(), [&](std::uint16_t port) {
-    const PortsOfSockets sockets = sockets_to_port(port);
-    return std::any_of(family.begin(), family.end(),
-                       [&](pid_t process) { return !sockets_of(process, sockets).empty(); });
-  });
+std::set<pid_t> JobWatch::store_users(const std::vector<pid_t>& pids) const {
+  PortsOfSockets sockets;
+  for (const std::uint16_t port : ports_) sockets.merge(sockets_to_port(port));
+  std::set<pid_t> users;
+  if (sockets.empty()) return users;
+  for (const pid_t pid : pids) {
+    const std::vector<pid_t> family = family_of(pid);
+    const bool is_connected =
+        std::any_of(family.begin(), family.end(), [&](pid_t process) { return !sockets_of(process, sockets).empty(); });
+    if (is_connected) users.insert(pid);
+  }
+  return users;
 }
 
 void JobWatch::on_hang(const HangReport& report, const std::vector<RankView>& views) {

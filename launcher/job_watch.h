@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,7 @@ class JobWatch {
   void end_attempt(JobEnd& end);
 
  private:
-  bool is_at_store(pid_t pid) const;
+  std::set<pid_t> store_users(const std::vector<pid_t>& pids) const;
   bool is_any_running() const;
   void watch_for_hangs();
   void watch_for_stragglers();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "launcher/processes/descendants.h"
+#include "launcher/processes/socket_diagnosis.h"
 
 namespace launcher {
 namespace {
@@ -66,6 +67,7 @@ PortsOfSockets sockets_to_port(std::string_view table, std::uint16_t port) {
 }
 
 PortsOfSockets sockets_to_port(std::uint16_t port) {
+  if (auto answer = ask_for_sockets_to_port(port)) return *answer;
   PortsOfSockets found = sockets_to_port(read_table("/proc/net/tcp"), port);
   found.merge(sockets_to_port(read_table("/proc/net/tcp6"), port));
   return found;

@@ -86,20 +86,23 @@ Hindrances KernelFigures::look_at(pid_t pid) {
   const auto [found, is_new] = known_.try_emplace(pid);
   Known& known = found->second;
   if (is_new) known.cpu_stat = cpu_stat_of(pid);
-  look_at_threads(pid, known);
-  Hindrances held{.on_cpu_us = known.busiest.on_cpu_us,
-                  .run_delay_us = known.busiest.run_delay_us,
-                  .throttled_us = known.cpu_stat.empty() ? 0 : throttled_us(text_of(known.cpu_stat)),
-                  .cpus = usable_cpus_of(pid)};
-  if (const auto process = process_state(pid, /*in_detail=*/false)) {
-    ++known.looks;
-    if (process->state == 'D') ++known.disk_looks;
-    held.major_faults = process->major_faults;
-    held.disk_us = static_cast<std::uint64_t>(seconds_of_ticks(process->disk_wait_ticks) * 1e6);
+  // Of a process that has had no processor time since, nothing but its state may be new.
+  const auto time = processor_time(pid);
+  if (is_new || !time || time != known.processor_time) {
+    known.processor_time = time;
+    look_at_threads(pid, known);
+    known.held.on_cpu_us = known.busiest.on_cpu_us;
+    known.held.run_delay_us = known.busiest.run_delay_us;
+    known.held.throttled_us = known.cpu_stat.empty() ? 0 : throttled_us(text_of(known.cpu_stat));
+    known.held.cpus = usable_cpus_of(pid);
   }
-  held.looks = known.looks;
-  held.disk_looks = known.disk_looks;
-  return held;
+  if (const auto process = process_stat(pid)) {
+    ++known.held.looks;
+    if (process->state == 'D') ++known.held.disk_looks;
+    known.held.major_faults = process->major_faults;
+    known.held.disk_us = static_cast<std::uint64_t>(seconds_of_ticks(process->disk_wait_ticks) * 1e6);
+  }
+  return known.held;
 }
 
 }  // namespace launcher

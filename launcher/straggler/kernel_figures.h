@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,9 +32,9 @@ class KernelFigures {
 
  private:
   struct Known {
-    std::string cpu_stat{};  // of its cgroup; empty: none
-    std::uint64_t looks = 0;
-    std::uint64_t disk_looks = 0;
+    std::string cpu_stat{};                                      // of its cgroup; empty: none
+    std::optional<std::uint64_t> processor_time = std::nullopt;  // at the last look
+    Hindrances held{};
     std::map<pid_t, Scheduled> threads{};  // at the last look
     Scheduled busiest{};                   // sums of the busiest thread's of each look
   };

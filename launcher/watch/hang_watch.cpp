@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestInterval = 1s;
 constexpr milliseconds kShortestInterval = 20ms;
+// Between looks for ranks that are connected to the store, in a job that is not known to train.
+constexpr milliseconds kLongestStorePause = 60s;
 // Of all nodes, after others were found to make progress.
 constexpr milliseconds kAskRankAgain = 1s;
 // For a rank to answer with its stack.
@@ -49,7 +51,8 @@ HangWatch::HangWatch(EventLoop& loop, Messages& messages, HangWatchOptions optio
       options_(std::move(options)),
       interval_(options_.timeout > 0s ? std::clamp(options_.timeout / 8, kShortestInterval, kLongestInterval)
                                       : kLongestInterval),
-      observer_(interval_, options_.host) {
+      observer_(interval_, options_.host),
+      store_pause_(interval_) {
   call_in(interval_, &HangWatch::look);
 }
 
@@ -75,6 +78,10 @@ void HangWatch::look() {
       if (options_.on_progress) options_.on_progress();
     }
   }
+  if (!hangs) {
+    store_pause_ = interval_;
+    look_at_store_after_ = {};
+  }
   call_in(interval_, &HangWatch::look);
   if (hangs && !is_reported_ && EventLoop::Clock::now() >= ask_after_ && is_reported_at_all()) find_out();
 }
@@ -96,8 +103,14 @@ void HangWatch::go_on() {
 // Before they are in a group, ranks wait at the store for those that have not come there.
 std::vector<RankView> HangWatch::views(const std::vector<WatchedRank>& ranks) const {
   std::vector<RankView> views = observer_.views(ranks);
+  std::vector<pid_t> before_group;
+  for (const RankView& view : views) {
+    if (view.runs() && !view.is_in_group()) before_group.push_back(view.pid);
+  }
+  if (before_group.empty()) return views;
+  const std::set<pid_t> users = options_.store_users(before_group);
   for (RankView& view : views) {
-    if (view.runs() && !view.is_in_group()) view.at_store = options_.uses_store(view.pid);
+    if (view.runs() && !view.is_in_group()) view.at_store = users.contains(view.pid);
   }
   return views;
 }
@@ -119,12 +132,19 @@ void HangWatch::report(const HangReport& report) {
   wait_for_stacks();
 }
 
-// What does not train, or tells nobody so, may sleep as long as it likes.
-bool HangWatch::is_reported_at_all() const {
+// What does not train, or tells nobody so, may sleep as long as it likes: then the looks at its sockets become rarer.
+// Who comes to the store meanwhile makes progress by that, mostly.
+bool HangWatch::is_reported_at_all() {
   if (options_.was_asked_for || observer_.has_begun()) return true;
-  const auto ranks = options_.ranks();
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [&](const WatchedRank& rank) { return rank.runs() && options_.uses_store(rank.pid); });
+  const auto now = EventLoop::Clock::now();
+  if (now < look_at_store_after_) return false;
+  look_at_store_after_ = now + store_pause_;
+  store_pause_ = std::min(2 * store_pause_, kLongestStorePause);
+  std::vector<pid_t> running;
+  for (const WatchedRank& rank : options_.ranks()) {
+    if (rank.runs()) running.push_back(rank.pid);
+  }
+  return !running.empty() && !options_.store_users(running).empty();
 }
 
 // Of a rank that is to blame and of one that waits for it.

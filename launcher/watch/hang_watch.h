@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,9 @@ struct HangWatchOptions {
   std::string host{};
   int stack_signal = 0;
   WatchedRanks ranks{};
-  // This process, or one below it, takes part in a job: it is connected to the store.
-  std::function<bool(pid_t pid)> uses_store{};
+  // Which of these processes take part in a job: they, or processes below them, are connected to the store. Asked for
+  // all at once, as an answer costs a look at all sockets.
+  std::function<std::set<pid_t>(const std::vector<pid_t>& pids)> store_users{};
   // On several nodes: asks them all; report(), go_on() or judge_alone() follows. Null on a single node.
   std::function<void(std::chrono::milliseconds timeout)> ask_others{};
   // Behind the report. `views` are this node's ranks.
@@ -61,7 +63,7 @@ class HangWatch {
 
   void call_in(std::chrono::milliseconds time, void (HangWatch::*action)());
   void look();
-  bool is_reported_at_all() const;
+  bool is_reported_at_all();
   void find_out();
   void ask_for_stacks();
   void ask(const WatchedRank& rank);
@@ -80,6 +82,8 @@ class HangWatch {
   bool is_reported_ = false;  // or asked for
   bool is_said_ = false;
   EventLoop::Clock::time_point ask_after_{};
+  EventLoop::Clock::time_point look_at_store_after_{};
+  std::chrono::milliseconds store_pause_;  // until the next such look
   EventLoop::Clock::time_point asked_at_{};
   std::vector<RankView> views_;  // when it was seen that nobody gets on
   std::uint64_t seen_at_ = 0;    // by the clock of the pages

@@ -14,7 +14,8 @@ using std::chrono::microseconds;
 // Less may be a thread that looks after a connection.
 constexpr double kComputes = 0.02;
 constexpr std::uint64_t kReadsOrWrites = 4096;
-// Which processes are below a rank that tells of itself is looked up each so many looks.
+// Each so many looks, which processes are below a rank that tells of itself is looked up, and what a rank that waits
+// has done.
 constexpr unsigned kLooksAtFamily = 10;
 // Rates are means over at least so long.
 constexpr auto kRateTime = 2s;
@@ -33,6 +34,30 @@ bool has_begun_to_train(const ddp::detail::Page& page) {
 Observer::Observer(std::chrono::milliseconds interval, std::string host)
     : interval_(interval), host_(std::move(host)) {}
 
+// Whether what the family does is progress.
+bool Observer::look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed, bool has_begun) {
+  // Who has had no processor time has started nothing, read nothing and written nothing: a rank that waits costs a
+  // system call for each of its processes. Now and then all is read, whatever that says.
+  const bool looks_at_all = track.looks++ % kLooksAtFamily == 0;
+  const auto time = family_time(track.family);
+  if (!looks_at_all && time && time == track.processor_time) {
+    track.cpu_share = 0;
+    return !has_begun && is_any_ready(track.family);
+  }
+  // Whom a rank that tells of itself has started meanwhile is not worth a look at all its threads each time.
+  if (!has_begun || looks_at_all) track.family = family_of(rank.pid);
+  track.processor_time = family_time(track.family);
+  const FamilyWork work = family_work(track.family);
+  if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks_since(track.work, work)) / in_seconds(elapsed);
+  // A wrapper of the program waits for it, and a program for workers of its own. On a busy machine nobody may get much
+  // time.
+  const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.work.cpu_ticks);
+  const bool computes = elapsed > 0s && seconds_of_ticks(ticks) / in_seconds(elapsed) > kComputes;
+  const bool works = computes || work.is_ready || work.io_bytes >= track.work.io_bytes + kReadsOrWrites;
+  track.work = work;
+  return !has_begun && works;
+}
+
 void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now) {
   if (track.pid != rank.pid) track = Track{.pid = rank.pid, .step_time = now};
   track.runs = rank.runs();
@@ -40,22 +65,15 @@ void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration el
   const std::uint64_t activity = rank.page != nullptr ? ddp::detail::last_activity(*rank.page) : 0;
   const bool begun = activity != 0 && has_begun_to_train(*rank.page);
   has_begun_ = has_begun_ || begun;
-  bool progresses = activity != track.activity;
-  // Whom it has started meanwhile is not worth a look at all its threads each time.
-  if (!begun || track.looks++ % kLooksAtFamily == 0) track.family = family_of(rank.pid);
-  const FamilyWork work = family_work(track.family);
-  if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks_since(track.work, work)) / in_seconds(elapsed);
-  if (!begun) {
-    // A wrapper of the program waits for it, and a program for workers of its own. On a busy machine nobody may get
-    // much time.
-    const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.work.cpu_ticks);
-    const bool computes = elapsed > 0s && seconds_of_ticks(ticks) / in_seconds(elapsed) > kComputes;
-    progresses = progresses || computes || work.is_ready || work.io_bytes >= track.work.io_bytes + kReadsOrWrites;
-  }
-  track.work = work;
+  const bool works = look_at_family(rank, track, elapsed, begun);
+  const bool progresses = works || activity != track.activity;
   track.activity = activity;
   track.idle =
       progresses ? 0us : track.idle + duration_cast<microseconds>(std::min<Clock::duration>(elapsed, 2 * interval_));
+  note_step(rank, track, now);
+}
+
+void Observer::note_step(const WatchedRank& rank, Track& track, Clock::time_point now) {
   const std::uint64_t step = rank.page != nullptr ? rank.page->step.load() : 0;
   // From the first step on, not from the start of the process.
   if (step == 0 || track.step == 0) {

@@ -42,6 +42,7 @@ class Observer {
     std::vector<pid_t> family{};
     unsigned looks = 0;
     FamilyWork work{};
+    std::optional<std::uint64_t> processor_time = std::nullopt;  // of the family, before `work` was read
     std::chrono::microseconds idle{0};
     double cpu_share = 0;
     std::uint64_t step = 0;
@@ -50,6 +51,8 @@ class Observer {
     bool runs = false;
   };
   void look_at(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now);
+  static bool look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed, bool has_begun);
+  static void note_step(const WatchedRank& rank, Track& track, Clock::time_point now);
 
   const std::chrono::milliseconds interval_;
   const std::string host_;

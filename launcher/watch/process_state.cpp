@@ -1,13 +1,17 @@
 #include "launcher/watch/process_state.h"
 
+#include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <system_error>
+
+#include "launcher/system/unique_fd.h"
 
 namespace launcher {
 namespace {
@@ -47,9 +51,17 @@ std::string_view value_behind(std::string_view text, std::string_view name) {
   return {};
 }
 
+// "" when there is none. Without a stream: this is read again and again as long as a job runs.
 std::string proc_file(pid_t pid, const char* name) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/" + name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  const UniqueFd file(::open(("/proc/" + std::to_string(pid) + "/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 1024> part;
+  ssize_t count = 0;
+  while (file && (count = ::read(file.get(), part.data(), part.size())) > 0) {
+    text.append(part.data(), static_cast<std::size_t>(count));
+    if (static_cast<std::size_t>(count) < part.size()) break;
+  }
+  return text;
 }
 
 }  // namespace
@@ -81,8 +93,19 @@ bool takes_signal(std::string_view status, int signal_number) {
   return signal_number >= 1 && signal_number <= 64 && (caught >> (signal_number - 1) & 1) != 0;
 }
 
+std::optional<ProcessState> process_stat(pid_t pid) {
+  return parse_process_state(proc_file(pid, "stat"), static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
+}
+
+std::optional<std::uint64_t> processor_time(pid_t pid) {
+  constexpr clockid_t kWholeProcess = 2;  // the kernel's CPUCLOCK_SCHED
+  timespec time{};
+  if (pid <= 0 || ::clock_gettime((~static_cast<clockid_t>(pid)) * 8 + kWholeProcess, &time) != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
 std::optional<ProcessState> process_state(pid_t pid, bool in_detail) {
-  auto state = parse_process_state(proc_file(pid, "stat"), static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
+  auto state = process_stat(pid);
   if (!state) return state;
   state->io_bytes = io_bytes_in(proc_file(pid, "io"));
   if (in_detail && state->state != 'R') {
@@ -126,6 +149,23 @@ FamilyWork family_work(const std::vector<pid_t>& family) {
     work.ticks[pid] = state->cpu_ticks;
   }
   return work;
+}
+
+std::optional<std::uint64_t> family_time(const std::vector<pid_t>& family) {
+  std::uint64_t sum = 0;
+  for (const pid_t pid : family) {
+    const auto time = processor_time(pid);
+    if (!time) return std::nullopt;
+    sum += *time;
+  }
+  return sum;
+}
+
+bool is_any_ready(const std::vector<pid_t>& family) {
+  return std::any_of(family.begin(), family.end(), [](pid_t pid) {
+    const auto state = process_stat(pid);
+    return state && state->state == 'R';
+  });
 }
 
 std::uint64_t ticks_since(const FamilyWork& before, const FamilyWork& now) {

@@ -36,6 +36,13 @@ bool takes_signal(std::string_view status, int signal_number);
 // The process as it is now; nothing when it is gone. `in_detail`: with what it waits in.
 std::optional<ProcessState> process_state(pid_t pid, bool in_detail);
 
+// The same without io_bytes and waits_in: one file is read instead of two or three.
+std::optional<ProcessState> process_stat(pid_t pid);
+
+// Nanoseconds of processor time of all threads of the process. One system call, exact: a process of which it is the
+// same as before has done nothing meanwhile. Nothing when the process is gone or the kernel does not say.
+std::optional<std::uint64_t> processor_time(pid_t pid);
+
 // The processes that this one has started and that have not ended.
 std::vector<pid_t> children_of(pid_t pid);
 // A process and all below it, parents before their children.
@@ -50,6 +57,10 @@ struct FamilyWork {
   std::map<pid_t, std::uint64_t> ticks{};  // of each of them
 };
 FamilyWork family_work(const std::vector<pid_t>& family);
+// The sum of their processor_time(); nothing when one of them has none.
+std::optional<std::uint64_t> family_time(const std::vector<pid_t>& family);
+// One of them runs, or would if it had a processor.
+bool is_any_ready(const std::vector<pid_t>& family);
 // Ticks of processor time since `before`, of those that were there then.
 std::uint64_t ticks_since(const FamilyWork& before, const FamilyWork& now);
 

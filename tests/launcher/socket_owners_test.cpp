@@ -9,7 +9,9 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "launcher/processes/socket_diagnosis.h"
 #include "launcher/system/pipe.h"
 #include "launcher/system/unique_fd.h"
 #include "tests/launcher/in_child.h"
@@ -100,6 +102,42 @@ TEST_CASE("SocketsOf: a process has those that it has descriptors of, in both pr
     connection.client.reset();
     CHECK_THAT(sockets_of(::getpid(), all), IsEmpty());
   }
+}
+
+TEST_CASE("AskForSocketsToPort: the kernel names the sockets with that port at the other end, and no others") {
+  for (const int family : {AF_INET, AF_INET6}) {
+    CAPTURE(family);
+    const Connection connection(family);
+    const Connection other(family);
+    if (connection.port == 0) continue;  // no IPv6 here
+    const auto answer = ask_for_sockets_to_port(connection.port);
+    if (!answer) SKIP("this kernel does not answer sock_diag");
+    REQUIRE(answer->size() == 1);
+    CHECK(answer->begin()->second == connection.client_port);
+    CHECK(sockets_of(::getpid(), *answer) == *answer);
+    const auto of_other = ask_for_sockets_to_port(other.port);
+    REQUIRE(of_other);
+    REQUIRE(of_other->size() == 1);
+    CHECK(of_other->begin()->second == other.client_port);
+  }
+}
+
+TEST_CASE("AskForSocketsToPort: all of many sockets are in the answer") {
+  constexpr int kMany = 1000;  // more than fit in one message
+  const Connection first(AF_INET);
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  REQUIRE(::getsockname(first.listener.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  REQUIRE(::listen(first.listener.get(), kMany) == 0);
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < kMany; ++i) {
+    const UniqueFd& client = clients.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(client.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+  }
+  const auto answer = ask_for_sockets_to_port(first.port);
+  if (!answer) SKIP("this kernel does not answer sock_diag");
+  CHECK(answer->size() == kMany + 1);
+  CHECK(sockets_of(::getpid(), *answer) == *answer);
 }
 
 TEST_CASE("OwnersOfConnections: are the processes below this one, not this one itself") {

@@ -57,7 +57,7 @@ void JobWatch::begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> 
   job_.attempt = attempt;
   job_.world_size = place.world_size;
   place_ = std::move(place);
-  if (is_any_running()) gpus_.emplace(loop_);
+  if (supervisor.has_running_ranks()) gpus_.emplace(loop_);
   watch_for_hangs();
   watch_for_stragglers();
   timeline_.begin_attempt(supervisor.all_ranks(), place_.node, attempt);
@@ -102,14 +102,9 @@ void JobWatch::watch_for_stragglers() {
   straggler_watch_.emplace(loop_, std::move(options));
 }
 
-bool JobWatch::is_any_running() const {
-  const auto ranks = supervisor_->all_ranks();
-  return std::any_of(ranks.begin(), ranks.end(), [](const WatchedRank& rank) { return rank.runs(); });
-}
-
 // The process that asks the driver must not be taken for one that the ranks have left behind.
 void JobWatch::rank_ended() {
-  if (supervisor_ == nullptr || !is_any_running()) gpus_.reset();
+  if (supervisor_ == nullptr || !supervisor_->has_running_ranks()) gpus_.reset();
 }
 
 std::optional<GpuState> JobWatch::gpu_of(int rank) const {

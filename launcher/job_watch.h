@@ -61,7 +61,6 @@ class JobWatch {
 
  private:
   std::set<pid_t> store_users(const std::vector<pid_t>& pids) const;
-  bool is_any_running() const;
   void watch_for_hangs();
   void watch_for_stragglers();
   void on_hang(const HangReport& report, const std::vector<RankView>& views);

@@ -68,6 +68,8 @@ class Supervisor {
   std::vector<WatchedRank> watched_ranks() const {
     return is_stopping() || guardian_ == Guardian::kSuspended ? std::vector<WatchedRank>() : all_ranks();
   }
+  // One of them has not ended. Without a look at each: this is asked at the end of every rank.
+  bool has_running_ranks() const { return end_.ranks.size() < workers_.workers().size(); }
   // The processes of the ranks that have not ended, and their ranks.
   std::map<pid_t, int> running_ranks() const { return workers_.running_ranks(); }
   // The ranks were asked to stop, or would be if there were any yet.

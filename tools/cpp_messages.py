@@ -12,7 +12,7 @@ ESCAPE = {r"\"": '"', r"\n": " ", r"\t": " ", r"\r": " ", r"\\": "\\", r"\033": 
 # Calls that put their arguments together.
 JOINING = {"TORCH_CHECK", "TORCH_CHECK_VALUE", "TORCH_WARN", "TORCH_WARN_ONCE", "TORCH_INTERNAL_ASSERT", "str", "print_on_main"}
 # What is for the compiler.
-UNPRINTED = {"static_assert", "deprecated", "nodiscard", "asm"}
+UNPRINTED = {"static_assert", "deprecated", "nodiscard", "asm", "__asm__", "volatile"}
 STRINGS = {"string", "string_view"}
 ENDS = {",", ";", "?", ":", "return", "throw", "=", "+=", "&&", "||", "else", "<", ">", "!"}
 GLUE = {"+", "<<"}

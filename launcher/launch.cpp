@@ -19,6 +19,7 @@
 #include "launcher/answers/preview.h"
 #include "launcher/command_line/command_line.h"
 #include "launcher/command_line/help_of_words.h"
+#include "launcher/command_line/program_hints.h"
 #include "launcher/control/secret.h"
 #include "launcher/job.h"
 #include "launcher/machine/gpu_driver.h"
@@ -154,6 +155,14 @@ int run_on_hosts(const Options& options, const std::vector<JobNode>& nodes, cons
   return remote::Session(options, nodes).run();
 }
 
+Program find_program(const Options& options) {
+  try {
+    return resolve_program(options);
+  } catch (const LaunchError& error) {
+    throw LaunchError(error.what() + program_hint(options), error.status());
+  }
+}
+
 int print_preview(const Options& options, const std::optional<Program>& program, const Answer& answer) {
   if (options.nnodes > 1) print_line("assuming that every node has as many ranks as this one");
   answer.print(preview(options, program, current_environment(), ask_gpu_driver().gpus));
@@ -167,6 +176,14 @@ void say_exposure(const Options& options) {
   if (options.nnodes > 1 && options.rdzv_backend == "etcd-v2") {
     print_line("--rdzv_backend etcd-v2 is etcd here: with API v3, of etcd 3.4 or newer");
   }
+}
+
+// Once in a job, by the launcher that the user has started.
+void say_remarks(const Options& options) {
+  if (options.part_descriptor || options.mode == Options::Mode::kCheck) return;
+  for (const std::string& line : options.remarks) print_line(line);
+  for (const std::string& line : unset_exports(options)) print_line(line);
+  if (const auto line = misplaced_ranks(options)) print_line(*line);
 }
 
 int run_job(Options options, Program program, ProcessTitle& title) {
@@ -203,6 +220,7 @@ int run_job(Options options, Program program, ProcessTitle& title) {
 int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
   if (options.part_descriptor) become_part(options);
+  say_remarks(options);
   if (const auto nodes = hosts_beyond_this(options); !nodes.empty()) return run_on_hosts(options, nodes, answer);
   if (options.mode == Options::Mode::kCheck) {
     return options.part_descriptor ? print_part_check(options, answer) : print_check(answer);
@@ -214,7 +232,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (!options.working_folder.empty() && ::access((options.working_folder + "/.").c_str(), X_OK) != 0) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
   }
-  Program program = resolve_program(options);
+  Program program = find_program(options);
   if (!ranks.hint.empty()) print_line(ranks.hint);
   for (const std::string& line : absent_ranks(options)) print_line(line + variables_behind(line, options.variables));
   say_exposure(options);

@@ -14,17 +14,37 @@ namespace {
 // What the launchers tell each other of a name.
 constexpr std::size_t kLongestName = 1024;
 
+void check_export(const std::string& entry) {
+  const std::string name = entry.substr(0, entry.find('='));
+  if (name.empty()) throw UsageError("-x: expected NAME or NAME=VALUE, got '" + entry + "'");
+  if (name.find_first_of(", \t") != std::string::npos) {
+    throw UsageError("-x: expected NAME or NAME=VALUE, got '" + printable(entry) +
+                     "'; several variables are several options: -x A -x B=1");
+  }
+}
+
+// mpirun's -n 2 ./a : -n 3 ./b. A colon that the program is to get comes behind --.
+void check_single_program(const std::vector<std::string>& program) {
+  for (std::size_t i = 1; i + 2 < program.size(); ++i) {
+    if (program[i] != ":" || (program[i + 1] != "-n" && program[i + 1] != "-np")) continue;
+    throw UsageError(
+        "A : B: ddprun starts one program, not several; start a script that chooses by RANK: ddprun -n 5 sh -c "
+        "'if [ $RANK -lt 2 ]; then exec ./a; else exec ./b; fi'. If the program is to get the colon, write -- in front of it");
+  }
+}
+
 void check_program(Options& options) {
   const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
   if (options.program.empty() && needs_program) {
     throw UsageError("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
   }
   if (!options.program.empty() && options.program.front().empty()) throw UsageError("the program's name is empty");
+  if (!options.is_separated) check_single_program(options.program);
   if (options.module + options.run_path + options.no_python > 1) {
     throw UsageError("only one of -m, --run_path and --no_python can be given");
   }
   for (const std::string& entry : options.exported) {
-    if (entry.front() == '=') throw UsageError("-x: expected NAME or NAME=VALUE, got '" + entry + "'");
+    check_export(entry);
   }
   if (options.local_rank_argument) {
     std::string& name = *options.local_rank_argument;

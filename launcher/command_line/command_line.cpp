@@ -57,6 +57,8 @@ std::variant<Options, ExitRequest> take(CLI::App& app, SplitArguments split, Opt
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   app.parse(std::move(split.own));
   options.program = std::move(split.program);
+  options.is_separated = split.is_separated;
+  options.remarks = std::move(split.remarks);
   options.counts_all_ranks = split.counts_all_ranks;
   if (options.part_descriptor) forget_hosts(options);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};

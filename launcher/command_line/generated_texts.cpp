@@ -4,17 +4,19 @@
 #include <array>
 
 #include "launcher/command_line/completions.h"
+#include "launcher/command_line/foreign_options.h"
 #include "launcher/command_line/manual_page.h"
 #include "launcher/command_line/usage_error.h"
 
 namespace launcher {
 namespace {
 
-constexpr std::array<GeneratedText, 4> kTexts = {{
+constexpr std::array<GeneratedText, 5> kTexts = {{
     {"man", manual_page},
     {"bash", bash_completion},
     {"zsh", zsh_completion},
     {"fish", fish_completion},
+    {"coming-from", [](const CLI::App&) { return foreign_options_page(); }},
 }};
 
 }  // namespace

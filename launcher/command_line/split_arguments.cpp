@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "launcher/command_line/foreign_arguments.h"
 #include "launcher/command_line/suggestion.h"
 #include "launcher/command_line/usage_error.h"
 
@@ -20,7 +21,11 @@ struct Word {
   std::optional<std::string> value{};
 };
 
-Word split_word(const std::string& argument) {
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+Word split_word(const CLI::App& app, const std::string& argument) {
   const std::size_t equals = argument.find('=');
   const auto after_equals = [&]() -> std::optional<std::string> {
     return equals == std::string::npos ? std::nullopt : std::optional(argument.substr(equals + 1));
@@ -31,6 +36,13 @@ Word split_word(const std::string& argument) {
     return word;
   }
   if (argument.substr(0, equals) == kMpirunsRanks) return {"nproc_per_node", after_equals()};
+  if (argument.starts_with(kMpirunsRanks) && is_number(argument.substr(kMpirunsRanks.size()))) {
+    return {"nproc_per_node", argument.substr(kMpirunsRanks.size())};
+  }
+  // mpirun's long options have one dash or two: -hostfile.
+  std::string name = argument.substr(1, equals == std::string::npos ? equals : equals - 1);
+  std::replace(name.begin(), name.end(), '-', '_');
+  if (name.size() > 1 && app.get_option_no_throw("--" + name) != nullptr) return {name, after_equals()};
   Word word{argument.substr(1, 1)};
   if (argument.size() > 2) word.value = argument.substr(argument[2] == '=' ? 3 : 2);
   return word;
@@ -53,20 +65,42 @@ bool may_be_empty(std::string_view name) {
                    (nearest.empty() ? "see ddprun --help" : "did you mean --" + nearest + "?"));
 }
 
+void replace_foreign(std::vector<std::string>& arguments, std::size_t at, const ForeignUse& use,
+                     IgnoredOptions& ignored) {
+  const auto begin = arguments.begin() + static_cast<std::ptrdiff_t>(at);
+  const auto end = begin + static_cast<std::ptrdiff_t>(use.taken);
+  if (!use.ignored.empty()) ignored.add(std::vector<std::string>(begin, end), use.ignored);
+  arguments.insert(arguments.erase(begin, end), use.words.begin(), use.words.end());
+}
+
 }  // namespace
 
-SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> arguments) {
+SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> given) {
   SplitArguments split;
+  std::vector<std::string> arguments(given.begin(), given.end());
+  IgnoredOptions ignored;
+  std::size_t replaced_until = 0;  // what stands in place of another launcher's options
   std::size_t i = 0;
   for (; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
+    const std::string argument = arguments[i];
     if (argument == "--") {
+      split.is_separated = true;
       ++i;
       break;
     }
     if (argument.size() < 2 || argument[0] != '-') break;
 
-    auto [name, value] = split_word(argument);
+    if (i >= replaced_until) {
+      if (const auto use = foreign_use(std::span(arguments).subspan(i), [&](const std::string& dashed) {
+            return app.get_option_no_throw(dashed) != nullptr;
+          })) {
+        replaced_until = i + use->words.size();
+        replace_foreign(arguments, i, *use, ignored);
+        --i;
+        continue;
+      }
+    }
+    auto [name, value] = split_word(app, argument);
     const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
     const CLI::Option* option = app.get_option_no_throw(dashed);
     if (option == nullptr) refuse_unknown(app, argument.substr(0, argument.find('=')), name);
@@ -93,6 +127,7 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
     std::erase_if(split.own, [&](const std::string& word) { return word.starts_with("--" + long_name + "="); });
     split.emptied.push_back(long_name);
   }
+  split.remarks = ignored.lines();
   split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
   return split;
 }

@@ -18,13 +18,15 @@ inline constexpr std::string_view kMpirunsRanks = "-np";
 struct SplitArguments {
   std::vector<std::string> own;  // each one unambiguous word: `--name` or `--name=value`
   std::vector<std::string> program;
+  bool is_separated = false;  // by --
   bool counts_all_ranks = false;     // nproc_per_node was last given as -n or -np, which mpirun counts over all hosts
+  std::vector<std::string> remarks;  // what is said of options of other launchers that are ignored
   std::vector<std::string> emptied;  // long names of options that were last given an empty value: as if left out
 };
 
 // The program starts at the first argument that is neither an option of `app` nor an option's value, or after `--`.
 // CLI11 alone cannot do this: it must not look at the program's arguments. Throws UsageError for an unknown option and
 // for a value that is missing or too much.
-SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> arguments);
+SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> given);
 
 }  // namespace launcher

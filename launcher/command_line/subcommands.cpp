@@ -15,17 +15,19 @@ std::string SubcommandForm::usage(const std::string& word) const {
 std::vector<Subcommand> subcommands() {
   const std::string id = "its --rdzv_id, or ddprun's process number; ";
   const std::string not_answering = "0; 1 when there is no such job, or one does not answer.";
+  const ShownOption all_users{.names = {"--all_users"}, .meaning = "for root: the jobs of all users"};
   return {
       {.word = "status",
        .meaning = "Shows what your jobs on this machine are doing: a line and a table of its ranks for each.",
        .job = id + "all jobs unless given",
-       .forms = {{.options = {{.names = {"--json"}, .meaning = "one JSON document a job, each on a line of its own"}}}},
+       .forms = {{.options = {{.names = {"--json"}, .meaning = "one JSON document a job, each on a line of its own"},
+                              all_users}}},
        .exit_status = not_answering},
       {.word = "top",
        .meaning = "Shows what your jobs on this machine are doing, once a second, until they have ended or you press "
                   "Ctrl-C. Where standard output is no terminal: once.",
        .job = id + "all jobs unless given",
-       .forms = {{}},
+       .forms = {{.options = {all_users}}},
        .exit_status = not_answering},
       {.word = "timeline",
        .meaning =

@@ -103,6 +103,10 @@ void EndpointPlace::find() {
                          ", with which --nnodes MIN:MAX is not possible (its state is a Python pickle): use ddprun on "
                          "all nodes",
                      to_int(ExitStatus::kLauncherError)});
+              },
+          .on_stranger =
+              [this](const std::string& text) {
+                callbacks_.on_impossible({text, to_int(ExitStatus::kLauncherError)});
               }});
 }
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "launcher/system/error_text.h"
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
@@ -34,8 +35,7 @@ std::string make_unique_folder(const std::string& parent, const std::string& nam
 UniqueFd open_log_file(const std::string& path, bool keep) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | (keep ? 0 : O_TRUNC), 0666));
   if (!fd) {
-    throw LaunchError("cannot write the log file " + path + ": " + std::strerror(errno) +
-                      (errno == EMFILE ? " (limit on open files: ulimit -n)" : ""));
+    throw LaunchError("cannot write the log file " + path + ": " + error_text(errno));
   }
   return fd;
 }
@@ -46,10 +46,14 @@ int no_space_error(const std::string& folder) {
   if (!file) return errno == ENOSPC || errno == EDQUOT ? errno : 0;
   ::unlink(path.c_str());
   const std::array<char, 4096> bytes{};
-  const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
-  if (count == static_cast<ssize_t>(bytes.size())) return 0;
-  if (count >= 0) return ENOSPC;
-  return errno == ENOSPC || errno == EDQUOT ? errno : 0;
+  // A write may stop where the disk is full, or where files may grow no more; only the next one says which.
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? errno : 0;
+    done += static_cast<std::size_t>(count);
+  }
+  return 0;
 }
 
 bool is_disk_full(const std::string& folder) {

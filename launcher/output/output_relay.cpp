@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "launcher/system/error_text.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/pipe.h"
 #include "launcher/system/utf8.h"
@@ -189,7 +189,7 @@ void OutputRelay::on_room() {
   for (const StreamWriter* writer : {output_.get(), error_}) {
     if (writer->error() == 0 || writer->error() == EPIPE) continue;
     note_problem(std::string("output was lost: cannot write to standard ") +
-                 (writer == output_.get() ? "output" : "error") + ": " + std::strerror(writer->error()));
+                 (writer == output_.get() ? "output" : "error") + ": " + error_text(writer->error()));
   }
   for (const auto& source : sources_) {
     if (source->fd && source->to != nullptr && (!source->to->is_full() || source->to->error() != 0)) {
@@ -207,7 +207,7 @@ void OutputRelay::note_problem(const std::string& text) {
 
 void OutputRelay::note_log_problem(const LogFile& file) {
   if (file.error() != 0) {
-    note_problem("output was lost: cannot write to " + file.path() + ": " + std::strerror(file.error()));
+    note_problem("output was lost: cannot write to " + file.path() + ": " + error_text(file.error()));
   }
 }
 

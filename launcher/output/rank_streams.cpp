@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
+#include "launcher/system/error_text.h"
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
@@ -82,7 +82,7 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
     if (folder.empty()) continue;
     if (const int error = no_space_error(folder); error != 0) {
       remove_unused_folder();
-      throw LaunchError("no log file can be written in " + folder + ": " + std::strerror(error));
+      throw LaunchError("no log file can be written in " + folder + ": " + error_text(error));
     }
   }
   if (needs_relay(options_)) {
@@ -194,7 +194,7 @@ void RankStreams::watch_disk() {
 
 void RankStreams::note_full_disk(int error) {
   if (error == 0 || !problem_.empty()) return;
-  problem_ = "output was lost: the ranks cannot write to " + watched_folder_ + ": " + std::strerror(error);
+  problem_ = "output was lost: the ranks cannot write to " + watched_folder_ + ": " + error_text(error);
   messages().say(problem_);
 }
 

@@ -131,6 +131,8 @@ struct Options {
   // Where this node's place in the job comes from: the command line, a variable, the scheduler; a line each.
   std::vector<std::string> origins{};
 
+  std::vector<std::string> remarks{};  // on the command line, to be said before the job starts
+
   std::string event_file{};  // one JSON line per event of the job; unset: none
 
   bool module = false;                               // -m: the program is a Python module
@@ -138,6 +140,7 @@ struct Options {
   bool no_python = false;                            // --no_python: execute a .py file directly
   std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the last argument
   bool expand_arguments = false;       // --expand_arguments: ${rank} and others in the program's arguments
+  bool is_separated = false;           // the program stood behind --
   std::vector<std::string> program{};  // program and arguments, byte for byte as given
 
   std::map<std::string, std::string> variables{};     // {"--log_dir", "PET_LOG_DIR"}: of options that nobody has typed

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "launcher/plan/executable_file.h"
 #include "launcher/plan/python_interpreter.h"
 #include "launcher/system/launch_error.h"
 
@@ -46,10 +47,12 @@ bool is_text(const std::string& file) {
 [[noreturn]] void throw_not_executable(const std::string& file, int error) {
   struct stat status {};
   if (::stat(file.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
-    throw LaunchError("cannot execute " + file + ": it is a folder", ExitStatus::kNotExecutable);
+    const bool is_package = ::access((file + "/__main__.py").c_str(), R_OK) == 0;
+    throw LaunchError("cannot execute " + file + ": it is a folder" +
+                          (is_package ? "; --run_path starts its __main__.py" : "; name the program in it"),
+                      ExitStatus::kNotExecutable);
   }
-  throw LaunchError("cannot execute " + file + ": " + std::strerror(error) +
-                        (error == EACCES ? " (is it marked executable? chmod +x)" : ""),
+  throw LaunchError("cannot execute " + file + ": " + (error == EACCES ? why_no_permission(file) : std::strerror(error)),
                     ExitStatus::kNotExecutable);
 }
 

@@ -54,8 +54,10 @@ ExecLimits exec_limits() {
 }
 
 std::string exec_failure_text(const std::string& file, int error, std::span<const std::string> arguments,
-                              std::span<const std::string> environment, const ExecLimits& limits) {
-  std::string text = "cannot execute " + file + ": " + std::strerror(error);
+                              std::span<const std::string> environment, const ExecLimits& limits,
+                              const std::string& cause) {
+  std::string text = "cannot execute " + file + ": " + (cause.empty() ? std::strerror(error) : cause);
+  if (!cause.empty()) return text;
   if (error == ENOENT) text += " (the interpreter that it names?)";
   if (error == ENOEXEC) text += " (damaged, or built for another kind of machine?)";
   if (error == E2BIG) text += " (" + too_big(arguments, environment, limits) + ")";

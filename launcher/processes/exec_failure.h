@@ -19,9 +19,10 @@ ExecLimits exec_limits(std::size_t page_bytes, std::size_t stack_bytes);
 // Those of this process, here and now.
 ExecLimits exec_limits();
 
-// One line: what execve refused with `error` and what to look at. `arguments` and `environment` are what it was given.
-// Pure.
+// One line: what execve refused with `error` and what to look at. `arguments` and `environment` are what it was given,
+// `cause` what the file's own bytes say against it, or "". Pure.
 std::string exec_failure_text(const std::string& file, int error, std::span<const std::string> arguments,
-                              std::span<const std::string> environment, const ExecLimits& limits);
+                              std::span<const std::string> environment, const ExecLimits& limits,
+                              const std::string& cause = {});
 
 }  // namespace launcher

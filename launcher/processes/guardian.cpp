@@ -15,6 +15,7 @@
 
 #include "launcher/processes/descendants.h"
 #include "launcher/processes/terminal_input.h"
+#include "launcher/system/error_text.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
@@ -166,7 +167,7 @@ class Keeper {
 
 pid_t fork_or_throw() {
   const pid_t child = ::fork();
-  if (child < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
+  if (child < 0) throw LaunchError("cannot start a process: " + fork_error_text(errno));
   return child;
 }
 

@@ -11,6 +11,7 @@
 #include "base/progress/own_page.h"
 #include "launcher/processes/descendants.h"
 #include "launcher/processes/exec_failure.h"
+#include "launcher/plan/executable_file.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/watch/watched_rank.h"
 
@@ -175,7 +176,11 @@ std::string WorkerGroup::why_not_executed(const RankPlan& plan, int error) const
   const Program& program = plan.program ? *plan.program : options_.program;
   std::vector<std::string> environment = options_.environment;
   environment.insert(environment.end(), plan.variables.begin(), plan.variables.end());
-  return exec_failure_text(program.file, error, program.arguments, environment, exec_limits());
+  const bool is_refused = error == ENOENT || error == ENOEXEC;
+  const std::string& folder = options_.start.options->working_folder;
+  const std::string file = folder.empty() || program.file.starts_with('/') ? program.file : folder + "/" + program.file;
+  const std::string cause = is_refused ? launcher::why_not_executed(file) : "";
+  return exec_failure_text(program.file, error, program.arguments, environment, exec_limits(), cause);
 }
 
 void WorkerGroup::reap(std::size_t index) {

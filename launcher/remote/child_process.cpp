@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "launcher/system/error_text.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/pipe.h"
 
@@ -77,7 +78,7 @@ ChildProcess start_child(const ChildRequest& request) {
   char** environment = request.environment.empty() ? environ : const_cast<char**>(own.data());
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
+  if (pid < 0) throw LaunchError("cannot start a process: " + fork_error_text(errno));
   if (pid == 0) run_child(request, streams, const_cast<char**>(arguments.data()), environment, parent);
   streams.failure.writer.reset();
   Failure failure;

@@ -14,6 +14,9 @@ using namespace std::chrono_literals;
 
 // After a store that closed its connection: one that is just going, or no store at all.
 constexpr auto kSearchPause = 100ms;
+// After an answer of another program.
+constexpr auto kStrangerPause = 1s;
+constexpr int kStrangerAnswers = 3;
 // The launcher listens before its store answers: one that cannot be reached by then is gone, or behind a firewall.
 constexpr auto kReachable = 5s;
 // Thousands that ask are not to drown the machine on which node 0 is to start.
@@ -57,14 +60,31 @@ std::string CoordinatorSearch::problem() const {
 void CoordinatorSearch::ask_store() {
   connector_.reset();
   store_ = std::make_unique<store::StoreClient>(
-      loop_, host_, port_, [this] { ask_again("what listens there closed the connection"); }, early_pause_);
+      loop_, host_, port_, [this] { on_store_lost(); }, early_pause_);
   store_->check(kControlPortKey, [this](bool exists) {
+    strangers_ = 0;
     if (!exists) {
       call_in(0ms, [this] { callbacks_.on_foreign(); });
       return;
     }
     store_->get(kControlPortKey, [this](const std::string& port) { connect(port); });
   });
+}
+
+// A proxy may answer as long as what is behind it has not started, so once is not enough.
+void CoordinatorSearch::on_store_lost() {
+  if (store_->stranger().empty()) {
+    ask_again("what listens there closed the connection without an answer");
+    return;
+  }
+  const std::string port = std::to_string(port_);
+  problem_ = "port " + port + " of host " + host_ + " belongs to " + store_->stranger() +
+             ": end that program, or choose another --master_port (--rdzv_endpoint HOST:PORT) on all nodes";
+  if (++strangers_ < kStrangerAnswers || !callbacks_.on_stranger) {
+    call_in(kStrangerPause, [this] { ask_store(); });
+  } else {
+    call_in(0ms, [this] { callbacks_.on_stranger(problem_); });
+  }
 }
 
 void CoordinatorSearch::ask_again(std::string problem) {

@@ -23,6 +23,8 @@ class CoordinatorSearch {
     std::function<void(UniqueFd fd)> on_found{};
     // There is a store, but of no ddprun: torchrun's.
     std::function<void()> on_foreign{};
+    // Another program has the port, and keeps it: who it is and what to do. Without this the search goes on.
+    std::function<void(const std::string& text)> on_stranger{};
   };
   // Searches until one of the callbacks was called, which may destroy the search. `nodes`: that may be searching at
   // once.
@@ -33,11 +35,14 @@ class CoordinatorSearch {
 
   // What the last attempt met, "" when nothing is known to be wrong.
   std::string problem() const;
+  // What on_stranger would be told, already after the first answer of another program; "" while none has come.
+  std::string stranger() const { return strangers_ > 0 ? problem_ : ""; }
 
  private:
   void ask_store();
   void ask_again(std::string problem);
   void connect(const std::string& port);
+  void on_store_lost();
   void call_in(EventLoop::Clock::duration time, std::function<void()> action);
 
   EventLoop& loop_;
@@ -48,6 +53,7 @@ class CoordinatorSearch {
   std::unique_ptr<store::StoreClient> store_;
   std::unique_ptr<Connector> connector_;
   std::string problem_;
+  int strangers_ = 0;  // how often in a row another program has answered
   std::optional<EventLoop::TimerId> timer_;
 };
 

@@ -27,6 +27,10 @@ Rival::Rival(EventLoop& loop, Messages& messages, Settings settings, std::functi
                                ", as torchrun's node 0 would have: start this node with another --node_rank, or choose "
                                "another --master_port",
                            to_int(ExitStatus::kLauncherError)});
+              },
+          .on_stranger =
+              [this](const std::string& text) {
+                on_found_({text, to_int(ExitStatus::kLauncherError)});
               }});
 }
 

@@ -31,6 +31,8 @@ class Rival {
   // has told its nodes the same. `loop` and `messages` must outlive the object.
   Rival(EventLoop& loop, Messages& messages, Settings settings, std::function<void(JoinFailure)> on_found);
   ~Rival();
+  // Which program has the port instead of a store, and what to do; "" when nothing is known.
+  std::string stranger() const { return search_ ? search_->stranger() : ""; }
   Rival(const Rival&) = delete;
   Rival& operator=(const Rival&) = delete;
 

@@ -55,7 +55,8 @@ void StaticRendezvous::look_for_rival() {
 void StaticRendezvous::on_taken_port(const std::string& problem) {
   look_for_rival();
   search_timer_ = loop_.call_at(EventLoop::Clock::now() + kRivalAnswers, [this, problem] {
-    refuse({problem, to_int(ExitStatus::kLauncherError)});
+    const std::string stranger = rival_ ? rival_->stranger() : "";
+    refuse({stranger.empty() ? problem : stranger, to_int(ExitStatus::kLauncherError)});
     end_search();
   });
 }

@@ -82,7 +82,11 @@ void StaticRendezvous::search() {
   search_ = std::make_unique<CoordinatorSearch>(
       loop_, settings_.master_addr, static_cast<std::uint16_t>(master_port_), settings_.nnodes,
       CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
-                                   .on_foreign = [this] { on_foreign_store(); }});
+                                   .on_foreign = [this] { on_foreign_store(); },
+                                   .on_stranger =
+                                       [this](const std::string& text) {
+                                         refuse({text, to_int(ExitStatus::kLauncherError)});
+                                       }});
   search_timer_ =
       loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, settings_.join_timeout),
                     [this] { watch_search(); });

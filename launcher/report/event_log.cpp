@@ -9,6 +9,7 @@
 
 #include "launcher/outcome/first_failure.h"
 #include "launcher/straggler/straggler_tracker.h"
+#include "launcher/system/error_text.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/signals.h"
@@ -112,12 +113,15 @@ void EventLog::write(const char* event, const ordered_json& fields) {
                     {"host", host_}};
   line.update(fields);
   const std::string text = line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  ssize_t written = 0;
-  do {
-    written = ::write(fd_.get(), text.data(), text.size());
-  } while (written < 0 && errno == EINTR);
-  if (written == static_cast<ssize_t>(text.size())) return;
-  problem_ = "--events " + file_ + ": " + (written < 0 ? std::strerror(errno) : "the line was written in part only");
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(fd_.get(), text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      problem_ = "--events " + file_ + ": " + error_text(errno) + (done > 0 ? "; its last line is not whole" : "");
+      return;
+    }
+    done += static_cast<std::size_t>(written);
+  }
 }
 
 }  // namespace launcher

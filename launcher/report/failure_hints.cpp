@@ -12,6 +12,7 @@
 
 #include "launcher/machine/gpu_information.h"
 #include "launcher/outcome/first_failure.h"
+#include "launcher/report/end_cause.h"
 
 namespace launcher {
 namespace {
@@ -119,12 +120,14 @@ std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> 
   if (std::string hint = core_hint(rank, read_text("/proc/sys/kernel/core_pattern"), core.rlim_cur, folder);
       !hint.empty())
     hints.push_back(std::move(hint));
+  const std::string cause = end_cause(rank, end_surroundings());
+  if (!cause.empty()) hints.push_back(cause);
   const auto kills_now = kills_before ? out_of_memory_kills() : std::nullopt;
   if (kills_now && *kills_now > *kills_before) {
     hints.push_back(std::string("out of memory: the kernel killed ")
                         .append(std::to_string(*kills_now - *kills_before))
                         .append(" process(es) of this job's cgroup"));
-  } else if (rank.signal == SIGKILL && !rank.told_to_stop) {
+  } else if (rank.signal == SIGKILL && !rank.told_to_stop && cause.empty()) {
     hints.emplace_back("ddprun did not send this signal; often it is the kernel's, out of memory (see dmesg)");
   }
   return hints;

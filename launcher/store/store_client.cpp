@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "launcher/store/request_parser.h"
+#include "launcher/store/stranger.h"
 #include "launcher/store/wire_format.h"
 
 namespace launcher::store {
@@ -16,6 +17,11 @@ namespace {
 
 // More than any launcher writes; a greater length means that the other end is no store.
 constexpr std::uint64_t kMaxReplyBytes = 1 << 20;
+// A store answers at once. Of one that does not, it is found out what it is.
+constexpr std::chrono::seconds kSlowReply{5};
+// For the rest of a stranger's first line, and as much of it.
+constexpr std::chrono::milliseconds kStrangersLine{500};
+constexpr std::size_t kStrangersBytes = 256;
 
 std::string begin(Opcode opcode) {
   return std::string(1, static_cast<char>(opcode));
@@ -40,13 +46,32 @@ StoreClient::StoreClient(EventLoop& loop, std::string host, std::uint16_t port, 
 }
 
 StoreClient::~StoreClient() {
+  if (timer_) loop_.cancel(*timer_);
   if (fd_) loop_.remove(fd_.get());
+}
+
+void StoreClient::call_in(EventLoop::Clock::duration time, std::function<void()> action) {
+  if (timer_) loop_.cancel(*timer_);
+  timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, action = std::move(action)] {
+    timer_.reset();
+    action();
+  });
+}
+
+// Servers of protocols made of lines say nothing until they have got one. What a store that is merely slow answers
+// after that is not used: it may have taken the line for requests.
+void StoreClient::provoke() {
+  const bool waits_for_check = state_ == State::kConnected && incoming_.empty() && !replies_.empty() && replies_.front().on_answer;
+  if (!waits_for_check) return;
+  has_provoked_ = true;
+  request("\r\n\r\n");
 }
 
 void StoreClient::on_connected(UniqueFd fd) {
   fd_ = std::move(fd);
   state_ = State::kConnected;
   loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_event(events); });
+  call_in(kSlowReply, [this] { provoke(); });
   send_pending();
 }
 
@@ -72,14 +97,41 @@ void StoreClient::on_event(std::uint32_t events) {
   const ssize_t count = ::read(fd_.get(), bytes.data(), bytes.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
-    lose();
+    state_ == State::kStranger ? hear_stranger() : lose();
     return;
   }
   incoming_.append(bytes.data(), static_cast<std::size_t>(count));
-  parse_replies();
+  if (state_ != State::kStranger && (is_no_reply() || has_provoked_)) {
+    state_ = State::kStranger;
+    call_in(kStrangersLine, [this] { hear_stranger(); });
+  }
+  if (state_ == State::kConnected) {
+    parse_replies();
+  } else if (incoming_.size() >= kStrangersBytes || incoming_.find('\n') != std::string::npos) {
+    hear_stranger();
+  }
+}
+
+// Whether what has come cannot be the answer to the first request: a byte that is 0 or 1, alone where nothing else was
+// asked, or a text of a length that a store would send.
+bool StoreClient::is_no_reply() const {
+  if (incoming_.empty() || replies_.empty()) return false;
+  const Reply& reply = replies_.front();
+  if (reply.on_number) return false;
+  if (reply.on_text) return incoming_.size() >= 8 && read_integer<std::uint64_t>(incoming_) > kMaxReplyBytes;
+  return incoming_.front() > 1 || incoming_.front() < 0 || (replies_.size() == 1 && incoming_.size() > 1);
+}
+
+void StoreClient::hear_stranger() {
+  // A single byte of a check that was merely slow says nothing against a store.
+  const bool is_late_answer = has_provoked_ && incoming_.size() == 1 && (incoming_[0] == 0 || incoming_[0] == 1);
+  if (!is_late_answer) stranger_ = stranger_text(incoming_);
+  lose();
 }
 
 void StoreClient::lose() {
+  if (timer_) loop_.cancel(*timer_);
+  timer_.reset();
   loop_.remove(fd_.get());
   fd_.reset();
   state_ = State::kLost;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,7 +24,7 @@ class StoreClient {
   using OnDone = std::function<void()>;
 
   // Connects to `host` and tries again until it succeeds; requests may be made at once. `on_lost` is called when a
-  // connection that existed breaks; no reply comes after that. `early_pause`: see Connector.
+  // connection that existed breaks, or what listens there is no store; no reply comes after that. `early_pause`: see Connector.
   StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost,
               std::chrono::milliseconds early_pause = Connector::kEarlyPause);
   ~StoreClient();
@@ -42,11 +43,13 @@ class StoreClient {
   // The connection's descriptor, while there is one.
   int fd() const { return fd_.get(); }
   bool is_connected() const { return state_ == State::kConnected; }
+  // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.
+  const std::string& stranger() const { return stranger_; }
   // Why the last attempt to connect failed.
   const std::string& problem() const { return connector_.problem(); }
 
  private:
-  enum class State { kConnecting, kConnected, kLost };
+  enum class State { kConnecting, kConnected, kStranger, kLost };
   struct Reply {
     OnNumber on_number{};
     OnText on_text{};
@@ -58,6 +61,10 @@ class StoreClient {
   void on_event(std::uint32_t events);
   void send_pending();
   void parse_replies();
+  bool is_no_reply() const;
+  void hear_stranger();
+  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
+  void provoke();
   void lose();
   void request(std::string_view bytes);
   void ask(Opcode opcode, std::string_view key);
@@ -69,6 +76,9 @@ class StoreClient {
   std::string outgoing_;
   std::string incoming_;
   std::deque<Reply> replies_;
+  bool has_provoked_ = false;
+  std::string stranger_;
+  std::optional<EventLoop::TimerId> timer_;
   Connector connector_;
 };
 

@@ -2,7 +2,9 @@
 
 #include <nlohmann/json.hpp>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +12,8 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "launcher/system/launch_error.h"
@@ -26,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 // For all of them together. Who runs answers within milliseconds.
 constexpr auto kSearchPatience = 5s;
 
+// That of a job with tens of thousands of ranks is shorter.
+constexpr std::size_t kLongestAnswer = std::size_t{256} << 20;
+
 // One ddprun that is asked.
 struct Asked {
   std::string socket;
@@ -41,7 +48,9 @@ bool read_some(Asked& asked) {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (count <= 0) return false;
   asked.answer.append(buffer.data(), static_cast<std::size_t>(count));
-  return true;
+  if (asked.answer.size() <= kLongestAnswer) return true;
+  asked.answer.clear();  // of no ddprun
+  return false;
 }
 
 void ask_all(std::vector<Asked>& all, const std::string& question) {
@@ -107,9 +116,41 @@ std::string why_silent(pid_t ddprun) {
          "; its ranks may go on; `kill -CONT " + list_of(stopped, " ") + "` lets it go on";
 }
 
-bool has_name(const std::string& document, const std::string& job) {
+bool has_name(const std::string& document, const std::string& job) try {
   const auto parsed = nlohmann::json::parse(document, nullptr, /*allow_exceptions=*/false);
   return parsed.is_object() && (parsed.value("job", "") == job || std::to_string(parsed.value("pid", 0)) == job);
+} catch (const nlohmann::json::exception&) {
+  return false;  // another user may have written anything
+}
+
+std::string user_name(uid_t number) {
+  const passwd* const entry = ::getpwuid(number);
+  return entry != nullptr ? entry->pw_name : std::to_string(number);
+}
+
+std::string owner_of(const std::string& socket) {
+  struct stat status {};
+  return ::lstat(socket.c_str(), &status) == 0 ? user_name(status.st_uid) : "?";
+}
+
+std::vector<std::string> own_sockets() {
+  const std::string folder = runtime_folder();
+  if (const std::string problem = make_runtime_folder(folder); !problem.empty()) {
+    throw LaunchError("jobs cannot be looked for: " + problem);
+  }
+  return living_sockets(folder);
+}
+
+std::vector<std::string> all_sockets() {
+  std::ifstream file("/proc/net/unix");
+  std::ostringstream text;
+  text << file.rdbuf();
+  std::vector<std::string> sockets;
+  for (const std::string& folder : listening_folders(text.str())) {
+    const auto found = others_sockets(folder);
+    sockets.insert(sockets.end(), found.begin(), found.end());
+  }
+  return sockets;
 }
 
 }  // namespace
@@ -122,13 +163,10 @@ std::optional<std::string> ask(const std::string& socket, const std::string& que
   return answer.empty() ? std::nullopt : std::optional(std::move(answer));
 }
 
-std::vector<FoundJob> find_jobs(const std::string& job) {
-  const std::string folder = runtime_folder();
-  if (const std::string problem = make_runtime_folder(folder); !problem.empty()) {
-    throw LaunchError("jobs cannot be looked for: " + problem);
-  }
+std::vector<FoundJob> find_jobs(const std::string& job, WhoseJobs whose) {
+  const bool is_of_all = whose == WhoseJobs::kAll;
   std::vector<Asked> all;
-  for (const std::string& socket : living_sockets(folder)) {
+  for (const std::string& socket : is_of_all ? all_sockets() : own_sockets()) {
     UniqueFd fd = connect_to(socket);
     if (fd || errno == EAGAIN) all.push_back({.socket = socket, .fd = std::move(fd)});  // else it has just ended
   }
@@ -137,10 +175,11 @@ std::vector<FoundJob> find_jobs(const std::string& job) {
   std::vector<FoundJob> silent;
   for (Asked& asked : all) {
     const pid_t pid = number_in_name(asked.socket);
+    const std::string user = is_of_all ? owner_of(asked.socket) : "";
     if (asked.is_over && !asked.answer.empty()) {
-      if (job.empty() || has_name(asked.answer, job)) found.push_back({asked.socket, pid, std::move(asked.answer), ""});
+      if (job.empty() || has_name(asked.answer, job)) found.push_back({.socket = asked.socket, .pid = pid, .user = user, .document = std::move(asked.answer)});
     } else if (!asked.is_over || !asked.fd) {  // else it has ended meanwhile, too
-      silent.push_back({asked.socket, pid, "", why_silent(pid)});
+      silent.push_back({.socket = asked.socket, .pid = pid, .user = user, .problem = why_silent(pid)});
     }
   }
   const auto is_meant = [&](const FoundJob& each) { return std::to_string(each.pid) == job; };
@@ -149,9 +188,15 @@ std::vector<FoundJob> find_jobs(const std::string& job) {
   return found;
 }
 
-int refuse_job(const std::string& job) {
-  print_line(job.empty() ? "no job of yours runs on this machine"
-                         : "no job '" + job + "' of yours runs on this machine (its name, or ddprun's process number)");
+int refuse_job(const std::string& job, WhoseJobs whose) {
+  if (whose == WhoseJobs::kAll) {
+    print_line(job.empty() ? "no job runs on this machine" : "no job '" + job + "' runs on this machine");
+    return 1;
+  }
+  const char* const others = ::geteuid() == 0 ? "; --all_users looks for those of other users too" : "";
+  print_line((job.empty() ? "no job of yours runs on this machine"
+                          : "no job '" + job + "' of yours runs on this machine (its name, or ddprun's process number)") +
+             std::string(others));
   return 1;
 }
 

@@ -3,7 +3,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "launcher/network/tcp_socket.h"
@@ -32,9 +34,26 @@ ListenAt place_of(const std::string& host) {
   return {.kind = ListenAt::Kind::kAddresses, .addresses = {address}};
 }
 
-std::string reply(const std::string& status, const std::string& type, const std::string& body) {
+std::string reply(const std::string& status, const std::string& type, const std::string& body,
+                  const std::string& fields = "") {
   return "HTTP/1.1 " + status + "\r\nContent-Type: " + type + "\r\nContent-Length: " + std::to_string(body.size()) +
-         "\r\nConnection: close\r\n\r\n" + body;
+         "\r\n" + fields + "Connection: close\r\n\r\n" + body;
+}
+
+// Empty lines in front of a request are left out, as RFC 9112 wants it.
+std::string_view without_empty_lines(std::string_view request) {
+  request.remove_prefix(std::min(request.size(), request.find_first_not_of("\r\n")));
+  return request;
+}
+
+std::string answer_to(std::string_view path, const std::function<std::string()>& metrics) {
+  if (path.starts_with("http://")) {  // the form for a proxy
+    path.remove_prefix(7);
+    path.remove_prefix(std::min(path.size(), path.find('/')));
+  }
+  path = path.substr(0, path.find('?'));
+  if (path != "/metrics" && path != "/") return reply("404 Not Found", "text/plain", "there is only /metrics\n");
+  return reply("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics());
 }
 
 }  // namespace
@@ -43,8 +62,10 @@ MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::fun
     : host_(at.host),
       server_(
           loop,
-          {.is_whole = [](const std::string& text) { return text.find("\r\n\r\n") != std::string::npos; },
-           .answer = [metrics = std::move(metrics)](const std::string& text) { return http_reply(text, metrics); }}),
+          {.is_whole = [](const std::string& text) { return is_whole_request(text); },
+           .answer = [metrics = std::move(metrics)](const std::string& text) { return http_reply(text, metrics); },
+           .too_long = reply("431 Request Header Fields Too Large", "text/plain", "the request is longer than 8 KiB\n"),
+           .too_late = reply("408 Request Timeout", "text/plain", "the request did not end with an empty line in time\n")}),
       listener_(loop, place_of(at.host), at.port, [this](int fd) {
         if (!server_.accept_from(fd)) listener_.pause(kMetricsPause);
       }) {
@@ -60,16 +81,26 @@ std::string MetricsServer::url() const {
   return "http://" + (is_six ? "[" + host_ + "]" : host_) + ":" + std::to_string(listener_.port()) + "/metrics";
 }
 
+bool is_whole_request(const std::string& text) {
+  const std::string_view request = without_empty_lines(text);
+  // Some clients end their lines without a carriage return.
+  return request.find("\n\n") != std::string_view::npos || request.find("\n\r\n") != std::string_view::npos;
+}
+
 std::string http_reply(const std::string& request, const std::function<std::string()>& metrics) {
-  const std::string line = request.substr(0, request.find('\r'));
-  const bool is_get = line.starts_with("GET ");
-  if (!is_get && !line.starts_with("HEAD ")) return reply("405 Method Not Allowed", "text/plain", "only GET\n");
-  const std::string path = line.substr(line.find(' ') + 1);
-  if (!path.starts_with("/metrics ") && !path.starts_with("/metrics?") && !path.starts_with("/ ")) {
-    return reply("404 Not Found", "text/plain", "there is only /metrics\n");
+  std::string_view line = without_empty_lines(request);
+  line = line.substr(0, line.find_first_of("\r\n"));
+  const std::size_t first = line.find(' ');
+  const std::size_t last = line.rfind(' ');
+  if (first == std::string_view::npos || first == 0 || first == last || !line.substr(last + 1).starts_with("HTTP/")) {
+    return reply("400 Bad Request", "text/plain", "expected GET /metrics HTTP/1.1\n");
   }
-  const std::string whole = reply("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics());
-  return is_get ? whole : whole.substr(0, whole.find("\r\n\r\n") + 4);
+  const std::string_view method = line.substr(0, first);
+  if (method != "GET" && method != "HEAD") {
+    return reply("405 Method Not Allowed", "text/plain", "only GET and HEAD\n", "Allow: GET, HEAD\r\n");
+  }
+  const std::string whole = answer_to(line.substr(first + 1, last - first - 1), metrics);
+  return method == "GET" ? whole : whole.substr(0, whole.find("\r\n\r\n") + 4);
 }
 
 }  // namespace launcher

@@ -31,6 +31,8 @@ class MetricsServer {
   Listener listener_;
 };
 
+// Whether a request has its empty line. Pure.
+bool is_whole_request(const std::string& text);
 // The reply to a request of HTTP. Pure but for `metrics`.
 std::string http_reply(const std::string& request, const std::function<std::string()>& metrics);
 

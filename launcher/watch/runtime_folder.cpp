@@ -8,12 +8,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -132,6 +135,35 @@ std::vector<std::string> living_sockets(const std::string& folder) {
     } else if (errno == ECONNREFUSED) {
       ::unlink(path.c_str());
     }
+  }
+  std::sort(sockets.begin(), sockets.end());
+  return sockets;
+}
+
+std::vector<std::string> listening_folders(const std::string& unix_sockets) {
+  std::set<std::string> folders;
+  std::istringstream lines(unix_sockets);
+  for (std::string line; std::getline(lines, line);) {
+    // A socket keeps the name that it was bound to, with the early ending.
+    const std::size_t begin = line.find('/');
+    const std::size_t end = line.rfind('/');
+    if (begin == std::string::npos || end == begin) continue;
+    const std::string name = line.substr(end + 1);
+    const std::string folder = line.substr(begin, end - begin);
+    const bool is_socket = name.ends_with(kEarlyEnding) || name.ends_with(kEnding);
+    const bool is_number = std::isdigit(static_cast<unsigned char>(name.front())) != 0;
+    if (is_socket && is_number && folder.substr(folder.rfind('/') + 1).starts_with("ddprun")) folders.insert(folder);
+  }
+  return {folders.begin(), folders.end()};
+}
+
+std::vector<std::string> others_sockets(const std::string& folder) {
+  std::vector<std::string> sockets;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string path = entry->path().string();
+    if (path.ends_with(kEnding) && entry->is_socket(error)) sockets.push_back(path);
+    error.clear();
   }
   std::sort(sockets.begin(), sockets.end());
   return sockets;

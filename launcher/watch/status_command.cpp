@@ -28,6 +28,7 @@ struct Question {
   std::string job{};  // its name or ddprun's process number; empty: all
   bool json = false;
   bool refreshes = false;
+  WhoseJobs whose = WhoseJobs::kOwn;
 };
 
 Question parse_question(std::span<const std::string> arguments) {
@@ -35,13 +36,28 @@ Question parse_question(std::span<const std::string> arguments) {
   for (const std::string& word : arguments.subspan(1)) {
     if (word == "--json" && !question.refreshes) {
       question.json = true;
+    } else if (word == "--all_users" || word == "--all-users") {
+      question.whose = WhoseJobs::kAll;
     } else if (word.starts_with('-') || !question.job.empty()) {
-      throw LaunchError("expected ddprun status [JOB] [--json] or ddprun top [JOB], got '" + word + "'");
+      throw LaunchError("expected ddprun status [JOB] [--json] [--all_users] or ddprun top [JOB] [--all_users], got '" + word + "'");
     } else {
       question.job = word;
     }
   }
+  if (question.whose == WhoseJobs::kAll && ::geteuid() != 0) {
+    print_line("--all_users: only root can see the jobs of other users; these are yours");
+    question.whose = WhoseJobs::kOwn;
+  }
   return question;
+}
+
+// With the user in front where it is known.
+std::string document_of(const FoundJob& job) {
+  if (job.user.empty()) return job.document;
+  auto document = nlohmann::ordered_json::parse(job.document, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) return job.document;
+  document["user"] = job.user;
+  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void print(const std::string& text) {
@@ -56,13 +72,18 @@ std::string json_of_silent(const FoundJob& job) {
       .dump();
 }
 
+std::string text_of_user(const FoundJob& job) {
+  return job.user.empty() ? "" : "user " + printable(job.user) + ":\n";
+}
+
 std::string text_of(const std::vector<FoundJob>& found, bool json, std::size_t columns) {
   std::string text;
   for (const FoundJob& job : found) {
     if (job.document.empty() && !json) continue;
     if (!text.empty() && !json) text += "\n";
     text +=
-        !json ? status_text(job.document, columns) : (job.problem.empty() ? job.document : json_of_silent(job)) + "\n";
+        !json ? text_of_user(job) + status_text(job.document, columns)
+              : (job.problem.empty() ? document_of(job) : json_of_silent(job)) + "\n";
   }
   return text;
 }
@@ -96,8 +117,8 @@ bool is_status_command(std::span<const std::string> arguments) {
 
 int run_status_command(std::span<const std::string> arguments) {
   const Question question = parse_question(arguments);
-  auto found = find_jobs(question.job);
-  if (found.empty()) return refuse_job(question.job);
+  auto found = find_jobs(question.job, question.whose);
+  if (found.empty()) return refuse_job(question.job, question.whose);
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   while (question.refreshes && is_terminal && !found.empty()) {
     // Home, and everything anew. Lines that the terminal broke would tear the table.
@@ -105,7 +126,7 @@ int run_status_command(std::span<const std::string> arguments) {
     const std::string text = text_of(found, false, columns) + problems_of(found, columns);
     print("\x1b[H\x1b[2J" + beginning_of(text, rows, columns));
     std::this_thread::sleep_for(1s);
-    found = find_jobs(question.job);
+    found = find_jobs(question.job, question.whose);
   }
   const std::string text = text_of(found, question.json, terminal_size(STDOUT_FILENO).columns);
   if (!text.empty()) print(text);

@@ -1,0 +1,45 @@
+// The options of other launchers (mpirun, MPICH's hydra, horovodrun, srun, deepspeed, accelerate), and what ddprun does
+// with each. The source of the messages about them and of the tables in docs/coming-from.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace launcher {
+
+struct ForeignOption {
+  enum class Treatment : std::uint8_t {
+    kSame,        // ddprun's own option of this name means the same
+    kAccepted,    // nothing has to be done; not mentioned
+    kIgnored,     // accepted with one line that says what is ignored
+    kTranslated,  // replaced by options of ddprun
+    kRefused,     // an error that names the equivalent
+  };
+  std::string_view launchers;  // who has it, separated by blanks
+  std::string_view names;      // as in "-np,--n"; one and two dashes, underscores and dashes are alike when it is looked up
+  // The words of its value, separated by blanks; empty: it takes none. A word of capitals takes anything, N a number,
+  // "ppr:N:node" the number in it, "slot|core" one of these words.
+  std::string_view values;
+  Treatment treatment;
+  // kTranslated: ddprun's words, separated by newlines; $1 and $2 are the values, $each makes one word for each part of a
+  // value with commas. Others: the text for message and page, for kRefused a whole advice.
+  std::string_view here;
+};
+
+// In the order in which they are tried: of several with one name the first one whose value fits.
+std::vector<ForeignOption> foreign_options();
+// Its parts.
+std::span<const ForeignOption> mpirun_options();
+std::span<const ForeignOption> horovodrun_options();
+std::span<const ForeignOption> scheduler_options();
+
+// "mpirun and srun"
+std::string launcher_names(const ForeignOption& option);
+
+// The tables of docs/coming-from.md, in Markdown: one for each launcher, below a line with its name.
+std::string foreign_options_page();
+
+}  // namespace launcher

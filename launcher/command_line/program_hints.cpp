@@ -1,0 +1,125 @@
+#include "launcher/command_line/program_hints.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "launcher/command_line/subcommands.h"
+#include "launcher/command_line/suggestion.h"
+
+namespace launcher {
+namespace {
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_number_of_ranks(std::string_view text) {
+  return is_number(text) || text == "gpu" || text == "cpu" || text == "auto";
+}
+
+bool is_in_path(const std::string& name) {
+  const char* const path = std::getenv("PATH");
+  std::string_view left = path == nullptr ? "/bin:/usr/bin" : path;
+  while (!left.empty()) {
+    const std::string_view folder = left.substr(0, left.find(':'));
+    if (::access((std::string(folder) + "/" + name).c_str(), X_OK) == 0) return true;
+    left.remove_prefix(std::min(left.size(), folder.size() + 1));
+  }
+  return false;
+}
+
+// Words of ddprun whose value, where there is one, is in the same word.
+std::string bare_option(const Options& options) {
+  if (options.own_words.empty()) return "";
+  const std::string& last = options.own_words.back();
+  return last == "--prefix" || last == "--pass_local_rank" ? last : "";
+}
+
+std::string nearest_file(const std::string& program, const std::string& working_folder) {
+  const std::filesystem::path path(program);
+  const std::filesystem::path folder = std::filesystem::path(working_folder) / path.parent_path();
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->is_regular_file(error)) names.push_back(entry->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  const std::string nearest = nearest_name(path.filename().string(), names);
+  return nearest.empty() ? "" : (path.parent_path() / nearest).string();
+}
+
+std::string hint_on_word(const std::string& name) {
+  constexpr std::array<std::string_view, 3> kDashes = {"\u2013", "\u2014", "\u2212"};  // which word processors make of --
+  for (const std::string_view dash : kDashes) {
+    if (name.starts_with(dash)) return "it begins with a long dash: write --" + name.substr(dash.size());
+  }
+  if (name.find_first_of(" \t") != std::string::npos) {
+    return "the quotes make it one word; without them: ddprun " + name;
+  }
+  if (is_number(name)) return "for " + name + " ranks write -n " + name + " in front of the program";
+  const std::size_t equals = name.find('=');
+  if (equals != std::string::npos && equals > 0 && name.find('/') > equals) {
+    return "to set a variable for the ranks write -x " + name;
+  }
+  if (name == "python" && is_in_path("python3")) return "python3 is there; a .py file needs neither: ddprun script.py";
+  return "";
+}
+
+}  // namespace
+
+std::string program_hint(const Options& options) {
+  const std::string& name = options.program.front();
+  if (const std::string option = bare_option(options); !option.empty()) {
+    return " (a value of " + option + " is in the same word: " + option + "='" + name + "')";
+  }
+  if (const std::string hint = hint_on_word(name); !hint.empty()) return " (" + hint + ")";
+  std::vector<std::string> words;
+  for (const Subcommand& subcommand : subcommands()) words.push_back(subcommand.word);
+  const bool is_plain = name.find_first_of("./") == std::string::npos;
+  const std::string word = is_plain && name.size() > 2 ? nearest_name(name, words) : "";
+  if (!word.empty()) return " (did you mean ddprun " + word + "?)";
+  const std::string file = is_plain ? "" : nearest_file(name, options.working_folder);
+  return file.empty() ? "" : " (did you mean " + file + "?)";
+}
+
+std::optional<std::string> misplaced_ranks(const Options& options) {
+  const bool is_counted = options.nproc_per_node != Options::kUnset || options.nnodes > 1 || !options.hosts.empty() ||
+                          !options.host_file.empty() || !options.gpus.empty();
+  if (is_counted || options.program.empty()) return std::nullopt;
+  const std::string& program = options.program.front();
+  // Of a program in PATH, such as head, -n is an option of its own.
+  const bool is_own = program.find('/') != std::string::npos || program.ends_with(".py") || options.module;
+  for (std::size_t i = 1; i < options.program.size(); ++i) {
+    const std::string& word = options.program[i];
+    if (word == "--") break;
+    const std::string name = word.substr(0, word.find('='));
+    const bool is_long = name == "--nproc_per_node" || name == "--nproc-per-node" || name == "-np" || name == "--np";
+    if (!is_long && !(is_own && name == "-n")) continue;
+    const bool has_value = name.size() < word.size();
+    if (!has_value && i + 1 == options.program.size()) continue;
+    const std::string value = has_value ? word.substr(name.size() + 1) : options.program[i + 1];
+    if (!is_number_of_ranks(value)) continue;
+    const std::string text = name + (has_value ? "=" : " ") + value;
+    return "1 rank is started: " + text + " stands behind the program, which gets it; ddprun's options stand in front: ddprun " + text +
+           " " + program;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> unset_exports(const Options& options) {
+  std::vector<std::string> lines;
+  for (const std::string& entry : options.exported) {
+    if (entry.find('=') != std::string::npos || std::getenv(entry.c_str()) != nullptr) continue;
+    lines.push_back("-x " + entry + ": ddprun has no variable of this name, so the ranks get none; write -x " + entry + "=VALUE");
+  }
+  return lines;
+}
+
+}  // namespace launcher

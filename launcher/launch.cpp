@@ -183,7 +183,7 @@ void say_remarks(const Options& options) {
   if (options.part_descriptor || options.mode == Options::Mode::kCheck) return;
   for (const std::string& line : options.remarks) print_line(line);
   for (const std::string& line : unset_exports(options)) print_line(line);
-  if (const auto line = misplaced_ranks(options)) print_line(*line);
+  if (const auto line = module_with_ending(options)) print_line(*line);
 }
 
 int run_job(Options options, Program program, ProcessTitle& title) {
@@ -225,6 +225,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (options.mode == Options::Mode::kCheck) {
     return options.part_descriptor ? print_part_check(options, answer) : print_check(answer);
   }
+  const auto misplaced = misplaced_ranks(options);
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
   if (!options.interface.empty()) options.interface = find_interface(network_interfaces(), options.interface);
@@ -233,6 +234,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
   }
   Program program = find_program(options);
+  if (misplaced) print_line(*misplaced);
   if (!ranks.hint.empty()) print_line(ranks.hint);
   for (const std::string& line : absent_ranks(options)) print_line(line + variables_behind(line, options.variables));
   say_exposure(options);

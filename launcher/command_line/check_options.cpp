@@ -65,7 +65,7 @@ void check_host_name(const char* option, const std::string& name) {
                      printable(name) + "'");
   if (std::count(name.begin(), name.end(), ':') == 1)  // an IPv6 address has two or more
     throw UsageError(std::string(option) + ": expected a host's name or address, without a port, got '" +
-                     printable(name) + "'");
+                     printable(name) + "'; the port is --master_port");
 }
 
 // An IPv6 address may come in brackets, as before a port.
@@ -104,7 +104,7 @@ void check_rendezvous(Options& options) {
     throw UsageError("--rdzv_id: expected at most " + std::to_string(kLongestName) + " bytes, got " +
                      std::to_string(options.rdzv_id.size()));
   }
-  if (options.nnodes > 1 && options.standalone) throw UsageError("--standalone is for one node, not for " + nodes);
+  if (options.nnodes > 1 && options.standalone) throw UsageError("--standalone is for one node, not for " + nodes + ": leave one of them out");
   const RendezvousKind* kind = find_rendezvous(options);
   if (kind == nullptr) {
     throw UsageError("--rdzv_backend " + options.rdzv_backend + ": several nodes meet by " + rendezvous_names() +

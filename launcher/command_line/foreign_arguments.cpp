@@ -130,7 +130,7 @@ bool is_specific(const ForeignOption& option) {
 // The rows of one name, and what of the argument is its value.
 std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const Argument& argument, bool is_own) {
   const std::string shown = arguments.front().substr(0, arguments.front().find('='));
-  bool wants_value = false;
+  std::string_view wanted;
   for (const ForeignOption& option : foreign_options()) {
     if (!has_name(option, argument.name) || option.treatment == Treatment::kSame) continue;
     if (is_own && !is_specific(option)) continue;
@@ -141,7 +141,7 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
                        std::string(option.here));
     }
     if (!values) {
-      wants_value = true;
+      wanted = option.values;
       continue;
     }
     ForeignUse use{.taken = std::max<std::size_t>(1, values->size() + (argument.value ? 0 : 1))};
@@ -149,12 +149,18 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
     if (option.treatment == Treatment::kIgnored) use.ignored = option.here;
     return use;
   }
-  if (wants_value && !is_own) {
-    const bool is_missing = !argument.value && arguments.size() < 2;
-    throw UsageError(shown + (is_missing ? " needs a value; see ddprun --help"
-                                         : ": no such value is known, got '" + argument.value.value_or(arguments.back()) + "'"));
+  if (!wanted.empty() && !is_own) {
+    const bool is_number_wanted = wanted == "N" && (argument.value || arguments.size() > 1);
+    throw UsageError(is_number_wanted ? shown + ": expected a number, got '" + argument.value.value_or(arguments[std::min<std::size_t>(1, arguments.size() - 1)]) + "'"
+                                      : shown + " needs a value: " + shown + " " + std::string(wanted));
   }
   return std::nullopt;
+}
+
+bool takes_no_value(const std::string& name) {
+  const auto options = foreign_options();
+  return std::any_of(options.begin(), options.end(),
+                     [&](const ForeignOption& option) { return has_name(option, name) && option.values.empty(); });
 }
 
 }  // namespace
@@ -171,6 +177,9 @@ std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
   }
   const Argument letter = has_two_dashes ? full : short_form(first);
   if (letter.name.size() != 1 || is_own("-" + letter.name)) return std::nullopt;
+  // -vv, but no other value behind a letter that takes none.
+  const bool is_repeated = letter.value && letter.value->find_first_not_of(letter.name) == std::string::npos;
+  if (letter.value && !has_two_dashes && !is_repeated && takes_no_value(letter.name)) return std::nullopt;
   return use_rows(arguments, letter, /*is_own=*/false);
 }
 

@@ -48,7 +48,7 @@ std::string nearest_file(const std::string& program, const std::string& working_
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->is_regular_file(error)) names.push_back(entry->path().filename().string());
+    if (entry->is_regular_file(error) && entry->path().filename() != path.filename()) names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end());
   const std::string nearest = nearest_name(path.filename().string(), names);
@@ -77,7 +77,9 @@ std::string hint_on_word(const std::string& name) {
 std::string program_hint(const Options& options) {
   const std::string& name = options.program.front();
   if (const std::string option = bare_option(options); !option.empty()) {
-    return " (a value of " + option + " is in the same word: " + option + "='" + name + "')";
+    const bool is_mpiruns = option == "--prefix" && name.starts_with('/');
+    return " (a value of " + option + " is in the same word: " + option + "='" + name + "'" +
+           (is_mpiruns ? "; mpirun's --prefix, where it is installed, is not needed)" : ")");
   }
   if (const std::string hint = hint_on_word(name); !hint.empty()) return " (" + hint + ")";
   std::vector<std::string> words;
@@ -111,6 +113,13 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
            " " + program;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> module_with_ending(const Options& options) {
+  if (!options.module || options.program.empty() || !options.program.front().ends_with(".py")) return std::nullopt;
+  const std::string& file = options.program.front();
+  const std::string module = file.substr(0, file.size() - 3);
+  return "-m " + file + ": the name of a module has no .py: ddprun -m " + module + ", or for the file: ddprun " + file;
 }
 
 std::vector<std::string> unset_exports(const Options& options) {

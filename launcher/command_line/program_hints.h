@@ -16,6 +16,9 @@ std::string program_hint(const Options& options);
 // A line on the number of ranks behind the program where there is none in front of it. Pure.
 std::optional<std::string> misplaced_ranks(const Options& options);
 
+// A line where -m is given a file. Pure.
+std::optional<std::string> module_with_ending(const Options& options);
+
 // A line for each variable of -x NAME that ddprun does not have.
 std::vector<std::string> unset_exports(const Options& options);
 

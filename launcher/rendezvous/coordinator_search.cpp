@@ -14,6 +14,9 @@ using namespace std::chrono_literals;
 
 // After a store that closed its connection: one that is just going, or no store at all.
 constexpr auto kSearchPause = 100ms;
+// A store answers at once. Of one that does not, it is found out once what it is.
+constexpr auto kSlowReply = 5s;
+constexpr auto kStrangersReply = 500ms;
 // After an answer of another program.
 constexpr auto kStrangerPause = 1s;
 constexpr int kStrangerAnswers = 3;
@@ -61,6 +64,7 @@ void CoordinatorSearch::ask_store() {
   connector_.reset();
   store_ = std::make_unique<store::StoreClient>(
       loop_, host_, port_, [this] { on_store_lost(); }, early_pause_);
+  if (!is_slow_) store_->provoke_after(strangers_ > 0 ? kStrangersReply : kSlowReply);
   store_->check(kControlPortKey, [this](bool exists) {
     strangers_ = 0;
     if (!exists) {
@@ -74,6 +78,7 @@ void CoordinatorSearch::ask_store() {
 // A proxy may answer as long as what is behind it has not started, so once is not enough.
 void CoordinatorSearch::on_store_lost() {
   if (store_->stranger().empty()) {
+    is_slow_ = is_slow_ || store_->has_provoked();
     ask_again("what listens there closed the connection without an answer");
     return;
   }

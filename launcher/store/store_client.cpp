@@ -17,8 +17,6 @@ namespace {
 
 // More than any launcher writes; a greater length means that the other end is no store.
 constexpr std::uint64_t kMaxReplyBytes = 1 << 20;
-// A store answers at once. Of one that does not, it is found out what it is.
-constexpr std::chrono::seconds kSlowReply{5};
 // For the rest of a stranger's first line, and as much of it.
 constexpr std::chrono::milliseconds kStrangersLine{500};
 constexpr std::size_t kStrangersBytes = 256;
@@ -58,8 +56,6 @@ void StoreClient::call_in(EventLoop::Clock::duration time, std::function<void()>
   });
 }
 
-// Servers of protocols made of lines say nothing until they have got one. What a store that is merely slow answers
-// after that is not used: it may have taken the line for requests.
 void StoreClient::provoke() {
   const bool waits_for_check = state_ == State::kConnected && incoming_.empty() && !replies_.empty() && replies_.front().on_answer;
   if (!waits_for_check) return;
@@ -71,7 +67,7 @@ void StoreClient::on_connected(UniqueFd fd) {
   fd_ = std::move(fd);
   state_ = State::kConnected;
   loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_event(events); });
-  call_in(kSlowReply, [this] { provoke(); });
+  if (silence_) call_in(*silence_, [this] { provoke(); });
   send_pending();
 }
 
@@ -153,7 +149,7 @@ void StoreClient::parse_replies() {
       if (incoming_.size() < 8) return;
       const auto length = read_integer<std::uint64_t>(incoming_);
       if (length > kMaxReplyBytes) {
-        lose();
+        hear_stranger();
         return;
       }
       if (incoming_.size() < 8 + length) return;

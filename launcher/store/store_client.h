@@ -43,6 +43,11 @@ class StoreClient {
   // The connection's descriptor, while there is one.
   int fd() const { return fd_.get(); }
   bool is_connected() const { return state_ == State::kConnected; }
+  // Where nothing has been answered for so long after the connection, a line of text is sent: servers of protocols made of lines
+  // say nothing until they have got one. What a store that is merely slow answers then is not used, as it may have taken
+  // the line for requests.
+  void provoke_after(std::chrono::milliseconds time) { silence_ = time; }
+  bool has_provoked() const { return has_provoked_; }
   // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.
   const std::string& stranger() const { return stranger_; }
   // Why the last attempt to connect failed.
@@ -76,6 +81,7 @@ class StoreClient {
   std::string outgoing_;
   std::string incoming_;
   std::deque<Reply> replies_;
+  std::optional<std::chrono::milliseconds> silence_;  // until a line is sent
   bool has_provoked_ = false;
   std::string stranger_;
   std::optional<EventLoop::TimerId> timer_;

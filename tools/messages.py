@@ -24,6 +24,10 @@ FOLDERS = ("base", "comm", "ddp", "horovod", "samplers", "data", "metrics", "nn"
 # What is read by nobody who looks for a message, by source.
 NO_MESSAGES = {
     "launcher/command_line/declare_*.cpp": "what --help says of each option",
+    "launcher/command_line/foreign_options.cpp": "the tables of docs/coming-from.md",
+    "launcher/command_line/foreign_mpirun.cpp": "the same, whose texts stand there",
+    "launcher/command_line/foreign_horovodrun.cpp": "the same",
+    "launcher/command_line/foreign_srun.cpp": "the same",
     "launcher/command_line/help.cpp": "what --help says around it",
     "launcher/command_line/help_of_words.cpp": "the same, of status, top and timeline",
     "launcher/command_line/subcommands.cpp": "the same",

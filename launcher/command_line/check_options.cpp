@@ -29,7 +29,8 @@ void check_single_program(const std::vector<std::string>& program) {
     if (program[i] != ":" || (program[i + 1] != "-n" && program[i + 1] != "-np")) continue;
     throw UsageError(
         "A : B: ddprun starts one program, not several; start a script that chooses by RANK: ddprun -n 5 sh -c "
-        "'if [ $RANK -lt 2 ]; then exec ./a; else exec ./b; fi'. If the program is to get the colon, write -- in front of it");
+        "'if [ $RANK -lt 2 ]; then exec ./a; else exec ./b; fi'. If the program is to get the colon, write -- in front "
+        "of it");
   }
 }
 
@@ -104,7 +105,8 @@ void check_rendezvous(Options& options) {
     throw UsageError("--rdzv_id: expected at most " + std::to_string(kLongestName) + " bytes, got " +
                      std::to_string(options.rdzv_id.size()));
   }
-  if (options.nnodes > 1 && options.standalone) throw UsageError("--standalone is for one node, not for " + nodes + ": leave one of them out");
+  if (options.nnodes > 1 && options.standalone)
+    throw UsageError("--standalone is for one node, not for " + nodes + ": leave one of them out");
   const RendezvousKind* kind = find_rendezvous(options);
   if (kind == nullptr) {
     throw UsageError("--rdzv_backend " + options.rdzv_backend + ": several nodes meet by " + rendezvous_names() +

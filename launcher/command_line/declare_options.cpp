@@ -274,7 +274,8 @@ void declare_information(OptionTable& table, Options& options) {
       options.generated = kind;
     });
   }
-  table.command("--generate", std::move(texts), "Print the manual page, the completion for a shell, or what becomes of other launchers' options");
+  table.command("--generate", std::move(texts),
+                "Print the manual page, the completion for a shell, or what becomes of other launchers' options");
   table.command("--cmake_prefix_path", mode(Mode::kCmakePrefixPath),
                 "Print where CMake finds this ddprun and the PyTorch beside it, for -DCMAKE_PREFIX_PATH");
   table.command("--version", mode(Mode::kVersion), "Print the version");

@@ -13,10 +13,6 @@ namespace {
 
 using Treatment = ForeignOption::Treatment;
 
-bool is_number(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-}
-
 // "--map-by", "-map_by" and "-map-by" are one name: "map_by".
 std::string plain_name(std::string_view dashed) {
   std::string name(dashed.substr(std::min(dashed.find_first_not_of('-'), dashed.size())));
@@ -24,7 +20,7 @@ std::string plain_name(std::string_view dashed) {
   return name;
 }
 
-std::vector<std::string> split(std::string_view text, char separator) {
+std::vector<std::string> parts(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (!text.empty()) {
     const std::string_view part = text.substr(0, text.find(separator));
@@ -35,7 +31,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 bool has_name(const ForeignOption& option, const std::string& name) {
-  const auto names = split(option.names, ',');
+  const auto names = parts(option.names, ',');
   return std::any_of(names.begin(), names.end(), [&](const std::string& each) { return plain_name(each) == name; });
 }
 
@@ -48,7 +44,7 @@ bool is_placeholder(std::string_view pattern) {
 // What of `value` a word of ForeignOption::values captures; nothing where it does not fit.
 std::optional<std::string> captured(const std::string& value, std::string_view pattern) {
   if (is_placeholder(pattern)) return value;
-  for (const std::string& alternative : split(pattern, '|')) {
+  for (const std::string& alternative : parts(pattern, '|')) {
     if (alternative == value) return value;
     const std::size_t number = alternative.find('N');
     if (number == std::string::npos) continue;
@@ -58,7 +54,7 @@ std::optional<std::string> captured(const std::string& value, std::string_view p
       continue;
     }
     std::string digits = value.substr(number, value.size() - number - after.size());
-    if (is_number(digits)) return digits;
+    if (is_whole_number(digits)) return digits;
   }
   return std::nullopt;
 }
@@ -87,7 +83,7 @@ std::optional<std::vector<std::string>> captured_values(const ForeignOption& opt
                                                         const std::optional<std::string>& own,
                                                         std::span<const std::string> behind) {
   std::vector<std::string> values;
-  for (const std::string& pattern : split(option.values, ' ')) {
+  for (const std::string& pattern : parts(option.values, ' ')) {
     std::string value;
     if (values.empty() && own) {
       value = *own;
@@ -109,7 +105,7 @@ void replace(std::string& text, std::string_view mark, const std::string& value)
 
 std::vector<std::string> translated(const ForeignOption& option, const std::vector<std::string>& values) {
   std::vector<std::string> words;
-  for (const std::string& word : split(option.here, '\n')) {
+  for (const std::string& word : parts(option.here, '\n')) {
     const bool is_for_each = word.find("$each") != std::string::npos;
     for (const std::string& part : is_for_each ? split_at_commas(values.front()) : std::vector<std::string>{""}) {
       std::string filled = word;
@@ -123,7 +119,7 @@ std::vector<std::string> translated(const ForeignOption& option, const std::vect
 }
 
 bool is_specific(const ForeignOption& option) {
-  const auto patterns = split(option.values, ' ');
+  const auto patterns = parts(option.values, ' ');
   return std::any_of(patterns.begin(), patterns.end(), [](const std::string& each) { return !is_placeholder(each); });
 }
 
@@ -137,8 +133,8 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
     const auto values = captured_values(option, argument.value, arguments.subspan(1));
     const bool is_any = !is_specific(option);
     if (option.treatment == Treatment::kRefused && (values || is_any)) {
-      throw UsageError(shown + " is an option of " + launcher_names(option) + ", not of ddprun: " +
-                       std::string(option.here));
+      throw UsageError(shown + " is an option of " + launcher_names(option) +
+                       ", not of ddprun: " + std::string(option.here));
     }
     if (!values) {
       wanted = option.values;
@@ -151,8 +147,10 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
   }
   if (!wanted.empty() && !is_own) {
     const bool is_number_wanted = wanted == "N" && (argument.value || arguments.size() > 1);
-    throw UsageError(is_number_wanted ? shown + ": expected a number, got '" + argument.value.value_or(arguments[std::min<std::size_t>(1, arguments.size() - 1)]) + "'"
-                                      : shown + " needs a value: " + shown + " " + std::string(wanted));
+    throw UsageError(is_number_wanted
+                         ? shown + ": expected a number, got '" +
+                               argument.value.value_or(arguments[std::min<std::size_t>(1, arguments.size() - 1)]) + "'"
+                         : shown + " needs a value: " + shown + " " + std::string(wanted));
   }
   return std::nullopt;
 }
@@ -164,6 +162,10 @@ bool takes_no_value(const std::string& name) {
 }
 
 }  // namespace
+
+bool is_whole_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
 
 std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
                                       const std::function<bool(const std::string& dashed)>& is_own) {
@@ -186,7 +188,8 @@ std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
 void IgnoredOptions::add(std::span<const std::string> words, const std::string& reason) {
   std::string shown;
   for (const std::string& word : words) shown.append(shown.empty() ? "" : " ").append(word);
-  const auto known = std::find_if(reasons_.begin(), reasons_.end(), [&](const auto& each) { return each.first == reason; });
+  const auto known =
+      std::find_if(reasons_.begin(), reasons_.end(), [&](const auto& each) { return each.first == reason; });
   if (known == reasons_.end()) {
     reasons_.push_back({reason, {shown}});
   } else if (std::find(known->second.begin(), known->second.end(), shown) == known->second.end()) {

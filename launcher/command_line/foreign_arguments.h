@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,16 +14,19 @@ namespace launcher {
 
 // What one option of another launcher becomes.
 struct ForeignUse {
-  std::size_t taken = 0;           // how many of the arguments it consists of
+  std::size_t taken = 0;             // how many of the arguments it consists of
   std::vector<std::string> words{};  // ddprun's options in its place
   std::string ignored{};             // why it is ignored, "" where that needs no word
 };
 
-// `arguments` begin with the one in question. `is_own`: whether ddprun itself has "--name" or "-x"; such a name is taken only where the
-// table has a row for just this value. Nothing when no launcher has such an option. Throws UsageError for one that
-// ddprun cannot replace. Pure.
+// `arguments` begin with the one in question. `is_own`: whether ddprun itself has "--name" or "-x"; such a name is
+// taken only where the table has a row for just this value. Nothing when no launcher has such an option. Throws
+// UsageError for one that ddprun cannot replace. Pure.
 std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
                                       const std::function<bool(const std::string& dashed)>& is_own);
+
+// Digits and nothing else.
+bool is_whole_number(std::string_view text);
 
 // One line for each reason: "-mca pml ob1 and -mca btl self are ignored: ...".
 class IgnoredOptions {

@@ -14,10 +14,11 @@ constexpr std::string_view kPrograms =
     "ddprun starts one program: start a script that chooses by RANK, such as ddprun -n 3 sh -c 'if [ $RANK = 0 ]; then "
     "exec ./a; else exec ./b; fi'";
 
-constexpr std::array kOptions = std::to_array<ForeignOption>({
+constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun hydra horovodrun", "-n,-np", "N", kSame, ""},
     {"mpirun hydra", "--n,--np", "N", kTranslated, "-np=$1"},
-    {"mpirun", "-N", "COUNT", kRefused, "N ranks on each host are --nproc_per_node=N; srun's number of nodes is --nnodes"},
+    {"mpirun", "-N", "COUNT", kRefused,
+     "N ranks on each host are --nproc_per_node=N; srun's number of nodes is --nnodes"},
     {"mpirun", "--npernode", "N", kTranslated, "--nproc_per_node=$1"},
     {"hydra", "-ppn,-perhost", "N", kTranslated, "--nproc_per_node=$1"},
     {"mpirun srun", "-c", "COUNT", kRefused,
@@ -77,33 +78,35 @@ constexpr std::array kOptions = std::to_array<ForeignOption>({
      "a rank that fails ends the job; --max_restarts starts it again"},
     {"mpirun", "--app", "FILE", kRefused, kPrograms},
     {"hydra", "-configfile", "FILE", kRefused, kPrograms},
-    {"mpirun hydra horovodrun srun", "-v,--verbose", "", kIgnored,
-     "--dry_run and --events FILE show what ddprun does"},
+    {"mpirun hydra horovodrun srun", "-v,--verbose", "", kIgnored, "--dry_run and --events FILE show what ddprun does"},
     {"mpirun srun", "-q,--quiet", "", kAccepted, "ddprun is silent unless something is wrong"},
     {"mpirun hydra srun", "-V", "", kTranslated, "--version"},
     {"hydra", "-info", "", kTranslated, "--check"},
     {"hydra", "-launcher,-bootstrap", "ssh|fork", kAccepted, "ssh is what ddprun uses"},
-    {"hydra", "-launcher,-bootstrap", "NAME", kRefused,
+    {"deepspeed", "--launcher", "pdsh|openmpi|mpich|impi|mvapich", kIgnored, "ddprun reaches the hosts by ssh"},
+    {"hydra deepspeed", "-launcher,-bootstrap", "NAME", kRefused,
      "ddprun uses ssh (--ssh_command); under Slurm: srun --ntasks-per-node=1 ddprun ..."},
     {"hydra", "-launcher-exec,-bootstrap-exec", "COMMAND", kTranslated, "--ssh_command=$1"},
     {"hydra", "-rmk", "NAME", kIgnored, "ddprun reads the variables of Slurm, LSF and others by itself"},
     {"hydra", "-iface", "NAME", kSame, ""},
     {"hydra", "-localhost", "NAME", kTranslated, "--local_addr=$1"},
     {"hydra srun", "-l,--label", "", kAccepted, "the default with several ranks"},
-    {"hydra", "-prepend-rank,-ordered-output", "", kAccepted, "whole lines behind [rank], the default with several ranks"},
+    {"hydra", "-prepend-rank,-ordered-output", "", kAccepted,
+     "whole lines behind [rank], the default with several ranks"},
     {"hydra", "-prepend-pattern", "PATTERN", kRefused, "--prefix='[{rank}] ' has {rank}, {host}, {stream} and {time}"},
     {"hydra", "-outfile-pattern,-errfile-pattern", "PATTERN", kRefused,
      "--output_filename DIR writes DIR/rank.<rank>/stdout and stderr"},
     {"hydra", "-print-all-exitcodes", "", kIgnored, "--events FILE has the status of each rank"},
     {"hydra", "-disable-auto-cleanup", "", kRefused, "a rank that fails ends the job; there is no option to go on"},
     {"hydra", "-usize,-order-nodes,-topolib,-demux,-disable-hostname-propagation,-disable-x", "", kAccepted, ""},
-    {"hydra", "-gpus-per-proc", "N", kIgnored, "--virtual_local_rank gives each rank one GPU; --gpus LIST chooses them"},
+    {"hydra", "-gpus-per-proc", "N", kIgnored,
+     "--virtual_local_rank gives each rank one GPU; --gpus LIST chooses them"},
 });
 
 }  // namespace
 
 std::span<const ForeignOption> mpirun_options() {
-  return kOptions;
+  return kMpirunOptions;
 }
 
 }  // namespace launcher

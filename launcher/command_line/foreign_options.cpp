@@ -30,7 +30,7 @@ std::vector<std::string_view> words_of(std::string_view text, char separator) {
 }
 
 // In a cell of a table.
-std::string escaped(std::string_view text) {
+std::string in_cell(std::string_view text) {
   std::string result;
   for (const char c : text) {
     if (c == '|') result.push_back('\\');
@@ -40,13 +40,14 @@ std::string escaped(std::string_view text) {
 }
 
 std::string in_code(std::string_view text) {
-  return "`" + escaped(text) + "`";
+  return "`" + in_cell(text) + "`";
 }
 
 std::string there(const ForeignOption& option) {
   std::string text;
   for (const std::string_view name : words_of(option.names, ',')) {
-    text += (text.empty() ? "" : ", ") + in_code(std::string(name) + (option.values.empty() ? "" : " ") + std::string(option.values));
+    text += (text.empty() ? "" : ", ") +
+            in_code(std::string(name) + (option.values.empty() ? "" : " ") + std::string(option.values));
   }
   return text;
 }
@@ -78,15 +79,15 @@ std::string translation(const ForeignOption& option) {
 std::string row(const ForeignOption& option) {
   switch (option.treatment) {
     case Treatment::kSame:
-      return "the same | " + escaped(option.here);
+      return "the same | " + in_cell(option.here);
     case Treatment::kAccepted:
-      return "accepted | " + escaped(option.here);
+      return "accepted | " + in_cell(option.here);
     case Treatment::kIgnored:
-      return "ignored | " + escaped(option.here);
+      return "ignored | " + in_cell(option.here);
     case Treatment::kTranslated:
       return translation(option) + " | ";
     case Treatment::kRefused:
-      return "no | " + escaped(option.here);
+      return "no | " + in_cell(option.here);
   }
   return "";
 }

@@ -19,13 +19,13 @@ struct ForeignOption {
     kRefused,     // an error that names the equivalent
   };
   std::string_view launchers;  // who has it, separated by blanks
-  std::string_view names;      // as in "-np,--n"; one and two dashes, underscores and dashes are alike when it is looked up
+  std::string_view names;  // as in "-np,--n"; one and two dashes, underscores and dashes are alike when it is looked up
   // The words of its value, separated by blanks; empty: it takes none. A word of capitals takes anything, N a number,
   // "ppr:N:node" the number in it, "slot|core" one of these words.
   std::string_view values;
   Treatment treatment;
-  // kTranslated: ddprun's words, separated by newlines; $1 and $2 are the values, $each makes one word for each part of a
-  // value with commas. Others: the text for message and page, for kRefused a whole advice.
+  // kTranslated: ddprun's words, separated by newlines; $1 and $2 are the values, $each makes one word for each part of
+  // a value with commas. Others: the text for message and page, for kRefused a whole advice.
   std::string_view here;
 };
 

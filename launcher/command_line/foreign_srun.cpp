@@ -13,26 +13,27 @@ constexpr std::string_view kResources =
 constexpr std::string_view kFile =
     "--output_filename DIR writes DIR/rank.<rank>/stdout and stderr; for one file write > FILE behind the command";
 
-constexpr std::array kOptions = std::to_array<ForeignOption>({
+constexpr std::array kSrunOptions = std::to_array<ForeignOption>({
     {"srun", "--ntasks", "N", kTranslated, "-np=$1"},
     {"srun", "--ntasks-per-node", "N", kTranslated, "--nproc_per_node=$1"},
     {"srun", "--nodes", "COUNT", kRefused, "--nnodes N, with one ddprun on each node; or -H HOST:N,... by ssh"},
     {"srun", "-w,--nodelist", "HOSTS", kRefused, "-H HOST:N,... starts N ranks on each of these hosts by ssh"},
     {"srun", "--cpus-per-task", "N", kRefused,
      "--bind_to core gives each rank its own share of the CPUs, -x OMP_NUM_THREADS=N sets the threads"},
-    {"srun", "--gres,--gpus-per-node,--gpus-per-task,-G,--mem,--mem-per-cpu,--partition,-p,--account,-A,--qos,--time,"
-             "--constraint,-C,--reservation,--jobid,--begin,--dependency,--licenses,-J,--job-name",
+    {"srun",
+     "--gres,--gpus-per-node,--gpus-per-task,-G,--mem,--mem-per-cpu,--partition,-p,--account,-A,--qos,--time,"
+     "--constraint,-C,--reservation,--jobid,--begin,--dependency,--licenses,-J,--job-name",
      "VALUE", kRefused, kResources},
     {"srun", "--exclusive,--overlap", "", kRefused, kResources},
     {"srun", "-o,--output,-e,--error", "FILE", kRefused, kFile},
     {"srun", "--input", "FILE", kRefused, "write < FILE behind the command; --stdin chooses which ranks read it"},
     {"srun", "-D,--chdir", "FOLDER", kTranslated, "--wdir=$1"},
-    {"srun", "--export", "ALL", kAccepted, "all variables are passed on"},
+    {"srun", "--export", "ALL|all", kAccepted, "all variables are passed on"},
     {"srun", "--export", "NONE|NIL", kRefused,
      "ddprun passes all of its variables on; begin with few: env -i PATH=\"$PATH\" ddprun ..."},
     {"srun", "-K,--kill-on-bad-exit,-u,--unbuffered,--pty", "", kAccepted, "what ddprun does anyway"},
-    {"srun", "-W,--wait", "SECONDS", kIgnored, "ranks that have ended well wait for the others; --timeout ends the job"},
-    {"srun", "--mpi", "NAME", kIgnored, "ranks get their numbers in RANK and WORLD_SIZE"},
+    {"srun", "-W,--wait", "SECONDS", kIgnored,
+     "ranks that have ended well wait for the others; --timeout ends the job"},
     {"srun", "--cpu-bind", "none|no", kAccepted, "the default"},
     {"srun", "--cpu-bind", "cores", kTranslated, "--bind_to=core"},
     {"srun", "--cpu-bind", "sockets|ldoms", kTranslated, "--bind_to=numa"},
@@ -40,16 +41,18 @@ constexpr std::array kOptions = std::to_array<ForeignOption>({
     {"srun", "--gpu-bind", "WHAT", kRefused, "--virtual_local_rank gives each rank one GPU; --gpus LIST chooses them"},
     {"srun", "--distribution", "WHAT", kIgnored, "ranks are numbered host by host, slot by slot"},
     {"srun", "--hint", "WHAT", kIgnored, "--bind_to core gives each rank its own share of the CPUs"},
-    {"srun", "--signal", "WHAT", kRefused, "send the signal to ddprun, which passes USR1, USR2 and others on to the ranks"},
+    {"srun", "--signal", "WHAT", kRefused,
+     "send the signal to ddprun, which passes USR1, USR2 and others on to the ranks"},
     {"srun", "--multi-prog", "", kRefused,
-     "ddprun starts one program: start a script that chooses by RANK, such as ddprun -n 3 sh -c 'if [ $RANK = 0 ]; then "
+     "ddprun starts one program: start a script that chooses by RANK, such as ddprun -n 3 sh -c 'if [ $RANK = 0 ]; "
+     "then "
      "exec ./a; else exec ./b; fi'"},
 });
 
 }  // namespace
 
 std::span<const ForeignOption> scheduler_options() {
-  return kOptions;
+  return kSrunOptions;
 }
 
 }  // namespace launcher

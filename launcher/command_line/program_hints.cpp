@@ -9,18 +9,15 @@
 #include <string_view>
 #include <system_error>
 
+#include "launcher/command_line/foreign_arguments.h"
 #include "launcher/command_line/subcommands.h"
 #include "launcher/command_line/suggestion.h"
 
 namespace launcher {
 namespace {
 
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 bool is_number_of_ranks(std::string_view text) {
-  return is_number(text) || text == "gpu" || text == "cpu" || text == "auto";
+  return is_whole_number(text) || text == "gpu" || text == "cpu" || text == "auto";
 }
 
 bool is_in_path(const std::string& name) {
@@ -48,7 +45,8 @@ std::string nearest_file(const std::string& program, const std::string& working_
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->is_regular_file(error) && entry->path().filename() != path.filename()) names.push_back(entry->path().filename().string());
+    if (entry->is_regular_file(error) && entry->path().filename() != path.filename())
+      names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end());
   const std::string nearest = nearest_name(path.filename().string(), names);
@@ -56,20 +54,31 @@ std::string nearest_file(const std::string& program, const std::string& working_
 }
 
 std::string hint_on_word(const std::string& name) {
-  constexpr std::array<std::string_view, 3> kDashes = {"\u2013", "\u2014", "\u2212"};  // which word processors make of --
+  constexpr std::array<std::string_view, 3> kDashes = {"\u2013", "\u2014",
+                                                       "\u2212"};  // which word processors make of --
   for (const std::string_view dash : kDashes) {
     if (name.starts_with(dash)) return "it begins with a long dash: write --" + name.substr(dash.size());
   }
   if (name.find_first_of(" \t") != std::string::npos) {
     return "the quotes make it one word; without them: ddprun " + name;
   }
-  if (is_number(name)) return "for " + name + " ranks write -n " + name + " in front of the program";
+  if (is_whole_number(name)) return "for " + name + " ranks write -n " + name + " in front of the program";
   const std::size_t equals = name.find('=');
   if (equals != std::string::npos && equals > 0 && name.find('/') > equals) {
     return "to set a variable for the ranks write -x " + name;
   }
   if (name == "python" && is_in_path("python3")) return "python3 is there; a .py file needs neither: ddprun script.py";
   return "";
+}
+
+// "-n 2" where `word` and what follows it count ranks, else "". `takes_n`: -n is meant too.
+std::string words_of_ranks(const std::string& word, const std::string& next, bool takes_n) {
+  const std::string name = word.substr(0, word.find('='));
+  const bool is_long = name == "--nproc_per_node" || name == "--nproc-per-node" || name == "-np" || name == "--np";
+  if (!is_long && !(takes_n && name == "-n")) return "";
+  const bool has_value = name.size() < word.size();
+  if (!is_number_of_ranks(has_value ? word.substr(name.size() + 1) : next)) return "";
+  return has_value ? word : name + " " + next;
 }
 
 }  // namespace
@@ -98,19 +107,12 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
   const std::string& program = options.program.front();
   // Of a program in PATH, such as head, -n is an option of its own.
   const bool is_own = program.find('/') != std::string::npos || program.ends_with(".py") || options.module;
-  for (std::size_t i = 1; i < options.program.size(); ++i) {
-    const std::string& word = options.program[i];
-    if (word == "--") break;
-    const std::string name = word.substr(0, word.find('='));
-    const bool is_long = name == "--nproc_per_node" || name == "--nproc-per-node" || name == "-np" || name == "--np";
-    if (!is_long && !(is_own && name == "-n")) continue;
-    const bool has_value = name.size() < word.size();
-    if (!has_value && i + 1 == options.program.size()) continue;
-    const std::string value = has_value ? word.substr(name.size() + 1) : options.program[i + 1];
-    if (!is_number_of_ranks(value)) continue;
-    const std::string text = name + (has_value ? "=" : " ") + value;
-    return "1 rank is started: " + text + " stands behind the program, which gets it; ddprun's options stand in front: ddprun " + text +
-           " " + program;
+  const auto end = std::find(options.program.begin() + 1, options.program.end(), "--");
+  for (auto word = options.program.begin() + 1; word != end; ++word) {
+    const std::string text = words_of_ranks(*word, word + 1 == end ? "" : *(word + 1), is_own);
+    if (text.empty()) continue;
+    return "1 rank is started: " + text +
+           " stands behind the program, which gets it; ddprun's options stand in front: ddprun " + text + " " + program;
   }
   return std::nullopt;
 }
@@ -126,7 +128,8 @@ std::vector<std::string> unset_exports(const Options& options) {
   std::vector<std::string> lines;
   for (const std::string& entry : options.exported) {
     if (entry.find('=') != std::string::npos || std::getenv(entry.c_str()) != nullptr) continue;
-    lines.push_back("-x " + entry + ": ddprun has no variable of this name, so the ranks get none; write -x " + entry + "=VALUE");
+    lines.push_back("-x " + entry + ": ddprun has no variable of this name, so the ranks get none; write -x " + entry +
+                    "=VALUE");
   }
   return lines;
 }

@@ -21,10 +21,6 @@ struct Word {
   std::optional<std::string> value{};
 };
 
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 Word split_word(const CLI::App& app, const std::string& argument) {
   const std::size_t equals = argument.find('=');
   const auto after_equals = [&]() -> std::optional<std::string> {
@@ -36,7 +32,7 @@ Word split_word(const CLI::App& app, const std::string& argument) {
     return word;
   }
   if (argument.substr(0, equals) == kMpirunsRanks) return {"nproc_per_node", after_equals()};
-  if (argument.starts_with(kMpirunsRanks) && is_number(argument.substr(kMpirunsRanks.size()))) {
+  if (argument.starts_with(kMpirunsRanks) && is_whole_number(argument.substr(kMpirunsRanks.size()))) {
     return {"nproc_per_node", argument.substr(kMpirunsRanks.size())};
   }
   // mpirun's long options have one dash or two: -hostfile.

@@ -18,7 +18,7 @@ inline constexpr std::string_view kMpirunsRanks = "-np";
 struct SplitArguments {
   std::vector<std::string> own;  // each one unambiguous word: `--name` or `--name=value`
   std::vector<std::string> program;
-  bool is_separated = false;  // by --
+  bool is_separated = false;         // by --
   bool counts_all_ranks = false;     // nproc_per_node was last given as -n or -np, which mpirun counts over all hosts
   std::vector<std::string> remarks;  // what is said of options of other launchers that are ignored
   std::vector<std::string> emptied;  // long names of options that were last given an empty value: as if left out

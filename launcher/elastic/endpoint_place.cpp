@@ -5,8 +5,8 @@
 
 #include "launcher/network/tcp_socket.h"
 #include "launcher/rendezvous/listen_choice.h"
-#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/system/exit_status.h"
+#include "launcher/torchrun/torchrun_keys.h"
 
 namespace launcher::elastic {
 namespace {

@@ -18,7 +18,8 @@ std::string make_unique_folder(const std::string& parent, const std::string& nam
 // Throws LaunchError.
 UniqueFd open_log_file(const std::string& path, bool keep);
 
-// 0, or why no file of a few KiB can be written in `folder`: ENOSPC, EDQUOT or EFBIG (ulimit -f). Writes and removes a small file.
+// 0, or why no file of a few KiB can be written in `folder`: ENOSPC, EDQUOT or EFBIG (ulimit -f). Writes and removes a
+// small file.
 int no_space_error(const std::string& folder);
 
 // The same by asking the file system only: it does not know of quotas.

@@ -39,7 +39,8 @@ std::string beginning_of(const std::string& file) {
 // Of "#! /usr/bin/env python3": "/usr/bin/env".
 std::string why_not_interpreted(std::string_view line, const std::string& file) {
   if (line.ends_with('\r')) {
-    return "its first line ends with a carriage return, as lines do on Windows, which the kernel takes for a part of the "
+    return "its first line ends with a carriage return, as lines do on Windows, which the kernel takes for a part of "
+           "the "
            "interpreter's name; remove them: sed -i 's/\\r$//' " +
            file;
   }
@@ -84,7 +85,8 @@ std::optional<std::string> loader_of(std::string_view bytes) {
 }
 
 std::string why_not_loaded(std::string_view bytes) {
-  const bool is_64_bit = bytes.size() > sizeof(Elf64_Ehdr) && bytes[EI_CLASS] == ELFCLASS64 && bytes[EI_DATA] == ELFDATA2LSB;
+  const bool is_64_bit =
+      bytes.size() > sizeof(Elf64_Ehdr) && bytes[EI_CLASS] == ELFCLASS64 && bytes[EI_DATA] == ELFDATA2LSB;
   if (!is_64_bit) return "";
   Elf64_Ehdr header{};
   std::memcpy(&header, bytes.data(), sizeof header);

@@ -52,8 +52,9 @@ bool is_text(const std::string& file) {
                           (is_package ? "; --run_path starts its __main__.py" : "; name the program in it"),
                       ExitStatus::kNotExecutable);
   }
-  throw LaunchError("cannot execute " + file + ": " + (error == EACCES ? why_no_permission(file) : std::strerror(error)),
-                    ExitStatus::kNotExecutable);
+  throw LaunchError(
+      "cannot execute " + file + ": " + (error == EACCES ? why_no_permission(file) : std::strerror(error)),
+      ExitStatus::kNotExecutable);
 }
 
 }  // namespace
@@ -172,6 +173,13 @@ Program resolve_program(const Options& options) {
     throw LaunchError((error == ENOENT || error == ENOTDIR ? "program not found: " : "cannot read ") + script +
                           (error == ENOENT ? "" : std::string(": ") + std::strerror(error)),
                       error == ENOENT || error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable);
+  }
+  // env would look for an interpreter of a name that ends so, once in every rank.
+  const std::string first_line = first_line_of_text(program.file, options.working_folder);
+  if (first_line.starts_with("#!") && first_line.ends_with('\r')) {
+    throw LaunchError("cannot execute " + program.file + ": " +
+                          why_not_executed(seen_from_here(program.file, options.working_folder)),
+                      ExitStatus::kNotFound);
   }
   if (is_text(seen_from_here(program.file, options.working_folder))) {
     program.shell_arguments = {"/bin/sh", program.file};

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/progress/own_page.h"
+#include "launcher/plan/executable_file.h"
 #include "launcher/processes/descendants.h"
 #include "launcher/processes/exec_failure.h"
-#include "launcher/plan/executable_file.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/watch/watched_rank.h"
 

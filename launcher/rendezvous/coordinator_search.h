@@ -54,7 +54,7 @@ class CoordinatorSearch {
   std::unique_ptr<Connector> connector_;
   std::string problem_;
   bool is_slow_ = false;  // a store was, and is not disturbed again
-  int strangers_ = 0;  // how often in a row another program has answered
+  int strangers_ = 0;     // how often in a row another program has answered
   std::optional<EventLoop::TimerId> timer_;
 };
 

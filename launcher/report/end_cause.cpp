@@ -17,7 +17,8 @@ constexpr std::uint64_t kLittleSharedMemory = 1 << 20;
 
 std::string limit_text(const char* what, rlim_t limit, const char* unit, const char* option) {
   const std::string value = limit == RLIM_INFINITY ? "" : " of " + std::to_string(limit) + " " + unit;
-  return std::string("it reached the limit") + value + " on " + what + " (" + option + "); raise it before ddprun starts";
+  return std::string("it reached the limit") + value + " on " + what + " (" + option +
+         "); raise it before ddprun starts";
 }
 
 bool used_up_cpu(const EndSurroundings& surroundings) {
@@ -52,7 +53,8 @@ struct LastWords {
 
 constexpr std::array kLastWords = std::to_array<LastWords>({
     {"error while loading shared libraries",
-     "the dynamic linker does not find a library; ldd PROGRAM lists them, and -x LD_LIBRARY_PATH=FOLDER names its folder"},
+     "the dynamic linker does not find a library; ldd PROGRAM lists them, and -x LD_LIBRARY_PATH=FOLDER names its "
+     "folder"},
     {"' not found (required by", "the program was built on a newer system than this one; build it here"},
     {"No module named", "the interpreter is python3 of PATH; PYTHON_EXEC=FILE chooses another one"},
     {"Too many open files", "limit on open files: ulimit -n"},
@@ -71,9 +73,9 @@ bool complains_of_option(std::string_view text) {
 // The option of ddprun in the program's complaint.
 std::string_view launcher_option(std::string_view text) {
   constexpr std::array<std::string_view, 16> kOptions = {
-      "--nproc_per_node", "--nproc-per-node", "--nnodes",     "--node_rank",  "--node-rank",  "--master_addr",
+      "--nproc_per_node", "--nproc-per-node", "--nnodes",      "--node_rank", "--node-rank",  "--master_addr",
       "--master-addr",    "--master_port",    "--master-port", "--rdzv",      "--standalone", "--max_restarts",
-      "--max-restarts",   "--hostfile",       "-np ",         "-n "};
+      "--max-restarts",   "--hostfile",       "-np ",          "-n "};
   const auto found = std::find_if(kOptions.begin(), kOptions.end(),
                                   [&](std::string_view option) { return text.find(option) != std::string_view::npos; });
   return found == kOptions.end() ? "" : *found;
@@ -84,7 +86,8 @@ std::string cause_of_words(std::string_view text, const EndSurroundings& surroun
     std::string_view option = launcher_option(text);
     if (option.ends_with(' ')) option.remove_suffix(1);
     if (!option.empty()) {
-      return std::string(option) + " stands behind the program, which got it; ddprun's options stand in front of the program";
+      return std::string(option) +
+             " stands behind the program, which got it; ddprun's options stand in front of the program";
     }
   }
   const bool lacks_memory = text.find("bad_alloc") != std::string_view::npos ||

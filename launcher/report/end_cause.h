@@ -12,11 +12,11 @@ namespace launcher {
 
 // What the ranks run under, and what they have used.
 struct EndSurroundings {
-  rlim_t cpu_seconds = RLIM_INFINITY;  // ulimit -t
-  double used_cpu_seconds = 0;         // of all ranks that have ended
-  rlim_t file_bytes = RLIM_INFINITY;   // ulimit -f
-  rlim_t memory_bytes = RLIM_INFINITY; // ulimit -v
-  std::uint64_t free_shared_bytes = 1; // of /dev/shm
+  rlim_t cpu_seconds = RLIM_INFINITY;   // ulimit -t
+  double used_cpu_seconds = 0;          // of all ranks that have ended
+  rlim_t file_bytes = RLIM_INFINITY;    // ulimit -f
+  rlim_t memory_bytes = RLIM_INFINITY;  // ulimit -v
+  std::uint64_t free_shared_bytes = 1;  // of /dev/shm
 };
 
 // Of this process, here and now.

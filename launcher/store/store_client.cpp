@@ -57,7 +57,8 @@ void StoreClient::call_in(EventLoop::Clock::duration time, std::function<void()>
 }
 
 void StoreClient::provoke() {
-  const bool waits_for_check = state_ == State::kConnected && incoming_.empty() && !replies_.empty() && replies_.front().on_answer;
+  const bool waits_for_check =
+      state_ == State::kConnected && incoming_.empty() && !replies_.empty() && replies_.front().on_answer;
   if (!waits_for_check) return;
   has_provoked_ = true;
   request("\r\n\r\n");

@@ -24,7 +24,8 @@ class StoreClient {
   using OnDone = std::function<void()>;
 
   // Connects to `host` and tries again until it succeeds; requests may be made at once. `on_lost` is called when a
-  // connection that existed breaks, or what listens there is no store; no reply comes after that. `early_pause`: see Connector.
+  // connection that existed breaks, or what listens there is no store; no reply comes after that. `early_pause`: see
+  // Connector.
   StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost,
               std::chrono::milliseconds early_pause = Connector::kEarlyPause);
   ~StoreClient();
@@ -43,9 +44,9 @@ class StoreClient {
   // The connection's descriptor, while there is one.
   int fd() const { return fd_.get(); }
   bool is_connected() const { return state_ == State::kConnected; }
-  // Where nothing has been answered for so long after the connection, a line of text is sent: servers of protocols made of lines
-  // say nothing until they have got one. What a store that is merely slow answers then is not used, as it may have taken
-  // the line for requests.
+  // Where nothing has been answered for so long after the connection, a line of text is sent: servers of protocols made
+  // of lines say nothing until they have got one. What a store that is merely slow answers then is not used, as it may
+  // have taken the line for requests.
   void provoke_after(std::chrono::milliseconds time) { silence_ = time; }
   bool has_provoked() const { return has_provoked_; }
   // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.

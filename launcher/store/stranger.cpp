@@ -49,14 +49,15 @@ bool is_tls(std::string_view bytes) {
 
 // A SETTINGS frame of HTTP/2: its length, the kind 4, no flag or ACK, stream 0.
 bool is_http2(std::string_view bytes) {
-  return bytes.size() >= 9 && bytes[0] == 0 && bytes[1] == 0 && bytes[3] == 4 && static_cast<unsigned char>(bytes[4]) <= 1 &&
-         bytes.substr(5, 4) == std::string_view("\0\0\0\0", 4);
+  return bytes.size() >= 9 && bytes[0] == 0 && bytes[1] == 0 && bytes[3] == 4 &&
+         static_cast<unsigned char>(bytes[4]) <= 1 && bytes.substr(5, 4) == std::string_view("\0\0\0\0", 4);
 }
 
 // "220 mail.example.org ESMTP": FTP and SMTP begin with it.
 bool has_reply_code(std::string_view line) {
   const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
-  return line.size() >= 4 && std::all_of(line.begin(), line.begin() + 3, is_digit) && (line[3] == ' ' || line[3] == '-');
+  return line.size() >= 4 && std::all_of(line.begin(), line.begin() + 3, is_digit) &&
+         (line[3] == ' ' || line[3] == '-');
 }
 
 // A packet of MySQL: its length in three bytes, number 0, protocol 10.
@@ -79,7 +80,8 @@ std::string in_hexadecimal(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes.substr(0, kMostBytes)) {
     std::array<char, 8> shown{};
-    std::snprintf(shown.data(), shown.size(), "%s0x%02x", text.empty() ? "" : " ", static_cast<unsigned>(static_cast<std::uint8_t>(byte)));
+    std::snprintf(shown.data(), shown.size(), "%s0x%02x", text.empty() ? "" : " ",
+                  static_cast<unsigned>(static_cast<std::uint8_t>(byte)));
     text += shown.data();
   }
   return text + (bytes.size() > kMostBytes ? " ..." : "");

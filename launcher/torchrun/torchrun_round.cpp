@@ -70,7 +70,8 @@ void TorchrunRound::on_lost() {
   if (is_leaving_) {
     has_left_ = true;  // node 0 went first; it does so only when all is over
   } else if (!has_joined_) {
-    fail_to_join(client_.stranger().empty() ? "node 0 closed the connection" : "what answered is no store but " + client_.stranger());
+    fail_to_join(client_.stranger().empty() ? "node 0 closed the connection"
+                                            : "what answered is no store but " + client_.stranger());
   } else if (!first_failure_) {
     fail({.exit_status = 1, .text = "the connection to node 0 broke", .is_final = true}, false);
   }

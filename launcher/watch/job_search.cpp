@@ -109,8 +109,8 @@ std::string why_silent(pid_t ddprun) {
   }
   const std::string begin = "ddprun " + std::to_string(ddprun) + " does not answer";
   if (stopped.empty()) {
-    return begin + " within " + std::to_string(kSearchPatience.count()) + " s" + (states.empty() ? "" : " (" + states + ")") +
-           "; ask again later";
+    return begin + " within " + std::to_string(kSearchPatience.count()) + " s" +
+           (states.empty() ? "" : " (" + states + ")") + "; ask again later";
   }
   return begin + ": of its processes " + list_of(stopped, ", ") + (stopped.size() == 1 ? " is " : " are ") + how +
          "; its ranks may go on; `kill -CONT " + list_of(stopped, " ") + "` lets it go on";
@@ -177,7 +177,8 @@ std::vector<FoundJob> find_jobs(const std::string& job, WhoseJobs whose) {
     const pid_t pid = number_in_name(asked.socket);
     const std::string user = is_of_all ? owner_of(asked.socket) : "";
     if (asked.is_over && !asked.answer.empty()) {
-      if (job.empty() || has_name(asked.answer, job)) found.push_back({.socket = asked.socket, .pid = pid, .user = user, .document = std::move(asked.answer)});
+      if (job.empty() || has_name(asked.answer, job))
+        found.push_back({.socket = asked.socket, .pid = pid, .user = user, .document = std::move(asked.answer)});
     } else if (!asked.is_over || !asked.fd) {  // else it has ended meanwhile, too
       silent.push_back({.socket = asked.socket, .pid = pid, .user = user, .problem = why_silent(pid)});
     }
@@ -194,8 +195,9 @@ int refuse_job(const std::string& job, WhoseJobs whose) {
     return 1;
   }
   const char* const others = ::geteuid() == 0 ? "; --all_users looks for those of other users too" : "";
-  print_line((job.empty() ? "no job of yours runs on this machine"
-                          : "no job '" + job + "' of yours runs on this machine (its name, or ddprun's process number)") +
+  print_line((job.empty()
+                  ? "no job of yours runs on this machine"
+                  : "no job '" + job + "' of yours runs on this machine (its name, or ddprun's process number)") +
              std::string(others));
   return 1;
 }

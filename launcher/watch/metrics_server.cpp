@@ -65,7 +65,8 @@ MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::fun
           {.is_whole = [](const std::string& text) { return is_whole_request(text); },
            .answer = [metrics = std::move(metrics)](const std::string& text) { return http_reply(text, metrics); },
            .too_long = reply("431 Request Header Fields Too Large", "text/plain", "the request is longer than 8 KiB\n"),
-           .too_late = reply("408 Request Timeout", "text/plain", "the request did not end with an empty line in time\n")}),
+           .too_late =
+               reply("408 Request Timeout", "text/plain", "the request did not end with an empty line in time\n")}),
       listener_(loop, place_of(at.host), at.port, [this](int fd) {
         if (!server_.accept_from(fd)) listener_.pause(kMetricsPause);
       }) {

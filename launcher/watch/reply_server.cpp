@@ -43,7 +43,8 @@ bool ReplyServer::accept_from(int listener) {
   // Who comes and says nothing must keep nobody out.
   if (sessions_.size() >= kMostSessions) end_oldest();
   const int number = fd.get();
-  const auto deadline = loop_.call_at(EventLoop::Clock::now() + kReplyPatience, [this, number] { on_deadline(number); });
+  const auto deadline =
+      loop_.call_at(EventLoop::Clock::now() + kReplyPatience, [this, number] { on_deadline(number); });
   sessions_.emplace(number, Session{.fd = std::move(fd), .deadline = deadline});
   loop_.add(number, EPOLLIN, [this, number](std::uint32_t) { on_event(number); });
   return true;

@@ -15,7 +15,8 @@ struct Questions {
   // Whether a question is all there.
   std::function<bool(const std::string& question)> is_whole{};
   std::function<std::string(const std::string& question)> answer{};
-  // The answer to a question that is too long, and to one that is not all there in time; empty: the connection is closed.
+  // The answer to a question that is too long, and to one that is not all there in time; empty: the connection is
+  // closed.
   std::string too_long{};
   std::string too_late{};
   // Only this user and root are answered.
@@ -39,7 +40,7 @@ class ReplyServer {
     UniqueFd fd{};
     std::string question{};
     std::string answer{};
-    bool is_answered = false;    // nothing more is sent, and what still comes is not read as a question
+    bool is_answered = false;   // nothing more is sent, and what still comes is not read as a question
     std::size_t discarded = 0;  // bytes that came after the question
     EventLoop::TimerId deadline{};
   };

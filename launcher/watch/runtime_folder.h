@@ -34,11 +34,12 @@ UniqueFd connect_to(const std::string& socket);
 // The sockets of the folder that somebody listens at. Those of ddpruns that were killed are removed.
 std::vector<std::string> living_sockets(const std::string& folder);
 
-// The folders of all users in which a ddprun of this network namespace listens, from the text of /proc/net/unix: wherever their
-// XDG_RUNTIME_DIR is. Pure.
+// The folders of all users in which a ddprun of this network namespace listens, from the text of /proc/net/unix:
+// wherever their XDG_RUNTIME_DIR is. Pure.
 std::vector<std::string> listening_folders(const std::string& unix_sockets);
 
-// The sockets of another user's folder that somebody listens at. Removes nothing: its user may change the folder meanwhile.
+// The sockets of another user's folder that somebody listens at. Removes nothing: its user may change the folder
+// meanwhile.
 std::vector<std::string> others_sockets(const std::string& folder);
 
 }  // namespace launcher

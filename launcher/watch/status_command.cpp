@@ -39,7 +39,8 @@ Question parse_question(std::span<const std::string> arguments) {
     } else if (word == "--all_users" || word == "--all-users") {
       question.whose = WhoseJobs::kAll;
     } else if (word.starts_with('-') || !question.job.empty()) {
-      throw LaunchError("expected ddprun status [JOB] [--json] [--all_users] or ddprun top [JOB] [--all_users], got '" + word + "'");
+      throw LaunchError("expected ddprun status [JOB] [--json] [--all_users] or ddprun top [JOB] [--all_users], got '" +
+                        word + "'");
     } else {
       question.job = word;
     }
@@ -81,9 +82,8 @@ std::string text_of(const std::vector<FoundJob>& found, bool json, std::size_t c
   for (const FoundJob& job : found) {
     if (job.document.empty() && !json) continue;
     if (!text.empty() && !json) text += "\n";
-    text +=
-        !json ? text_of_user(job) + status_text(job.document, columns)
-              : (job.problem.empty() ? document_of(job) : json_of_silent(job)) + "\n";
+    text += !json ? text_of_user(job) + status_text(job.document, columns)
+                  : (job.problem.empty() ? document_of(job) : json_of_silent(job)) + "\n";
   }
   return text;
 }

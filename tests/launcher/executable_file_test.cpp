@@ -44,13 +44,15 @@ class ExecutableFileTest {
 };
 
 TEST_CASE_METHOD(ExecutableFileTest, "ExecutableFile: a carriage return behind the interpreter is said") {
-  CHECK_THAT(why_not_executed(file("#!/bin/sh\r\necho\r\n")), ContainsSubstring("carriage return") && ContainsSubstring("sed -i"));
+  CHECK_THAT(why_not_executed(file("#!/bin/sh\r\necho\r\n")),
+             ContainsSubstring("carriage return") && ContainsSubstring("sed -i"));
   CHECK_THAT(why_not_executed(file("#!/usr/bin/env python3\r\n")), ContainsSubstring("carriage return"));
   CHECK(why_not_executed(file("#!/bin/sh\necho\r\n")) == "");
 }
 
 TEST_CASE_METHOD(ExecutableFileTest, "ExecutableFile: a missing interpreter is named") {
-  CHECK_THAT(why_not_executed(file("#!/no/such/thing -x\n")), ContainsSubstring("the interpreter /no/such/thing, which is not there"));
+  CHECK_THAT(why_not_executed(file("#!/no/such/thing -x\n")),
+             ContainsSubstring("the interpreter /no/such/thing, which is not there"));
   CHECK_THAT(why_not_executed(file("#!  /no/such/thing")), ContainsSubstring("/no/such/thing,"));
   CHECK(why_not_executed(file("#!/bin/sh\n")) == "");
   CHECK(why_not_executed(file("#!\n")) == "");
@@ -61,8 +63,10 @@ TEST_CASE_METHOD(ExecutableFileTest, "ExecutableFile: binaries for other machine
 #if defined(__x86_64__)
   constexpr int kOwn = EM_X86_64;
   constexpr int kOther = EM_AARCH64;
-  CHECK_THAT(why_not_executed(file(program(kOther, "/lib/ld.so"))), ContainsSubstring("built for aarch64, and this machine is x86-64"));
-  CHECK_THAT(why_not_executed(file(program(kOwn, "/lib/ld-no-such.so"))), ContainsSubstring("the loader /lib/ld-no-such.so, which is not there"));
+  CHECK_THAT(why_not_executed(file(program(kOther, "/lib/ld.so"))),
+             ContainsSubstring("built for aarch64, and this machine is x86-64"));
+  CHECK_THAT(why_not_executed(file(program(kOwn, "/lib/ld-no-such.so"))),
+             ContainsSubstring("the loader /lib/ld-no-such.so, which is not there"));
   CHECK_THAT(why_not_executed(file(program(kOwn, "", ET_REL))), ContainsSubstring("object file"));
   CHECK(why_not_executed(file(program(kOwn, "/proc/self/exe"))) == "");
 #endif

@@ -4,9 +4,10 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
-from harness import LauncherTest, is_running, main, shell, wait_until
+from harness import DDPRUN, LauncherTest, is_running, main, shell, wait_until
 
 
 class ExitStatus(LauncherTest):
@@ -28,6 +29,31 @@ class ExitStatus(LauncherTest):
             status, _, err = self.run_job("-n", "2", *shell(f'[ "$RANK" = 0 ] || kill -{int(number)} $$'))
             self.assertEqual(status, 128 + number, err)
             self.assertIn(f"was killed by {number.name}", err)
+
+    def test_limits_of_the_ranks_are_named_as_the_cause(self):
+        spin = "sh", "-c", "while :; do :; done"
+        for limit, program, status, text in (("-t 1", spin, 137, "limit of 1 s on CPU time (ulimit -t)"),
+                                             ("-S -t 1", spin, 152, "limit of 1 s on CPU time (ulimit -t)"),
+                                             ("-f 8", ("python3", "-c", "import signal as s; s.signal(s.SIGXFSZ, s.SIG_DFL); open('f', 'wb').write(b'x' * 99999)"),
+                                              153, "on the size of files (ulimit -f)")):
+            with self.subTest(limit=limit):
+                done = subprocess.run(["sh", "-c", f'cd "$1" && shift && ulimit {limit} && exec "$@"', "sh", self.folder, DDPRUN, "-n", "1", *program],
+                                      capture_output=True, text=True, timeout=120, check=False)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn("  hint:   it reached the ", done.stderr)
+                self.assertIn(text, done.stderr)
+                self.assertNotIn("out of memory", done.stderr)
+
+    def test_a_missing_library_is_said_with_what_to_do(self):
+        status, _, err = self.run_job("-n", "2", "sh", "-c", "echo 'a: error while loading shared libraries: libx.so' >&2; exit 127")
+        self.assertEqual(status, 127)
+        self.assertRegex(err, "  hint: .*LD_LIBRARY_PATH")
+
+    def test_an_option_of_ddprun_behind_the_program_is_said(self):
+        program = self.write("train.py", "import argparse\nargparse.ArgumentParser().parse_args()\n")
+        status, _, err = self.run_job("-n", "2", program, "--nnodes", "1")
+        self.assertEqual(status, 2)
+        self.assertIn("hint:   --nnodes stands behind the program, which got it", err)
 
     def test_the_others_are_stopped_and_named(self):
         status, _, err = self.run_job("-n", "4", *shell('[ "$RANK" = 2 ] && exit 3\nexec sleep 100'))

@@ -42,11 +42,13 @@ Words parts_of(const std::string& text, char separator) {
 
 // A value that the word of a table takes.
 std::string example_of(const std::string& pattern, const ForeignOption& option) {
-  if (pattern == "N") return "3";
+  if (pattern == "N") return option.here.find("node_rank") == std::string_view::npos ? "3" : "0";
   const std::string first = parts_of(pattern, '|').front();
-  if (const auto colon = first.find(":N:"); colon != std::string::npos) return first.substr(0, colon) + ":3:" + first.substr(colon + 3);
+  if (const auto colon = first.find(":N:"); colon != std::string::npos)
+    return first.substr(0, colon) + ":3:" + first.substr(colon + 3);
   const std::string here(option.here);
-  const bool is_placeholder = std::isupper(static_cast<unsigned char>(first.front())) != 0 && pattern.find('|') == std::string::npos;
+  const bool is_placeholder =
+      std::isupper(static_cast<unsigned char>(first.front())) != 0 && pattern.find('|') == std::string::npos;
   if (!is_placeholder) return first;
   if (here.find("--gpus") == 0 || here.find("--stdin") == 0) return "0";
   if (here.find("_port") != std::string::npos || here.find("_restarts") != std::string::npos) return "3";
@@ -55,7 +57,8 @@ std::string example_of(const std::string& pattern, const ForeignOption& option) 
 
 Words example_line(const ForeignOption& option, const std::string& name) {
   Words words{name};
-  for (const std::string& pattern : parts_of(std::string(option.values), ' ')) words.push_back(example_of(pattern, option));
+  for (const std::string& pattern : parts_of(std::string(option.values), ' '))
+    words.push_back(example_of(pattern, option));
   return words;
 }
 
@@ -74,8 +77,8 @@ TEST_CASE("ForeignOptions: each row of the table is what its words become on the
       if (option.treatment == Treatment::kSame) continue;  // checked below
       if (option.treatment == Treatment::kRefused) {
         const std::string text = refused_text(words);
-        CHECK_THAT(text, ContainsSubstring(name + " is an option of " + launcher_names(option) + ", not of ddprun: " +
-                                           std::string(option.here)));
+        CHECK_THAT(text, ContainsSubstring(name + " is an option of " + launcher_names(option) +
+                                           ", not of ddprun: " + std::string(option.here)));
         continue;
       }
       const auto result = parse_command_line(words);
@@ -87,10 +90,12 @@ TEST_CASE("ForeignOptions: each row of the table is what its words become on the
       CHECK(options.program == Words{"./program", "--its", "-v"});
       const bool is_ignored = option.treatment == Treatment::kIgnored;
       CHECK(options.remarks.size() == (is_ignored ? 1U : 0U));
-      if (is_ignored && !options.remarks.empty()) CHECK_THAT(options.remarks[0], ContainsSubstring(" is ignored: " + std::string(option.here)));
-      CHECK(options.own_words.size() == (option.treatment == Treatment::kTranslated
-                                             ? static_cast<std::size_t>(std::count(option.here.begin(), option.here.end(), '\n')) + 1
-                                             : 0U));
+      if (is_ignored && !options.remarks.empty())
+        CHECK_THAT(options.remarks[0], ContainsSubstring(" is ignored: " + std::string(option.here)));
+      CHECK(options.own_words.size() ==
+            (option.treatment == Treatment::kTranslated
+                 ? static_cast<std::size_t>(std::count(option.here.begin(), option.here.end(), '\n')) + 1
+                 : 0U));
     }
   }
   CHECK(checked > 200);
@@ -117,7 +122,10 @@ TEST_CASE("ForeignOptions: of several rows with one name the last takes any valu
       const ForeignOption* last = nullptr;
       for (const ForeignOption& other : options) {
         const auto names = parts_of(std::string(other.names), ',');
-        if (std::find(names.begin(), names.end(), name) != names.end()) last = &other;
+        const auto is_alike = [&](const std::string& each) {
+          return each.substr(each.find_first_not_of('-')) == name.substr(name.find_first_not_of('-'));
+        };
+        if (std::any_of(names.begin(), names.end(), is_alike)) last = &other;
       }
       CAPTURE(name);
       const bool is_own = name == "--bind-to" || name == "--export" || name == "--display";
@@ -162,7 +170,8 @@ TEST_CASE("ForeignOptions: mpirun's words mean what they mean there") {
 }
 
 TEST_CASE("ForeignOptions: ddprun's own names and the program's arguments are left alone") {
-  CHECK(taken({"-n", "2", "prog", "--mca", "a", "b", "-map-by", "slot"}).program == Words{"prog", "--mca", "a", "b", "-map-by", "slot"});
+  CHECK(taken({"-n", "2", "prog", "--mca", "a", "b", "-map-by", "slot"}).program ==
+        Words{"prog", "--mca", "a", "b", "-map-by", "slot"});
   CHECK(taken({"-m", "by"}).module);
   CHECK(taken({"-x", "mca=1", "prog"}).exported == Words{"mca=1"});
   CHECK(taken({"-xA=1", "prog"}).exported == Words{"A=1"});
@@ -193,7 +202,8 @@ TEST_CASE("ForeignOptions: several programs are answered with a script, unless t
 TEST_CASE("ForeignOptions: the page has a table for each launcher, with every option in it") {
   const std::string page = foreign_options_page();
   for (const ForeignOption& option : foreign_options()) {
-    for (const std::string& name : parts_of(std::string(option.names), ',')) CHECK_THAT(page, ContainsSubstring("`" + name));
+    for (const std::string& name : parts_of(std::string(option.names), ','))
+      CHECK_THAT(page, ContainsSubstring("`" + name));
   }
   for (const std::string& line : parts_of(page, '\n')) {
     if (!line.starts_with("| `")) continue;

@@ -265,6 +265,17 @@ class FullDisk(LogFilesTest):
         self.assertEqual(status, 9, err)
         self.assertIn("No space left on device", err)
 
+    def test_a_limit_on_the_size_of_files_is_no_full_disk(self):
+        for blocks in (0, 1, 8):
+            limited = ["sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh", DDPRUN, "-n", "2", "-t", "3"]
+            done = subprocess.run([*limited, "--log-dir", self.path("logs"), *shell("head -c 100000 /dev/zero")], capture_output=True,
+                                  timeout=60, check=False, env={**os.environ, **QUIET, "DDPRUN_TEST_FOLDER": self.folder})
+            err = done.stderr.decode()
+            with self.subTest(blocks=blocks):
+                self.assertEqual(done.returncode, 125, err)
+                self.assertIn("File too large (limit on the size of files: ulimit -f)", err)
+                self.assertNotIn("No space left", err)
+
     def test_is_refused_when_it_is_full_already(self):
         status, _, err = self.run_on_small_disk("-t", "1", *shell(": > ran"), fill="head -c 1000000 /dev/zero > filler 2>/dev/null")
         self.assertEqual((status, len(err.splitlines())), (125, 1), err)

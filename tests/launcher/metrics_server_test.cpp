@@ -62,8 +62,10 @@ class MetricsServerTest {
 };
 
 TEST_CASE_METHOD(MetricsServerTest, "MetricsServer: lines may end with or without a carriage return") {
-  for (const char* request : {"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.1\nHost: x\n\n", "GET /metrics HTTP/1.0\n\n",
-                              "GET / HTTP/1.1\r\n\n", "\r\n\r\nGET /metrics?a=b HTTP/1.1\n\r\n", "GET http://host:9400/metrics HTTP/1.1\r\n\r\n"}) {
+  for (const char* request :
+       {"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.1\nHost: x\n\n", "GET /metrics HTTP/1.0\n\n",
+        "GET / HTTP/1.1\r\n\n", "\r\n\r\nGET /metrics?a=b HTTP/1.1\n\r\n",
+        "GET http://host:9400/metrics HTTP/1.1\r\n\r\n"}) {
     CAPTURE(request);
     const std::string text = ask(request);
     CHECK_THAT(text, StartsWith("HTTP/1.1 200 OK\r\n") && EndsWith("a 1\n# EOF\n"));

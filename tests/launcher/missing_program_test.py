@@ -4,8 +4,9 @@ import errno
 import os
 import resource
 import socket
+import subprocess
 
-from harness import LauncherTest, main
+from harness import DDPRUN, LauncherTest, main
 
 
 class MissingProgram(LauncherTest):
@@ -36,7 +37,34 @@ class MissingProgram(LauncherTest):
 
     def test_a_script_whose_interpreter_is_missing(self):
         script = self.write("script", "#!/no/such/interpreter\n", executable=True)
-        self.check(127, f"ddprun: cannot execute {script}: No such file or directory (the interpreter that it names?)", "-n", "4", script)
+        self.check(127, f"ddprun: cannot execute {script}: its first line names the interpreter /no/such/interpreter, which is not there", "-n", "4", script)
+
+    def test_a_script_with_the_lines_of_windows(self):
+        for first in ("#!/bin/sh", "#!/usr/bin/env python3", "#!/bin/sh -e"):
+            script = self.write("script", first + "\r\ntrue\r\n", executable=True)
+            self.check(127, f"ddprun: cannot execute {script}: its first line ends with a carriage return", "-n", "4", script)
+            self.check(127, "carriage return", "-n", "2", "--wdir", self.folder, "./script")
+        # Python itself does not mind them.
+        self.assertEqual(self.run_job(self.write("script.py", "#!/usr/bin/env python3\r\nprint(1)\r\n"))[:2], (0, "1\n"))
+
+    def test_a_file_system_without_programs(self):
+        script = "mount -t tmpfs -o noexec none \"$1\" && cp /bin/true \"$1/program\" && exec \"$2\" -n 2 \"$1/program\""
+        done = subprocess.run(["unshare", "-Urm", "sh", "-c", script, "sh", self.folder, DDPRUN], capture_output=True, text=True, timeout=60, check=False)
+        if "unshare" in done.stderr or "mount:" in done.stderr:
+            self.skipTest("no namespaces")
+        self.assertEqual(done.returncode, 126, done.stderr)
+        self.assertIn("its file system is mounted with noexec", done.stderr)
+
+    def test_a_folder_with_a_python_program(self):
+        os.mkdir(self.path("package"))
+        self.write("package/__main__.py", "print('ran')\n")
+        self.check(126, "it is a folder; --run_path starts its __main__.py", self.path("package"))
+        self.assertEqual(self.run_job("--run_path", self.path("package"))[:2], (0, "ran\n"))
+
+    def test_words_that_are_meant_otherwise(self):
+        self.check(127, "without them: ddprun train.py --lr 0.1", "train.py --lr 0.1")
+        self.check(127, "did you mean ddprun status?", "statsu")
+        self.check(127, "write -n 2", "2", "train.py")
 
     def test_a_file_that_is_no_program(self):
         script = self.write("script", "", executable=True)

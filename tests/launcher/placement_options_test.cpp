@@ -70,7 +70,7 @@ TEST_CASE("PlacementOptions: the others are taken and their mistakes refused") {
     CAPTURE(value);
     CHECK(problem_with({"--start_timeout", value}) != "");
   }
-  CHECK_THAT(problem_with({"--bind_to", "socket"}), ContainsSubstring("--bind_to"));
+  CHECK_THAT(problem_with({"--bind_to", "thread"}), ContainsSubstring("--bind_to"));
   CHECK_THAT(problem_with({"--store", "rank0", "--start_timeout", "5"}), ContainsSubstring("--store rank0"));
   CHECK_THAT(problem_with({"--store", "rank0", "--nnodes", "2"}), ContainsSubstring("one node only"));
 }

@@ -55,7 +55,8 @@ TEST_CASE("ProgramHints: a value behind an option that takes it in the same word
 
 TEST_CASE("ProgramHints: the number of ranks behind the program is said where there is none in front") {
   CHECK(misplaced_ranks(options_for({"train.py", "-n", "2"})) ==
-        "1 rank is started: -n 2 stands behind the program, which gets it; ddprun's options stand in front: ddprun -n 2 train.py");
+        "1 rank is started: -n 2 stands behind the program, which gets it; ddprun's options stand in front: ddprun -n "
+        "2 train.py");
   CHECK(misplaced_ranks(options_for({"./train", "--nproc-per-node=gpu"})));
   CHECK(misplaced_ranks(options_for({"train", "-np", "2"})));
   CHECK_FALSE(misplaced_ranks(options_for({"head", "-n", "2"})));

@@ -6,10 +6,12 @@ import json
 import os
 import pty
 import shlex
+import shutil
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import termios
 import unittest
 import urllib.error
@@ -235,6 +237,44 @@ class Status(LauncherTest):
         for client in idle:
             client.close()
         wait_until(lambda: self.documents(), "an answer")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root sees others' jobs")
+    def test_root_sees_the_jobs_of_all_users(self):
+        own = self.start_training("--rdzv_id", "roots")
+        folders = []
+        for user in (1234, 1235):
+            folder = self.path(f"of-{user}")
+            os.mkdir(folder, 0o700)
+            os.chown(folder, user, user)
+            folders.append(folder)
+        os.chmod(self.folder, 0o755)
+        with tempfile.TemporaryDirectory() as place:  # where others may execute it
+            os.chmod(place, 0o755)
+            program = shutil.copy(DDPRUN, os.path.join(place, "ddprun"))
+            jobs = []
+            for user, folder in zip((1234, 1235), folders):
+                jobs.append(self.start(f"--reuid={user}", f"--regid={user}", "--clear-groups", program, "-n", "1", "--rdzv_id", f"of{user}", "sleep", "600",
+                                       program="setpriv", environment={"XDG_RUNTIME_DIR": folder, "TMPDIR": "/tmp"}, cwd="/"))
+            seen = lambda: {(each["job"], each["user"]) for each in self.documents("--all_users") if each["job"] in ("roots", "of1234", "of1235")}
+            wait_until(lambda: len(seen()) == 3, "all three jobs")
+            self.assertEqual(seen(), {("roots", "root"), ("of1234", "1234"), ("of1235", "1235")})
+            self.assertEqual([each["job"] for each in self.documents()], ["roots"])
+            status, out, err = self.ask("top", "of1234", "--all-users")
+            self.assertEqual(status, 0, err)
+            self.assertRegex(out, r"\Auser 1234:\njob of1234 ")
+            status, _, err = self.ask("status", "of1234")
+            self.assertEqual(status, 1)
+            self.assertIn("--all_users", err)
+            others = subprocess.run(["setpriv", "--reuid=1235", "--regid=1235", "--clear-groups", program, "status", "--all_users"], cwd="/",
+                                    capture_output=True, text=True, timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": folders[1]}, check=False)
+            self.assertEqual(others.returncode, 0, others.stderr)
+            self.assertIn("only root can see the jobs of other users", others.stderr)
+            self.assertRegex(others.stdout, r"\Ajob of1235 ")
+            self.assertNotIn("of1234", others.stdout)
+            for job in jobs:
+                job.signal(signal.SIGTERM)
+                job.finish()
+        self.assertTrue(own.members())
 
     def test_the_words_are_checked(self):
         for words in [("status", "--what"), ("status", "a", "b"), ("top", "--json")]:

@@ -24,7 +24,8 @@ TEST_CASE("Stranger: known protocols are named, with what they said") {
 TEST_CASE("Stranger: of others the bytes are shown, as text where they are text") {
   CHECK(stranger_text("hello\r\n") == "another program, which sent 'hello'");
   CHECK(stranger_text("\x07\xff"s) == "another program, which sent 0x07 0xff");
-  CHECK(stranger_text(std::string(9, '\2')) == "another program, which sent 0x02 0x02 0x02 0x02 0x02 0x02 0x02 0x02 ...");
+  CHECK(stranger_text(std::string(9, '\2')) ==
+        "another program, which sent 0x02 0x02 0x02 0x02 0x02 0x02 0x02 0x02 ...");
   CHECK(stranger_text("\n") == "another program, which sent 0x0a");
 }
 
@@ -35,8 +36,10 @@ TEST_CASE("Stranger: no bytes of a stranger reach the terminal as they are, and 
 }
 
 TEST_CASE("Stranger: every beginning of every greeting has a text") {
-  for (const std::string& whole : {"SSH-2.0-x\r\n"s, "\x16\x03\x03\x00\x01"s, "\x00\x00\x12\x04\x00\x00\x00\x00\x00"s, "220 x\r\n"s}) {
-    for (std::size_t length = 1; length <= whole.size(); ++length) CHECK_FALSE(stranger_text(whole.substr(0, length)).empty());
+  for (const std::string& whole :
+       {"SSH-2.0-x\r\n"s, "\x16\x03\x03\x00\x01"s, "\x00\x00\x12\x04\x00\x00\x00\x00\x00"s, "220 x\r\n"s}) {
+    for (std::size_t length = 1; length <= whole.size(); ++length)
+      CHECK_FALSE(stranger_text(whole.substr(0, length)).empty());
   }
 }
 

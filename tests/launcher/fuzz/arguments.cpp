@@ -18,6 +18,8 @@ std::vector<std::string> fuzz::seeds() {
           "--gpus\n0,1,GPU-abc\n--bind-to\nnuma\n--stdin\nall\n--store\nrank0\n--exit-code=torchrun\nprog",
           "--signals_to_handle\nSIGTERM,SIGINT\n--debug\n0\n--pass-local-rank\n--run_path\n--virtual-local-rank\nprog",
           "--generate\nman\n--generate=fish",
+          "-map-by\nppr:2:node\n-mca\npml\nob1\n-genv\nA\n1\n-p22\n--export=ALL\nprog",
+          "-np2\n-vv\n--cpu-bind=none\n-launcher\nssh\n--enable_each_rank_log\nlogs\n-genvlist\nA,B\nprog\n:\n-n\n2",
           "--nproc_per_nod\n2\nprog",
           "--no_\n---\n-\n--=x\n-n=\n\"a\n[x\n{}"};
 }

@@ -36,7 +36,7 @@ std::optional<std::string> from_base64(std::string_view text) {
     for (const unsigned shift : {16U, 8U, 0U}) bytes += static_cast<char>(bits >> shift & 255U);
     bits = 0;
   }
-  bytes.resize(bytes.size() - padding);
+  bytes.erase(bytes.size() - padding);
   return bytes;
 }
 

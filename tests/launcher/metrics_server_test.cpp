@@ -1,5 +1,6 @@
 #include "launcher/watch/metrics_server.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <chrono>

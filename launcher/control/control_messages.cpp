@@ -20,6 +20,10 @@ constexpr std::size_t kMaxName = 1024;
 constexpr std::int64_t kMaxTime = std::int64_t{1} << 60;
 constexpr int kMaxPatience = 3'600'000;
 
+std::uint64_t read_position(JsonReader& r) {
+  return static_cast<std::uint64_t>(r.number("received", 0, std::numeric_limits<std::int64_t>::max()));
+}
+
 // For each kind its name, and how it is written and read.
 template <typename Kind>
 struct Format;
@@ -70,12 +74,16 @@ struct TextFormat {
   static Kind read(JsonReader& r) { return {r.text("text", kMaxText)}; }
 };
 template <>
-struct Format<Challenge> : TextFormat<Challenge> {
+struct Format<Challenge> {
   static constexpr std::string_view kName = "challenge";
-};
-template <>
-struct Format<Proof> : TextFormat<Proof> {
-  static constexpr std::string_view kName = "proof";
+  static json write(const Challenge& m) {
+    return json::object({{"text", shortened(m.text, kMaxName)}, {"protocol", m.protocol}});
+  }
+  static Challenge read(JsonReader& r) {
+    Challenge m{.text = r.text("text", kMaxName), .protocol = 0};
+    if (r.has("protocol")) m.protocol = r.integer("protocol", 0, std::numeric_limits<int>::max());
+    return m;
+  }
 };
 template <>
 struct Format<Waiting> : TextFormat<Waiting> {
@@ -84,10 +92,37 @@ struct Format<Waiting> : TextFormat<Waiting> {
 template <>
 struct Format<Answer> {
   static constexpr std::string_view kName = "answer";
-  static json write(const Answer& m) { return json::object({{"challenge", m.challenge}, {"proof", m.proof}}); }
+  static json write(const Answer& m) {
+    return json::object({{"challenge", m.challenge},
+                         {"repeated", m.repeated},
+                         {"proof", m.proof},
+                         {"session", m.session},
+                         {"received", m.received},
+                         {"new", m.is_new}});
+  }
   static Answer read(JsonReader& r) {
-    std::string challenge = r.text("challenge", kMaxName);
-    return {std::move(challenge), r.text("proof", kMaxName)};
+    return {.challenge = r.text("challenge", kMaxName),
+            .repeated = r.text("repeated", kMaxName),
+            .proof = r.text("proof", kMaxName),
+            .session = r.text("session", kMaxName),
+            .received = read_position(r),
+            .is_new = r.flag("new")};
+  }
+};
+template <>
+struct Format<Welcome> {
+  static constexpr std::string_view kName = "welcome";
+  static json write(const Welcome& m) {
+    return json::object({{"repeated", m.repeated},
+                         {"proof", m.proof},
+                         {"received", m.received},
+                         {"reconnect_after", m.reconnect_after.count()}});
+  }
+  static Welcome read(JsonReader& r) {
+    return {.repeated = r.text("repeated", kMaxName),
+            .proof = r.text("proof", kMaxName),
+            .received = read_position(r),
+            .reconnect_after = milliseconds(r.integer("reconnect_after", 1, kMaxPatience))};
   }
 };
 template <>
@@ -133,6 +168,12 @@ struct Format<Leaving> {
     return json::object({{"reason", control::write(m.reason)}, {"final", m.is_final}});
   }
   static Leaving read(JsonReader& r) { return {read_reason(r, "reason"), r.flag("final")}; }
+};
+template <>
+struct Format<LeftBehind> {
+  static constexpr std::string_view kName = "left_behind";
+  static json write(const LeftBehind& /*m*/) { return json::object(); }
+  static LeftBehind read(JsonReader& /*r*/) { return {}; }
 };
 template <>
 struct Format<Inquiry> {

@@ -17,7 +17,7 @@
 namespace launcher::control {
 
 // Launchers with another number do not understand each other.
-inline constexpr int kProtocol = 4;
+inline constexpr int kProtocol = 5;
 // A node that the coordinator is to give a number.
 inline constexpr int kAnyNode = -1;
 
@@ -39,17 +39,28 @@ struct Hello {
   // It has failed already, and comes only to say so.
   std::optional<JoinFailure> trouble = std::nullopt;
 };
-// With a shared secret, before anything else: the coordinator challenges the node, which answers and challenges it, and
-// it proves that it is the right one.
+// The first messages on each connection, which belong to no session. The coordinator begins with a number that was never
+// used before, which the node repeats and adds one of its own, which the coordinator repeats: so a recording of an
+// earlier connection is of no use to anybody. With a shared secret each also proves that it knows it.
 struct Challenge {
   std::string text{};
+  int protocol = kProtocol;  // 0: of a launcher that is older than 5
 };
+// The node goes on with its session, of which it has received so many bytes; or begins it.
 struct Answer {
   std::string challenge{};
-  std::string proof{};
+  std::string repeated{};
+  std::string proof{};    // "": it has no secret
+  std::string session{};  // random
+  std::uint64_t received = 0;
+  bool is_new = true;  // nothing that the node has sent was acknowledged
 };
-struct Proof {
-  std::string text{};
+// The session goes on, of which the coordinator has received so many bytes.
+struct Welcome {
+  std::string repeated{};
+  std::string proof{};
+  std::uint64_t received = 0;
+  std::chrono::milliseconds reconnect_after{1'000};  // of silence the node makes a new connection
 };
 // The job does not come about, or goes on or has ended without this node; with status 0 all is well.
 struct Refusal {
@@ -81,6 +92,8 @@ struct Failed {
   int round = 0;
   FailureNotice notice{};
 };
+// The coordinator has heard nothing of this node for too long, and goes on without it.
+struct LeftBehind {};
 // The node has heard nothing of the coordinator for too long, and ends without it.
 struct GivenUp {
   int round = 0;
@@ -142,8 +155,8 @@ struct Pong {
   std::int64_t steady = 0;  // microseconds of its steady clock; 0: it does not say
 };
 
-using Message = std::variant<Hello, Challenge, Answer, Proof, Refusal, Ready, Waiting, Start, Leaving, Failed, GivenUp,
-                             Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Word, Ping, Pong>;
+using Message = std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, Waiting, Start, Leaving, Failed, GivenUp,
+                             LeftBehind, Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Word, Ping, Pong>;
 
 // At most kMaxMessageBytes long.
 std::string to_text(const Message& message);

@@ -5,6 +5,8 @@ namespace {
 
 constexpr std::size_t kNumberBytes = 4;
 constexpr std::uint32_t kIsPiece = std::uint32_t{1} << 31;
+constexpr std::uint32_t kIsAcknowledgement = std::uint32_t{1} << 30;
+constexpr std::size_t kPositionBytes = 8;
 // An empty buffer of a connection that was busy is given back above this.
 constexpr std::size_t kKeptFrameBytes = std::size_t{4} << 10;
 
@@ -20,12 +22,25 @@ std::uint32_t read_number(std::string_view bytes) {
   return number;
 }
 
+std::size_t longest(std::uint32_t first) {
+  if ((first & kIsPiece) != 0) return kMaxPieceBytes;
+  return (first & kIsAcknowledgement) != 0 ? kPositionBytes : kMaxMessageBytes;
+}
+
 }  // namespace
 
 std::string to_frame(std::string_view message) {
   std::string bytes(kNumberBytes, '\0');
   write_number(bytes, 0, static_cast<std::uint32_t>(message.size()));
   return bytes.append(message);
+}
+
+std::string acknowledgement(std::uint64_t received) {
+  std::string bytes(kNumberBytes + kPositionBytes, '\0');
+  write_number(bytes, 0, kIsAcknowledgement | std::uint32_t{kPositionBytes});
+  write_number(bytes, kNumberBytes, static_cast<std::uint32_t>(received));
+  write_number(bytes, 2 * kNumberBytes, static_cast<std::uint32_t>(received >> 32));
+  return bytes;
 }
 
 Piece::Piece(std::uint32_t round) : round_(round), frame_(2 * kNumberBytes, '\0') {
@@ -48,15 +63,21 @@ std::optional<Arrival> FrameReader::next() {
   if (is_broken_ || buffer_.size() < kNumberBytes) return std::nullopt;
   const std::uint32_t first = read_number(buffer_);
   const bool is_piece = (first & kIsPiece) != 0;
-  const std::size_t length = first & ~kIsPiece;
+  const bool is_acknowledgement = !is_piece && (first & kIsAcknowledgement) != 0;
+  const std::size_t length = first & ~(is_piece ? kIsPiece : kIsAcknowledgement);
   const std::size_t header = is_piece ? 2 * kNumberBytes : kNumberBytes;
-  if (length > (is_piece ? kMaxPieceBytes : kMaxMessageBytes)) {
+  if (length > longest(first) || (is_acknowledgement && length != kPositionBytes)) {
     is_broken_ = true;
     return std::nullopt;
   }
   if (buffer_.size() < header + length) return std::nullopt;
-  Arrival arrival{.bytes = buffer_.substr(header, length)};
+  Arrival arrival{.bytes = buffer_.substr(header, length), .size = header + length};
   if (is_piece) arrival.round = read_number(std::string_view(buffer_).substr(kNumberBytes));
+  if (is_acknowledgement) {
+    const std::uint64_t high = read_number(std::string_view(arrival.bytes).substr(kNumberBytes));
+    arrival.acknowledged = (high << 32) | read_number(arrival.bytes);
+    arrival.bytes.clear();
+  }
   buffer_.erase(0, header + length);
   if (buffer_.empty() && buffer_.capacity() > kKeptFrameBytes) buffer_ = {};
   return arrival;

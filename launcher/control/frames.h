@@ -1,6 +1,7 @@
-// What passes between two launchers, on one stream of bytes: messages, each its length, a u32 in little endian, and
-// that many bytes; and between them pieces of what the connection carries for others, whose length has its highest bit
-// set and is followed by the round that they belong to, a u32 too. Pure.
+// The frames that pass between two launchers, in one stream of bytes. A message is its length, a u32 in little endian,
+// and that many bytes. A piece of what the connection carries for others has the highest bit of its length set, and the
+// round that it belongs to, a u32 too, after the length. An acknowledgement has the next bit set, and a u64: so many
+// bytes of whole frames have been received. Pure.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@ inline constexpr std::size_t kMaxPieceBytes = std::size_t{16} << 10;
 
 // `message` as it goes on the wire. It must not be longer than kMaxMessageBytes.
 std::string to_frame(std::string_view message);
+std::string acknowledgement(std::uint64_t received);
 
 // A piece that is being filled, as it goes on the wire.
 class Piece {
@@ -38,8 +40,10 @@ class Piece {
 };
 
 struct Arrival {
-  std::string bytes{};                                // of the message, or of the piece
-  std::optional<std::uint32_t> round = std::nullopt;  // of a piece
+  std::string bytes{};                                       // of the message, or of the piece
+  std::optional<std::uint32_t> round = std::nullopt;         // of a piece
+  std::optional<std::uint64_t> acknowledged = std::nullopt;  // of an acknowledgement, which has no bytes
+  std::size_t size = 0;                                      // of the whole frame
 };
 
 class FrameReader {
@@ -49,6 +53,8 @@ class FrameReader {
   std::optional<Arrival> next();
   // A length was announced that no launcher sends.
   bool is_broken() const { return is_broken_; }
+  // What belongs to frames that next() has not returned, and is forgotten.
+  std::string take_rest() { return std::exchange(buffer_, {}); }
 
  private:
   std::string buffer_;

@@ -8,6 +8,7 @@
 
 #include "launcher/system/file_bytes.h"
 #include "launcher/system/launch_error.h"
+#include "launcher/system/random_id.h"
 
 #ifdef DDPRUN_HAS_SODIUM
 #include <sodium.h>
@@ -62,11 +63,12 @@ Secret Secret::read(const std::string& path) {
   return secret;
 }
 
-std::string Secret::proof(std::string_view speaker, std::string_view own_challenge,
-                          std::string_view other_challenge) const {
+std::string Secret::proof(const Claim& claim) const {
   crypto_auth_hmacsha256_state state;
   ::crypto_auth_hmacsha256_init(&state, reinterpret_cast<const unsigned char*>(bytes_.data()), bytes_.size());
-  for (const std::string_view part : {std::string_view("ddprun control 1"), speaker, own_challenge, other_challenge}) {
+  const std::string received = std::to_string(claim.received);
+  for (const std::string_view part : {std::string_view("ddprun control 2"), claim.speaker, claim.own_challenge,
+                                      claim.other_challenge, claim.session, std::string_view(received)}) {
     feed(state, part);
   }
   std::array<unsigned char, crypto_auth_hmacsha256_BYTES> result{};
@@ -74,20 +76,13 @@ std::string Secret::proof(std::string_view speaker, std::string_view own_challen
   return hexadecimal(result.data(), result.size());
 }
 
-bool Secret::is_proof(std::string_view claimed, std::string_view speaker, std::string_view own_challenge,
-                      std::string_view other_challenge) const {
-  const std::string expected = proof(speaker, own_challenge, other_challenge);
-  return claimed.size() == expected.size() && ::sodium_memcmp(claimed.data(), expected.data(), expected.size()) == 0;
+bool Secret::is_proof(std::string_view proof, const Claim& claim) const {
+  const std::string expected = this->proof(claim);
+  return proof.size() == expected.size() && ::sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
 }
 
 bool has_secrets() {
   return ::sodium_init() >= 0;
-}
-
-std::string new_challenge() {
-  std::array<unsigned char, 32> bytes{};
-  ::randombytes_buf(bytes.data(), bytes.size());
-  return hexadecimal(bytes.data(), bytes.size());
 }
 
 #else
@@ -95,19 +90,20 @@ std::string new_challenge() {
 Secret Secret::read(const std::string& /*path*/) {
   throw LaunchError("--rdzv_secret_file: this ddprun was built without libsodium (libsodium-dev, libsodium-static)");
 }
-std::string Secret::proof(std::string_view, std::string_view, std::string_view) const {
+std::string Secret::proof(const Claim& /*claim*/) const {
   return "";
 }
-bool Secret::is_proof(std::string_view, std::string_view, std::string_view, std::string_view) const {
+bool Secret::is_proof(std::string_view /*proof*/, const Claim& /*claim*/) const {
   return false;
 }
 bool has_secrets() {
   return false;
 }
-std::string new_challenge() {
-  return "";
-}
 
 #endif
+
+std::string new_challenge() {
+  return random_id() + random_id();
+}
 
 }  // namespace launcher::control

@@ -2,6 +2,7 @@
 // is challenged by a number that was never used before answers with its HMAC-SHA-256 (of libsodium).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -13,11 +14,19 @@ class Secret {
   // and when this ddprun was built without libsodium.
   static Secret read(const std::string& path);
 
-  // 64 hexadecimal digits for what one end says: `speaker` keeps one end's proof from being played back as the other's.
-  std::string proof(std::string_view speaker, std::string_view own_challenge, std::string_view other_challenge) const;
+  // What one end says of a connection. All of it is proved: `speaker` keeps one end's proof from being played back as
+  // the other's.
+  struct Claim {
+    std::string_view speaker{};
+    std::string_view own_challenge{};
+    std::string_view other_challenge{};
+    std::string_view session{};
+    std::uint64_t received = 0;
+  };
+  // 64 hexadecimal digits.
+  std::string proof(const Claim& claim) const;
   // Takes as long for any wrong one.
-  bool is_proof(std::string_view claimed, std::string_view speaker, std::string_view own_challenge,
-                std::string_view other_challenge) const;
+  bool is_proof(std::string_view proof, const Claim& claim) const;
 
  private:
   explicit Secret(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -30,7 +39,8 @@ bool has_secrets();
 // What to say of a secret's file that others than its owner can read or change; "" when there is nothing.
 std::string exposure_of(const std::string& path);
 
-// 64 hexadecimal digits that nobody can foresee; "" without libsodium.
+// 64 hexadecimal digits that nobody can foresee, with and without libsodium. Throws LaunchError where the kernel has no
+// random numbers.
 std::string new_challenge();
 
 // The two speakers.

@@ -7,17 +7,32 @@
 
 namespace launcher::control {
 
-// How often the coordinator of `nodes` asks each whether it is there, when silence for `timeout` means its end: what is
-// lost is noticed a tenth later at most. Large jobs are not to drown their coordinator, which takes about 10 us for a
-// question and its answer (bench/rendezvous).
+// How often the coordinator of `nodes` asks each whether it is there, when silence for `timeout` means that it is lost:
+// often enough that a connection which the network has lost is replaced soon. Large jobs must not keep their
+// coordinator busy, which takes about 10 us for a question and its answer (bench/rendezvous).
 inline std::chrono::milliseconds ping_interval(std::chrono::milliseconds timeout, int nodes) {
   constexpr std::chrono::microseconds kPerNode{40};
-  return std::max(timeout / 10, std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPerNode));
+  constexpr std::chrono::milliseconds kLongest{250};
+  return std::max(std::min(timeout / 10, kLongest), std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPerNode));
 }
 
-// The silence that means the end of a node, where its user wants `timeout`: that of several questions.
+// The silence after which a node is lost, where its user wants `timeout`: that of several questions.
 inline std::chrono::milliseconds silence_limit(std::chrono::milliseconds timeout, int nodes) {
   return std::max(timeout, 5 * ping_interval(timeout, nodes));
+}
+
+// The silence after which a node makes a new connection, as an interruption of the network may have spoilt the one that
+// it has: TCP sends lost data again after 0.2, 0.4, 0.8 s and so on, so the longer an interruption was, the longer the
+// connection stays silent after it.
+inline std::chrono::milliseconds reconnect_after(std::chrono::milliseconds timeout, int nodes) {
+  constexpr std::chrono::milliseconds kUsual{1'000};
+  return std::max(std::min(timeout / 4, kUsual), 4 * ping_interval(timeout, nodes));
+}
+
+// A node waits so much longer for the coordinator than the coordinator waits for it. So a node that was given up still
+// learns what was decided without it, when the network is there again soon.
+inline std::chrono::milliseconds nodes_patience(std::chrono::milliseconds coordinators) {
+  return coordinators + coordinators / 5;
 }
 
 class Silence {

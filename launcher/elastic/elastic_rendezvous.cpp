@@ -196,7 +196,7 @@ control::Hello ElasticRendezvous::hello() const {
 }
 
 void ElasticRendezvous::meet(UniqueFd fd) {
-  MemberOptions options{.hello = hello()};
+  MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) options.secret = settings_.secret;  // its own is none to be asked
   options.coordinator = place_->name();
   options.patience = [this] { return patience(); };

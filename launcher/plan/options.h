@@ -12,6 +12,10 @@
 
 namespace launcher {
 
+// How long the network may be interrupted without an end of the job: longer than a switch, a bond or a virtual machine
+// that is moved takes to come back. A launcher that ends is noticed at once all the same.
+inline constexpr std::chrono::milliseconds kNodeTimeout{10'000};
+
 // Who reads ddprun's standard input.
 struct StandardInput {
   enum class To { kRank, kAll, kNone };
@@ -73,7 +77,7 @@ struct Options {
   std::string rdzv_endpoint{};                      // HOST[:PORT], torchrun's way to say master_addr and master_port
   std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
   std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
-  std::chrono::milliseconds node_timeout{700};      // silence after which a node is lost
+  std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence after which a node is lost
   std::string local_addr{};                         // what this node is called; unset: its host name
   std::string secret_file{};                        // --rdzv_secret_file; unset: any launcher may join
   bool order_by_host = false;                       // nodes without numbers: by host name instead of by arrival

@@ -23,6 +23,7 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
       links_(loop,
              {.where = options_.where,
               .ping_interval = control::ping_interval(options_.node_timeout, options_.host.nnodes),
+              .reconnect_after = control::reconnect_after(options_.node_timeout, options_.host.nnodes),
               .secret = options_.secret,
               .nodes = options_.host.nnodes},
              {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },

@@ -15,6 +15,7 @@
 #include "launcher/control/side_channel.h"
 #include "launcher/network/listener.h"
 #include "launcher/outcome/job_end.h"
+#include "launcher/plan/options.h"
 #include "launcher/rendezvous/arbiter.h"
 #include "launcher/rendezvous/coordinator_links.h"
 #include "launcher/rendezvous/roster.h"
@@ -33,7 +34,7 @@ struct CoordinatorOptions {
   std::optional<control::Secret> secret = std::nullopt;
   NodeOrder order = NodeOrder::kGiven;
   std::chrono::milliseconds join_timeout{900'000};
-  std::chrono::milliseconds node_timeout{700};            // silence of a node that means that it is lost
+  std::chrono::milliseconds node_timeout = kNodeTimeout;   // silence of a node that means that it is lost
   std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
   std::shared_ptr<control::SideChannel> side_channel{};   // null: none
 };

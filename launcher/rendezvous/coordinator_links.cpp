@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "launcher/network/tcp_socket.h"
 #include "launcher/system/host_name.h"
@@ -31,6 +32,8 @@ constexpr auto kStrangersStay = 5s;
 // goes.
 constexpr std::size_t kMaxStrangers = 256;
 constexpr auto kIntroduction = 500ms;
+// So long one that was given up may still ask what was decided without it.
+constexpr auto kGivenUpStay = 60s;
 // For strangers to go, or for descriptors, where there is no room for more.
 constexpr auto kAcceptPause = 100ms;
 // After having been frozen, what has come meanwhile is read within this time.
@@ -83,7 +86,6 @@ void CoordinatorLinks::accept_all(int listener) {
     }
     set_connection_options(fd.get());
     Peer& peer = peers_.at(add(std::move(fd)));
-    if (!settings_.secret) continue;
     peer.challenge = control::new_challenge();
     peer.link->send(control::Challenge{peer.challenge});
   }
@@ -108,11 +110,20 @@ void CoordinatorLinks::know(Id id) {
 
 void CoordinatorLinks::drop(Id id) {
   strangers_.erase(id);
-  peers_.erase(id);
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  if (!found->second.session.empty()) sessions_.erase(found->second.session);
+  peers_.erase(found);
 }
 
 CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
   const Id id = next_id_++;
+  peers_.emplace(id, Peer{make_link(id, std::move(fd)), control::Silence(Clock::now())});
+  strangers_.insert(id);
+  return id;
+}
+
+std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueFd fd) {
   auto link = std::make_unique<control::ControlLink>(
       loop_, std::move(fd),
       control::ControlLink::Callbacks{
@@ -120,19 +131,17 @@ CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
           .on_sign_of_life = [this, id] { peers_.at(id).silence.heard(Clock::now()); },
           .on_carried = [this, id](std::uint32_t round, std::string_view bytes) { on_carried(id, round, bytes); },
           .on_room = [this, id] { callbacks_.on_room(id); },
-          .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); }});
-  const control::Silence silence(Clock::now());
-  link->set_patience(duration_cast<std::chrono::milliseconds>(silence.patience()));
-  peers_.emplace(id, Peer{std::move(link), silence});
-  strangers_.insert(id);
-  return id;
+          .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); },
+          .on_disconnected = [this, id](bool is_network) { return is_network && !peers_.at(id).session.empty(); }});
+  link->set_patience(duration_cast<std::chrono::milliseconds>(control::Silence(Clock::now()).patience()));
+  return link;
 }
 
 void CoordinatorLinks::on_message(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
   if (peer.is_given_up) return;
   if (!peer.challenge.empty()) {
-    check(peer, message);
+    check(id, message);
   } else if (const auto* pong = std::get_if<control::Pong>(&message)) {
     on_pong(peer, *pong);
   } else {
@@ -150,22 +159,100 @@ control::ControlLink* CoordinatorLinks::link(Id id) {
   return found == peers_.end() ? nullptr : found->second.link.get();
 }
 
-// Nothing else is listened to before. Who does not know the secret is no reason to end the job.
-void CoordinatorLinks::check(Peer& peer, const control::Message& message) {
-  const auto* answer = std::get_if<control::Answer>(&message);
-  if (answer != nullptr &&
-      settings_.secret->is_proof(answer->proof, control::kNode, answer->challenge, peer.challenge)) {
-    peer.link->send(control::Proof{settings_.secret->proof(control::kCoordinator, peer.challenge, answer->challenge)});
-    peer.challenge.clear();
+// Nothing else is listened to before. Who cannot answer is no reason to end the job.
+void CoordinatorLinks::check(Id id, const control::Message& message) {
+  Peer& peer = peers_.at(id);
+  if (const std::string what = objection(peer, message); !what.empty()) {
+    turn_away(peer, what);
     return;
   }
-  const std::string what = answer != nullptr ? "has another --rdzv_secret_file than" : "has no --rdzv_secret_file as";
+  const auto& answer = std::get<control::Answer>(message);
+  if (const auto found = sessions_.find(answer.session); found != sessions_.end()) {
+    resume_session(id, found->second, answer);
+  } else if (answer.is_new && answer.received == 0) {
+    begin_session(id, answer);
+  } else {
+    peer.link->send(control::Refusal{{"the job goes on or has ended without this node", 1}});
+    peer.is_given_up = true;
+  }
+}
+
+// "" when it is the right answer.
+std::string CoordinatorLinks::objection(const Peer& peer, const control::Message& message) const {
+  const auto* answer = std::get_if<control::Answer>(&message);
+  const auto* hello = std::get_if<control::Hello>(&message);
+  if (hello != nullptr && hello->protocol != control::kProtocol) {
+    return "is ddprun " + hello->version + ", which cannot talk to";
+  }
+  if (answer == nullptr) return settings_.secret ? "has no --rdzv_secret_file as" : "did not answer the challenge of";
+  if (settings_.secret && answer->proof.empty()) return "has no --rdzv_secret_file as";
+  const control::Secret::Claim claim{.speaker = control::kNode,
+                                     .own_challenge = answer->challenge,
+                                     .other_challenge = peer.challenge,
+                                     .session = answer->session,
+                                     .received = answer->received};
+  if (settings_.secret && !settings_.secret->is_proof(answer->proof, claim)) {
+    return "has another --rdzv_secret_file than";
+  }
+  if (answer->repeated != peer.challenge || answer->session.empty()) {
+    return "repeats what was said on an earlier connection, and did not answer the challenge of";
+  }
+  return "";
+}
+
+void CoordinatorLinks::turn_away(Peer& peer, const std::string& what) {
   peer.link->send(
       control::Refusal{{"this node " + what + " the one that hosts the store (host " + host_name() + ")", 125}});
   ++named_strangers_;
-  if (named_strangers_ <= kMaxNamedStrangers)
+  if (named_strangers_ <= kMaxNamedStrangers) {
     callbacks_.on_stranger("a launcher that " + what + " this node was refused: " + peer.link->peer());
+  }
   peer.is_given_up = true;  // and goes by itself
+}
+
+// False when the connection does not take so few bytes: then it is lost already.
+bool CoordinatorLinks::welcome(Peer& peer, const control::Answer& answer, std::uint64_t received) const {
+  control::Welcome text{
+      .repeated = answer.challenge, .received = received, .reconnect_after = settings_.reconnect_after};
+  if (settings_.secret) {
+    text.proof = settings_.secret->proof({.speaker = control::kCoordinator,
+                                          .own_challenge = peer.challenge,
+                                          .other_challenge = answer.challenge,
+                                          .session = answer.session,
+                                          .received = received});
+  }
+  peer.link->send(text);
+  return peer.link->is_idle();
+}
+
+// The node says nothing else before it has heard that it is welcome.
+void CoordinatorLinks::begin_session(Id id, const control::Answer& answer) {
+  Peer& peer = peers_.at(id);
+  if (!welcome(peer, answer, 0)) {
+    drop(id);
+    return;
+  }
+  peer.challenge.clear();
+  peer.session = answer.session;
+  sessions_.emplace(answer.session, id);
+  peer.link = make_link(id, peer.link->release());
+}
+
+// The connection that it had is lost, or is no use: whatever still comes by it would be sent again.
+void CoordinatorLinks::resume_session(Id stranger, Id id, const control::Answer& answer) {
+  Peer& from = peers_.at(stranger);
+  Peer& peer = peers_.at(id);
+  if (!peer.link->can_resume(answer.received)) {
+    from.link->send(control::Refusal{{"this node's session cannot go on: it has received more than was sent", 1}});
+    from.is_given_up = true;
+    return;
+  }
+  UniqueFd fd;
+  if (welcome(from, answer, peer.link->received())) fd = from.link->release();
+  drop(stranger);
+  if (!fd) return;
+  peer.silence.heard(Clock::now());
+  peer.link->resume(std::move(fd), answer.received);
 }
 
 // The quicker the answer, the closer its time lies to the middle between question and answer.
@@ -219,6 +306,8 @@ void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
 
 void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
   peer.is_given_up = true;
+  peer.given_up = now;
+  peer.link->send(control::LeftBehind{});
   const auto silence = now - peer.silence.last();
   callbacks_.on_gone(id, "nothing was heard of it for " + in_seconds(silence) + ": it is frozen, or cannot be reached",
                      system_clock::now() - duration_cast<system_clock::duration>(silence));
@@ -233,7 +322,26 @@ void CoordinatorLinks::ping_all() {
   const control::Ping ping{to_microseconds(Clock::now()), callbacks_.patience()};
   const std::string frame = control::to_frame(control::to_text(ping));
   for (auto& [id, peer] : peers_) {
-    if (!peer.is_given_up && peer.challenge.empty()) peer.link->send_frame(frame);
+    if (peer.is_given_up || !peer.challenge.empty() || !peer.link->is_connected()) continue;
+    peer.link->acknowledge();
+    peer.link->send_frame(frame);
+  }
+}
+
+// Nodes that were given up and do not come again, and those that take nothing of what they are sent.
+void CoordinatorLinks::end_useless(Clock::time_point now) {
+  std::vector<Id> overflown;
+  std::vector<Id> forgotten;
+  for (const auto& [id, peer] : peers_) {
+    const bool is_known = !strangers_.contains(id);
+    if (is_known && peer.link->has_overflown()) overflown.push_back(id);
+    if (is_known && peer.is_given_up && now - peer.given_up > kGivenUpStay && !peer.link->is_connected()) {
+      forgotten.push_back(id);
+    }
+  }
+  for (const Id id : forgotten) drop(id);
+  for (const Id id : overflown) {
+    if (peers_.contains(id)) on_closed(id, "it takes nothing of what it is sent");
   }
 }
 
@@ -259,6 +367,7 @@ void CoordinatorLinks::on_tick() {
     if (own_delay > settings_.ping_interval) peer.silence.forgive(own_delay);
   }
   end_strangers(now);
+  end_useless(now);
   for (auto& [id, peer] : peers_) {  // nobody is taken out meanwhile
     if (!peer.is_given_up && !strangers_.contains(id) && peer.silence.is_over(now)) give_up(id, peer, now);
   }

@@ -1,6 +1,7 @@
-// The coordinator's end of the connections to all launchers: accepts them, asks each at intervals whether it is there,
-// measures its clock, and says when one is gone. Whoever has not introduced itself as a launcher yet is a stranger, of
-// which few are there at once, and none for long.
+// The coordinator's end of the connections to all launchers: accepts them, goes on with the session of a node whose
+// connection the network has lost, asks each node at intervals whether it is there, measures its clock, and says when one
+// is gone. Whoever has not introduced itself as a launcher yet is a stranger, of which few are there at once, and none for
+// long.
 #pragma once
 
 #include <chrono>
@@ -34,7 +35,7 @@ class CoordinatorLinks {
     std::function<void(Id)> on_room{};
     // It is not there any more, and `reason` says how that was noticed. `last`: when it last gave a sign of life.
     std::function<void(Id, const std::string& reason, std::chrono::system_clock::time_point last)> on_gone{};
-    // Somebody came who does not know the secret.
+    // Somebody came who does not know the secret, or whose words are those of an earlier connection.
     std::function<void(const std::string& text)> on_stranger{};
     // How long this launcher may be silent.
     std::function<std::chrono::milliseconds()> patience{};
@@ -42,6 +43,7 @@ class CoordinatorLinks {
   struct Settings {
     ListenAt where{};
     std::chrono::milliseconds ping_interval{100};
+    std::chrono::milliseconds reconnect_after{1'000};  // of silence nodes make a new connection
     std::optional<control::Secret> secret = std::nullopt;  // what nodes must prove to know
     int nodes = 1;                                         // that may come at once
   };
@@ -83,8 +85,10 @@ class CoordinatorLinks {
     std::chrono::microseconds clock_offset{0};
     std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer that told it
     control::ClockOffset steady{};
-    std::string challenge{};   // it was sent, until it has proved that it knows the secret
-    bool is_given_up = false;  // if it is only frozen, it is still to read why
+    std::string challenge{};   // it was sent, and not answered yet
+    std::string session{};     // "": of this launcher's own node, or of a stranger
+    bool is_given_up = false;  // when it comes again, it still reads why
+    Clock::time_point given_up{};
   };
 
   void accept_all(int listener);
@@ -92,12 +96,19 @@ class CoordinatorLinks {
   void pause_accepting();
   void end_strangers(Clock::time_point now);
   Id add(UniqueFd fd);
-  void check(Peer& peer, const control::Message& message);
+  std::unique_ptr<control::ControlLink> make_link(Id id, UniqueFd fd);
+  void check(Id id, const control::Message& message);
+  std::string objection(const Peer& peer, const control::Message& message) const;
+  void turn_away(Peer& peer, const std::string& what);
+  void begin_session(Id id, const control::Answer& answer);
+  void resume_session(Id stranger, Id id, const control::Answer& answer);
+  bool welcome(Peer& peer, const control::Answer& answer, std::uint64_t received) const;
   void on_message(Id id, const control::Message& message);
   void on_carried(Id id, std::uint32_t round, std::string_view bytes);
   void on_pong(Peer& peer, const control::Pong& pong) const;
   void on_closed(Id id, const std::string& reason);
   void give_up(Id id, Peer& peer, Clock::time_point now);
+  void end_useless(Clock::time_point now);
   void on_tick();
 
   EventLoop& loop_;
@@ -108,6 +119,7 @@ class CoordinatorLinks {
   int named_strangers_ = 0;
   std::map<Id, Peer> peers_;
   std::set<Id> strangers_;
+  std::map<std::string, Id> sessions_;
   Clock::time_point next_ping_;
   Clock::duration longest_delay_{};  // of late
   Clock::time_point delayed_{};

@@ -22,25 +22,75 @@ std::int64_t microseconds_since_1970() {
 }  // namespace
 
 Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, UniqueFd fd)
-    : loop_(loop),
-      messages_(messages),
-      options_(std::move(options)),
-      link_(std::make_unique<control::ControlLink>(
-          loop, std::move(fd),
-          control::ControlLink::Callbacks{
-              .on_message = [this](const control::Message& message) { on_message(message); },
-              .on_sign_of_life = [this] { silence_.heard(Clock::now()); },
-              .on_carried = [this](std::uint32_t round, std::string_view bytes) { on_carried(round, bytes); },
-              .on_room =
-                  [this] {
-                    if (carrier_ && carrier_->on_room) carrier_->on_room();
-                  },
-              .on_closed = [this](const std::string& reason) { on_lost(reason); }})) {
+    : loop_(loop), messages_(messages), options_(std::move(options)) {
+  link_ = make_link(options_.is_local ? std::move(fd) : UniqueFd());
   link_->set_patience(std::chrono::duration_cast<std::chrono::milliseconds>(silence_.patience()));
-  if (!options_.secret) introduce();
+  link_->send(options_.hello);
+  if (!options_.is_local) make_connector(std::move(fd));
   if (options_.side_channel) options_.side_channel->attach(*link_);
   next_watch_ = Clock::now();
   watch();
+}
+
+std::unique_ptr<control::ControlLink> Member::make_link(UniqueFd fd) {
+  return std::make_unique<control::ControlLink>(
+      loop_, std::move(fd),
+      control::ControlLink::Callbacks{
+          .on_message = [this](const control::Message& message) { on_message(message); },
+          .on_sign_of_life = [this] { silence_.heard(Clock::now()); },
+          .on_carried = [this](std::uint32_t round, std::string_view bytes) { on_carried(round, bytes); },
+          .on_room =
+              [this] {
+                if (carrier_ && carrier_->on_room) carrier_->on_room();
+              },
+          .on_closed = [this](const std::string& reason) { on_lost(reason); },
+          .on_disconnected = [this](bool is_network) { return on_disconnected(is_network); }});
+}
+
+void Member::make_connector(UniqueFd fd) {
+  connector_ = std::make_unique<SessionConnector>(
+      loop_,
+      SessionConnector::Settings{
+          .secret = options_.secret, .coordinator = options_.coordinator, .hello = options_.hello},
+      SessionConnector::Callbacks{
+          .received = [this] { return link_->received(); },
+          .acknowledged = [this] { return link_->acknowledged(); },
+          .on_asking = [this] { return link_->release(); },
+          .on_connected =
+              [this](UniqueFd connection, const control::Welcome& welcome, std::string_view rest) {
+                on_connected(std::move(connection), welcome, rest);
+              },
+          .on_refused = [this](const JoinFailure& reason) { on_refused(reason); },
+          .on_ended = [this](const std::string& reason) { give_up("the connection was lost, and a new one: " + reason); }});
+  connector_->begin(std::move(fd));
+}
+
+// May end this object.
+void Member::on_connected(UniqueFd fd, const control::Welcome& welcome, std::string_view rest) {
+  silence_.heard(Clock::now());
+  reconnect_after_ = welcome.reconnect_after;
+  if (!link_->can_resume(welcome.received)) {
+    give_up("it claims to have received more than was sent");
+    return;
+  }
+  link_->resume(std::move(fd), welcome.received, rest);
+}
+
+// A process that ends closes its connections, so this node need not ask again, unless it does already.
+bool Member::on_disconnected(bool is_network) {
+  if (!connector_ || (!is_network && !connector_->is_trying())) return false;
+  connector_->reconnect();
+  return true;
+}
+
+void Member::on_refused(const JoinFailure& reason) {
+  link_->break_off();
+  if (has_started_) {
+    on_lost(reason.text);
+  } else if (!join_failure_) {
+    join_failure_ = reason;
+    if (options_.on_refusal) options_.on_refusal(reason);
+  }
 }
 
 Member::~Member() {
@@ -64,38 +114,10 @@ void Member::begin_round(int round) {
   first_failure_.reset();
   stop_status_.reset();
   agreed_status_.reset();
-  is_ready_ = true;
   // It broke when all was over but the next round: whoever hosts the store did not want another one, or is gone.
   if (next_refusal_ && !join_failure_) join_failure_ = next_refusal_;
   if (!broken_.empty() && !join_failure_) join_failure_ = JoinFailure{broken_, last_status_};
-  if (!join_failure_ && is_introduced_ && link_->is_open()) link_->send(control::Ready{round});
-}
-
-void Member::introduce() {
-  is_introduced_ = true;
-  link_->send(options_.hello);
-  if (is_ready_) link_->send(control::Ready{round_});
-}
-
-void Member::on(const control::Challenge& challenge) {
-  if (!options_.secret) return;  // without one this node is refused
-  theirs_ = challenge.text;
-  ours_ = control::new_challenge();
-  link_->send(control::Answer{ours_, options_.secret->proof(control::kNode, ours_, theirs_)});
-}
-
-void Member::on(const control::Proof& proof) {
-  if (!options_.secret || is_introduced_ || ours_.empty()) return;
-  if (options_.secret->is_proof(proof.text, control::kCoordinator, theirs_, ours_)) {
-    introduce();
-  } else {
-    refuse("what listens at " + options_.coordinator + " does not know the secret of --rdzv_secret_file");
-  }
-}
-
-void Member::refuse(const std::string& text) {
-  if (!join_failure_) join_failure_ = JoinFailure{text, to_int(ExitStatus::kLauncherError)};
-  link_->break_off();
+  if (!join_failure_) link_->send(control::Ready{round});
 }
 
 void Member::announce_patience() {
@@ -153,13 +175,6 @@ void Member::end_well() {
 }
 
 void Member::on_message(const control::Message& message) {
-  const bool is_handshake = std::holds_alternative<control::Challenge>(message) ||
-                            std::holds_alternative<control::Proof>(message) ||
-                            std::holds_alternative<control::Refusal>(message);
-  if (!is_introduced_ && !is_handshake) {
-    refuse("the launcher at " + options_.coordinator + " was started without --rdzv_secret_file, this one with it");
-    return;
-  }
   std::visit([&](const auto& content) { on(content); }, message);
 }
 
@@ -237,8 +252,10 @@ void Member::on(const control::AllEnded& all_ended) {
 }
 
 void Member::on(const control::Ping& ping) {
-  if (silence_.patience() != ping.patience) link_->set_patience(ping.patience);
-  silence_.allow(ping.patience);
+  if (asked_patience_ != ping.patience) link_->set_patience(ping.patience);
+  asked_patience_ = ping.patience;
+  silence_.allow(control::nodes_patience(ping.patience));
+  link_->acknowledge();
   link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience(), control::steady_microseconds()});
 }
 
@@ -249,6 +266,7 @@ std::string Member::text_of_loss(const std::string& reason) const {
 
 // When the coordinator is itself again it is to know why all have gone, and not to look for the culprit among them.
 void Member::give_up_silent(const std::string& reason) {
+  has_lost_sight_ = true;
   if (has_started_ && !options_.on_lost) {
     link_->send(control::GivenUp{round_,
                                  {.node = coordinator_,
@@ -257,8 +275,7 @@ void Member::give_up_silent(const std::string& reason) {
                                   .time = std::chrono::system_clock::now(),
                                   .is_final = true}});
   }
-  link_->break_off();
-  on_lost(reason);
+  give_up(reason);
 }
 
 void Member::on_lost(const std::string& reason) {
@@ -275,12 +292,14 @@ void Member::on_lost(const std::string& reason) {
     return;
   }
   // Also when this node has failed of itself: the others cannot know that any more, and all are to end alike.
-  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = !options_.on_lost};
+  const bool is_final = !options_.on_lost && !(has_lost_sight_ && options_.may_come_back && options_.may_come_back());
+  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = is_final};
   stop_because(*first_failure_);
 }
 
 void Member::give_up(const std::string& reason) {
   link_->break_off();
+  if (connector_) connector_->cancel();
   on_lost(reason);
 }
 
@@ -288,13 +307,27 @@ void Member::watch() {
   const auto now = Clock::now();
   if (now - next_watch_ > kWatch) silence_.forgive(now - next_watch_);
   if (std::exchange(has_received_much_, false)) announce_patience();
-  if (silence_.is_over(now) && link_->is_open()) {
+  if (link_->is_open()) look_after_connection(now);
+  next_watch_ = now + kWatch;
+  timer_ = loop_.call_at(next_watch_, [this] { watch(); });
+}
+
+void Member::look_after_connection(Clock::time_point now) {
+  if (link_->has_overflown()) {
+    give_up_silent("it takes nothing of what it is sent");
+  } else if (silence_.is_over(now)) {
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - silence_.last());
     give_up_silent("nothing was heard of it for " + std::to_string(silence.count()) +
                    " ms: it is frozen, or cannot be reached");
+  } else if (connector_) {
+    const bool is_lost = !link_->is_connected() || now - silence_.last() > reconnect_after_ ||
+                         link_->is_stalled(now, reconnect_after_);
+    if (is_lost) {
+      connector_->reconnect();
+    } else if (connector_->is_trying() && !connector_->has_asked()) {
+      connector_->cancel();  // the connection that it has works again
+    }
   }
-  next_watch_ = now + kWatch;
-  timer_ = loop_.call_at(next_watch_, [this] { watch(); });
 }
 
 }  // namespace launcher

@@ -16,6 +16,7 @@
 #include "launcher/control/side_channel.h"
 #include "launcher/control/silence.h"
 #include "launcher/outcome/job_end.h"
+#include "launcher/rendezvous/session_connector.h"
 #include "launcher/store/carrier.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
@@ -25,6 +26,7 @@ namespace launcher {
 
 struct MemberOptions {
   control::Hello hello{};
+  bool is_local = false;                                  // the coordinator is this launcher's own
   std::optional<control::Secret> secret = std::nullopt;   // that the coordinator must know
   std::string coordinator{};                              // "host0:29500", for messages
   std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
@@ -37,6 +39,9 @@ struct MemberOptions {
   // Another launcher may take the coordinator's place. Called when it is lost before the round has begun, and no
   // join_failure() comes of it; later it is a failure that is not final.
   std::function<void()> on_lost{};
+  // A coordinator that was not heard of for too long may be there again later, and this node then comes back to it: its
+  // loss is not final. May be null.
+  std::function<bool()> may_come_back{};
   // Another node, or this one itself, tells this one something in the round that runs. May be null.
   std::function<void(int from, const std::string& text)> on_word{};
   std::string loss_note{};                               // what else there is to say when it is lost
@@ -57,6 +62,10 @@ class Member {
   void announce_patience();
   // It can begin another round.
   bool is_connected() const { return link_->is_open(); }
+  // The coordinator has gone on without this node, which was not heard of for too long.
+  bool was_left_behind() const { return was_left_behind_; }
+  // This node has heard nothing of the coordinator for too long.
+  bool has_lost_sight() const { return has_lost_sight_; }
   const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
   // The way to the ranks' store of the round that has begun; null before.
   const std::shared_ptr<store::Carrier>& carrier() const { return carrier_; }
@@ -91,8 +100,6 @@ class Member {
   void on_carried(std::uint32_t round, std::string_view bytes);
   void open_carrier();
   void close_carrier();
-  void on(const control::Challenge& challenge);
-  void on(const control::Proof& proof);
   void on(const control::Refusal& refusal);
   void on(const control::Waiting& waiting);
   void on(const control::Start& start);
@@ -104,10 +111,15 @@ class Member {
     if (word.round == round_ && has_started_ && options_.on_word) options_.on_word(word.from, word.text);
   }
   void on(const control::Ping& ping);
+  void on(const control::LeftBehind& /*message*/) { was_left_behind_ = true; }
   template <typename Other>
   void on(const Other& /*message*/) {}  // what only a node says
-  void introduce();
-  void refuse(const std::string& text);
+  std::unique_ptr<control::ControlLink> make_link(UniqueFd fd);
+  void make_connector(UniqueFd fd);
+  void on_connected(UniqueFd fd, const control::Welcome& welcome, std::string_view rest);
+  bool on_disconnected(bool is_network);
+  void on_refused(const JoinFailure& reason);
+  void look_after_connection(Clock::time_point now);
   std::string text_of_loss(const std::string& reason) const;
   void give_up_silent(const std::string& reason);
   void on_lost(const std::string& reason);
@@ -120,15 +132,16 @@ class Member {
   Messages& messages_;
   MemberOptions options_;
   std::unique_ptr<control::ControlLink> link_;
+  std::unique_ptr<SessionConnector> connector_;  // null where the coordinator is this launcher's own
+  std::chrono::milliseconds reconnect_after_{1'000};
   control::Silence silence_{Clock::now()};
+  std::chrono::milliseconds asked_patience_{0};  // by the coordinator
   Clock::time_point next_watch_{};
   std::optional<EventLoop::TimerId> timer_;
   std::shared_ptr<store::Carrier> carrier_;
-  bool has_received_much_ = false;  // lately: what asks this node whether it is there waits behind that
-  std::string theirs_;              // the coordinator's challenge
-  std::string ours_;                // this node's
-  bool is_introduced_ = false;
-  bool is_ready_ = false;  // to be said when it is
+  bool has_received_much_ = false;  // lately: the question whether this node is there comes after that
+  bool was_left_behind_ = false;
+  bool has_lost_sight_ = false;
   int round_ = 0;
   int last_status_ = 1;  // of the failure before this round
   std::string broken_;   // why there is no connection any more

@@ -33,7 +33,7 @@ struct RendezvousSettings {
   bool agent_store = true;                               // false: rank 0 hosts the store
   NodeOrder node_order = NodeOrder::kArrival;            // where nodes are given no number
   std::chrono::milliseconds join_timeout{900'000};       // for all nodes to arrive
-  std::chrono::milliseconds node_timeout{700};           // silence of a node after which it counts as lost
+  std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence of a node after which it counts as lost
   store::ServerOptions store{};                          // its callbacks, where this launcher hosts the store
   std::optional<control::Secret> secret = std::nullopt;  // that the launchers share
   // This node cannot start its ranks, and meets the others only to tell them.

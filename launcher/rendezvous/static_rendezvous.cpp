@@ -133,7 +133,7 @@ control::Hello StaticRendezvous::hello() const {
 }
 
 void StaticRendezvous::meet(UniqueFd fd) {
-  MemberOptions options{.hello = hello()};
+  MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) {
     options.secret = settings_.secret;  // its own is none to be asked
     own_address_ = local_address(fd.get());

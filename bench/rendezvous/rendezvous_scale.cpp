@@ -124,7 +124,7 @@ class Job {
   void run(double quiet_seconds) {
     std::printf("{\"nodes\": %d, \"ranks\": %d", nodes_, ranks_);
     coordinator_->begin_round(0, *store_);
-    launcher::MemberOptions own{.hello = hello()};
+    launcher::MemberOptions own{.hello = hello(), .is_local = true};
     own.patience = [this] { return patience(); };
     own.is_any_ending = [] { return false; };
     own.on_start = [](const launcher::control::Start&) {};

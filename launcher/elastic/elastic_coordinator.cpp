@@ -13,9 +13,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a job that has ended stays for all to read why.
-constexpr auto kTelling = 1s;
-
 std::vector<NodeRanks> ranks_of(const std::vector<Rounds::Id>& nodes,
                                 const std::map<Rounds::Id, control::Hello>& hellos) {
   std::vector<RoleInfo> infos;
@@ -81,8 +78,8 @@ void ElasticCoordinator::turn_away(Id id, const JoinFailure& reason) {
   forget(id);
 }
 
-void ElasticCoordinator::forget(Id id) {
-  if (nodes_.erase(id) > 0) apply(rounds_.left(id, Clock::now()));
+void ElasticCoordinator::forget(Id id, bool is_silent) {
+  if (nodes_.erase(id) > 0) apply(rounds_.left(id, Clock::now(), is_silent));
 }
 
 // What is wrong with one node is no reason to end the job of the others.
@@ -91,7 +88,7 @@ void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
   const auto objection = roster_.objection(hello);
   if (job_end_ || (objection && id == *own_)) {
     if (!job_end_) refuse(*objection);
-    links_.send(id, control::Refusal{*job_end_});
+    send_refusal(id, *job_end_);
     return;
   }
   if (objection) {
@@ -107,7 +104,7 @@ void ElasticCoordinator::on_ready(Id id, const control::Ready& ready) {
   if (const auto away = turned_away_.find(id); away != turned_away_.end()) {
     links_.send(id, control::Refusal{away->second});  // it may have been busy with a round when it was told
   } else if (job_end_) {
-    links_.send(id, control::Refusal{*job_end_});
+    send_refusal(id, *job_end_);
   } else {
     apply(rounds_.ready(id, Clock::now(), ready.round));
   }
@@ -134,21 +131,23 @@ void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
   }
 }
 
-void ElasticCoordinator::on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last) {
+void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   const std::string who = name(id);
   turned_away_.erase(id);
   unaware_.erase(id);
   asked_.erase(id);
   const auto number = numbers_.find(id);
   if (number == numbers_.end()) {
-    forget(id);
+    forget(id, loss.is_silent);
     return;
   }
-  const FailureNotice notice{
-      .node = number->second, .exit_status = 1, .text = "the launcher of " + who + " is gone: " + reason, .time = last};
+  const FailureNotice notice{.node = number->second,
+                             .exit_status = 1,
+                             .text = "the launcher of " + who + " is gone: " + loss.reason,
+                             .time = loss.last};
   numbers_.erase(number);
-  forget(id);
-  if (phase_ == Phase::kRunning || phase_ == Phase::kDeciding) add_failure(notice);
+  forget(id, loss.is_silent);
+  add_loss(notice);
 }
 
 void ElasticCoordinator::begin(const Rounds::Begin& round) {
@@ -202,7 +201,7 @@ void ElasticCoordinator::on_good_end() {
 void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
   job_end_ = reason;
   for (const auto& [id, hello] : nodes_) {
-    if (!numbers_.contains(id)) links_.send(id, control::Refusal{reason});
+    if (!numbers_.contains(id)) send_refusal(id, reason);
   }
 }
 
@@ -222,15 +221,13 @@ void ElasticCoordinator::refuse(const JoinFailure& reason) {
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   phase_ = Phase::kRefused;
   job_end_ = reason;
-  deadline_ = Clock::now() + kTelling;
-  call_in(kTelling, [] {});  // the loop is to wake up by then
-  links_.send_to_all(control::Refusal{reason});
+  set_hearing_deadline();
+  for (const auto& [id, hello] : nodes_) send_refusal(id, reason);
   on_change_(Change::kEnd);
 }
 
 bool ElasticCoordinator::has_told_all() const {
-  const bool is_alone = nodes_.empty() || (nodes_.size() == 1 && own_ && nodes_.contains(*own_));
-  return phase_ != Phase::kRefused || is_alone || Clock::now() >= deadline_;
+  return phase_ != Phase::kRefused || reading_.empty() || Clock::now() >= hearing_deadline_;
 }
 
 }  // namespace launcher::elastic

@@ -37,7 +37,7 @@ class ElasticCoordinator : public Coordinator {
   void on_hello(Id id, const control::Hello& hello) override;
   void on_ready(Id id, const control::Ready& ready) override;
   void on_leaving(Id id, const control::Leaving& leaving) override;
-  void on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last) override;
+  void on_gone(Id id, const CoordinatorLinks::Loss& loss) override;
   std::string name(Id id) const override;
   FailureNotice judge(FailureNotice first) override;
   void on_good_end() override;
@@ -49,7 +49,7 @@ class ElasticCoordinator : public Coordinator {
   void stop_round(const std::string& why);
   void turn_away(Id id, const JoinFailure& reason);
   void dismiss_spares(const JoinFailure& reason);
-  void forget(Id id);
+  void forget(Id id, bool is_silent = false);
   void say_who_is_missing();
   void set_timer();
 
@@ -58,7 +58,6 @@ class ElasticCoordinator : public Coordinator {
   bool is_replaceable_;
   bool has_departed_ = false;  // another launcher takes this one's place, or may
   std::function<void(Change)> on_change_;
-  std::optional<Id> own_;  // this launcher's node
   std::map<Id, control::Hello> nodes_;
   std::map<Id, JoinFailure> turned_away_;
   std::vector<std::string> hosts_;      // of the round's nodes, by their numbers

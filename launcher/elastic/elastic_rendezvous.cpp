@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launcher/elastic/endpoint_place.h"
+#include "launcher/rendezvous/listen_choice.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/silent_wait.h"
 #include "launcher/version.h"
@@ -19,8 +20,10 @@ using namespace std::chrono_literals;
 constexpr auto kVerdict = 65s;
 // The coordinator knows that the others are there, and a wait ends with the last of them.
 constexpr auto kExitBarrier = 24h * 365;
-// How long a node that was given up looks for the job, which may have ended meanwhile.
+// How long a node that was given up, or has lost sight of the coordinator, looks for it; the job may have ended meanwhile.
 constexpr std::chrono::milliseconds kFindAgain = 10s;
+// A coordinator that has lost sight of all others waits a little longer than they look for it.
+constexpr std::chrono::milliseconds kFindMargin = 3s;
 // While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
 constexpr auto kBusyPatience = 30s;
 
@@ -33,7 +36,8 @@ RoundsOptions rounds_options(const RendezvousSettings& settings) {
           .join_restart = elastic.join_restart,
           .order_by_host = settings.node_order == NodeOrder::kHostName,
           .join_timeout = settings.join_timeout,
-          .last_call = elastic.last_call};
+          .last_call = elastic.last_call,
+          .come_back = control::nodes_patience(settings.node_timeout) - settings.node_timeout + kFindAgain + kFindMargin};
 }
 
 std::string nodes_and_ranks(const NodePlace& place) {
@@ -68,6 +72,11 @@ ElasticRendezvous::~ElasticRendezvous() {
   member_.reset();  // before what it is connected to
 }
 
+// To a coordinator that nobody replaces: the round that was lost has to be begun anew.
+bool ElasticRendezvous::can_come_back() const {
+  return !place_->is_lasting() && settings_.max_restarts > 0;
+}
+
 std::unique_ptr<MeetingPlace> ElasticRendezvous::make_place(MeetingPlace::Callbacks callbacks) {
   return std::make_unique<EndpointPlace>(loop_, messages_, settings_, std::move(callbacks));
 }
@@ -78,13 +87,15 @@ std::chrono::milliseconds ElasticRendezvous::patience() const {
 
 // The others have gone on without this node, which was frozen or cut off.
 bool ElasticRendezvous::was_given_up() const {
+  if (!coordinator_ && member_->was_left_behind()) return true;
   const auto& first = member_->first_failure();
   return !coordinator_ && info_ && first && first->node == info_->place.group_rank && !member_->has_failed();
 }
 
 void ElasticRendezvous::begin_round(int restart_count) {
   const bool is_new = !member_ || is_deposed_ || was_given_up() ||
-                      (!member_->is_connected() && place_->is_lasting() && !join_failure());
+                      (!member_->is_connected() && !join_failure() &&
+                       (place_->is_lasting() || (can_come_back() && member_->has_lost_sight())));
   info_.reset();
   answers_at_once_ = false;
   is_leaving_ = false;
@@ -115,6 +126,7 @@ void ElasticRendezvous::search() {
                              }});
   }
   const bool anew = member_ != nullptr;
+  has_lost_it_ = anew && !place_->is_lasting() && !member_->was_left_behind();
   member_.reset();
   coordinator_.reset();
   store_.reset();
@@ -135,7 +147,9 @@ void ElasticRendezvous::watch_search() {
   const std::string problem = place_->problem();
   const std::string what = "the launcher that coordinates the job" + (problem.empty() ? "" : " (" + problem + ")");
   if (join_timeout_ <= kSilentWait || has_said_who_is_missing_) {
-    join_failure_ = {what + " was not found at " + place_->name() + " in time", to_int(ExitStatus::kTimeout)};
+    join_failure_ = {what + (has_lost_it_ ? " was lost, and not found again at " : " was not found at ") + place_->name() +
+                         " in time",
+                     has_lost_it_ ? 1 : to_int(ExitStatus::kTimeout)};
     return;
   }
   messages_.say("waiting for " + what + " at " + place_->name());
@@ -160,6 +174,8 @@ void ElasticRendezvous::open_store() {
 
 void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   where_ = where;
+  const std::string note = settings_.secret ? "" : open_to_others(place_->name(), where_);
+  if (!note.empty()) messages_.say(note);
   CoordinatorOptions options{.host = hello()};
   options.meeting = place_->name();
   options.where = where_;
@@ -208,6 +224,8 @@ void ElasticRendezvous::meet(UniqueFd fd) {
     options.on_lost = [this] { search_again(); };
     options.loss_note = "; another node takes its place";
   } else {
+    options.may_come_back = [this] { return can_come_back(); };
+    options.on_left_behind = [this] { search_again(); };
     options.loss_note = "; it coordinates the job, which ends with it";
   }
   member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));
@@ -262,7 +280,7 @@ void ElasticRendezvous::answer_at_once(bool does) {
 void ElasticRendezvous::leave(bool ended_well) {
   answer_at_once(false);
   if (ended_well) member_->end_well();
-  leave_deadline_ = EventLoop::Clock::now() + (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict);
+  leave_deadline_ = EventLoop::Clock::now() + (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict + settings_.node_timeout);
   leave_timer_ = loop_.call_at(leave_deadline_, [this] { leave_timer_.reset(); });
   is_leaving_ = true;
 }
@@ -275,7 +293,7 @@ bool ElasticRendezvous::has_left() const {
   if (place_ && !place_->is_settled()) return false;
   if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
   if (!is_leaving_ || !leave_timer_) return true;
-  if (!first_failure()) return member_->have_all_ended();
+  if (!first_failure() && !member_->have_all_ended()) return false;
   return !coordinator_ || coordinator_->have_all_heard();
 }
 

@@ -62,6 +62,7 @@ class ElasticRendezvous : public Rendezvous {
   void set_info(const control::Start& start);
   void answer_at_once(bool does);
   bool was_given_up() const;
+  bool can_come_back() const;
   control::Hello hello() const;
   std::chrono::milliseconds patience() const;
 
@@ -71,6 +72,7 @@ class ElasticRendezvous : public Rendezvous {
   bool answers_at_once_ = false;
   bool has_said_who_is_missing_ = false;  // in this search
   std::chrono::milliseconds join_timeout_{};
+  bool has_lost_it_ = false;              // the coordinator, which this search is for
   bool is_deposed_ = false;
   bool has_taken_part_ = false;              // in a round
   std::optional<store::StoreServer> store_;  // the ranks', of this round

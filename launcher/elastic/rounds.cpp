@@ -59,6 +59,7 @@ Rounds::Decisions Rounds::arrived(Id id, const std::string& host, Time now) {
   }
   if (!coordinator_) coordinator_ = id;
   nodes_.emplace(id, Node{.host = host});
+  alone_until_.reset();
   return decide(now);
 }
 
@@ -85,8 +86,11 @@ Rounds::Decisions Rounds::wait_for_next(Id id) {
   return decisions;
 }
 
-Rounds::Decisions Rounds::left(Id id, Time now) {
+// The last one that was lost sight of, or the coordinator's node, has been cut off from the others: they end when they
+// have not found it for some time, and a coordinator without them must not wait for them any longer.
+Rounds::Decisions Rounds::left(Id id, Time now, bool is_silent) {
   nodes_.erase(id);
+  if (is_silent && nodes_.size() == 1) alone_until_ = now + options_.come_back;
   return phase_ == Phase::kJoining ? decide(now) : Decisions{};
 }
 
@@ -128,6 +132,10 @@ Rounds::Decisions Rounds::decide(Time now) {
   const bool is_late = now >= join_deadline_;
   if (ready < options_.min_nodes) {
     last_call_.reset();
+    if (alone_until_ && now >= *alone_until_) {
+      return end_with("nothing was heard of any other node for so long that they have ended: this node, which coordinates "
+                      "the job, was cut off from them");
+    }
     if (!is_late) return {};
     phase_ = Phase::kOver;
     Decisions decisions;
@@ -151,6 +159,7 @@ Rounds::Decisions Rounds::begin() {
     nodes_.at(id).is_ready = false;
   }
   phase_ = Phase::kRunning;
+  alone_until_.reset();
   is_first_ = false;
   is_ending_ = false;
   for (const auto& [id, node] : nodes_) {
@@ -212,7 +221,12 @@ Rounds::Decisions Rounds::at(Time now) {
 
 std::optional<Rounds::Time> Rounds::next_time() const {
   if (phase_ != Phase::kJoining) return std::nullopt;
-  return last_call_ ? std::min(*last_call_, join_deadline_) : join_deadline_;
+  Time next = join_deadline_;
+  if (last_call_) next = std::min(next, *last_call_);
+  const auto own = coordinator_ ? nodes_.find(*coordinator_) : nodes_.end();
+  const bool is_ready = own != nodes_.end() && own->second.is_ready;
+  if (alone_until_ && is_ready) next = std::min(next, *alone_until_);
+  return next;
 }
 
 History Rounds::history(Time now) const {

@@ -24,6 +24,7 @@ struct RoundsOptions {
   bool order_by_host = false;                       // numbers by host name instead of by arrival
   std::chrono::milliseconds join_timeout{900'000};  // for min_nodes to be there
   std::chrono::milliseconds last_call{30'000};      // for more than min_nodes, before the first round
+  std::chrono::milliseconds come_back{15'000};      // for nodes that look for a coordinator which lost sight of all
 };
 
 // What a new coordinator must know of a job that ran before it.
@@ -69,7 +70,8 @@ class Rounds {
   // nodes in it may know.
   Decisions ready(Id id, Time now, int round = 0);
   // It is gone, or goes. When it is one of the round that runs, that is over soon: call is_over() too.
-  Decisions left(Id id, Time now);
+  // `is_silent`: nothing was heard of it for too long.
+  Decisions left(Id id, Time now, bool is_silent = false);
   // A node's ranks have all ended well: nobody is taken in any more.
   void ended_well() { is_ending_ = true; }
   // The round that runs is over, because of what happened on `host`. Returns "" when another one follows, else why
@@ -117,6 +119,7 @@ class Rounds {
   bool is_first_ = true;
   bool is_ending_ = false;
   Time join_deadline_;
+  std::optional<Time> alone_until_;  // the coordinator's node, which has lost sight of the others
   std::optional<Time> last_call_;  // its end, from when min_nodes were there
   std::optional<Id> coordinator_;
   std::map<Id, Node> nodes_;

@@ -96,7 +96,8 @@ std::vector<std::string> ssh_command(const Reach& reach, const std::string& host
   const std::string seconds = std::to_string(std::max<std::uint32_t>(reach.timeout_ms / 1000, 1));
   for (const std::string& option :
        {std::string("BatchMode=yes"), "ConnectTimeout=" + seconds, std::string("ClearAllForwardings=yes"),
-        std::string("ForwardX11=no"), std::string("ControlMaster=no")}) {
+        std::string("ForwardX11=no"), std::string("ControlMaster=no"),
+        std::string("ServerAliveInterval=0")}) {  // its user's may be shorter than --ssh_timeout, which ddprun keeps itself
     words.insert(words.end(), {"-o", option});
   }
   words.emplace_back("-T");

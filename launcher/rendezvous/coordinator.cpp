@@ -13,6 +13,9 @@ using namespace std::chrono_literals;
 
 // How long a job that cannot begin stays to tell those that have not come yet: they were started with it.
 constexpr auto kTelling = 5s;
+// How long the coordinator waits for all nodes to hear how a round ended, beyond the interruption of the network that
+// they survive.
+constexpr auto kHearing = 1s;
 
 }  // namespace
 
@@ -33,9 +36,10 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
                     if (const auto found = carriers_.find(id); found != carriers_.end()) store_->proxies().on_room(id);
                   },
               .on_gone =
-                  [this](Id id, const std::string& reason, auto last) {
+                  [this](Id id, const CoordinatorLinks::Loss& loss) {
                     close_carrier(id);
-                    on_gone(id, reason, last);
+                    reading_.erase(id);
+                    on_gone(id, loss);
                   },
               .on_stranger = [&messages](const std::string& text) { messages.say(text); },
               .patience = options_.patience}) {
@@ -156,9 +160,10 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
     links_.drop(id);  // this one itself, which looked for a rival and came back here: a virtual address leads to it
     return;
   }
+  if (hello.launcher == options_.host.launcher) own_ = id;
   if (phase_ == Phase::kRefused) {
     told_.insert(id);
-    links_.send(id, control::Refusal{refusal_});
+    send_refusal(id, refusal_);
     return;
   }
   auto reason = roster_.admit(id, hello);
@@ -167,6 +172,7 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
   }
   if (reason && phase_ == Phase::kJoining && round_ <= 0) {
     told_.insert(id);
+    send_refusal(id, *reason);
     refuse(*reason);
   } else if (reason || phase_ != Phase::kJoining || round_ > 0) {
     links_.send(id, control::Refusal{reason.value_or(
@@ -188,7 +194,9 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
     roster_.remove(id);
     if (leaving.is_final || round_ > 0) {
       told_.insert(id);
-      refuse({name + ": " + leaving.reason.text, leaving.reason.exit_status});
+      const JoinFailure reason{name + ": " + leaving.reason.text, leaving.reason.exit_status};
+      links_.send(id, control::Refusal{reason});
+      refuse(reason);
     } else {
       links_.send_to_all(control::Waiting{name + " went before all had arrived (" + leaving.reason.text +
                                           "); waiting for it to come again"});
@@ -206,7 +214,7 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
   }
 }
 
-void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last) {
+void Coordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   const std::string name = roster_.name(id);
   const bool was_there = roster_.has(id);
   const bool was_ready = roster_.is_ready(id, round_);
@@ -216,10 +224,10 @@ void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_
   if (phase_ == Phase::kJoining && was_there) {
     if (round_ > 0) {
       // One that was told to stop before it came to this round ends with the status of the failure before.
-      refuse({"the launcher of " + name + " is gone: " + reason, was_ready ? 1 : last_status_});
+      refuse({"the launcher of " + name + " is gone: " + loss.reason, was_ready ? 1 : last_status_});
     } else {
       links_.send_to_all(
-          control::Waiting{name + " went before all had arrived (" + reason + "); waiting for it to come again"});
+          control::Waiting{name + " went before all had arrived (" + loss.reason + "); waiting for it to come again"});
       expect_torchrun();
     }
     return;
@@ -228,12 +236,12 @@ void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_
   if (number == numbers_.end()) return;
   const FailureNotice notice{.node = number->second,
                              .exit_status = 1,
-                             .text = "the launcher of " + name + " is gone: " + reason,
-                             .time = last,
+                             .text = "the launcher of " + name + " is gone: " + loss.reason,
+                             .time = loss.last,
                              .is_final = true};
   numbers_.erase(number);
   asked_.erase(id);
-  if (phase_ == Phase::kRunning || phase_ == Phase::kDeciding) add_failure(notice);
+  add_loss(notice);
   if (phase_ == Phase::kStopping) lose_stopped(id);
   if (phase_ == Phase::kDecided) lost_ = notice.text;
 }
@@ -287,14 +295,29 @@ void Coordinator::refuse(const JoinFailure& reason) {
   phase_ = Phase::kRefused;
   refusal_ = reason;
   deadline_ = Clock::now() + (reason.exit_status == to_int(ExitStatus::kTimeout) ? 0s : kTelling);
-  for (const Id id : roster_.ids()) told_.insert(id);
-  links_.send_to_all(control::Refusal{reason});
+  for (const Id id : roster_.ids()) {
+    told_.insert(id);
+    send_refusal(id, reason);
+  }
+  set_hearing_deadline();
   timers_.push_back(loop_.call_at(deadline_, [] {}));  // the loop is to wake up by then
 }
 
+// One that is there hears of it, where its connection has to be replaced first, too.
+void Coordinator::send_refusal(Id id, const JoinFailure& reason) {
+  if (id != own_) reading_.insert(id);
+  links_.send(id, control::Refusal{reason});
+}
+
+void Coordinator::set_hearing_deadline() {
+  hearing_deadline_ = Clock::now() + options_.node_timeout + kHearing;
+  timers_.push_back(loop_.call_at(hearing_deadline_, [] {}));  // the loop is to wake up by then
+}
+
 bool Coordinator::has_told_all() const {
-  return phase_ != Phase::kRefused || told_.size() >= static_cast<std::size_t>(options_.host.nnodes) ||
-         Clock::now() >= deadline_;
+  if (phase_ != Phase::kRefused) return true;
+  if (!reading_.empty() && Clock::now() < hearing_deadline_) return false;
+  return told_.size() >= static_cast<std::size_t>(options_.host.nnodes) || Clock::now() >= deadline_;
 }
 
 }  // namespace launcher

@@ -58,8 +58,11 @@ class Coordinator {
   void announce_patience() { links_.ping_all(); }
   // All nodes were told, or the time for that is over.
   virtual bool has_told_all() const;
-  // All that are there know whose failure was the first, or the time for that is over.
-  bool have_all_heard() const { return phase_ != Phase::kStopping && (unaware_.empty() || Clock::now() >= deadline_); }
+  // All that are there know how the round ended, or the time for that is over.
+  bool have_all_heard() const {
+    const bool is_known = unaware_.empty() && reading_.empty();
+    return phase_ != Phase::kStopping && (is_known || Clock::now() >= hearing_deadline_);
+  }
 
  protected:
   using Id = CoordinatorLinks::Id;
@@ -71,7 +74,7 @@ class Coordinator {
   virtual void on_hello(Id id, const control::Hello& hello);
   virtual void on_ready(Id id, const control::Ready& ready);
   virtual void on_leaving(Id id, const control::Leaving& leaving);
-  virtual void on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last);
+  virtual void on_gone(Id id, const CoordinatorLinks::Loss& loss);
   virtual std::string name(Id id) const { return roster_.name(id); }
   // The first failure, as it is told to all.
   virtual FailureNotice judge(FailureNotice first) { return first; }
@@ -111,6 +114,9 @@ class Coordinator {
   void on_join_timeout();
   void node_is_gone(Id id, const std::string& text);
   void add_failure(FailureNotice notice);
+  void add_loss(const FailureNotice& notice);
+  void send_refusal(Id id, const JoinFailure& reason);
+  void set_hearing_deadline();
   void ask_all();
   void conclude();
   void decide();
@@ -137,12 +143,15 @@ class Coordinator {
   std::size_t others_ = 0;     // launchers in this round besides this one
   std::set<Id> ended_;         // whose ranks have ended well, or were stopped
   std::set<Id> asked_;         // have not answered yet
-  std::set<Id> unaware_;       // have not heard of the verdict yet
+  std::set<Id> unaware_;       // have not heard of the round's end yet
+  std::set<Id> reading_;       // have not heard of their refusal yet
+  std::optional<Id> own_;      // this launcher's node
   std::map<Id, std::shared_ptr<store::Carrier>> carriers_;  // to those whose ranks use the store, in this round
   int stop_status_ = 0;                                     // of those that have stopped
   Arbiter arbiter_;
   bool is_any_ending_ = false;
   Clock::time_point deadline_{};            // of telling; of the wait for a cause
+  Clock::time_point hearing_deadline_{};    // for all to have heard of what ends the round, or the job
   std::vector<EventLoop::TimerId> timers_;  // of the phase
 };
 

@@ -301,7 +301,7 @@ void CoordinatorLinks::send_to_all(const control::Message& message) {
 void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
   const bool is_missed = !peers_.at(id).is_given_up && !strangers_.contains(id);
   drop(id);
-  if (is_missed) callbacks_.on_gone(id, reason, system_clock::now());
+  if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now()});
 }
 
 void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
@@ -309,8 +309,10 @@ void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
   peer.given_up = now;
   peer.link->send(control::LeftBehind{});
   const auto silence = now - peer.silence.last();
-  callbacks_.on_gone(id, "nothing was heard of it for " + in_seconds(silence) + ": it is frozen, or cannot be reached",
-                     system_clock::now() - duration_cast<system_clock::duration>(silence));
+  callbacks_.on_gone(
+      id, {.reason = "nothing was heard of it for " + in_seconds(silence) + ": it is frozen, or cannot be reached",
+           .last = system_clock::now() - duration_cast<system_clock::duration>(silence),
+           .is_silent = true});
 }
 
 bool CoordinatorLinks::was_held_up(std::chrono::milliseconds time) const {

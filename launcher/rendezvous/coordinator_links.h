@@ -28,13 +28,18 @@ namespace launcher {
 class CoordinatorLinks {
  public:
   using Id = std::uint64_t;
+  struct Loss {
+    std::string reason{};                                   // how it was noticed
+    std::chrono::system_clock::time_point last{};           // sign of life
+    bool is_silent = false;                                 // it may still be there, where nothing is heard of it
+  };
   struct Callbacks {
     std::function<void(Id, const control::Message&)> on_message{};
     // Of what its connection carries for its ranks, and that there is room for more.
     std::function<void(Id, std::uint32_t round, std::string_view bytes)> on_carried{};
     std::function<void(Id)> on_room{};
-    // It is not there any more, and `reason` says how that was noticed. `last`: when it last gave a sign of life.
-    std::function<void(Id, const std::string& reason, std::chrono::system_clock::time_point last)> on_gone{};
+    // It is not there any more.
+    std::function<void(Id, const Loss&)> on_gone{};
     // Somebody came who does not know the secret, or whose words are those of an earlier connection.
     std::function<void(const std::string& text)> on_stranger{};
     // How long this launcher may be silent.

@@ -10,14 +10,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long the nodes may take to answer what they know of a failure; those that take longer know of none.
-constexpr auto kVerdictAnswer = 400ms;
 // How long a rank whose peers have lost it may take to end, a core file of many gigabytes among that, and how often
 // the nodes are asked meanwhile.
 constexpr auto kVerdictTearDown = 60s;
 constexpr auto kAskAgain = 100ms;
-// How long the coordinator stays for all to hear of the verdict.
-constexpr auto kHearing = 1s;
 
 }  // namespace
 
@@ -75,7 +71,16 @@ void Coordinator::ask_all() {
     asked_.insert(id);
     links_.send(id, inquiry);
   }
-  call_in(kVerdictAnswer, &Coordinator::conclude);
+}
+
+// A node that does not answer is waited for until it is lost: it may have been cut off for a moment, and know of an
+// earlier failure. Where the cause of all is known by then, its loss is none.
+void Coordinator::add_loss(const FailureNotice& notice) {
+  if (phase_ != Phase::kDeciding || !arbiter_.has_cause()) {
+    add_failure(notice);
+  } else if (asked_.empty()) {
+    conclude();
+  }
 }
 
 void Coordinator::on(Id id, const control::Report& report) {
@@ -120,8 +125,7 @@ void Coordinator::decide() {
 
 void Coordinator::await_hearing() {
   for (const auto& [id, number] : numbers_) unaware_.insert(id);
-  deadline_ = Clock::now() + kHearing;
-  timers_.push_back(loop_.call_at(deadline_, [] {}));  // the loop is to wake up by then
+  set_hearing_deadline();
 }
 
 // Of a job that was stopped each node's ranks may end in their own way, and the nodes are to end in one.
@@ -145,6 +149,7 @@ void Coordinator::end_stop() {
 }
 
 void Coordinator::on(Id id, const control::Heard& heard) {
+  reading_.erase(id);
   if (heard.round == round_) unaware_.erase(id);
 }
 
@@ -185,6 +190,7 @@ void Coordinator::end_round() {
   if (phase_ != Phase::kRunning) return;
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   phase_ = Phase::kEnded;
+  await_hearing();
   links_.send_to_all(control::AllEnded{round_});
   on_good_end();
 }

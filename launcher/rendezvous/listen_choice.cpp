@@ -30,4 +30,13 @@ ListenChoice choose_listening(const std::string& master_addr, const std::vector<
   return {{ListenAt::Kind::kEverywhere}, shown + " is no address of this machine" + everywhere};
 }
 
+std::string open_to_others(const std::string& meeting, const ListenAt& where) {
+  const bool is_inside = where.kind == ListenAt::Kind::kLoopback ||
+                         (where.kind == ListenAt::Kind::kAddresses &&
+                          std::all_of(where.addresses.begin(), where.addresses.end(), is_loopback));
+  if (is_inside) return "";
+  return "whoever reaches " + meeting +
+         " can take part in this job: on a network with other users give all nodes --rdzv_secret_file";
+}
+
 }  // namespace launcher

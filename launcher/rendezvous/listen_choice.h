@@ -18,4 +18,8 @@ struct ListenChoice {
 // `addresses` is what the name `master_addr` means here.
 ListenChoice choose_listening(const std::string& master_addr, const std::vector<SocketAddress>& addresses);
 
+// What to say of a job whose launchers meet at `meeting`, listen there, and share no secret; "" where others than this
+// machine's users cannot reach it.
+std::string open_to_others(const std::string& meeting, const ListenAt& where);
+
 }  // namespace launcher

@@ -179,6 +179,7 @@ void Member::on_message(const control::Message& message) {
 }
 
 void Member::on(const control::Refusal& refusal) {
+  link_->send(control::Heard{round_});
   if (has_started_ && !next_refusal_) next_refusal_ = refusal.reason;
   if (has_started_ || join_failure_) return;
   join_failure_ = refusal.reason;
@@ -248,7 +249,9 @@ void Member::stop_because(const FailureNotice& notice) {
 }
 
 void Member::on(const control::AllEnded& all_ended) {
-  if (all_ended.round == round_) have_all_ended_ = true;
+  if (all_ended.round != round_) return;
+  link_->send(control::Heard{round_});
+  have_all_ended_ = true;
 }
 
 void Member::on(const control::Ping& ping) {
@@ -257,6 +260,16 @@ void Member::on(const control::Ping& ping) {
   silence_.allow(control::nodes_patience(ping.patience));
   link_->acknowledge();
   link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience(), control::steady_microseconds()});
+}
+
+void Member::on(const control::LeftBehind& /*message*/) {
+  was_left_behind_ = true;
+  if (has_started_) return;  // what was decided without this node comes, too
+  if (options_.on_left_behind) {
+    options_.on_left_behind();
+  } else {
+    give_up("nothing was heard of this node for too long");
+  }
 }
 
 std::string Member::text_of_loss(const std::string& reason) const {

@@ -44,6 +44,9 @@ struct MemberOptions {
   std::function<bool()> may_come_back{};
   // Another node, or this one itself, tells this one something in the round that runs. May be null.
   std::function<void(int from, const std::string& text)> on_word{};
+  // The coordinator has given this node up before the round has begun; may destroy the member. May be null: that is a
+  // join_failure().
+  std::function<void()> on_left_behind{};
   std::string loss_note{};                               // what else there is to say when it is lost
   std::shared_ptr<control::SideChannel> side_channel{};  // null: none
 };
@@ -111,7 +114,7 @@ class Member {
     if (word.round == round_ && has_started_ && options_.on_word) options_.on_word(word.from, word.text);
   }
   void on(const control::Ping& ping);
-  void on(const control::LeftBehind& /*message*/) { was_left_behind_ = true; }
+  void on(const control::LeftBehind& message);
   template <typename Other>
   void on(const Other& /*message*/) {}  // what only a node says
   std::unique_ptr<control::ControlLink> make_link(UniqueFd fd);

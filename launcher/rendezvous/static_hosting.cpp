@@ -78,11 +78,17 @@ void StaticRendezvous::open_store() {
   store_->set(kControlPortKey, std::to_string(coordinator_->port()));
 }
 
+void StaticRendezvous::say_who_can_join() {
+  const std::string note = settings_.secret ? "" : open_to_others(meeting(), where_);
+  if (!note.empty()) messages_.say(note);
+}
+
 void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   ListenChoice choice = choose_listening(settings_.master_addr, addresses);
   if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kEverywhere}, ""};
   if (!choice.note.empty()) messages_.say(choice.note);
   where_ = choice.where;
+  say_who_can_join();
   CoordinatorOptions options{.host = hello()};
   options.meeting = meeting();
   options.where = where_;

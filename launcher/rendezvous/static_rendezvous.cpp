@@ -235,7 +235,7 @@ void StaticRendezvous::leave(bool ended_well) {
   if (ended_well && member_) member_->end_well();
   if (ended_well && torchrun_) torchrun_->leave();
   const EventLoop::Clock::duration good = has_foreign_nodes_ ? kForeignExitBarrier : kExitBarrier;
-  const EventLoop::Clock::duration bad = torchrun_ ? kFailureTimeout : kVerdict;
+  const EventLoop::Clock::duration bad = torchrun_ ? kFailureTimeout : kVerdict + settings_.node_timeout;
   leave_by(EventLoop::Clock::now() + (ended_well ? good : bad));
 }
 
@@ -258,7 +258,7 @@ bool StaticRendezvous::has_left() const {
   if (member_ && member_->awaits_stop()) return false;
   if (!leave_timer_) return true;
   if (torchrun_) return first_failure() || torchrun_->has_left();
-  if (!first_failure()) return member_->have_all_ended();
+  if (!first_failure() && !member_->have_all_ended()) return false;
   return !coordinator_ || coordinator_->have_all_heard();
 }
 

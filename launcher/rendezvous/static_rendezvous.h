@@ -75,6 +75,7 @@ class StaticRendezvous : public Rendezvous {
 
  private:
   void open_store();
+  void say_who_can_join();
   void look_for_rival();
   void on_taken_port(const std::string& problem);
   void answer_at_once(bool does);

@@ -89,7 +89,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: a launcher that an address leads bac
   store.set(kControlPortKey, std::to_string(coordinator.port()));
   coordinator.begin_round(0, store);
   const auto member = [&](control::Hello hello, UniqueFd fd) {
-    MemberOptions options{.hello = std::move(hello)};
+    MemberOptions options{.hello = std::move(hello), .is_local = true};
     options.patience = [] { return 1000ms; };
     auto node = std::make_unique<Member>(loop, messages, std::move(options), std::move(fd));
     node->begin_round(0);

@@ -36,8 +36,10 @@ std::vector<Message> one_of_each_kind() {
                 .trouble = JoinFailure{"there is no such program", 127}},
           Hello{.nnodes = 2},
           Challenge{"abc"},
-          Answer{"abc", "def"},
-          Proof{"def"},
+          Challenge{"abc", 0},
+          Answer{"abc", "def", "012", "session", 1'000'000'000'000, false},
+          Welcome{"def", "345", 1'000'000'000'000, 250ms},
+          LeftBehind{},
           Refusal{{"the nodes disagree", 125}},
           Ready{2},
           Waiting{"waiting for node 1"},
@@ -158,6 +160,36 @@ TEST_CASE("Frames: a piece that is too long breaks the stream") {
   reader.feed(std::string("\x01\x40\x00\x80\x00\x00\x00\x00", 8));
   CHECK_FALSE(reader.next());
   CHECK(reader.is_broken());
+}
+
+TEST_CASE("Frames: acknowledgements come between messages, however they are cut") {
+  constexpr std::uint64_t kFar = 0xfedcba9876543210U;
+  FrameReader reader;
+  std::vector<Arrival> got;
+  std::size_t size = 0;
+  const std::string wire = to_frame("one") + acknowledgement(kFar) + to_frame("");
+  for (const char byte : wire) {
+    reader.feed(std::string_view(&byte, 1));
+    while (auto arrival = reader.next()) {
+      size += arrival->size;
+      got.push_back(std::move(*arrival));
+    }
+  }
+  REQUIRE(got.size() == 3);
+  CHECK_FALSE(got[0].acknowledged);
+  CHECK(got[1].acknowledged == kFar);
+  CHECK(got[1].bytes.empty());
+  CHECK_FALSE(got[2].acknowledged);
+  CHECK(size == wire.size());
+}
+
+TEST_CASE("Frames: an acknowledgement of another length breaks the stream") {
+  for (const char length : {'\x07', '\x09'}) {
+    FrameReader reader;
+    reader.feed(std::string{length, '\0', '\0', '\x40'} + std::string(20, '\0'));
+    CHECK_FALSE(reader.next());
+    CHECK(reader.is_broken());
+  }
 }
 
 TEST_CASE("Frames: a length that no launcher sends breaks the stream for good") {

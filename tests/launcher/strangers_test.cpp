@@ -9,6 +9,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -158,32 +159,56 @@ TEST_CASE_METHOD(StrangersTest, "Coordinator: random bytes, huge frames and mess
   require_job();
 }
 
-TEST_CASE_METHOD(StrangersTest, "Coordinator: an answer that was overheard is no use to another") {
-  if (control::new_challenge().empty()) SKIP("this ddprun was built without libsodium");
+std::string challenge_in(const std::string& bytes) {
+  control::FrameReader reader;
+  reader.feed(bytes);
+  return std::get<control::Challenge>(control::parse_message(reader.next().value().bytes).value()).text;
+}
+
+std::string framed(const control::Message& message) {
+  return control::to_frame(control::to_text(message));
+}
+
+TEST_CASE_METHOD(StrangersTest, "Coordinator: what was overheard is no use to another, with and without a secret") {
+  const bool has_secret = GENERATE(false, true);
+  if (has_secret && !control::has_secrets()) SKIP("this ddprun was built without libsodium");
   const ddp::test::TemporaryFolder folder;
   std::ofstream(folder.path() / "secret") << "a secret of many bytes";
-  const auto secret = control::Secret::read((folder.path() / "secret").string());
+  std::optional<control::Secret> secret;
+  if (has_secret) secret = control::Secret::read((folder.path() / "secret").string());
   for (int node = 0; node < 3; ++node) {
     RendezvousSettings settings = settings_of(node, 1);
     settings.secret = secret;
     nodes[static_cast<std::size_t>(node)] = launcher(std::move(settings));
   }
   nodes[0]->begin_round(0);
-  const auto challenge_in = [](const std::string& bytes) {
-    control::FrameReader reader;
-    reader.feed(bytes);
-    return std::get<control::Challenge>(control::parse_message(reader.next().value().bytes).value()).text;
-  };
   const UniqueFd right = connection();
-  const std::string challenge = challenge_in(read(right));
-  const std::string answer =
-      control::to_frame(control::to_text(control::Answer{"mine", secret.proof(control::kNode, "mine", challenge)}));
-  send(right, answer);
-  CHECK_THAT(read(right), ContainsSubstring("\"proof\""));
+  control::Answer answer{.challenge = "mine", .repeated = challenge_in(read(right)), .session = "a session"};
+  if (secret) {
+    answer.proof = secret->proof({.speaker = control::kNode,
+                                  .own_challenge = "mine",
+                                  .other_challenge = answer.repeated,
+                                  .session = "a session"});
+  }
+  send(right, framed(answer));
+  CHECK_THAT(read(right), ContainsSubstring("\"welcome\""));
   const UniqueFd replayed = connection();
-  CHECK(challenge_in(read(replayed)) != challenge);
-  send(replayed, answer + control::to_frame(control::to_text(control::Hello{.nnodes = 3, .node_rank = 1})));
-  CHECK_THAT(read(replayed), ContainsSubstring("has another --rdzv_secret_file"));
+  CHECK(challenge_in(read(replayed)) != answer.repeated);
+  send(replayed, framed(answer) + framed(control::Hello{.nnodes = 3, .node_rank = 1}));
+  CHECK_THAT(read(replayed), ContainsSubstring(has_secret ? "has another --rdzv_secret_file" : "earlier connection"));
+  require_job();
+}
+
+TEST_CASE_METHOD(StrangersTest, "Coordinator: a recording of an older launcher takes no place") {
+  nodes[0]->begin_round(0);
+  const UniqueFd old = connection();
+  read(old);
+  send(old, framed(control::Hello{.protocol = 4, .version = "0.0.9", .nnodes = 3, .node_rank = 1}));
+  CHECK_THAT(read(old), ContainsSubstring("this node is ddprun 0.0.9, which cannot talk to the one that hosts the store"));
+  const UniqueFd silent = connection();
+  read(silent);
+  send(silent, framed(control::Hello{.nnodes = 3, .node_rank = 1}));
+  CHECK_THAT(read(silent), ContainsSubstring("did not answer the challenge"));
   require_job();
 }
 

@@ -32,11 +32,23 @@ TEST_CASE("Arbiter: the earliest failure counts, and a consequence only where th
   CHECK(arbiter.first()->node == 5);
 }
 
-TEST_CASE("Silence: is noticed within a tenth of itself, and in large jobs is that of several questions") {
+TEST_CASE("Silence: questions are frequent enough, and in large jobs it is that of several of them") {
+  CHECK(control::ping_interval(10'000ms, 4) == 250ms);
   CHECK(control::ping_interval(700ms, 4) == 70ms);
-  CHECK(control::silence_limit(700ms, 64) == 700ms);
+  CHECK(control::silence_limit(10'000ms, 64) == 10'000ms);
   CHECK(control::ping_interval(700ms, 10'000) == 400ms);
   CHECK(control::silence_limit(700ms, 10'000) == 2000ms);
+}
+
+TEST_CASE("Silence: a new connection is tried long before the end, and a node waits longer than the coordinator") {
+  for (const int nodes : {2, 1'000, 10'000}) {
+    for (const auto timeout : {700ms, 2'000ms, 10'000ms, 100'000ms}) {
+      const auto limit = control::silence_limit(timeout, nodes);
+      CHECK(control::reconnect_after(limit, nodes) >= 4 * control::ping_interval(limit, nodes));
+      CHECK(control::reconnect_after(limit, nodes) < limit);
+      CHECK(control::nodes_patience(limit) > limit);
+    }
+  }
 }
 
 class VerdictTest : protected LaunchersInOneLoop {

@@ -2,6 +2,7 @@
 #include "launcher/control/control_messages.h"
 
 #include "launcher/control/frames.h"
+#include "launcher/control/resend_buffer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -24,7 +25,8 @@ std::vector<std::string> fuzz::seeds() {
   const launcher::FailureNotice notice{.node = 1, .exit_status = 44, .text = "rank 3 on host b was killed by SIGSEGV"};
   return {
       framed(Hello{.host = "b", .nnodes = 2, .node_rank = 1, .trouble = launcher::JoinFailure{"no such program", 127}}),
-      framed(Challenge{"abc"}) + framed(Answer{"abc", "def"}) + framed(Proof{"def"}),
+      framed(Challenge{"abc"}) + framed(Answer{"abc", "def", "012", "session", 100, false}) + framed(Welcome{"def", "345", 7}),
+      framed(LeftBehind{}) + acknowledgement(77) + framed(Heard{1}) + acknowledgement(~std::uint64_t{0}),
       framed(Ready{0}) + framed(Start{0, {1, 2, {4, 8, 2, 6}}, 29500, 0, false}),
       framed(Failed{0, notice}) + framed(Inquiry{0, notice}) + framed(Report{0, notice, true}),
       framed(Verdict{0, notice}) + framed(Heard{0}) + framed(Ended{0}) + framed(AllEnded{0}),
@@ -38,7 +40,18 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   FrameReader reader;
   reader.feed(bytes);
   bool is_accepted = false;
+  std::size_t size = 0;
+  ResendBuffer sent;
+  sent.add(std::string(64, 's'));
+  sent.sent(40);
   while (const auto arrival = reader.next()) {
+    size += arrival->size;
+    require(arrival->size > 0 && size <= bytes.size(), "the sizes of frames are those of what came");
+    if (arrival->acknowledged) {
+      const bool is_possible = *arrival->acknowledged <= 40;
+      require(sent.acknowledge(*arrival->acknowledged) == is_possible, "no more is acknowledged than was sent");
+      continue;
+    }
     require(arrival->bytes.size() <= (arrival->round ? kMaxPieceBytes : kMaxMessageBytes),
             "nothing is longer than the limit");
     if (arrival->round) continue;

@@ -139,7 +139,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: who comes when the job runs is refus
 class SecretTest : protected LaunchersInOneLoop {
  protected:
   SecretTest() {
-    if (control::new_challenge().empty()) SKIP("this ddprun was built without libsodium");
+    if (!control::has_secrets()) SKIP("this ddprun was built without libsodium");
   }
   std::unique_ptr<Rendezvous> launcher_with(int node, const std::string& secret) {
     RendezvousSettings settings = settings_of(node, 1);
@@ -196,10 +196,13 @@ TEST_CASE_METHOD(SecretTest, "Secret: a node does not join a job that has none")
 TEST_CASE_METHOD(SecretTest, "Secret: a proof is good for its speaker and its challenges alone") {
   std::ofstream(folder.path() / "secret") << "a secret of many bytes";
   const auto secret = control::Secret::read((folder.path() / "secret").string());
-  const std::string proof = secret.proof(control::kNode, "1", "2");
-  CHECK(secret.is_proof(proof, control::kNode, "1", "2"));
-  CHECK_FALSE(secret.is_proof(proof, control::kCoordinator, "1", "2"));
-  CHECK_FALSE(secret.is_proof(proof, control::kNode, "2", "1"));
+  const control::Secret::Claim claim{control::kNode, "1", "2", "session", 7};
+  const std::string proof = secret.proof(claim);
+  CHECK(secret.is_proof(proof, claim));
+  CHECK_FALSE(secret.is_proof(proof, {control::kCoordinator, "1", "2", "session", 7}));
+  CHECK_FALSE(secret.is_proof(proof, {control::kNode, "2", "1", "session", 7}));
+  CHECK_FALSE(secret.is_proof(proof, {control::kNode, "1", "2", "another", 7}));
+  CHECK_FALSE(secret.is_proof(proof, {control::kNode, "1", "2", "session", 8}));
   CHECK_FALSE(secret.is_proof(proof, control::kNode, "", "12"));
   CHECK_FALSE(secret.is_proof("", control::kNode, "1", "2"));
   CHECK(control::new_challenge() != control::new_challenge());

@@ -1,0 +1,329 @@
+"""Interruptions of the network between hosts, which are network namespaces on a switch: below --node_timeout no job ends,
+above it all nodes end, or restart, together. FULL=1 is the whole matrix; SEED repeats a run of the random one, ROUNDS is
+its length."""
+
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from harness import DDPRUN, Job, LauncherTest, main, wait_until
+from hosts import Hosts, obstacle
+
+WHY_NOT = obstacle()
+NODES = 4
+LENGTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5) if os.environ.get("FULL") else (0.1, 0.3, 2)
+SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
+ROUNDS = int(os.environ.get("ROUNDS", "0"))
+
+# Without traffic: a rank that waits. It fails when it is told to.
+QUIET = r"""
+import os, time
+os.chdir(os.environ["DDPRUN_TEST_FOLDER"])
+name = f"{os.environ['JOB']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}.{os.environ['RANK']}"
+with open("part." + name, "w") as file:
+    file.write(str(os.getpid()))
+os.rename("part." + name, "ready." + name)
+while not os.path.exists("end." + os.environ["JOB"]):
+    time.sleep(0.02)
+"""
+# With traffic: it counts, and sets and gets values, in the job's store. All of them have to be right.
+BUSY = QUIET.replace("while not", r"""
+import socket, struct
+text = lambda data: struct.pack("<Q", len(data)) + data
+store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+store.sendall(struct.pack("<BI", 0, 0x3C85F7CE))
+key = os.environ["RANK"].encode()
+number = 0
+def step():
+    global number
+    number += 1
+    value = str(number).encode() * (1 + number * 997 % 20000)
+    store.sendall(b"\1" + text(key) + text(value) + b"\3" + text(key) + b"\4" + text(b"count" + key) + struct.pack("<q", 1))
+    assert store.recv(8 + len(value), socket.MSG_WAITALL) == text(value)
+    assert store.recv(8, socket.MSG_WAITALL) == struct.pack("<q", number)
+while not""").replace("    time.sleep(0.02)", "    step(); time.sleep(0.01)")
+
+
+class Nodes:
+    """A job on hosts of its own, and what can happen to their network."""
+
+    def __init__(self, test, name, meeting, program=QUIET, options=()):
+        self.test = test
+        self.name = name
+        self.hosts = Hosts(NODES, (4,))
+        test.addCleanup(self.hosts.close)
+        script = test.write(f"rank.{name}.py", program)
+        self.jobs = []
+        self.logs = []
+        for place in range(NODES):
+            words = [*self.hosts.on(place), DDPRUN, *self.meeting(meeting, place), "-n", "1", "--grace", "5", "--store_proxy", "all",
+                     *options, sys.executable, script]
+            log = open(test.path(f"log.{name}.{place}"), "w", encoding="utf-8")
+            test.addCleanup(log.close)
+            job = Job(words[1:], test.folder, environment={"JOB": name}, program=words[0], stdout=log, stderr=log)
+            test.addCleanup(job.clean_up)
+            self.jobs.append(job)
+
+    def meeting(self, kind, place):
+        endpoint = f"{self.hosts.address(0)}:29400"
+        if kind == "static":
+            return ["--nnodes", str(NODES), "--node_rank", str(place), "--master_addr", self.hosts.address(0), "--master_port", "29400"]
+        nnodes = {"c10d": str(NODES), "elastic": f"2:{NODES}"}[kind]
+        return ["--nnodes", nnodes, "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint]
+
+    def wait_for_ranks(self, attempt=0, count=NODES):
+        for rank in range(count):
+            wait_until(lambda rank=rank: os.path.exists(self.test.path(f"ready.{self.name}.{attempt}.{rank}")),
+                       f"rank {rank} of attempt {attempt}\n{self.log()}", patience=90)
+
+    def is_there(self, place):
+        return self.jobs[place].process.poll() is None
+
+    def end_ranks(self):
+        self.test.write("end." + self.name, "")
+
+    def end(self, status, places=range(NODES)):
+        for place in places:
+            try:
+                got = self.jobs[place].process.wait(120)
+            except subprocess.TimeoutExpired:
+                got = "none"
+            self.test.assertEqual(got, status, f"node {place}\n{self.log()}")
+
+    def log(self):
+        text = ""
+        for place in range(NODES):
+            text += f"--- {self.name}, node {place}\n" + self.test.read(f"log.{self.name}.{place}")[-4000:]
+        return text
+
+    def interrupt(self, kind, place, down):
+        """`kind` of interruption at host `place`; with all, at every one."""
+        for host in range(NODES) if place == "all" else [place]:
+            getattr(self, "set_" + kind)(host, down)
+
+    def set_link(self, host, down):
+        self.hosts.interface(host, up=not down)
+
+    def set_cable(self, host, down):
+        self.hosts.cable(host, plugged=not down)
+
+    def set_drop(self, host, down):
+        """The switch drops what comes from there and goes there; nobody is told."""
+        subprocess.run(["bridge", "-n", self.hosts.switch, "link", "set", "dev", f"port{host}", "state", "0" if down else "3"], check=True)
+
+    def set_send(self, host, down):
+        for other in range(NODES):
+            if other != host:
+                self.lose(host, other, down)
+
+    def set_receive(self, host, down):
+        for other in range(NODES):
+            if other != host:
+                self.lose(other, host, down)
+
+    def lose(self, sender, receiver, down):
+        """What one host sends to another one goes to an address that no interface has."""
+        words = ["lladdr", "02:00:00:00:00:99", "nud", "permanent"] if down else []
+        subprocess.run(["ip", "-n", self.hosts.names[sender], "neigh", "replace" if down else "del", self.hosts.address(receiver),
+                        *words, "dev", "eth0"], check=True)
+
+
+class Survival(LauncherTest):
+    def survive(self, cases):
+        """Each job is interrupted as often as there are lengths, all at the same time."""
+        jobs = [(Nodes(self, f"{number}{meeting}", meeting, BUSY if is_busy else QUIET), kind, place)
+                for number, (meeting, kind, place, is_busy) in enumerate(cases)]
+        for job, _, _ in jobs:
+            job.wait_for_ranks()
+        for length in LENGTHS:
+            for job, kind, place in jobs:
+                job.interrupt(kind, place, down=True)
+            time.sleep(length)
+            for job, kind, place in jobs:
+                job.interrupt(kind, place, down=False)
+            time.sleep(2.5)  # it takes up to 1 s until all are connected again
+            for job, kind, place in jobs:
+                for node in range(NODES):
+                    self.assertTrue(job.is_there(node), f"{kind} at {place} for {length} s: node {node} has ended\n{job.log()}")
+        for job, _, _ in jobs:
+            job.end_ranks()
+        for job, _, _ in jobs:
+            job.end(0)
+            self.assertFalse(os.path.exists(self.path(f"ready.{job.name}.1.0")), "there was a restart\n" + job.log())
+
+
+class Interruptions(Survival):
+    def test_short_ones_end_no_job(self):
+        self.survive([("static", "link", 0, True), ("static", "drop", "all", False), ("c10d", "send", 2, True),
+                      ("elastic", "receive", 1, True), ("elastic", "cable", 0, False)])
+
+    def test_one_at_the_end_of_a_job_ends_it_well_everywhere(self):
+        """The coordinator waits until all have heard that all have ended."""
+        jobs = [Nodes(self, meeting, meeting) for meeting in ("static", "elastic")]
+        for job in jobs:
+            job.wait_for_ranks()
+            job.interrupt("drop", 2, down=True)
+            job.end_ranks()
+        time.sleep(3)
+        for job in jobs:
+            self.assertTrue(job.is_there(0), job.log())
+            job.interrupt("drop", 2, down=False)
+        for job in jobs:
+            job.end(0)
+
+    def test_a_failure_during_one_is_the_same_everywhere(self):
+        job = Nodes(self, "one", "static")
+        job.wait_for_ranks()
+        job.interrupt("drop", 3, down=True)
+        time.sleep(0.5)
+        os.kill(int(self.read("ready.one.0.1")), signal.SIGKILL)
+        time.sleep(2.5)
+        job.interrupt("drop", 3, down=False)
+        job.end(137)
+        for place in (0, 2, 3):
+            self.assertIn("rank 1 ", self.read(f"log.one.{place}"))
+
+    def test_a_long_one_ends_a_job_on_all_nodes(self):
+        jobs = [(Nodes(self, f"{meeting}{place}", meeting, options=("--node_timeout", "2")), place)
+                for meeting, place in (("static", 0), ("static", 2), ("elastic", 0))]
+        for job, place in jobs:
+            job.wait_for_ranks()
+            job.interrupt("drop", place, down=True)
+        time.sleep(6)
+        for job, place in jobs:
+            job.interrupt("drop", place, down=False)
+        for job, place in jobs:
+            job.end(1)
+            others = [node for node in range(NODES) if node != place]
+            # Those that are connected to the coordinator name the one that is not.
+            named = {tuple(re.findall(r"stopped because of node (\d)", self.read(f"log.{job.name}.{node}"))) for node in others}
+            self.assertEqual(len(named), 1, job.log())
+
+    def test_after_a_long_one_an_elastic_job_restarts_with_all_nodes(self):
+        jobs = [(Nodes(self, f"at{place}", "elastic", options=("--node_timeout", "2", "--max_restarts", "5", "--join_restart")), place)
+                for place in (0, 2)]
+        for job, place in jobs:
+            job.wait_for_ranks()
+            job.interrupt("drop", place, down=True)
+        time.sleep(6)
+        for job, place in jobs:
+            job.interrupt("drop", place, down=False)
+        for job, place in jobs:
+            # Where it is at a member, a round of the others comes first, and it is taken in again by --join_restart.
+            wait_until(lambda job=job: any(os.path.exists(self.path(f"ready.{job.name}.{attempt}.3")) for attempt in range(1, 6)),
+                       "a round of all\n" + job.log(), patience=90)
+            job.end_ranks()
+        for job, place in jobs:
+            job.end(0)
+
+    def test_a_coordinator_that_nobody_finds_again_ends_when_the_others_have_ended(self):
+        job = Nodes(self, "one", "elastic", options=("--node_timeout", "2", "--max_restarts", "5"))
+        job.wait_for_ranks()
+        job.interrupt("drop", 0, down=True)
+        begin = time.monotonic()
+        job.end(1)
+        self.assertLess(time.monotonic() - begin, 100)  # 16 s on a quiet machine, and not --join_timeout
+        self.assertIn("was cut off from them", self.read("log.one.0"))
+        for place in (1, 2, 3):
+            self.assertIn("was lost, and not found again", self.read(f"log.one.{place}"))
+
+    def test_a_launcher_that_ends_is_noticed_at_once(self):
+        for place in (2, 0):
+            with self.subTest(place=place):
+                job = Nodes(self, f"at{place}", "static")
+                job.wait_for_ranks()
+                supervisor = job.jobs[place].supervisor()
+                others = [node for node in range(NODES) if node != place]
+                os.kill(supervisor, signal.SIGKILL)
+                begin = time.monotonic()
+                wait_until(lambda job=job, others=others: all(f"stopped because of node {place}" in self.read(f"log.{job.name}.{node}")
+                                                              for node in others), job.log())
+                self.assertLess(time.monotonic() - begin, 4)  # less than --node_timeout, whatever the load; 0.1 s on a quiet machine
+                job.end(1, others)
+
+
+class Full(Survival):
+    def test_no_job_ends_below_the_limit(self):
+        for meeting in ("static", "c10d", "elastic"):
+            for kind in ("link", "cable", "drop", "send", "receive"):
+                with self.subTest(meeting=meeting, kind=kind):
+                    self.survive([(meeting, kind, place, is_busy) for place in (0, 2, "all") for is_busy in (False, True)])
+                    self.doCleanups()
+                    self.setUp()
+
+
+class Random(LauncherTest):
+    """A static job, whose restarts end it only when it has to, and an elastic one."""
+
+    def test_no_job_ends_without_need_and_no_node_is_left_alone(self):
+        dice = random.Random(SEED)
+        for number in range(ROUNDS):
+            kind = dice.choice(["interrupt", "interrupt", "interrupt", "freeze", "rank", "launcher", "long"])
+            meeting = dice.choice(["static", "c10d", "elastic"])
+            print(f"{number}: {kind} in {meeting} (SEED={SEED})", flush=True)
+            with self.subTest(seed=SEED, number=number, kind=kind, meeting=meeting):
+                self.one(kind, meeting, dice, f"{number}")
+            self.doCleanups()
+            self.setUp()
+
+    def one(self, kind, meeting, dice, name):
+        job = Nodes(self, name, meeting, dice.choice([QUIET, BUSY]), ("--node_timeout", "2" if kind == "long" else "10"))
+        job.wait_for_ranks()
+        time.sleep(dice.random() * 0.3)
+        place = dice.randrange(NODES)
+        how = dice.choice(["link", "cable", "drop", "send", "receive"])
+        if kind == "interrupt":
+            where = dice.choice([place, place, "all"])
+            for _ in range(dice.choice([1, 1, 3])):
+                job.interrupt(how, where, down=True)
+                time.sleep(dice.choice([0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 4, 5, 7]))
+                job.interrupt(how, where, down=False)
+                time.sleep(dice.random() * 1.5)
+            job.end_ranks()
+            job.end(0)
+        elif kind == "freeze":
+            supervisor = job.jobs[place].supervisor()
+            os.kill(supervisor, signal.SIGSTOP)
+            time.sleep(dice.choice([0.1, 0.5, 1.5, 3, 6]))
+            os.kill(supervisor, signal.SIGCONT)
+            job.end_ranks()
+            job.end(0)
+        elif kind == "rank":
+            where = dice.choice([place, "all"])
+            job.interrupt(how, where, down=True)
+            time.sleep(dice.choice([0, 0.3, 1.5]))
+            os.kill(int(self.read(f"ready.{name}.0.{dice.randrange(NODES)}")), signal.SIGKILL)
+            time.sleep(dice.choice([0.2, 1, 3]))
+            job.interrupt(how, where, down=False)
+            job.end(137)
+        elif kind == "launcher":
+            os.kill(job.jobs[place].supervisor(), signal.SIGKILL)
+            begin = time.monotonic()
+            job.end(1, [node for node in range(NODES) if node != place])
+            self.assertLess(time.monotonic() - begin, 8, job.log())
+        else:
+            job.interrupt(how, place, down=True)
+            time.sleep(dice.choice([4, 6]))
+            job.interrupt(how, place, down=False)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.jobs[0].process.wait(90)
+            job.end(1)
+
+
+if not os.environ.get("FULL"):
+    del Full
+if not ROUNDS:
+    del Random
+if os.environ.get("FULL") or ROUNDS:
+    del Interruptions
+
+if __name__ == "__main__":
+    if WHY_NOT:
+        print("skipped: " + WHY_NOT)
+        raise SystemExit(77)
+    main()

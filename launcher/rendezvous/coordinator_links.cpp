@@ -28,6 +28,8 @@ std::int64_t to_microseconds(EventLoop::Clock::time_point time) {
 // They must not flood the job's output, nor keep their connections.
 constexpr int kMaxNamedStrangers = 8;
 constexpr auto kStrangersStay = 5s;
+// One that has begun a session may be cut off before it has introduced itself.
+constexpr auto kNamelessStay = 30s;
 // So many may be there besides those that the job expects; of more, one that has had this time to introduce itself
 // goes.
 constexpr std::size_t kMaxStrangers = 256;
@@ -301,7 +303,9 @@ void CoordinatorLinks::send_to_all(const control::Message& message) {
 void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
   const bool is_missed = !peers_.at(id).is_given_up && !strangers_.contains(id);
   drop(id);
-  if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now()});
+  // Where this launcher was held up, the node may only have given it up.
+  const bool is_silent = was_held_up(settings_.reconnect_after);
+  if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now(), .is_silent = is_silent});
 }
 
 void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
@@ -349,8 +353,10 @@ void CoordinatorLinks::end_useless(Clock::time_point now) {
 
 // However they spend it: byte by byte, say.
 void CoordinatorLinks::end_strangers(Clock::time_point now) {
-  while (!strangers_.empty() && now - peers_.at(*strangers_.begin()).accepted > kStrangersStay) {
-    drop(*strangers_.begin());
+  const auto strangers = strangers_;
+  for (const Id id : strangers) {
+    const Peer& peer = peers_.at(id);
+    if (now - peer.accepted > (peer.session.empty() ? kStrangersStay : kNamelessStay)) drop(id);
   }
 }
 

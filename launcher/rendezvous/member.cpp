@@ -280,7 +280,8 @@ std::string Member::text_of_loss(const std::string& reason) const {
 // When the coordinator is itself again it is to know why all have gone, and not to look for the culprit among them.
 void Member::give_up_silent(const std::string& reason) {
   has_lost_sight_ = true;
-  if (has_started_ && !options_.on_lost) {
+  const bool goes_on = options_.on_lost || (options_.may_come_back && options_.may_come_back());
+  if (has_started_ && !goes_on) {
     link_->send(control::GivenUp{round_,
                                  {.node = coordinator_,
                                   .exit_status = 1,

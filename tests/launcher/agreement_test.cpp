@@ -203,8 +203,8 @@ TEST_CASE_METHOD(SecretTest, "Secret: a proof is good for its speaker and its ch
   CHECK_FALSE(secret.is_proof(proof, {control::kNode, "2", "1", "session", 7}));
   CHECK_FALSE(secret.is_proof(proof, {control::kNode, "1", "2", "another", 7}));
   CHECK_FALSE(secret.is_proof(proof, {control::kNode, "1", "2", "session", 8}));
-  CHECK_FALSE(secret.is_proof(proof, control::kNode, "", "12"));
-  CHECK_FALSE(secret.is_proof("", control::kNode, "1", "2"));
+  CHECK_FALSE(secret.is_proof(proof, {control::kNode, "", "12", "session", 7}));
+  CHECK_FALSE(secret.is_proof("", claim));
   CHECK(control::new_challenge() != control::new_challenge());
   std::ofstream(folder.path() / "secret") << "short";
   CHECK_THROWS_AS(control::Secret::read((folder.path() / "secret").string()), LaunchError);

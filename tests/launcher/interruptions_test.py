@@ -232,6 +232,32 @@ class Interruptions(Survival):
         for place in (1, 2, 3):
             self.assertIn("was lost, and not found again", self.read(f"log.one.{place}"))
 
+    def test_a_coordinator_that_was_frozen_for_long_meets_the_others_again(self):
+        job = Nodes(self, "one", "elastic", options=("--node_timeout", "2", "--max_restarts", "5"))
+        job.wait_for_ranks()
+        supervisor = job.jobs[0].supervisor()
+        os.kill(supervisor, signal.SIGSTOP)
+        time.sleep(5)
+        os.kill(supervisor, signal.SIGCONT)
+        wait_until(lambda: any(os.path.exists(self.path(f"ready.one.{attempt}.3")) for attempt in range(1, 6)), job.log(), patience=60)
+        job.end_ranks()
+        job.end(0)
+
+    def test_a_busy_machine_ends_no_job(self):
+        job = Nodes(self, "one", "static")
+        job.wait_for_ranks()
+        spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(60)]
+        try:
+            time.sleep(6)
+            for node in range(NODES):
+                self.assertTrue(job.is_there(node), job.log())
+        finally:
+            for spinner in spinners:
+                spinner.kill()
+                spinner.wait()
+        job.end_ranks()
+        job.end(0)
+
     def test_a_launcher_that_ends_is_noticed_at_once(self):
         for place in (2, 0):
             with self.subTest(place=place):
@@ -263,7 +289,7 @@ class Random(LauncherTest):
     def test_no_job_ends_without_need_and_no_node_is_left_alone(self):
         dice = random.Random(SEED)
         for number in range(ROUNDS):
-            kind = dice.choice(["interrupt", "interrupt", "interrupt", "freeze", "rank", "launcher", "long"])
+            kind = os.environ.get("KIND") or dice.choice(["interrupt", "interrupt", "start", "freeze", "rank", "restart", "launcher", "long"])
             meeting = dice.choice(["static", "c10d", "elastic"])
             print(f"{number}: {kind} in {meeting} (SEED={SEED})", flush=True)
             with self.subTest(seed=SEED, number=number, kind=kind, meeting=meeting):
@@ -272,18 +298,21 @@ class Random(LauncherTest):
             self.setUp()
 
     def one(self, kind, meeting, dice, name):
-        job = Nodes(self, name, meeting, dice.choice([QUIET, BUSY]), ("--node_timeout", "2" if kind == "long" else "10"))
-        job.wait_for_ranks()
-        time.sleep(dice.random() * 0.3)
+        options = ["--node_timeout", "2" if kind == "long" else "10", "--max_restarts", "1" if kind == "restart" else "0"]
+        job = Nodes(self, name, meeting, dice.choice([QUIET, BUSY]), options)
         place = dice.randrange(NODES)
         how = dice.choice(["link", "cable", "drop", "send", "receive"])
-        if kind == "interrupt":
+        if kind != "start":
+            job.wait_for_ranks()
+        time.sleep(dice.random() * 0.3)
+        if kind in ("interrupt", "start"):
             where = dice.choice([place, place, "all"])
             for _ in range(dice.choice([1, 1, 3])):
                 job.interrupt(how, where, down=True)
                 time.sleep(dice.choice([0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 4, 5, 7]))
                 job.interrupt(how, where, down=False)
                 time.sleep(dice.random() * 1.5)
+            job.wait_for_ranks()
             job.end_ranks()
             job.end(0)
         elif kind == "freeze":
@@ -301,6 +330,15 @@ class Random(LauncherTest):
             time.sleep(dice.choice([0.2, 1, 3]))
             job.interrupt(how, where, down=False)
             job.end(137)
+        elif kind == "restart":
+            os.kill(int(self.read(f"ready.{name}.0.{dice.randrange(NODES)}")), signal.SIGKILL)
+            time.sleep(dice.choice([0, 0.02, 0.1, 0.3]))
+            job.interrupt(how, place, down=True)
+            time.sleep(dice.choice([0.2, 1, 3, 6]))
+            job.interrupt(how, place, down=False)
+            job.wait_for_ranks(1)
+            job.end_ranks()
+            job.end(0)
         elif kind == "launcher":
             os.kill(job.jobs[place].supervisor(), signal.SIGKILL)
             begin = time.monotonic()

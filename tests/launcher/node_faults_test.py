@@ -77,7 +77,7 @@ class NodeFaults(LauncherTest):
     def node(self, place, options=()):
         address = self.hosts.address(0) if self.hosts else "127.0.0.1"
         words = ["--nnodes", str(NODES), "--node-rank", str(place), "--master-addr", address, "--master-port", str(self.port), "-n",
-                 str(RANKS), "--grace", "5", *options, *shell(PROGRAM)]
+                 str(RANKS), "--grace", "5", "--node-timeout", "1", *options, *shell(PROGRAM)]
         if self.hosts:
             words = [*self.hosts.on(place), DDPRUN, *words]
             return Job(words[1:], self.folder, program=words[0])

@@ -16,6 +16,7 @@ constexpr auto kTelling = 5s;
 // How long the coordinator waits for all nodes to hear how a round ended, beyond the interruption of the network that
 // they survive.
 constexpr auto kHearing = 1s;
+constexpr auto kComingAgain = 500ms;
 
 }  // namespace
 
@@ -39,6 +40,7 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
                   [this](Id id, const CoordinatorLinks::Loss& loss) {
                     close_carrier(id);
                     reading_.erase(id);
+                    expect_again(id, loss);
                     on_gone(id, loss);
                   },
               .on_stranger = [&messages](const std::string& text) { messages.say(text); },
@@ -72,6 +74,7 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
   ended_.clear();
   asked_.clear();
   unaware_.clear();
+  cut_off_.clear();
   arbiter_ = {};
   torchrun_.reset();
   if (phase_ == Phase::kRefused) return;
@@ -307,6 +310,14 @@ void Coordinator::refuse(const JoinFailure& reason) {
 void Coordinator::send_refusal(Id id, const JoinFailure& reason) {
   if (id != own_) reading_.insert(id);
   links_.send(id, control::Refusal{reason});
+}
+
+// It waits longer for the coordinator than the coordinator for it, and when it comes it is to name the same cause.
+void Coordinator::expect_again(Id id, const CoordinatorLinks::Loss& loss) {
+  const bool is_decided = phase_ == Phase::kDecided;
+  if (!loss.is_silent || !numbers_.contains(id) || (is_decided && !is_end_)) return;
+  cut_off_.insert(id);
+  cut_off_until_ = Clock::now() + control::nodes_patience(options_.node_timeout) - options_.node_timeout + kComingAgain;
 }
 
 void Coordinator::set_hearing_deadline() {

@@ -61,7 +61,8 @@ class Coordinator {
   // All that are there know how the round ended, or the time for that is over.
   bool have_all_heard() const {
     const bool is_known = unaware_.empty() && reading_.empty();
-    return phase_ != Phase::kStopping && (is_known || Clock::now() >= hearing_deadline_);
+    const bool may_come = !cut_off_.empty() && Clock::now() < cut_off_until_;
+    return phase_ != Phase::kStopping && !may_come && (is_known || Clock::now() >= hearing_deadline_);
   }
 
  protected:
@@ -115,6 +116,7 @@ class Coordinator {
   void node_is_gone(Id id, const std::string& text);
   void add_failure(FailureNotice notice);
   void add_loss(const FailureNotice& notice);
+  void expect_again(Id id, const CoordinatorLinks::Loss& loss);
   void send_refusal(Id id, const JoinFailure& reason);
   void set_hearing_deadline();
   void ask_all();
@@ -145,12 +147,15 @@ class Coordinator {
   std::set<Id> asked_;         // have not answered yet
   std::set<Id> unaware_;       // have not heard of the round's end yet
   std::set<Id> reading_;       // have not heard of their refusal yet
+  std::set<Id> cut_off_;       // were given up, and may still come to hear why all end
   std::optional<Id> own_;      // this launcher's node
   std::map<Id, std::shared_ptr<store::Carrier>> carriers_;  // to those whose ranks use the store, in this round
   int stop_status_ = 0;                                     // of those that have stopped
   Arbiter arbiter_;
   bool is_any_ending_ = false;
+  bool is_end_ = false;  // no round follows the failure that was decided on
   Clock::time_point deadline_{};            // of telling; of the wait for a cause
+  Clock::time_point cut_off_until_{};
   Clock::time_point hearing_deadline_{};    // for all to have heard of what ends the round, or the job
   std::vector<EventLoop::TimerId> timers_;  // of the phase
 };

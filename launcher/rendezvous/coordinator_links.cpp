@@ -141,7 +141,8 @@ std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueF
 
 void CoordinatorLinks::on_message(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
-  if (peer.is_given_up) return;
+  const bool has_only_heard = std::holds_alternative<control::Heard>(message) && !strangers_.contains(id);
+  if (peer.is_given_up && !has_only_heard) return;
   if (!peer.challenge.empty()) {
     check(id, message);
   } else if (const auto* pong = std::get_if<control::Pong>(&message)) {

@@ -117,6 +117,8 @@ void Coordinator::decide() {
   phase_ = first.stop_signal != 0 ? Phase::kStopping : Phase::kDecided;
   ended_.clear();
   stop_status_ = 0;
+  is_end_ = first.is_final || round_ >= options_.host.max_restarts;
+  if (!is_end_) cut_off_.clear();
   await_hearing();
   // To those that are given up as well: one that was only frozen learns why.
   links_.send_to_all(control::Verdict{round_, first});
@@ -150,6 +152,7 @@ void Coordinator::end_stop() {
 
 void Coordinator::on(Id id, const control::Heard& heard) {
   reading_.erase(id);
+  cut_off_.erase(id);
   if (heard.round == round_) unaware_.erase(id);
 }
 

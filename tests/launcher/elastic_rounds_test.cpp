@@ -76,6 +76,37 @@ TEST_CASE_METHOD(RoundsTest, "Rounds: the last call begins anew when there were 
   CHECK(rounds.at(now + options.last_call).begin);
 }
 
+TEST_CASE_METHOD(RoundsTest, "Rounds: a coordinator that has lost sight of all others waits as long as they look for it") {
+  begin({0, 1, 2});
+  rounds.left(1, now, true);
+  rounds.left(2, now, true);
+  REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  rounds.ready(0, now);
+  REQUIRE(rounds.next_time() == now + options.come_back);
+  SECTION("they have ended") {
+    CHECK_FALSE(rounds.at(now + options.come_back - 1ms).end);
+    const auto late = rounds.at(now + options.come_back);
+    REQUIRE(late.end);
+    CHECK(late.end->exit_status == 1);
+    CHECK_THAT(late.end->text, ContainsSubstring("was cut off from them"));
+  }
+  SECTION("one of them is there again") {
+    now += options.come_back - 1ms;
+    const auto begun = come(3);
+    REQUIRE(begun.begin);
+    CHECK(begun.begin->nodes == std::vector<Id>{0, 3});
+  }
+}
+
+TEST_CASE_METHOD(RoundsTest, "Rounds: a coordinator whose other nodes have ended waits for new ones") {
+  begin({0, 1, 2});
+  rounds.left(1, now, true);
+  rounds.left(2, now);
+  REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  rounds.ready(0, now);
+  CHECK(rounds.next_time() == now + options.join_timeout);
+}
+
 TEST_CASE_METHOD(RoundsTest,
                  "Rounds: too few nodes end the job when the time to join is over, by words that say how many") {
   come(0);

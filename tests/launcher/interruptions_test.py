@@ -307,11 +307,13 @@ class Random(LauncherTest):
         time.sleep(dice.random() * 0.3)
         if kind in ("interrupt", "start"):
             where = dice.choice([place, place, "all"])
-            for _ in range(dice.choice([1, 1, 3])):
+            # Several of them that follow each other closely are one: all together are below the limit.
+            count = dice.choice([1, 1, 3])
+            for _ in range(count):
                 job.interrupt(how, where, down=True)
-                time.sleep(dice.choice([0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 4, 5, 7]))
+                time.sleep(dice.choice([0.05, 0.1, 0.2, 0.3, 0.5, 1, 2] if count > 1 else [0.1, 0.2, 0.3, 0.5, 1, 2, 4, 5, 7]))
                 job.interrupt(how, where, down=False)
-                time.sleep(dice.random() * 1.5)
+                time.sleep(dice.random() * 0.7)
             job.wait_for_ranks()
             job.end_ranks()
             job.end(0)

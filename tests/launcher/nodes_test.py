@@ -280,9 +280,10 @@ class Nodes(LauncherTest):
             self.assertEqual(status, 128 + signal.SIGTERM)
             self.assertNotIn("restarting", err)
 
-    def test_a_launcher_that_is_killed_or_frozen_ends_all_others_within_a_second(self):
+    def test_a_launcher_that_is_killed_ends_all_others_at_once_and_a_frozen_one_after_node_timeout(self):
         for victim, number in ((0, signal.SIGKILL), (2, signal.SIGKILL), (0, signal.SIGSTOP), (2, signal.SIGSTOP)):
-            nodes = [self.node(rank, 3, 1, *shell(": > ready.$RANK; exec sleep 1000")) for rank in range(3)]
+            options = ("--node-timeout", "1") if number == signal.SIGSTOP else ()
+            nodes = [self.node(rank, 3, 1, *shell(": > ready.$RANK; exec sleep 1000"), options=options) for rank in range(3)]
             self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
             begin = time.monotonic()
             os.kill(nodes[victim].supervisor(), number)

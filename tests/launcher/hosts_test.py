@@ -67,7 +67,7 @@ class TwoHosts(OnHosts):
         self.end_well(nodes)
 
     def test_a_cable_that_is_pulled_ends_the_job_on_both_sides(self):
-        nodes = [self.node(rank, *shell(": > ready.$RANK; exec sleep 1000")) for rank in range(2)]
+        nodes = [self.node(rank, *shell(": > ready.$RANK; exec sleep 1000"), options=("--node-timeout", "1")) for rank in range(2)]
         self.wait_for_files("ready.0", "ready.1")
         begin = time.monotonic()
         self.hosts.cable(1, plugged=False)
@@ -79,12 +79,11 @@ class TwoHosts(OnHosts):
             self.assert_nothing_left(node)
         self.assertLess(time.monotonic() - begin, 12)  # 1.2 s on a quiet machine
 
-    def test_a_short_interruption_ends_nothing_when_there_is_patience(self):
-        nodes = [self.node(rank, *shell(": > ready.$RANK; until [ -e end ]; do sleep 0.05; done"),
-                           options=("--node-timeout", "30")) for rank in range(2)]
+    def test_a_short_interruption_ends_nothing(self):
+        nodes = [self.node(rank, *shell(": > ready.$RANK; until [ -e end ]; do sleep 0.05; done")) for rank in range(2)]
         self.wait_for_files("ready.0", "ready.1")
         self.hosts.cable(1, plugged=False)
-        time.sleep(2)  # longer than the default's patience
+        time.sleep(2)
         self.hosts.cable(1, plugged=True)
         self.write("end", "")
         self.end_well(nodes)
@@ -173,7 +172,7 @@ class HowSoon(OnHosts):
     def soonest_end(self, strike, victim):
         """Seconds from the fault to the last end of a rank elsewhere."""
         script = 'trap "date +%s.%N > part.$RANK; mv part.$RANK stopped.$RANK; exit 0" TERM\n: > ready.$RANK\nwhile :; do sleep 0.01; done'
-        nodes = [self.node(rank, *shell(script)) for rank in range(3)]
+        nodes = [self.node(rank, *shell(script), options=("--node-timeout", "1")) for rank in range(3)]
         self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
         begin = time.time()
         strike(nodes[victim])
@@ -187,13 +186,13 @@ class HowSoon(OnHosts):
             os.remove(self.path(name))
         return took
 
-    def test_what_is_lost_is_known_on_all_other_nodes_within_a_second(self):
+    def test_what_is_lost_is_known_on_all_other_nodes_soon_after_node_timeout(self):
         freeze = lambda node: os.kill(node.supervisor(), signal.SIGSTOP)
         for victim in (0, 2):
             pull = lambda node, victim=victim: self.hosts.cable(victim, plugged=False)
             for strike in (freeze, pull):
                 times = sorted(self.soonest_end(strike, victim) for _ in range(3))
-                self.assertLess(times[1], 1.0, times)  # 0.75 s on a quiet machine
+                self.assertLess(times[1], 3.0, times)  # 1.2 s on a quiet machine
 
 
 class OnlyNewAddresses(OnHosts):

@@ -10,11 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+import unittest
 
-from harness import DDPRUN, Job, LauncherTest, main, wait_until
+import ssh_hosts
+from harness import DDPRUN, Job, LauncherTest, main, shell, wait_until
 from hosts import Hosts, obstacle
+from remote_hosts_test import OnNamespaces
 
 WHY_NOT = obstacle()
+NO_SSH = ssh_hosts.obstacle()
 NODES = 4
 LENGTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5) if os.environ.get("FULL") else (0.1, 0.3, 2)
 SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
@@ -157,7 +161,7 @@ class Survival(LauncherTest):
             self.assertFalse(os.path.exists(self.path(f"ready.{job.name}.1.0")), "there was a restart\n" + job.log())
 
 
-class Interruptions(Survival):
+class Short(Survival):
     def test_short_ones_end_no_job(self):
         self.survive([("static", "link", 0, True), ("static", "drop", "all", False), ("c10d", "send", 2, True),
                       ("elastic", "receive", 1, True), ("elastic", "cable", 0, False)])
@@ -187,6 +191,50 @@ class Interruptions(Survival):
         job.end(137)
         for place in (0, 2, 3):
             self.assertIn("rank 1 ", self.read(f"log.one.{place}"))
+
+    def test_a_busy_machine_ends_no_job(self):
+        job = Nodes(self, "one", "static")
+        job.wait_for_ranks()
+        spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(60)]
+        try:
+            time.sleep(6)
+            for node in range(NODES):
+                self.assertTrue(job.is_there(node), job.log())
+        finally:
+            for spinner in spinners:
+                spinner.kill()
+                spinner.wait()
+        job.end_ranks()
+        job.end(0)
+
+    def test_a_coordinator_that_was_frozen_for_long_meets_the_others_again(self):
+        job = Nodes(self, "one", "elastic", options=("--node_timeout", "2", "--max_restarts", "5"))
+        job.wait_for_ranks()
+        supervisor = job.jobs[0].supervisor()
+        os.kill(supervisor, signal.SIGSTOP)
+        time.sleep(5)
+        os.kill(supervisor, signal.SIGCONT)
+        wait_until(lambda: any(os.path.exists(self.path(f"ready.one.{attempt}.3")) for attempt in range(1, 6)), job.log(), patience=60)
+        job.end_ranks()
+        job.end(0)
+
+    def test_a_launcher_that_ends_is_noticed_at_once(self):
+        for place in (2, 0):
+            with self.subTest(place=place):
+                job = Nodes(self, f"at{place}", "static")
+                job.wait_for_ranks()
+                supervisor = job.jobs[place].supervisor()
+                others = [node for node in range(NODES) if node != place]
+                os.kill(supervisor, signal.SIGKILL)
+                begin = time.monotonic()
+                wait_until(lambda job=job, others=others: all(f"stopped because of node {place}" in self.read(f"log.{job.name}.{node}")
+                                                              for node in others), job.log())
+                self.assertLess(time.monotonic() - begin, 4)  # less than --node_timeout, whatever the load; 0.1 s on a quiet machine
+                job.end(1, others)
+
+
+class Long(LauncherTest):
+    """Interruptions that are longer than the limit."""
 
     def test_a_long_one_ends_a_job_on_all_nodes(self):
         jobs = [(Nodes(self, f"{meeting}{place}", meeting, options=("--node_timeout", "2")), place)
@@ -232,45 +280,49 @@ class Interruptions(Survival):
         for place in (1, 2, 3):
             self.assertIn("was lost, and not found again", self.read(f"log.one.{place}"))
 
-    def test_a_coordinator_that_was_frozen_for_long_meets_the_others_again(self):
-        job = Nodes(self, "one", "elastic", options=("--node_timeout", "2", "--max_restarts", "5"))
-        job.wait_for_ranks()
-        supervisor = job.jobs[0].supervisor()
-        os.kill(supervisor, signal.SIGSTOP)
-        time.sleep(5)
-        os.kill(supervisor, signal.SIGCONT)
-        wait_until(lambda: any(os.path.exists(self.path(f"ready.one.{attempt}.3")) for attempt in range(1, 6)), job.log(), patience=60)
-        job.end_ranks()
-        job.end(0)
-
-    def test_a_busy_machine_ends_no_job(self):
+    def test_a_node_that_is_back_soon_after_it_was_given_up_names_the_same_cause(self):
         job = Nodes(self, "one", "static")
         job.wait_for_ranks()
-        spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(60)]
-        try:
-            time.sleep(6)
-            for node in range(NODES):
-                self.assertTrue(job.is_there(node), job.log())
-        finally:
-            for spinner in spinners:
-                spinner.kill()
-                spinner.wait()
-        job.end_ranks()
-        job.end(0)
+        job.interrupt("drop", 2, down=True)
+        wait_until(lambda: "stopped because of node 2" in self.read("log.one.1"), job.log(), patience=60)
+        job.interrupt("drop", 2, down=False)
+        job.end(1)
+        for place in range(NODES):
+            self.assertIn("stopped because of node 2: the launcher of node 2 (host", self.read(f"log.one.{place}"), job.log())
 
-    def test_a_launcher_that_ends_is_noticed_at_once(self):
-        for place in (2, 0):
-            with self.subTest(place=place):
-                job = Nodes(self, f"at{place}", "static")
-                job.wait_for_ranks()
-                supervisor = job.jobs[place].supervisor()
-                others = [node for node in range(NODES) if node != place]
-                os.kill(supervisor, signal.SIGKILL)
-                begin = time.monotonic()
-                wait_until(lambda job=job, others=others: all(f"stopped because of node {place}" in self.read(f"log.{job.name}.{node}")
-                                                              for node in others), job.log())
-                self.assertLess(time.monotonic() - begin, 4)  # less than --node_timeout, whatever the load; 0.1 s on a quiet machine
-                job.end(1, others)
+
+@unittest.skipIf(NO_SSH, NO_SSH)
+class BySsh(OnNamespaces):
+    """One command for three hosts, each reached by ssh: the channels and the launchers' sessions are interrupted."""
+
+    kinds = (4,)
+
+    def test_interruptions_end_no_job(self):
+        job = self.job("-H", "localhost:1,10.203.0.2:1,10.203.0.3:1", *shell(": > ready.$RANK; until [ -e end ]; do sleep 0.05; done; echo bye"))
+        self.wait_for_files("ready.0", "ready.1", "ready.2")
+        for host in (0, 1):
+            for length in LENGTHS:
+                self.hosts.cable(host, plugged=False)
+                time.sleep(length)
+                self.hosts.cable(host, plugged=True)
+                time.sleep(1.5)
+        self.write("end", "")
+        status, out, err = job.finish()
+        self.assertEqual(status, 0, err)
+        self.assertEqual(out.count("bye"), 3)
+
+    def test_a_users_short_patience_with_the_connection_does_not_count(self):
+        for sshd in self.sshds:
+            with open(sshd.path("ssh_config"), "a", encoding="utf-8") as file:
+                file.write("\nServerAliveInterval 1\nServerAliveCountMax 1\n")
+        job = self.job("-H", "localhost:1,10.203.0.2:1", *shell(": > ready.$RANK; until [ -e end ]; do sleep 0.05; done"))
+        self.wait_for_files("ready.0", "ready.1")
+        self.hosts.cable(1, plugged=False)
+        time.sleep(4)
+        self.hosts.cable(1, plugged=True)
+        self.write("end", "")
+        status, _, err = job.finish()
+        self.assertEqual(status, 0, err)
 
 
 class Full(Survival):
@@ -360,7 +412,9 @@ if not os.environ.get("FULL"):
 if not ROUNDS:
     del Random
 if os.environ.get("FULL") or ROUNDS:
-    del Interruptions
+    del Short, Long
+if ROUNDS and not os.environ.get("FULL"):
+    del BySsh
 
 if __name__ == "__main__":
     if WHY_NOT:

@@ -180,9 +180,10 @@ void declare_meeting(OptionTable& table, Options& options) {
              "Several nodes: only launchers with the same secret may join");
   table.text("--local_addr", options.local_addr, "HOST", "its host name", "What this node is called, and found by");
   table.seconds("--join_timeout", options.join_timeout, "900", "For all nodes to arrive");
-  table.seconds("--node_timeout", options.node_timeout, "10",
-                "Several nodes: a launcher that is not heard of for so long is lost; shorter interruptions of the network "
-                "are survived");
+  table.seconds(
+      "--node_timeout", options.node_timeout, "10",
+      "Several nodes: a launcher that is not heard of for so long is lost; shorter interruptions of the network "
+      "are survived");
   table.choice("--node_order",
                {{"arrival", [&] { options.order_by_host = false; }}, {"host", [&] { options.order_by_host = true; }}},
                "How --rdzv_backend c10d numbers the nodes: as they arrive, or by their host names");

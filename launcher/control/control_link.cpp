@@ -27,7 +27,7 @@ constexpr int kMaxUnsent = 32 << 10;
 constexpr std::chrono::milliseconds kLeastUnacknowledged{5'000};
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
 // What was received is acknowledged after so many bytes, besides at intervals: the other end keeps it until then.
-constexpr std::uint64_t kAcknowledgeEvery = std::uint64_t{64} << 10;
+constexpr std::uint64_t kAcknowledgeEvery = std::uint64_t{256} << 10;
 // Retransmissions after 0.2 and 0.4 s and more were lost, too.
 constexpr int kRetransmissions = 2;
 
@@ -158,8 +158,8 @@ void ControlLink::receive() {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
     const int error = count == 0 ? 0 : errno;
-    disconnect(is_of_network(error), error == 0 ? "it closed the connection"
-                                                : std::string("the connection broke: ") + std::strerror(error));
+    disconnect(is_of_network(error),
+               error == 0 ? "it closed the connection" : std::string("the connection broke: ") + std::strerror(error));
     return;
   }
   const std::shared_ptr<bool> is_alive = is_alive_;

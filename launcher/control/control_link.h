@@ -33,8 +33,8 @@ class ControlLink {
     // The session is over: the other end closed the connection, or what came was no message. Nothing is called after
     // that.
     std::function<void(const std::string& reason)> on_closed{};
-    // The connection is lost. Returns whether the session waits for another one, else on_closed follows. May be null: it
-    // never waits. `is_network`: the network lost it; else the other end closed it.
+    // The connection is lost. Returns whether the session waits for another one, else on_closed follows. May be null:
+    // it never waits. `is_network`: the network lost it; else the other end closed it.
     std::function<bool(bool is_network)> on_disconnected{};
   };
   // `fd` is connected and does not block; without one, resume() is due. `loop` must outlive the link. A callback may
@@ -71,8 +71,8 @@ class ControlLink {
   // Gives the connection away; the session waits for another one. What was read of it already is in take_rest().
   UniqueFd release();
   std::string take_rest() { return incoming_.take_rest(); }
-  // Goes on with a new connection, whose other end has received `position` bytes of the session, and of which `rest` was
-  // read already. False, and nothing has changed, when that cannot be. Callbacks may be called at once.
+  // Goes on with a new connection, whose other end has received `position` bytes of the session, and of which `rest`
+  // was read already. False, and nothing has changed, when that cannot be. Callbacks may be called at once.
   bool resume(UniqueFd fd, std::uint64_t position, std::string_view rest = {});
   bool can_resume(std::uint64_t position) const { return !is_over_ && sent_.can_rewind(position); }
   // How many bytes of whole frames have been received in the session, and how many sent ones were acknowledged.

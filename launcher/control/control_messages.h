@@ -39,9 +39,9 @@ struct Hello {
   // It has failed already, and comes only to say so.
   std::optional<JoinFailure> trouble = std::nullopt;
 };
-// The first messages on each connection, which belong to no session. The coordinator begins with a number that was never
-// used before, which the node repeats and adds one of its own, which the coordinator repeats: so a recording of an
-// earlier connection is of no use to anybody. With a shared secret each also proves that it knows it.
+// The first messages on each connection, which belong to no session. The coordinator begins with a number that was
+// never used before, which the node repeats and adds one of its own, which the coordinator repeats: so a recording of
+// an earlier connection is of no use to anybody. With a shared secret each also proves that it knows it.
 struct Challenge {
   std::string text{};
   int protocol = kProtocol;  // 0: of a launcher that is older than 5
@@ -155,8 +155,9 @@ struct Pong {
   std::int64_t steady = 0;  // microseconds of its steady clock; 0: it does not say
 };
 
-using Message = std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, Waiting, Start, Leaving, Failed, GivenUp,
-                             LeftBehind, Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Word, Ping, Pong>;
+using Message =
+    std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, Waiting, Start, Leaving, Failed, GivenUp,
+                 LeftBehind, Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Word, Ping, Pong>;
 
 // At most kMaxMessageBytes long.
 std::string to_text(const Message& message);

@@ -3,11 +3,25 @@
 #include <utility>
 
 namespace launcher::control {
+namespace {
+
+// Small frames share a part, so that thousands of them take no memory of their own each.
+constexpr std::size_t kMostInPart = std::size_t{16} << 10;
+
+}  // namespace
 
 void ResendBuffer::add(std::string frames) {
   if (frames.empty()) return;
   size_ += frames.size();
-  parts_.push_back(std::move(frames));
+  if (parts_.empty() || parts_.back().size() + frames.size() > kMostInPart) {
+    parts_.push_back(std::move(frames));
+    return;
+  }
+  if (is_all_sent()) {
+    --current_;
+    offset_ = parts_.back().size();
+  }
+  parts_.back() += frames;
 }
 
 std::string_view ResendBuffer::unsent() const {

@@ -31,12 +31,12 @@ class ResendBuffer {
 
  private:
   std::deque<std::string> parts_;
-  std::size_t current_ = 0;          // the part that is sent next
-  std::size_t offset_ = 0;           // in it
-  std::uint64_t begin_ = 0;          // the position of the first part
-  std::uint64_t sent_ = 0;           // the position of what is sent next
-  std::uint64_t acknowledged_ = 0;   // perhaps within the first part
-  std::size_t size_ = 0;             // of all parts
+  std::size_t current_ = 0;         // the part that is sent next
+  std::size_t offset_ = 0;          // in it
+  std::uint64_t begin_ = 0;         // the position of the first part
+  std::uint64_t sent_ = 0;          // the position of what is sent next
+  std::uint64_t acknowledged_ = 0;  // perhaps within the first part
+  std::size_t size_ = 0;            // of all parts
 };
 
 }  // namespace launcher::control

@@ -13,7 +13,8 @@ namespace launcher::control {
 inline std::chrono::milliseconds ping_interval(std::chrono::milliseconds timeout, int nodes) {
   constexpr std::chrono::microseconds kPerNode{40};
   constexpr std::chrono::milliseconds kLongest{250};
-  return std::max(std::min(timeout / 10, kLongest), std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPerNode));
+  return std::max(std::min(timeout / 10, kLongest),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPerNode));
 }
 
 // The silence after which a node is lost, where its user wants `timeout`: that of several questions.

@@ -20,7 +20,8 @@ using namespace std::chrono_literals;
 constexpr auto kVerdict = 65s;
 // The coordinator knows that the others are there, and a wait ends with the last of them.
 constexpr auto kExitBarrier = 24h * 365;
-// How long a node that was given up, or has lost sight of the coordinator, looks for it; the job may have ended meanwhile.
+// How long a node that was given up, or has lost sight of the coordinator, looks for it; the job may have ended
+// meanwhile.
 constexpr std::chrono::milliseconds kFindAgain = 10s;
 // A coordinator that has lost sight of all others waits a little longer than they look for it.
 constexpr std::chrono::milliseconds kFindMargin = 3s;
@@ -29,15 +30,16 @@ constexpr auto kBusyPatience = 30s;
 
 RoundsOptions rounds_options(const RendezvousSettings& settings) {
   const ElasticOptions& elastic = settings.elastic;
-  return {.min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
-          .max_nodes = settings.nnodes,
-          .budget = {settings.max_restarts, elastic.restarts_per_hour},
-          .host_failures = elastic.host_failures,
-          .join_restart = elastic.join_restart,
-          .order_by_host = settings.node_order == NodeOrder::kHostName,
-          .join_timeout = settings.join_timeout,
-          .last_call = elastic.last_call,
-          .come_back = control::nodes_patience(settings.node_timeout) - settings.node_timeout + kFindAgain + kFindMargin};
+  return {
+      .min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
+      .max_nodes = settings.nnodes,
+      .budget = {settings.max_restarts, elastic.restarts_per_hour},
+      .host_failures = elastic.host_failures,
+      .join_restart = elastic.join_restart,
+      .order_by_host = settings.node_order == NodeOrder::kHostName,
+      .join_timeout = settings.join_timeout,
+      .last_call = elastic.last_call,
+      .come_back = control::nodes_patience(settings.node_timeout) - settings.node_timeout + kFindAgain + kFindMargin};
 }
 
 std::string nodes_and_ranks(const NodePlace& place) {
@@ -147,8 +149,8 @@ void ElasticRendezvous::watch_search() {
   const std::string problem = place_->problem();
   const std::string what = "the launcher that coordinates the job" + (problem.empty() ? "" : " (" + problem + ")");
   if (join_timeout_ <= kSilentWait || has_said_who_is_missing_) {
-    join_failure_ = {what + (has_lost_it_ ? " was lost, and not found again at " : " was not found at ") + place_->name() +
-                         " in time",
+    join_failure_ = {what + (has_lost_it_ ? " was lost, and not found again at " : " was not found at ") +
+                         place_->name() + " in time",
                      has_lost_it_ ? 1 : to_int(ExitStatus::kTimeout)};
     return;
   }
@@ -280,7 +282,8 @@ void ElasticRendezvous::answer_at_once(bool does) {
 void ElasticRendezvous::leave(bool ended_well) {
   answer_at_once(false);
   if (ended_well) member_->end_well();
-  leave_deadline_ = EventLoop::Clock::now() + (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict + settings_.node_timeout);
+  leave_deadline_ = EventLoop::Clock::now() +
+                    (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict + settings_.node_timeout);
   leave_timer_ = loop_.call_at(leave_deadline_, [this] { leave_timer_.reset(); });
   is_leaving_ = true;
 }

@@ -133,8 +133,9 @@ Rounds::Decisions Rounds::decide(Time now) {
   if (ready < options_.min_nodes) {
     last_call_.reset();
     if (alone_until_ && now >= *alone_until_) {
-      return end_with("nothing was heard of any other node for so long that they have ended: this node, which coordinates "
-                      "the job, was cut off from them");
+      return end_with(
+          "nothing was heard of any other node for so long that they have ended: this node, which coordinates "
+          "the job, was cut off from them");
     }
     if (!is_late) return {};
     phase_ = Phase::kOver;

@@ -120,7 +120,7 @@ class Rounds {
   bool is_ending_ = false;
   Time join_deadline_;
   std::optional<Time> alone_until_;  // the coordinator's node, which has lost sight of the others
-  std::optional<Time> last_call_;  // its end, from when min_nodes were there
+  std::optional<Time> last_call_;    // its end, from when min_nodes were there
   std::optional<Id> coordinator_;
   std::map<Id, Node> nodes_;
   std::map<std::string, int> host_failures_;

@@ -78,9 +78,9 @@ struct Options {
   std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
   std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
   std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence after which a node is lost
-  std::string local_addr{};                         // what this node is called; unset: its host name
-  std::string secret_file{};                        // --rdzv_secret_file; unset: any launcher may join
-  bool order_by_host = false;                       // nodes without numbers: by host name instead of by arrival
+  std::string local_addr{};                               // what this node is called; unset: its host name
+  std::string secret_file{};                              // --rdzv_secret_file; unset: any launcher may join
+  bool order_by_host = false;                             // nodes without numbers: by host name instead of by arrival
   std::string interface {};  // --iface: name, address or network; unset: the one that reaches node 0
   std::string role = "default";
   std::chrono::milliseconds grace{30'000};

@@ -97,7 +97,8 @@ std::vector<std::string> ssh_command(const Reach& reach, const std::string& host
   for (const std::string& option :
        {std::string("BatchMode=yes"), "ConnectTimeout=" + seconds, std::string("ClearAllForwardings=yes"),
         std::string("ForwardX11=no"), std::string("ControlMaster=no"),
-        std::string("ServerAliveInterval=0")}) {  // its user's may be shorter than --ssh_timeout, which ddprun keeps itself
+        std::string(
+            "ServerAliveInterval=0")}) {  // its user's may be shorter than --ssh_timeout, which ddprun keeps itself
     words.insert(words.end(), {"-o", option});
   }
   words.emplace_back("-T");

@@ -34,7 +34,7 @@ struct CoordinatorOptions {
   std::optional<control::Secret> secret = std::nullopt;
   NodeOrder order = NodeOrder::kGiven;
   std::chrono::milliseconds join_timeout{900'000};
-  std::chrono::milliseconds node_timeout = kNodeTimeout;   // silence of a node that means that it is lost
+  std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence of a node that means that it is lost
   std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
   std::shared_ptr<control::SideChannel> side_channel{};   // null: none
 };
@@ -153,8 +153,8 @@ class Coordinator {
   int stop_status_ = 0;                                     // of those that have stopped
   Arbiter arbiter_;
   bool is_any_ending_ = false;
-  bool is_end_ = false;  // no round follows the failure that was decided on
-  Clock::time_point deadline_{};            // of telling; of the wait for a cause
+  bool is_end_ = false;           // no round follows the failure that was decided on
+  Clock::time_point deadline_{};  // of telling; of the wait for a cause
   Clock::time_point cut_off_until_{};
   Clock::time_point hearing_deadline_{};    // for all to have heard of what ends the round, or the job
   std::vector<EventLoop::TimerId> timers_;  // of the phase

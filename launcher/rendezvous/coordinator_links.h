@@ -1,7 +1,7 @@
 // The coordinator's end of the connections to all launchers: accepts them, goes on with the session of a node whose
-// connection the network has lost, asks each node at intervals whether it is there, measures its clock, and says when one
-// is gone. Whoever has not introduced itself as a launcher yet is a stranger, of which few are there at once, and none for
-// long.
+// connection the network has lost, asks each node at intervals whether it is there, measures its clock, and says when
+// one is gone. Whoever has not introduced itself as a launcher yet is a stranger, of which few are there at once, and
+// none for long.
 #pragma once
 
 #include <chrono>
@@ -29,9 +29,9 @@ class CoordinatorLinks {
  public:
   using Id = std::uint64_t;
   struct Loss {
-    std::string reason{};                                   // how it was noticed
-    std::chrono::system_clock::time_point last{};           // sign of life
-    bool is_silent = false;                                 // it may still be there, where nothing is heard of it
+    std::string reason{};                          // how it was noticed
+    std::chrono::system_clock::time_point last{};  // sign of life
+    bool is_silent = false;                        // it may still be there, where nothing is heard of it
   };
   struct Callbacks {
     std::function<void(Id, const control::Message&)> on_message{};
@@ -48,7 +48,7 @@ class CoordinatorLinks {
   struct Settings {
     ListenAt where{};
     std::chrono::milliseconds ping_interval{100};
-    std::chrono::milliseconds reconnect_after{1'000};  // of silence nodes make a new connection
+    std::chrono::milliseconds reconnect_after{1'000};      // of silence nodes make a new connection
     std::optional<control::Secret> secret = std::nullopt;  // what nodes must prove to know
     int nodes = 1;                                         // that may come at once
   };

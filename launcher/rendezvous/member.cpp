@@ -56,12 +56,11 @@ void Member::make_connector(UniqueFd fd) {
           .received = [this] { return link_->received(); },
           .acknowledged = [this] { return link_->acknowledged(); },
           .on_asking = [this] { return link_->release(); },
-          .on_connected =
-              [this](UniqueFd connection, const control::Welcome& welcome, std::string_view rest) {
-                on_connected(std::move(connection), welcome, rest);
-              },
+          .on_connected = [this](UniqueFd connection, const control::Welcome& welcome,
+                                 std::string_view rest) { on_connected(std::move(connection), welcome, rest); },
           .on_refused = [this](const JoinFailure& reason) { on_refused(reason); },
-          .on_ended = [this](const std::string& reason) { give_up("the connection was lost, and a new one: " + reason); }});
+          .on_ended =
+              [this](const std::string& reason) { give_up("the connection was lost, and a new one: " + reason); }});
   connector_->begin(std::move(fd));
 }
 
@@ -334,8 +333,8 @@ void Member::look_after_connection(Clock::time_point now) {
     give_up_silent("nothing was heard of it for " + std::to_string(silence.count()) +
                    " ms: it is frozen, or cannot be reached");
   } else if (connector_) {
-    const bool is_lost = !link_->is_connected() || now - silence_.last() > reconnect_after_ ||
-                         link_->is_stalled(now, reconnect_after_);
+    const bool is_lost =
+        !link_->is_connected() || now - silence_.last() > reconnect_after_ || link_->is_stalled(now, reconnect_after_);
     if (is_lost) {
       connector_->reconnect();
     } else if (connector_->is_trying() && !connector_->has_asked()) {

@@ -27,15 +27,15 @@ struct RendezvousSettings {
   int local_world_size = 1;
   int max_restarts = 0;
   std::string role = "default";
-  std::string master_addr{};                             // where the user wants the ranks' store
-  bool has_master_addr = true;                           // false: the user said nothing, and others may know more
-  int master_port = 0;                                   // 0: a free one
-  bool agent_store = true;                               // false: rank 0 hosts the store
-  NodeOrder node_order = NodeOrder::kArrival;            // where nodes are given no number
-  std::chrono::milliseconds join_timeout{900'000};       // for all nodes to arrive
+  std::string master_addr{};                              // where the user wants the ranks' store
+  bool has_master_addr = true;                            // false: the user said nothing, and others may know more
+  int master_port = 0;                                    // 0: a free one
+  bool agent_store = true;                                // false: rank 0 hosts the store
+  NodeOrder node_order = NodeOrder::kArrival;             // where nodes are given no number
+  std::chrono::milliseconds join_timeout{900'000};        // for all nodes to arrive
   std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence of a node after which it counts as lost
-  store::ServerOptions store{};                          // its callbacks, where this launcher hosts the store
-  std::optional<control::Secret> secret = std::nullopt;  // that the launchers share
+  store::ServerOptions store{};                           // its callbacks, where this launcher hosts the store
+  std::optional<control::Secret> secret = std::nullopt;   // that the launchers share
   // This node cannot start its ranks, and meets the others only to tell them.
   std::optional<JoinFailure> trouble = std::nullopt;
   // A rank of this node shows that it is about to fail.

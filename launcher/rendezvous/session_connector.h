@@ -1,5 +1,6 @@
-// Connects a node's session to the coordinator: with the connection by which the node found it, and with a new one after
-// an interruption of the network. Each attempt is short, as the kernel asks a host that does not answer ever more seldom.
+// Connects a node's session to the coordinator: with the connection by which the node found it, and with a new one
+// after an interruption of the network. Each attempt is short, as the kernel asks a host that does not answer ever more
+// seldom.
 #pragma once
 
 #include <chrono>
@@ -32,8 +33,8 @@ class SessionConnector {
     // How far the session is.
     std::function<std::uint64_t()> received{};
     std::function<std::uint64_t()> acknowledged{};
-    // The node asks to go on with a new connection: what still comes by the one that it has does not count. Returns that
-    // one, which is kept open until the coordinator has answered: its end would be the node's.
+    // The node asks to go on with a new connection: what still comes by the one that it has does not count. Returns
+    // that one, which is kept open until the coordinator has answered: its end would be the node's.
     std::function<UniqueFd()> on_asking{};
     // `rest` was read from the new connection already. This callback and the next two may destroy the object.
     std::function<void(UniqueFd fd, const control::Welcome& welcome, std::string_view rest)> on_connected{};

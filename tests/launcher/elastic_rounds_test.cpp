@@ -76,7 +76,8 @@ TEST_CASE_METHOD(RoundsTest, "Rounds: the last call begins anew when there were 
   CHECK(rounds.at(now + options.last_call).begin);
 }
 
-TEST_CASE_METHOD(RoundsTest, "Rounds: a coordinator that has lost sight of all others waits as long as they look for it") {
+TEST_CASE_METHOD(RoundsTest,
+                 "Rounds: a coordinator that has lost sight of all others waits as long as they look for it") {
   begin({0, 1, 2});
   rounds.left(1, now, true);
   rounds.left(2, now, true);

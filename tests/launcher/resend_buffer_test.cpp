@@ -29,13 +29,26 @@ TEST_CASE("ResendBuffer: keeps what was not acknowledged, and nothing else") {
   CHECK(buffer.size() == 11);
   CHECK(send(buffer, 7) == "firstse");
   REQUIRE(buffer.acknowledge(5));
-  CHECK(buffer.size() == 6);
   REQUIRE(buffer.acknowledge(3));  // an older one
   CHECK(buffer.acknowledged() == 5);
   CHECK(send(buffer, 100) == "cond");
   REQUIRE(buffer.acknowledge(11));
   CHECK(buffer.size() == 0);
   CHECK(buffer.unsent().empty());
+}
+
+TEST_CASE("ResendBuffer: forgets large frames one by one, and small ones together") {
+  constexpr std::size_t kLarge = 20'000;
+  ResendBuffer buffer;
+  for (int i = 0; i < 10; ++i) buffer.add(std::string(kLarge, 'l'));
+  send(buffer, 10 * kLarge);
+  REQUIRE(buffer.acknowledge(3 * kLarge));
+  CHECK(buffer.size() == 7 * kLarge);
+  REQUIRE(buffer.acknowledge(10 * kLarge));
+  for (int i = 0; i < 10'000; ++i) buffer.add("small");
+  send(buffer, 50'000);
+  REQUIRE(buffer.acknowledge(10 * kLarge + 49'000));
+  CHECK(buffer.size() < kLarge);
 }
 
 TEST_CASE("ResendBuffer: sends again what follows the position that the other end has") {
@@ -80,8 +93,12 @@ TEST_CASE("ResendBuffer: whatever is lost and whenever, all comes once and in or
         break;
       }
       case 2:
-      case 3: received += send(buffer, dice() % 60); break;
-      case 4: REQUIRE(buffer.acknowledge(received.size() - dice() % (received.size() - buffer.acknowledged() + 1))); break;
+      case 3:
+        received += send(buffer, dice() % 60);
+        break;
+      case 4:
+        REQUIRE(buffer.acknowledge(received.size() - dice() % (received.size() - buffer.acknowledged() + 1)));
+        break;
       default:
         send(buffer, dice() % 60);  // is lost with the connection
         REQUIRE(buffer.rewind(received.size()));

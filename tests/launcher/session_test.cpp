@@ -92,7 +92,9 @@ TEST_CASE_METHOD(SessionTest, "Session: whatever is lost with connections, all c
     ControlLink& link = *ends[from]->link;
     switch (dice() % 8) {
       case 0:
-      case 1: link.send(Heard{said[from]++}); break;
+      case 1:
+        link.send(Heard{said[from]++});
+        break;
       case 2:
       case 3: {
         const std::string bytes(dice() % 40'000, static_cast<char>('a' + step % 26));
@@ -102,9 +104,14 @@ TEST_CASE_METHOD(SessionTest, "Session: whatever is lost with connections, all c
         link.flush();
         break;
       }
-      case 4: link.acknowledge(); break;
-      case 5: replace_connection(); break;
-      default: run(static_cast<int>(dice() % 3));
+      case 4:
+        link.acknowledge();
+        break;
+      case 5:
+        replace_connection();
+        break;
+      default:
+        run(static_cast<int>(dice() % 3));
     }
   }
   for (const std::size_t from : {0U, 1U}) {

@@ -33,7 +33,8 @@ TEST_CASE("SshCommand: asks nothing and has the user's port, key and options") {
   const auto words = ssh_command(own, "me@b");
   CHECK(words[0] == "ssh");
   CHECK(words[1] == "-F");
-  for (const char* word : {"BatchMode=yes", "ConnectTimeout=5", "ServerAliveInterval=0", "2222", "a key", "-T"}) CHECK(has(words, word));
+  for (const char* word : {"BatchMode=yes", "ConnectTimeout=5", "ServerAliveInterval=0", "2222", "a key", "-T"})
+    CHECK(has(words, word));
   CHECK(words[words.size() - 2] == "me@b");
 }
 

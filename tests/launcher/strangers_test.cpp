@@ -204,7 +204,8 @@ TEST_CASE_METHOD(StrangersTest, "Coordinator: a recording of an older launcher t
   const UniqueFd old = connection();
   read(old);
   send(old, framed(control::Hello{.protocol = 4, .version = "0.0.9", .nnodes = 3, .node_rank = 1}));
-  CHECK_THAT(read(old), ContainsSubstring("this node is ddprun 0.0.9, which cannot talk to the one that hosts the store"));
+  CHECK_THAT(read(old),
+             ContainsSubstring("this node is ddprun 0.0.9, which cannot talk to the one that hosts the store"));
   const UniqueFd silent = connection();
   read(silent);
   send(silent, framed(control::Hello{.nnodes = 3, .node_rank = 1}));

@@ -25,7 +25,8 @@ std::vector<std::string> fuzz::seeds() {
   const launcher::FailureNotice notice{.node = 1, .exit_status = 44, .text = "rank 3 on host b was killed by SIGSEGV"};
   return {
       framed(Hello{.host = "b", .nnodes = 2, .node_rank = 1, .trouble = launcher::JoinFailure{"no such program", 127}}),
-      framed(Challenge{"abc"}) + framed(Answer{"abc", "def", "012", "session", 100, false}) + framed(Welcome{"def", "345", 7}),
+      framed(Challenge{"abc"}) + framed(Answer{"abc", "def", "012", "session", 100, false}) +
+          framed(Welcome{"def", "345", 7}),
       framed(LeftBehind{}) + acknowledgement(77) + framed(Heard{1}) + acknowledgement(~std::uint64_t{0}),
       framed(Ready{0}) + framed(Start{0, {1, 2, {4, 8, 2, 6}}, 29500, 0, false}),
       framed(Failed{0, notice}) + framed(Inquiry{0, notice}) + framed(Report{0, notice, true}),

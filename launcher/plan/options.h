@@ -8,13 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "launcher/plan/node_timeout.h"
 #include "launcher/plan/stream_selection.h"
 
 namespace launcher {
-
-// How long the network may be interrupted without an end of the job: longer than a switch, a bond or a virtual machine
-// that is moved takes to come back. A launcher that ends is noticed at once all the same.
-inline constexpr std::chrono::milliseconds kNodeTimeout{10'000};
 
 // Who reads ddprun's standard input.
 struct StandardInput {

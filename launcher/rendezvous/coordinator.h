@@ -15,7 +15,7 @@
 #include "launcher/control/side_channel.h"
 #include "launcher/network/listener.h"
 #include "launcher/outcome/job_end.h"
-#include "launcher/plan/options.h"
+#include "launcher/plan/node_timeout.h"
 #include "launcher/rendezvous/arbiter.h"
 #include "launcher/rendezvous/coordinator_links.h"
 #include "launcher/rendezvous/roster.h"

@@ -10,6 +10,7 @@
 #include "launcher/control/secret.h"
 #include "launcher/control/side_channel.h"
 #include "launcher/outcome/job_end.h"
+#include "launcher/plan/node_timeout.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/rendezvous/roster.h"

@@ -292,7 +292,7 @@ class Long(LauncherTest):
 
 
 @unittest.skipIf(NO_SSH, NO_SSH)
-class BySsh(OnNamespaces):
+class Ssh(OnNamespaces):
     """One command for three hosts, each reached by ssh: the channels and the launchers' sessions are interrupted."""
 
     kinds = (4,)
@@ -414,7 +414,7 @@ if not ROUNDS:
 if os.environ.get("FULL") or ROUNDS:
     del Short, Long
 if ROUNDS and not os.environ.get("FULL"):
-    del BySsh
+    del Ssh
 
 if __name__ == "__main__":
     if WHY_NOT:

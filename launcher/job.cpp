@@ -6,6 +6,7 @@
 
 #include "launcher/job_run.h"
 #include "launcher/meeting/trouble.h"
+#include "launcher/outcome/parent_error_file.h"
 #include "launcher/plan/variables_behind.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/launch_error.h"
@@ -22,12 +23,14 @@ int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) 
     job.emplace(request, events, std::move(guarded));
   } catch (const LaunchError& error) {
     const std::string text = text_of(error);
+    record_own_error(text);
     print_line(text);
     return tell_other_nodes(request.options, {text, to_int(error.status())});
   }
   try {
     return job->run();
   } catch (const LaunchError& error) {
+    record_own_error(text_of(error));
     throw LaunchError(text_of(error), error.status());
   }
 }

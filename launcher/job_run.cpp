@@ -7,8 +7,10 @@
 #include "launcher/meeting/rendezvous_kinds.h"
 #include "launcher/network/interfaces.h"
 #include "launcher/outcome/describe.h"
+#include "launcher/outcome/first_failure.h"
 #include "launcher/outcome/job_status.h"
 #include "launcher/outcome/notices.h"
+#include "launcher/outcome/parent_error_file.h"
 #include "launcher/output/reader_patience.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/processes/debugger.h"
@@ -37,6 +39,7 @@ JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
       inherited_(current_environment()),
       streams_(loop_, options_, plan_environment(options_, 0, random_id_, cpus_).run_id, request.error_folder,
                guarded_.terminal_input.get(), guarded_.guardian_group),
+      file_timer_(make_file_timer(loop_, messages(), request.error_folder)),
       environment_(plan_environment(options_, 0, random_id_, cpus_)),
       rendezvous_(find_rendezvous(options_)->make(loop_, messages(), rendezvous_settings())),
       watch_(loop_, messages(), events_, options_, streams_.layout(), environment_.run_id, guarded_.guardian,
@@ -209,6 +212,10 @@ std::optional<JobEnd> JobRun::run_attempt() {
   announced_.reset();
   ranks_store_.reset();
   environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
+  if (file_timer_) {
+    file_timer_->forget_all();
+    environment_.timer_file = file_timer_->path();
+  }
   rendezvous_->begin_round(attempt_);
   say_threads();
   start_supervisor();
@@ -276,6 +283,17 @@ void JobRun::say_why_not_restarted(const JobEnd& end) {
   }
 }
 
+// Whoever started ddprun learns what this node's first failure was.
+void JobRun::pass_on_error(const JobEnd& end) {
+  const std::string target = parent_error_file();
+  const auto first = first_failure(end);
+  if (target.empty() || !first) return;
+  const RankEnd& rank = end.ranks[*first];
+  const std::string source =
+      streams_.layout().error_file(end.attempt, {.rank = rank.rank, .local_rank = rank.local_rank});
+  if (const std::string problem = pass_on_error_file(source, target, rank); !problem.empty()) messages().say(problem);
+}
+
 int JobRun::status_without_ranks() const {
   if (join_status_) return *join_status_;
   if (supervisor_->is_impatient()) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
@@ -317,7 +335,10 @@ int JobRun::run_attempts() {
     end = run_attempt();
   }
   depart();
-  if (end && exit_status(*end) != 0) say_why_not_restarted(*end);
+  if (end && exit_status(*end) != 0) {
+    say_why_not_restarted(*end);
+    pass_on_error(*end);
+  }
   finish_output(end ? &*end : nullptr);
   if (!end) return status_without_ranks();
   const int status = options_.torchrun_exit_code ? torchrun_exit_status(*end) : exit_status(*end);

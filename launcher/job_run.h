@@ -16,6 +16,7 @@
 #include "launcher/output/rank_streams.h"
 #include "launcher/plan/variables_behind.h"
 #include "launcher/plan/worker_environment.h"
+#include "launcher/processes/file_timer.h"
 #include "launcher/processes/guardian.h"
 #include "launcher/processes/start_watch.h"
 #include "launcher/processes/supervisor.h"
@@ -57,6 +58,7 @@ class JobRun {
   bool wait_before_restart();
   void say_restart();
   void say_why_not_restarted(const JobEnd& end);
+  void pass_on_error(const JobEnd& end);
   int status_without_ranks() const;
   bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
   // What is the same for all nodes is said by one of them where one ddprun shows what all say.
@@ -78,6 +80,7 @@ class JobRun {
   std::vector<std::string> inherited_;
   std::string random_id_ = random_id();
   RankStreams streams_;
+  std::unique_ptr<FileTimer> file_timer_;  // null: nobody asks for it
   JobEnvironment environment_;
   int attempt_ = 0;
   std::shared_ptr<control::SideChannel> side_channel_ = std::make_shared<control::SideChannel>();

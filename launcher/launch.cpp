@@ -25,6 +25,7 @@
 #include "launcher/machine/gpu_driver.h"
 #include "launcher/meeting/trouble.h"
 #include "launcher/network/interfaces.h"
+#include "launcher/outcome/parent_error_file.h"
 #include "launcher/output/stream_route.h"
 #include "launcher/plan/job_nodes.h"
 #include "launcher/plan/local_ranks.h"
@@ -147,7 +148,14 @@ std::vector<JobNode> hosts_beyond_this(Options& options) {
   return {};
 }
 
+// A ddprun that another one has started for its host repeats nothing.
+void print_notes(const Options& options) {
+  if (options.part_descriptor) return;
+  for (const std::string& note : options.notes) print_line(note);
+}
+
 int run_on_hosts(const Options& options, const std::vector<JobNode>& nodes, const Answer& answer) {
+  print_notes(options);
   if (options.mode == Options::Mode::kDryRun || options.mode == Options::Mode::kShowEnvironment) {
     answer.print(remote::preview_hosts(options, nodes, current_environment()));
     return to_int(ExitStatus::kSuccess);
@@ -236,6 +244,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   Program program = find_program(options);
   if (misplaced) print_line(*misplaced);
   if (!ranks.hint.empty()) print_line(ranks.hint);
+  print_notes(options);
   for (const std::string& line : absent_ranks(options)) print_line(line + variables_behind(line, options.variables));
   say_exposure(options);
   if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
@@ -248,6 +257,7 @@ int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
     return run(options, title, answer);
   } catch (const LaunchError& error) {
     const std::string text = error.what() + variables_behind(error.what(), options.variables);
+    if (options.mode == Options::Mode::kRun) record_own_error(text);
     if (options.nnodes == 1 || options.mode != Options::Mode::kRun) throw LaunchError(text, error.status());
     // One line from each of several hosts.
     print_line((options.part_descriptor ? "host " + host_name() + ": " : "") + text);

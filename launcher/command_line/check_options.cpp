@@ -1,7 +1,9 @@
 #include "launcher/command_line/check_options.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 
 #include "launcher/command_line/option_table.h"
 #include "launcher/command_line/usage_error.h"
@@ -99,6 +101,13 @@ void check_hosts(const Options& options) {
   if (options.ssh.timeout < std::chrono::seconds(1)) throw UsageError("--ssh_timeout: expected at least 1 second");
 }
 
+// One node needs none of torchrun's backends, but a misspelt name must not wait for the day on which there are two.
+void check_backend(const std::string& name) {
+  constexpr std::array<std::string_view, 5> kNames = {"", "static", "c10d", "etcd", "etcd-v2"};
+  if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) return;
+  throw UsageError("--rdzv_backend " + name + ": expected static, c10d, etcd or etcd-v2");
+}
+
 void check_rendezvous(Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
   if (options.rdzv_id.size() > kLongestName) {
@@ -107,6 +116,7 @@ void check_rendezvous(Options& options) {
   }
   if (options.nnodes > 1 && options.standalone)
     throw UsageError("--standalone is for one node, not for " + nodes + ": leave one of them out");
+  check_backend(options.rdzv_backend);
   const RendezvousKind* kind = find_rendezvous(options);
   if (kind == nullptr) {
     throw UsageError("--rdzv_backend " + options.rdzv_backend + ": several nodes meet by " + rendezvous_names() +
@@ -137,6 +147,9 @@ void check_options(Options& options) {
     options.nproc_per_node = static_cast<int>(options.gpus.size());
   }
   if (options.prefix && options.no_prefix) throw UsageError("--prefix and --no_prefix exclude each other");
+  if (!options.line_prefix_template.empty() && (options.prefix || options.no_prefix)) {
+    throw UsageError("--log_line_prefix_template excludes --prefix and --no_prefix: give one of them");
+  }
   if (!options.output_folder.empty() && !(options.redirects.is_empty() && options.tee.is_empty())) {
     throw UsageError("--output_filename and --redirects or --tee exclude each other");
   }

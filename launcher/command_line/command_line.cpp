@@ -11,6 +11,7 @@
 #include "launcher/command_line/help.h"
 #include "launcher/command_line/option_variables.h"
 #include "launcher/command_line/split_arguments.h"
+#include "launcher/command_line/torchrun_variables.h"
 #include "launcher/command_line/usage_error.h"
 #include "launcher/plan/scheduled_options.h"
 #include "launcher/plan/variables_behind.h"
@@ -30,6 +31,7 @@ GivenOptions given_options(const CLI::App& app, const std::vector<std::string>& 
   GivenOptions given;
   for (const std::string& name : place_options()) {
     const CLI::Option* option = app.get_option("--" + name);
+    if (name == "grace" && option->count() == 0) option = app.get_option("--shutdown_timeout");
     if (option->count() == 0) continue;
     given[name] = is_typed(app, option, words) ? "the command line" : option->get_envname();
   }
@@ -60,6 +62,7 @@ std::variant<Options, ExitRequest> take(CLI::App& app, SplitArguments split, Opt
   options.is_separated = split.is_separated;
   options.remarks = std::move(split.remarks);
   options.counts_all_ranks = split.counts_all_ranks;
+  take_torchruns_variables(app, options);
   if (options.part_descriptor) forget_hosts(options);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};

@@ -1,4 +1,4 @@
-// Command line -> Options. Reads nothing but the arguments and the PET_ variables.
+// Command line -> Options. Reads the arguments, the PET_ variables and torchrun's other variables.
 #pragma once
 
 #include <span>

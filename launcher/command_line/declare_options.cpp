@@ -22,6 +22,9 @@ int parse_ranks(const std::string& text) {
   if (text == "cpu") return Options::kOnePerCpu;
   if (text == "gpu") return Options::kOnePerGpu;
   if (text == "auto") return Options::kAutomatic;
+  if (text == "xpu") {
+    throw UsageError("--nproc_per_node xpu: ddprun does not count Intel GPUs; give their number instead");
+  }
   return parse_number("--nproc_per_node (gpu, cpu, auto or a number)", text, 1, Options::kMaxLocalRanks);
 }
 
@@ -36,21 +39,6 @@ void parse_nodes(const std::string& text, Options& options) {
   }
   options.nnodes = most;
   options.elastic.min_nodes = fewest == most ? 0 : fewest;
-}
-
-// torchrun's "k=v,k=v", of which the times for the nodes to meet mean something here.
-void read_rendezvous_settings(const std::string& text, Options& options) {
-  for (const std::string& setting : split_at_commas(text)) {
-    const std::size_t equals = setting.find('=');
-    const std::string name = setting.substr(0, equals);
-    if (equals == std::string::npos || equals == 0 || equals + 1 == setting.size()) {
-      throw UsageError("--rdzv_conf: expected K=V,..., such as timeout=600, got '" + setting + "'");
-    }
-    const bool is_last_call = name == "last_call_timeout";
-    if (name != "timeout" && name != "join_timeout" && !is_last_call) continue;
-    (is_last_call ? options.elastic.last_call : options.join_timeout) =
-        parse_seconds("--rdzv_conf " + name, setting.substr(equals + 1));
-  }
 }
 
 bool is_gpu_name(const std::string& name) {
@@ -242,23 +230,6 @@ void declare_ending(OptionTable& table, Options& options) {
   table.parsed(
       "--debug", [&](const std::string& text) { options.debug_rank = parse_number("--debug", text, 0, 1 << 30); },
       "RANK", "none", "Run this rank under gdb in this terminal");
-}
-
-void declare_torchruns(OptionTable& table, Options& options) {
-  const std::string nothing = "Accepted; there is nothing to choose here";
-  table.group("Of torchrun and torch.distributed.launch");
-  table.text("--rdzv_backend", options.rdzv_backend, "NAME", "static",
-             "One node: any; several: static, or the same command on each, without --node_rank: c10d, etcd");
-  table.text("--rdzv_endpoint", options.rdzv_endpoint, "HOST[:PORT]", "none",
-             "Several nodes: another way to give --master_addr and --master_port");
-  table.parsed(
-      "--rdzv_conf", [&](const std::string& text) { read_rendezvous_settings(text, options); }, "K=V,...", "none",
-      "timeout or join_timeout is --join_timeout, last_call_timeout --last_call; others mean nothing here");
-  table.accepted("--monitor_interval", nothing + ": ranks are watched without polling");
-  table.accepted("--start_method", nothing);
-  table.accepted("--event_log_handler", nothing + "; see --events");
-  table.accepted("--logs_specs", nothing);
-  table.accepted_flag("--use_env", "Accepted: ranks always get their numbers in the environment");
 }
 
 void declare_information(OptionTable& table, Options& options) {

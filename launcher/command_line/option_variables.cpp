@@ -19,8 +19,11 @@ namespace {
 
 // Options that contradict each other, or that are two ways to say one thing. Not what merely does not work together: to
 // drop one of those would be to do something that nobody asked for.
-constexpr std::array<std::pair<const char*, const char*>, 17> kRivals = {{
+constexpr std::array<std::pair<const char*, const char*>, 20> kRivals = {{
     {"prefix", "no_prefix"},
+    {"prefix", "log_line_prefix_template"},
+    {"no_prefix", "log_line_prefix_template"},
+    {"grace", "shutdown_timeout"},
     {"module", "run_path"},
     {"module", "no_python"},
     {"run_path", "no_python"},

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "launcher/command_line/abbreviations.h"
 #include "launcher/command_line/foreign_arguments.h"
 #include "launcher/command_line/suggestion.h"
 #include "launcher/command_line/usage_error.h"
@@ -46,8 +47,8 @@ Word split_word(const CLI::App& app, const std::string& argument) {
 
 // torchrun takes these empty, and scripts pass them so: "--rdzv_endpoint=$ENDPOINT".
 bool may_be_empty(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kNames = {"rdzv_backend", "rdzv_conf", "rdzv_endpoint", "rdzv_id",
-                                                      "local_addr"};
+  constexpr std::array<std::string_view, 6> kNames = {"rdzv_backend", "rdzv_conf",  "rdzv_endpoint",
+                                                      "rdzv_id",      "local_addr", "log_line_prefix_template"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
@@ -97,6 +98,9 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
       }
     }
     auto [name, value] = split_word(app, argument);
+    if (argument.starts_with("--") && app.get_option_no_throw("--" + name) == nullptr) {
+      name = complete_torchruns_name(name).value_or(name);
+    }
     const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
     const CLI::Option* option = app.get_option_no_throw(dashed);
     if (option == nullptr) refuse_unknown(app, argument.substr(0, argument.find('=')), name);

@@ -61,8 +61,8 @@ PrefixTemplate PrefixTemplate::of_torchrun(std::string_view text, std::string_vi
     const std::string_view name = text.substr(braced ? 2 : 1, end - (braced ? 2 : 1));
     if (braced && end < text.size() && text[end] == '}') ++end;
     const bool is_complete = !braced || text[end - 1] == '}';
-    if (is_complete && (name == "rank" || name == "local_rank")) {
-      prefix.pieces_.push_back({field_named(name)});
+    if (is_complete && (name == "rank" || name == "local_rank" || name == "hostname")) {
+      prefix.pieces_.push_back({name == "hostname" ? Field::kHost : field_named(name)});
     } else {
       prefix.add_text(is_complete && name == "role_name" ? role : text.substr(0, end));
     }

@@ -15,8 +15,8 @@ class PrefixTemplate {
 
   // `text` is a template, or "horovod" for its form `[1,RANK]<STREAM>:`. Throws LaunchError naming an unknown field.
   explicit PrefixTemplate(std::string_view text);
-  // The form of TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, torchrun's variable: ${rank}, ${local_rank}, ${role_name}, $$
-  // for a dollar sign; what it does not know stays as it is, as in Python's Template.safe_substitute.
+  // The form of torchrun's --log-line-prefix-template: ${rank}, ${local_rank}, ${role_name}, ${hostname}, and $$ for a
+  // dollar sign. An unknown name stays as it is, as in Python's Template.safe_substitute.
   static PrefixTemplate of_torchrun(std::string_view text, std::string_view role);
 
   bool is_empty() const { return pieces_.empty(); }

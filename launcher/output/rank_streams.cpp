@@ -106,7 +106,10 @@ RankStreams::~RankStreams() {
 PrefixTemplate RankStreams::prefix_template(const char* torchruns) const {
   if (!has_prefixes(options_)) return PrefixTemplate("");
   if (options_.prefix) return PrefixTemplate(*options_.prefix);
-  if (torchruns != nullptr) return PrefixTemplate::of_torchrun(torchruns, options_.role);
+  if (!options_.line_prefix_template.empty()) {
+    return PrefixTemplate::of_torchrun(options_.line_prefix_template, options_.role);
+  }
+  if (torchruns != nullptr && *torchruns != '\0') return PrefixTemplate::of_torchrun(torchruns, options_.role);
   return PrefixTemplate(PrefixTemplate::kDefault);
 }
 

@@ -81,6 +81,7 @@ struct Options {
   std::string interface {};  // --iface: name, address or network; unset: the one that reaches node 0
   std::string role = "default";
   std::chrono::milliseconds grace{30'000};
+  std::optional<std::chrono::milliseconds> shutdown_timeout = std::nullopt;  // torchrun's option for `grace`
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // for the whole job
   int max_restarts = 0;
   std::chrono::milliseconds restart_backoff{0};
@@ -129,6 +130,8 @@ struct Options {
   std::string output_folder{};                // --output_filename: a folder per rank for copies of its output
   StandardInput standard_input{};
 
+  std::string line_prefix_template{};  // --log_line_prefix_template, in torchrun's form; unset: none
+
   // Where this node's place in the job comes from: the command line, a variable, the scheduler; a line each.
   std::vector<std::string> origins{};
 
@@ -144,6 +147,7 @@ struct Options {
   bool is_separated = false;           // the program stood behind --
   std::vector<std::string> program{};  // program and arguments, byte for byte as given
 
+  std::vector<std::string> notes{};                   // on variables that have no effect; a line each
   std::map<std::string, std::string> variables{};     // {"--log_dir", "PET_LOG_DIR"}: of options that nobody has typed
   std::vector<std::string> own_words{};               // what came before the program, each `--name` or `--name=value`
   std::optional<int> part_descriptor = std::nullopt;  // one node of a job that another ddprun started: has its secret

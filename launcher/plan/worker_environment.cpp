@@ -76,6 +76,7 @@ std::vector<std::string> worker_variables(std::span<const std::string> inherited
   if (!has_variable(inherited, "OMP_NUM_THREADS")) {
     variables.push_back(entry("OMP_NUM_THREADS", job.default_omp_threads));
   }
+  if (!job.timer_file.empty()) variables.push_back(entry("TORCHELASTIC_TIMER_FILE", job.timer_file));
   if (!job.store_proxy.empty()) {
     variables.push_back(entry("DDPRUN_STORE", job.store));
     variables.push_back(entry("DDPRUN_STORE_PROXY", job.store_proxy));

@@ -36,6 +36,7 @@ struct JobEnvironment {
   std::string interface {};         // for gloo and NCCL; "": as they choose
   std::string store{};              // "host0:29500" where this node has a proxy of it, which listens at
   std::string store_proxy{};        // "127.0.0.1:4711"
+  std::string timer_file{};         // the named pipe of the file timer; "": there is none
 };
 
 // True when `environment` (entries "NAME=value") has a variable `name`.

@@ -86,7 +86,7 @@ void declare_torchruns(OptionTable& table, Options& options) {
   const std::string nothing = "Accepted; there is nothing to choose here";
   table.group("Of torchrun and torch.distributed.launch");
   table.text("--rdzv_backend", options.rdzv_backend, "NAME", "static",
-             "One node: any; several: static, or the same command on each, without --node_rank: c10d, etcd");
+             "Several nodes: static, or the same command on each, without --node_rank: c10d, etcd");
   table.text("--rdzv_endpoint", options.rdzv_endpoint, "HOST[:PORT]", "none",
              "Several nodes: another way to give --master_addr and --master_port");
   table.parsed(
@@ -107,6 +107,7 @@ void declare_torchruns(OptionTable& table, Options& options) {
   table.parsed("--event_log_handler", check_event_handler, "null", "", nothing + "; see --events");
   table.parsed("--logs_specs", check_logs_specs, "default", "", nothing);
   table.accepted_flag("--use_env", "Accepted: ranks always get their numbers in the environment");
+  table.group("Information");
   declare_completion(table, options);
 }
 

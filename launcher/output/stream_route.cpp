@@ -11,7 +11,8 @@ constexpr std::size_t kOwnDescriptors = 24;
 }  // namespace
 
 bool has_prefixes(const Options& options) {
-  return options.prefix.has_value() || (!options.no_prefix && (options.nproc_per_node > 1 || options.nnodes > 1));
+  return options.prefix.has_value() || !options.line_prefix_template.empty() ||
+         (!options.no_prefix && (options.nproc_per_node > 1 || options.nnodes > 1));
 }
 
 bool needs_log_folder(const Options& options) {

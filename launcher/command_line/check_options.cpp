@@ -129,6 +129,13 @@ void check_rendezvous(Options& options) {
   if (const std::string objection = kind->objection(options); !objection.empty()) throw UsageError(objection);
 }
 
+void check_prefixes(const Options& options) {
+  if (options.prefix && options.no_prefix) throw UsageError("--prefix and --no_prefix exclude each other");
+  if (!options.line_prefix_template.empty() && (options.prefix || options.no_prefix)) {
+    throw UsageError("--log_line_prefix_template excludes --prefix and --no_prefix: give one of them");
+  }
+}
+
 }  // namespace
 
 void check_options(Options& options) {
@@ -146,10 +153,7 @@ void check_options(Options& options) {
   if (!options.gpus.empty() && options.nproc_per_node == Options::kUnset) {
     options.nproc_per_node = static_cast<int>(options.gpus.size());
   }
-  if (options.prefix && options.no_prefix) throw UsageError("--prefix and --no_prefix exclude each other");
-  if (!options.line_prefix_template.empty() && (options.prefix || options.no_prefix)) {
-    throw UsageError("--log_line_prefix_template excludes --prefix and --no_prefix: give one of them");
-  }
+  check_prefixes(options);
   if (!options.output_folder.empty() && !(options.redirects.is_empty() && options.tee.is_empty())) {
     throw UsageError("--output_filename and --redirects or --tee exclude each other");
   }

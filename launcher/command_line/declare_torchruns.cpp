@@ -1,5 +1,5 @@
-#include <array>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -11,7 +11,7 @@
 namespace launcher {
 namespace {
 
-constexpr int kMostSeconds = 1'000'000'000;
+constexpr int kMostWholeSeconds = 1'000'000'000;
 
 // torchrun strips blanks as well. Quotes around the whole list come from YAML files, where a shell would remove them.
 std::string without_quotes(std::string text) {
@@ -20,7 +20,8 @@ std::string without_quotes(std::string text) {
     text = first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t") + 1 - first);
   };
   strip();
-  const bool is_quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.front() == text.back();
+  const bool is_quoted =
+      text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.front() == text.back();
   if (is_quoted) text = text.substr(1, text.size() - 2);
   strip();
   return text;
@@ -30,7 +31,7 @@ void check_setting(const std::string& name, const std::string& value) {
   constexpr std::array<std::string_view, 5> kSeconds = {"close_timeout", "heartbeat_timeout", "keep_alive_interval",
                                                         "read_timeout", "rank"};
   if (std::find(kSeconds.begin(), kSeconds.end(), name) != kSeconds.end()) {
-    parse_number("--rdzv_conf " + name, value, 0, kMostSeconds);
+    parse_number("--rdzv_conf " + name, value, 0, kMostWholeSeconds);
   }
   if (name == "store_type" && value != "tcp") {
     throw UsageError("--rdzv_conf store_type: expected tcp, got '" + value + "': ddprun has no store in a file");
@@ -76,7 +77,8 @@ void declare_completion(OptionTable& table, Options& options) {
   const auto refuse = [] {
     throw UsageError("--print_completion tcsh: ddprun has completions for bash, zsh and fish only");
   };
-  table.command("--print_completion", {{"bash", print("bash")}, {"zsh", print("zsh")}, {"fish", print("fish")}, {"tcsh", refuse}},
+  table.command("--print_completion",
+                {{"bash", print("bash")}, {"zsh", print("zsh")}, {"fish", print("fish")}, {"tcsh", refuse}},
                 "Print the completion for a shell, as --generate does; there is none for tcsh");
 }
 
@@ -97,7 +99,7 @@ void declare_torchruns(OptionTable& table, Options& options) {
   table.parsed(
       "--shutdown_timeout",
       [&](const std::string& text) {
-        options.shutdown_timeout = std::chrono::seconds(parse_number("--shutdown_timeout", text, 0, kMostSeconds));
+        options.shutdown_timeout = std::chrono::seconds(parse_number("--shutdown_timeout", text, 0, kMostWholeSeconds));
       },
       "SECONDS", "--grace", "Another name of --grace, in whole seconds");
   table.parsed(

@@ -1,8 +1,8 @@
 #include "launcher/command_line/torchrun_variables.h"
 
+#include <CLI/App.hpp>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <set>
@@ -18,7 +18,7 @@ namespace launcher {
 namespace {
 
 constexpr const char* kTimeoutVariable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-constexpr int kMostSeconds = 1'000'000'000;
+constexpr int kLongestTimeout = 1'000'000'000;
 
 const char* value_of(const char* name) {
   const char* value = std::getenv(name);
@@ -34,7 +34,7 @@ void take_grace(const CLI::App& app, Options& options) {
   if (has_grace || options.shutdown_timeout) return;
   const char* value = value_of(kTimeoutVariable);
   if (value == nullptr) return;
-  options.shutdown_timeout = std::chrono::seconds(parse_number(kTimeoutVariable, value, 0, kMostSeconds));
+  options.shutdown_timeout = std::chrono::seconds(parse_number(kTimeoutVariable, value, 0, kLongestTimeout));
   options.grace = *options.shutdown_timeout;
 }
 
@@ -45,7 +45,8 @@ void note_unknown_variables(const CLI::App& app, Options& options) {
     if (!option->get_envname().empty()) names.push_back(option->get_envname());
     for (const std::string& name : option->get_lnames()) {
       std::string variable = "PET_" + name;
-      std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
+      std::transform(variable.begin(), variable.end(), variable.begin(),
+                     [](unsigned char c) { return std::toupper(c); });
       names.push_back(variable);  // also of an option whose variable was outranked, and of commands
     }
   }

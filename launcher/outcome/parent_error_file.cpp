@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string dump(const json& value) {
+std::string ascii_json(const json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
 }
 
@@ -60,7 +60,7 @@ std::string parent_error_text(const std::string& text, const RankEnd& rank) {
   if (message != root.end() && message->is_object()) {
     (*message)["errorCode"] = rank.signal != 0 ? -rank.signal : rank.exit_code;
   }
-  return dump(root);
+  return ascii_json(root);
 }
 
 std::string pass_on_error_file(const std::string& source, const std::string& target, const RankEnd& rank) {
@@ -78,7 +78,7 @@ std::string parent_error_file() {
 void record_own_error(const std::string& message) {
   const std::string target = parent_error_file();
   if (target.empty()) return;
-  if (const std::string problem = write_file(target, dump(record_of("ddprun: " + message))); !problem.empty()) {
+  if (const std::string problem = write_file(target, ascii_json(record_of("ddprun: " + message))); !problem.empty()) {
     print_line(problem);
   }
 }

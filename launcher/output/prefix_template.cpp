@@ -19,6 +19,11 @@ PrefixTemplate::Field PrefixTemplate::field_named(std::string_view name) {
   return Field::kText;
 }
 
+PrefixTemplate::Field PrefixTemplate::torchruns_field(std::string_view name) {
+  if (name == "hostname") return Field::kHost;
+  return name == "rank" || name == "local_rank" ? field_named(name) : Field::kText;
+}
+
 void PrefixTemplate::add_text(std::string_view text) {
   if (!text.empty()) pieces_.push_back({Field::kText, std::string(text)});
 }
@@ -61,8 +66,8 @@ PrefixTemplate PrefixTemplate::of_torchrun(std::string_view text, std::string_vi
     const std::string_view name = text.substr(braced ? 2 : 1, end - (braced ? 2 : 1));
     if (braced && end < text.size() && text[end] == '}') ++end;
     const bool is_complete = !braced || text[end - 1] == '}';
-    if (is_complete && (name == "rank" || name == "local_rank" || name == "hostname")) {
-      prefix.pieces_.push_back({name == "hostname" ? Field::kHost : field_named(name)});
+    if (const Field field = torchruns_field(name); is_complete && field != Field::kText) {
+      prefix.pieces_.push_back({field});
     } else {
       prefix.add_text(is_complete && name == "role_name" ? role : text.substr(0, end));
     }

@@ -82,7 +82,7 @@ struct Options {
   std::string role = "default";
   std::chrono::milliseconds grace{30'000};
   std::optional<std::chrono::milliseconds> shutdown_timeout = std::nullopt;  // torchrun's option for `grace`
-  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // for the whole job
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;           // for the whole job
   int max_restarts = 0;
   std::chrono::milliseconds restart_backoff{0};
   bool keep_daemons = false;

@@ -1,6 +1,7 @@
 #include "launcher/processes/file_timer.h"
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +15,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "launcher/system/launch_error.h"
@@ -158,7 +158,8 @@ void FileTimer::expire() {
 // Only processes of this job: whoever can write into the pipe could name any other.
 void FileTimer::kill(const Timer& timer) {
   const TimerRequest& request = timer.request;
-  const std::string what = "the file timer '" + printable(request.scope) + "' of " + rank_text(request.pid) + " expired";
+  const std::string what =
+      "the file timer '" + printable(request.scope) + "' of " + rank_text(request.pid) + " expired";
   timers_.erase({request.pid, request.scope});
   const std::vector<ProcessIdentity> own = descendants_of(::getpid());
   const bool is_own = std::any_of(own.begin(), own.end(), [&](const ProcessIdentity& process) {

@@ -64,6 +64,7 @@ TEST_CASE("PrefixTemplate: an empty one is known as such, and values are not loo
   CHECK_FALSE(PrefixTemplate(" ").is_empty());
   CHECK_FALSE(PrefixTemplate::of_torchrun("${time} {time}", "").has_time());
   CHECK(PrefixTemplate("{host}{stream}{time}").expand({}, "{rank}", "{host}", "{stream}") == "{rank}{host}{stream}");
+  CHECK(PrefixTemplate::of_torchrun("$hostname:${hostname}", "").expand({}, "vm", "", "") == "vm:vm");
   CHECK(PrefixTemplate::of_torchrun("${role_name}", "$rank").expand({.rank = 3}, "", "", "") == "$rank");
 }
 

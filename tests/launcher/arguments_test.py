@@ -76,7 +76,7 @@ class Arguments(LauncherTest):
             self.assertIn(text, err)
 
     def test_a_wrong_command_line_is_one_line_and_status_125(self):
-        for arguments, text in ((("--nproc_per_nod", "2", "x"), "did you mean --nproc_per_node?"),
+        for arguments, text in ((("--nproc_per_nodes", "2", "x"), "did you mean --nproc_per_node?"),
                                 (("--standalon", "x"), "did you mean --standalone?"),
                                 (("-n", "0", "x"), "--nproc_per_node"),
                                 (("-n", "two", "x"), "--nproc_per_node"),

@@ -77,7 +77,7 @@ class Arguments(LauncherTest):
 
     def test_a_wrong_command_line_is_one_line_and_status_125(self):
         for arguments, text in ((("--nproc_per_nodes", "2", "x"), "did you mean --nproc_per_node?"),
-                                (("--standalon", "x"), "did you mean --standalone?"),
+                                (("--standalonee", "x"), "did you mean --standalone?"),
                                 (("-n", "0", "x"), "--nproc_per_node"),
                                 (("-n", "two", "x"), "--nproc_per_node"),
                                 (("-n",), "needs a value"),

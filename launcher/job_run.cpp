@@ -86,7 +86,8 @@ void JobRun::announce_failure(const JobEnd& end, std::size_t first) {
   if (options_.nnodes > 1) {
     JobEnd known = end;
     known.attempt = attempt_;
-    known.hints = failure_hints(end.ranks[first], out_of_memory_kills_, folder_of_ranks(options_.working_folder));
+    known.hints = failure_hints(end.ranks[first], out_of_memory_kills_, folder_of_ranks(options_.working_folder),
+                                signal_reason(end.ranks[first]));
     notice.details = failure_details(known, first);
   }
   rendezvous_->announce(std::move(notice));
@@ -243,8 +244,10 @@ std::optional<JobEnd> JobRun::run_attempt() {
   leave(end);
   finish_output(&end);  // the ranks' last lines before the report
   streams_.describe(end);
-  add_failure_details(end, out_of_memory_kills_, options_.working_folder,
-                      [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); });
+  add_failure_details(
+      end, out_of_memory_kills_, options_.working_folder,
+      [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); },
+      [this](const RankEnd& rank) { return signal_reason(rank); });
   watch_.end_attempt(end);
   events_.attempt_failed(end, attempt_);
   if (!options_.part_descriptor || !end.elsewhere) messages().say_block(failure_report(end));

@@ -49,6 +49,8 @@ class JobRun {
     events_.rank_ended(end, attempt_);
     watch_.rank_ended();
   }
+  // Why ddprun itself sent the rank a signal before the job was stopped; empty: it did not.
+  std::string signal_reason(const RankEnd& rank) const { return file_timer_ ? file_timer_->reason_for(rank.pid) : ""; }
   void announce_failure(const JobEnd& end, std::size_t first);
   void give_up_on(const LaunchError& error);
   void leave(JobEnd& end);

@@ -66,7 +66,11 @@ FileTimer::FileTimer(EventLoop& loop, Messages& messages, std::string path)
   };
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0) {
-    if (!S_ISFIFO(status.st_mode)) refuse("there is something else of this name");
+    if (!S_ISFIFO(status.st_mode)) refuse("a file that is no named pipe has this name");
+    // A launcher that was killed leaves its pipe behind. One that runs reads it.
+    if (UniqueFd(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC))) {
+      refuse("another launcher serves it; give each launcher on a host a name of its own");
+    }
     ::unlink(path_.c_str());
   }
   if (::mkfifo(path_.c_str(), 0600) != 0) refuse(std::strerror(errno));
@@ -88,7 +92,13 @@ FileTimer::~FileTimer() {
 
 void FileTimer::forget_all() {
   timers_.clear();
+  reasons_.clear();
   schedule();
+}
+
+std::string FileTimer::reason_for(pid_t pid) const {
+  const auto found = reasons_.find(pid);
+  return found == reasons_.end() ? "" : found->second;
 }
 
 void FileTimer::on_readable() {
@@ -150,16 +160,16 @@ void FileTimer::expire() {
             [](const Timer& a, const Timer& b) { return a.request.expiration < b.request.expiration; });
   for (const Timer& timer : expired) {
     if (!timers_.contains({timer.request.pid, timer.request.scope})) continue;  // of a process that was just killed
-    kill(timer);
+    end_process(timer);
   }
   schedule();
 }
 
-// Only processes of this job: whoever can write into the pipe could name any other.
-void FileTimer::kill(const Timer& timer) {
-  const TimerRequest& request = timer.request;
-  const std::string what =
-      "the file timer '" + printable(request.scope) + "' of " + rank_text(request.pid) + " expired";
+// Only processes of this job: a request could name any other process.
+void FileTimer::end_process(const Timer& timer) {
+  const TimerRequest request = timer.request;
+  const std::string scope = "file timer '" + printable(request.scope) + "'";
+  const std::string what = rank_text(request.pid) + ": its " + scope + " expired";
   timers_.erase({request.pid, request.scope});
   const std::vector<ProcessIdentity> own = descendants_of(::getpid());
   const bool is_own = std::any_of(own.begin(), own.end(), [&](const ProcessIdentity& process) {
@@ -167,10 +177,11 @@ void FileTimer::kill(const Timer& timer) {
   });
   if (!is_own) return;
   if (request.signal <= 0) {
-    messages_.say(what + "; it asks for no signal");
+    messages_.say(what + "; the request names no signal");
     return;
   }
-  messages_.say(what + "; it is sent " + signal_name(request.signal));
+  messages_.say(what + "; ddprun sends it " + signal_name(request.signal));
+  reasons_[request.pid] = "ddprun sent " + signal_name(request.signal) + " because the " + scope + " expired";
   signal_process(timer.process, request.signal);
   std::erase_if(timers_, [&](const auto& entry) { return entry.first.first == request.pid; });
 }

@@ -31,7 +31,7 @@ std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
 class FileTimer {
  public:
-  // Makes the named pipe, in place of one that is there. Throws LaunchError. The references must outlive this.
+  // Makes the named pipe, in place of one that nobody reads. Throws LaunchError. The references must outlive this.
   FileTimer(EventLoop& loop, Messages& messages, std::string path);
   ~FileTimer();
   FileTimer(const FileTimer&) = delete;
@@ -40,6 +40,8 @@ class FileTimer {
   const std::string& path() const { return path_; }
   // The processes of an attempt have ended.
   void forget_all();
+  // Why this process was sent a signal, for the report on its failure; empty: not by a timer.
+  std::string reason_for(pid_t pid) const;
 
  private:
   struct Timer {
@@ -50,7 +52,7 @@ class FileTimer {
   void take_line(std::string_view line);
   void schedule();
   void expire();
-  void kill(const Timer& timer);
+  void end_process(const Timer& timer);
 
   EventLoop& loop_;
   Messages& messages_;
@@ -59,6 +61,7 @@ class FileTimer {
   std::string unfinished_{};  // the beginning of a line
   bool has_complained_ = false;
   std::map<std::pair<pid_t, std::string>, Timer> timers_;
+  std::map<pid_t, std::string> reasons_;  // of the processes of this attempt that were sent a signal
   std::optional<EventLoop::TimerId> next_ = std::nullopt;
 };
 

@@ -112,8 +112,8 @@ std::string core_hint(const RankEnd& rank, std::string_view pattern, rlim_t limi
   return "core file: " + (adds_pid ? numbered : file);
 }
 
-std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> kills_before,
-                                       const std::string& folder) {
+std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> kills_before, const std::string& folder,
+                                       const std::string& signal_reason) {
   std::vector<std::string> hints;
   rlimit core{};
   ::getrlimit(RLIMIT_CORE, &core);
@@ -127,6 +127,8 @@ std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> 
     hints.push_back(std::string("out of memory: the kernel killed ")
                         .append(std::to_string(*kills_now - *kills_before))
                         .append(" process(es) of this job's cgroup"));
+  } else if (!signal_reason.empty()) {
+    hints.push_back(signal_reason);
   } else if (rank.signal == SIGKILL && !rank.told_to_stop && cause.empty()) {
     hints.emplace_back("ddprun did not send this signal; often it is the kernel's, out of memory (see dmesg)");
   }
@@ -139,11 +141,13 @@ std::string folder_of_ranks(const std::string& working_folder) {
 }
 
 void add_failure_details(JobEnd& end, std::optional<long> kills_before, const std::string& working_folder,
-                         const std::function<std::string(int local_rank)>& gpu_of) {
+                         const std::function<std::string(int local_rank)>& gpu_of,
+                         const std::function<std::string(const RankEnd& rank)>& signal_reason) {
   const auto first = end.elsewhere ? std::nullopt : first_failure(end);
   if (!first) return;
   const RankEnd& rank = end.ranks[*first];
-  end.hints = failure_hints(rank, kills_before, folder_of_ranks(working_folder));
+  end.hints =
+      failure_hints(rank, kills_before, folder_of_ranks(working_folder), signal_reason ? signal_reason(rank) : "");
   if (const std::vector<GpuInformation> gpus = driver_gpus(); !gpus.empty()) {
     const std::string entry = gpu_of(rank.local_rank);
     end.gpu = entry.empty() ? "no GPU visible" : describe_gpu(gpus, entry);

@@ -119,6 +119,7 @@ TEST_CASE("FailureDetails: are for the first failure on this node alone") {
 TEST_CASE("FailureHints: there is one for a kill that nobody explains") {
   CHECK(failure_hints(crashed(SIGKILL, false), std::nullopt, "/job").size() == 1U);
   CHECK(failure_hints({.exit_code = 3}, std::nullopt, "/job").empty());
+  CHECK(failure_hints(crashed(SIGKILL, false), std::nullopt, "/job", "a timer") == std::vector<std::string>{"a timer"});
   RankEnd stopped = crashed(SIGKILL, false);
   stopped.told_to_stop = true;
   CHECK(failure_hints(stopped, std::nullopt, "/job").empty());

@@ -1,100 +1,10 @@
-"""What torchrun does for programs besides starting them: the file timer, and the error file of whoever started the launcher."""
+"""What torchrun does for programs besides starting them: the error file of whoever started the launcher, and torchrun's variables. The
+file timer has a test of its own."""
 
 import json
 import os
-import sys
 
 from harness import LauncherTest, main, shell
-
-# What FileTimerClient writes, for ranks without PyTorch. acquire(scope, seconds) and release(scope).
-CLIENT = """
-import json, os, sys, time
-def send(scope, expiration, signal=9, pid=None):
-    with open(os.environ["TORCHELASTIC_TIMER_FILE"], "w") as pipe:
-        pipe.write(json.dumps({"version": 1, "pid": pid or os.getpid(), "scope_id": scope, "expiration_time": expiration, "signal": signal}) + "\\n")
-"""
-TORCH_CLIENT = """
-import os, time
-import torch.distributed.elastic.timer as timer
-timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
-with timer.expires(after=60):
-    pass
-with timer.expires(after=1, scope="slow step"):
-    if os.environ["RANK"] == "1":
-        time.sleep(1000)
-time.sleep(1000)
-"""
-
-
-class FileTimer(LauncherTest):
-    ENABLED = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
-
-    def python(self, text, *options, environment=None, client=CLIENT):
-        script = self.write("program.py", client + text)
-        return self.run_job(*options, "--grace", "1", script, environment={"PYTHON_EXEC": sys.executable, **(environment or self.ENABLED)})
-
-    def test_a_rank_whose_timer_expires_is_killed_and_the_job_ends(self):
-        status, _, err = self.python("""
-if os.environ["RANK"] == "1":
-    send("slow step", time.time() + 0.3)
-time.sleep(1000)""", "-n", "2")
-        self.assertEqual(status, 137, err)
-        self.assertRegex(err, r"the file timer 'slow step' of rank 1, process \d+ expired; it is sent SIGKILL")
-        self.assertIn("rank 1 failed first", err)
-
-    def test_a_timer_that_is_released_kills_nobody(self):
-        status, out, err = self.python("""
-send("a", time.time() + 0.5)
-send("b", time.time() + 0.5, signal=0)
-send("a", -1)
-time.sleep(2)
-print("done")""")
-        self.assertEqual((status, out), (0, "done\n"), err)
-        self.assertRegex(err, r"the file timer 'b' of .* expired; it asks for no signal")
-
-    def test_nothing_but_processes_of_the_job_is_killed(self):
-        other = self.start("-n", "1", *shell(": > ready; exec sleep 1000"))
-        self.wait_for_files("ready")
-        victim = other.children_of(other.supervisor())[0]
-        status, _, err = self.python(f"""
-send("x", time.time(), pid={victim})
-with open(os.environ["TORCHELASTIC_TIMER_FILE"], "wb") as pipe:
-    pipe.write(b"\\xff no request\\n" + b"[1]\\n" + b"x" * 5000)
-time.sleep(1)""")
-        self.assertEqual(status, 0, err)
-        self.assertEqual(err.count("expected requests of FileTimerClient"), 1, err)
-        self.assertIn(victim, other.members())
-
-    def test_the_pipe_is_where_it_was_asked_for_and_goes_with_the_job(self):
-        path = self.path("timer")
-        os.mkfifo(path)  # of an earlier job
-        program = shell('test -p "$TORCHELASTIC_TIMER_FILE" && echo $TORCHELASTIC_TIMER_FILE')
-        status, out, err = self.run_job(*program, environment={**self.ENABLED, "TORCHELASTIC_TIMER_FILE": path})
-        self.assertEqual((status, out), (0, path + "\n"), err)
-        self.assertFalse(os.path.exists(path))
-        self.write("data", "precious")
-        status, _, err = self.run_job("true", environment={**self.ENABLED, "TORCHELASTIC_TIMER_FILE": self.path("data")})
-        self.assertEqual((status, self.read("data")), (125, "precious"), err)
-        self.assertIn("there is something else of this name", err)
-        self.assertEqual(self.run_job(*shell("echo ${TORCHELASTIC_TIMER_FILE-none}"))[1], "none\n")
-
-    def test_every_attempt_begins_without_timers(self):
-        status, out, err = self.python("""
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    send("x", time.time() + 0.3)
-    time.sleep(1000)
-time.sleep(1)
-print("done")""", "--max-restarts", "1")
-        self.assertEqual((status, out), (0, "done\n"), err)
-
-    def test_pytorchs_own_client(self):
-        try:
-            import torch.distributed.elastic.timer  # noqa: F401
-        except ImportError:
-            self.skipTest("no PyTorch in this Python")
-        status, _, err = self.python("", "-n", "2", client=TORCH_CLIENT)
-        self.assertEqual(status, 137, err)
-        self.assertRegex(err, r"the file timer 'slow step.*' of rank 1, process \d+ expired; it is sent SIGKILL")
 
 
 class ErrorFile(LauncherTest):

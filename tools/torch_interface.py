@@ -76,6 +76,31 @@ def first_arguments(trees, names):
     return sorted(found)
 
 
+def names_in(trees, is_table):
+    """The literal names with which a mapping is read: table["NAME"], "NAME" in table, table.get("NAME")."""
+    found = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        name = None
+        if isinstance(node, ast.Subscript) and is_table(ast.unparse(node.value)):
+            name = node.slice
+        elif isinstance(node, ast.Compare) and is_table(ast.unparse(node.comparators[0])):
+            name = node.left
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("get"):
+            name = node.args[0] if is_table(ast.unparse(node.func.value)) else None
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            found.add(name.value)
+    return found
+
+
+def rendezvous_settings(trees):
+    """What the rendezvous of all kinds look for in --rdzv_conf. Some times are looked for by _get_timeout(params, "NAME")."""
+    found = names_in(trees, {"params", "params.config", "rdzv_configs"}.__contains__)
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "_get_timeout":
+            found.add(node.args[1].value + "_timeout")
+    return sorted(found)
+
+
 def launcher(package):
     run = package / "distributed/run.py"
     elastic = package / "distributed/elastic"
@@ -88,7 +113,8 @@ def launcher(package):
     name = re.compile(r"(PET|TORCH|TORCHELASTIC)_[A-Z_]+")
     variables = sorted({node.value for each in trees for node in ast.walk(each)
                         if isinstance(node, ast.Constant) and isinstance(node.value, str) and name.fullmatch(node.value)}
-                       | {text for text in first_arguments(trees, {"getenv", "environ.get"}) if text.isupper()})
+                       | {text for text in first_arguments(trees, {"getenv"}) if text.isupper()}
+                       | names_in(trees, {"os.environ", "environ"}.__contains__))
     rendezvous = [ast.parse(source.read_text()) for source in sorted((elastic / "rendezvous").glob("*.py"))]
     handlers = ast.parse((elastic / "events/handlers.py").read_text())
     agent = ast.parse((elastic / "agent/server/local_elastic_agent.py").read_text())
@@ -97,7 +123,7 @@ def launcher(package):
                           key=lambda option: option["spellings"][-1]),
         "nproc_per_node": compared_texts(tree, "determine_local_world_size", "nproc_per_node"),
         "rdzv_backend": first_arguments([ast.parse((elastic / "rendezvous/registry.py").read_text())], {"register"}),
-        "rdzv_conf": first_arguments(rendezvous, {"get_as_int", "get_as_bool"}),
+        "rdzv_conf": rendezvous_settings(rendezvous),
         "event_log_handler": sorted(key.value for node in ast.walk(handlers) if isinstance(node, ast.Dict) for key in node.keys),
         "template": sorted({keyword.arg for node in ast.walk(agent) if isinstance(node, ast.Call)
                             and ast.unparse(node.func).endswith("safe_substitute") for keyword in node.keywords}),

@@ -1,11 +1,15 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/command_line/declare_options.h"
 #include "launcher/command_line/option_table.h"
+#include "launcher/command_line/suggestion.h"
 #include "launcher/command_line/usage_error.h"
 
 namespace launcher {
@@ -27,15 +31,66 @@ std::string without_quotes(std::string text) {
   return text;
 }
 
+template <std::size_t count>
+bool is_one_of(const std::array<std::string_view, count>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_truth_value(std::string value) {
+  constexpr std::array<std::string_view, 10> kValues = {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"};
+  std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return std::tolower(c); });
+  return is_one_of(kValues, value);
+}
+
+// Settings without effect must have a valid value all the same. Those that would protect the connection are refused.
 void check_setting(const std::string& name, const std::string& value) {
-  constexpr std::array<std::string_view, 5> kSeconds = {"close_timeout", "heartbeat_timeout", "keep_alive_interval",
-                                                        "read_timeout", "rank"};
-  if (std::find(kSeconds.begin(), kSeconds.end(), name) != kSeconds.end()) {
-    parse_number("--rdzv_conf " + name, value, 0, kMostWholeSeconds);
+  constexpr std::array<std::string_view, 6> kNumbers = {
+      "close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt", "rank", "read_timeout"};
+  constexpr std::array<std::string_view, 6> kCertificates = {"ca_cert", "cacert",   "cert",
+                                                             "key",     "ssl_cert", "ssl_cert_key"};
+  if (is_one_of(kNumbers, name)) parse_number("--rdzv_conf " + name, value, 0, kMostWholeSeconds);
+  if (name == "cas_backoff_max_seconds") parse_seconds("--rdzv_conf " + name, value);
+  if (name == "is_host" && !is_truth_value(value)) {
+    throw UsageError("--rdzv_conf is_host: expected true or false, got '" + value + "'");
   }
   if (name == "store_type" && value != "tcp") {
     throw UsageError("--rdzv_conf store_type: expected tcp, got '" + value + "': ddprun has no store in a file");
   }
+  if (name == "protocol" && value != "http") {
+    throw UsageError("--rdzv_conf protocol: expected http, got '" + value + "': ddprun speaks no TLS with etcd");
+  }
+  if (is_one_of(kCertificates, name)) {
+    throw UsageError("--rdzv_conf " + name + ": ddprun speaks no TLS with etcd; name a port with http, without " +
+                     name);
+  }
+}
+
+// torchrun ignores settings that nothing reads, so scripts may have them: a note, no error.
+void note_unknown_setting(const std::string& name, Options& options) {
+  const std::vector<std::string> known = {"ca_cert",
+                                          "cacert",
+                                          "cas_backoff_max_seconds",
+                                          "cert",
+                                          "close_timeout",
+                                          "etcd_prefix",
+                                          "heartbeat_timeout",
+                                          "is_host",
+                                          "join_timeout",
+                                          "keep_alive_interval",
+                                          "keep_alive_max_attempt",
+                                          "key",
+                                          "last_call_timeout",
+                                          "protocol",
+                                          "rank",
+                                          "read_timeout",
+                                          "ssl_cert",
+                                          "ssl_cert_key",
+                                          "store_type",
+                                          "timeout"};
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::string nearest = nearest_name(name, known);
+  options.notes.push_back("--rdzv_conf " + name + " has no effect: there is no such setting" +
+                          (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
 // torchrun's "k=v,k=v". Only the times for the nodes to meet have an effect.
@@ -44,10 +99,11 @@ void read_rendezvous_settings(const std::string& text, Options& options) {
     const std::size_t equals = part.find('=');
     const std::string name = without_quotes(part.substr(0, equals));
     const std::string value = equals == std::string::npos ? "" : without_quotes(part.substr(equals + 1));
-    if (name.empty() || value.empty()) {
+    if (name.empty() || value.empty() || name.find_first_of("'\"") != std::string::npos) {
       throw UsageError("--rdzv_conf: expected K=V,..., such as timeout=600, got '" + part + "'");
     }
     check_setting(name, value);
+    note_unknown_setting(name, options);
     const bool is_last_call = name == "last_call_timeout";
     if (name != "timeout" && name != "join_timeout" && !is_last_call) continue;
     (is_last_call ? options.elastic.last_call : options.join_timeout) = parse_seconds("--rdzv_conf " + name, value);

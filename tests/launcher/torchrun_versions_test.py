@@ -76,6 +76,8 @@ class TorchrunVersions(LauncherTest):
             wrong.append(f"does not show {entry['shows']}")
         if "says" in entry and not re.search(entry["says"], err):
             wrong.append(f"does not say {entry['says']}")
+        if "says" not in entry and "has no effect" in err:
+            wrong.append("says that it has no effect")
         if entry["answer"] == "refused" and ("says" not in entry or len(err.splitlines()) != 1):
             wrong.append("is not refused in one line that is expected")
         if seconds > entry.get("within", 120):
@@ -112,6 +114,11 @@ class TorchrunVersions(LauncherTest):
         for name in newest["variables"]:
             fewer = {**ANSWERS, "variables": {key: value for key, value in ANSWERS["variables"].items() if key != name}}
             self.assertEqual(unanswered(newest, fewer), [f"variable {name}"])
+        for option in ("nproc_per_node", "rdzv_backend", "rdzv_conf", "event_log_handler"):
+            for value in newest[option]:
+                entries = [entry for entry in ANSWERS["options"][option] if entry["value"].split("=")[0] != value]
+                fewer = {**ANSWERS, "options": {**ANSWERS["options"], option: entries}}
+                self.assertEqual(unanswered(newest, fewer), [f"{option} {value}"])
         self.assertIsNotNone(self.check({"answer": "same"}, ["--an-option-that-ddprun-lacks", "1"], {}))
         self.assertIsNotNone(self.check({"answer": "same", "shows": "role=other"}, ["--role", "trainer"], {}))
 

@@ -30,6 +30,8 @@ Word split_word(const CLI::App& app, const std::string& argument) {
   if (argument.starts_with("--")) {
     Word word{argument.substr(2, equals == std::string::npos ? equals : equals - 2), after_equals()};
     std::replace(word.name.begin(), word.name.end(), '-', '_');
+    const bool is_known = app.get_option_no_throw("--" + word.name) != nullptr;
+    if (!is_known) word.name = complete_torchruns_name(word.name).value_or(word.name);
     return word;
   }
   if (argument.substr(0, equals) == kMpirunsRanks) return {"nproc_per_node", after_equals()};
@@ -98,9 +100,6 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
       }
     }
     auto [name, value] = split_word(app, argument);
-    if (argument.starts_with("--") && app.get_option_no_throw("--" + name) == nullptr) {
-      name = complete_torchruns_name(name).value_or(name);
-    }
     const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
     const CLI::Option* option = app.get_option_no_throw(dashed);
     if (option == nullptr) refuse_unknown(app, argument.substr(0, argument.find('=')), name);

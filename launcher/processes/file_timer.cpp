@@ -29,7 +29,7 @@ using nlohmann::json;
 
 constexpr double kLongestWait = 3600;  // then the clock is read again
 constexpr const char* kEnable = "TORCHELASTIC_ENABLE_FILE_TIMER";
-constexpr const char* kFile = "TORCHELASTIC_TIMER_FILE";
+constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
 
 double seconds_since_epoch() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -62,7 +62,7 @@ std::optional<TimerRequest> parse_timer_request(std::string_view line) {
 FileTimer::FileTimer(EventLoop& loop, Messages& messages, std::string path)
     : loop_(loop), messages_(messages), path_(std::move(path)) {
   const auto refuse = [this](const std::string& why) {
-    throw LaunchError(std::string(kFile) + ": cannot make the named pipe " + path_ + ": " + why);
+    throw LaunchError(std::string(kTimerFile) + ": cannot make the named pipe " + path_ + ": " + why);
   };
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0) {
@@ -189,7 +189,7 @@ void FileTimer::end_process(const Timer& timer) {
 std::unique_ptr<FileTimer> make_file_timer(EventLoop& loop, Messages& messages, const std::string& folder) {
   const char* enabled = std::getenv(kEnable);
   if (enabled == nullptr || std::string_view(enabled) != "1") return nullptr;
-  const char* given = std::getenv(kFile);
+  const char* given = std::getenv(kTimerFile);
   if (given != nullptr && *given != '\0') {
     return std::make_unique<FileTimer>(loop, messages, std::filesystem::absolute(given).string());
   }

@@ -185,7 +185,7 @@ std::string CoordinatorLinks::objection(const Peer& peer, const control::Message
   const auto* answer = std::get_if<control::Answer>(&message);
   const auto* hello = std::get_if<control::Hello>(&message);
   if (hello != nullptr && hello->protocol != control::kProtocol) {
-    return "is ddprun " + hello->version + ", which cannot talk to";
+    return "is of another version of ddprun (" + hello->version + ") and cannot talk to";
   }
   if (answer == nullptr) return settings_.secret ? "has no --rdzv_secret_file as" : "did not answer the challenge of";
   if (settings_.secret && answer->proof.empty()) return "has no --rdzv_secret_file as";

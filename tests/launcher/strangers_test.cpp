@@ -205,7 +205,7 @@ TEST_CASE_METHOD(StrangersTest, "Coordinator: a recording of an older launcher t
   read(old);
   send(old, framed(control::Hello{.protocol = 4, .version = "0.0.9", .nnodes = 3, .node_rank = 1}));
   CHECK_THAT(read(old),
-             ContainsSubstring("this node is ddprun 0.0.9, which cannot talk to the one that hosts the store"));
+             ContainsSubstring("this node is of another version of ddprun (0.0.9) and cannot talk to the one"));
   const UniqueFd silent = connection();
   read(silent);
   send(silent, framed(control::Hello{.nnodes = 3, .node_rank = 1}));

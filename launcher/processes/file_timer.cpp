@@ -158,24 +158,25 @@ void FileTimer::expire() {
   }
   std::sort(expired.begin(), expired.end(),
             [](const Timer& a, const Timer& b) { return a.request.expiration < b.request.expiration; });
+  const std::vector<ProcessIdentity> own =
+      expired.empty() ? std::vector<ProcessIdentity>() : descendants_of(::getpid());
   for (const Timer& timer : expired) {
     if (!timers_.contains({timer.request.pid, timer.request.scope})) continue;  // of a process that was just killed
-    end_process(timer);
+    end_process(timer, own);
   }
   schedule();
 }
 
-// Only processes of this job: a request could name any other process.
-void FileTimer::end_process(const Timer& timer) {
+// Only processes of this job, which are `own`: a request could name any other process.
+void FileTimer::end_process(const Timer& timer, const std::vector<ProcessIdentity>& own) {
   const TimerRequest request = timer.request;
-  const std::string scope = "file timer '" + printable(request.scope) + "'";
-  const std::string what = rank_text(request.pid) + ": its " + scope + " expired";
   timers_.erase({request.pid, request.scope});
-  const std::vector<ProcessIdentity> own = descendants_of(::getpid());
   const bool is_own = std::any_of(own.begin(), own.end(), [&](const ProcessIdentity& process) {
     return process.pid == timer.process.pid && process.start_time == timer.process.start_time;
   });
   if (!is_own) return;
+  const std::string scope = "file timer '" + printable(request.scope) + "'";
+  const std::string what = rank_text(request.pid) + ": its " + scope + " expired";
   if (request.signal <= 0) {
     messages_.say(what + "; the request names no signal");
     return;

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "launcher/processes/descendants.h"
 #include "launcher/system/event_loop.h"
@@ -52,7 +53,7 @@ class FileTimer {
   void take_line(std::string_view line);
   void schedule();
   void expire();
-  void end_process(const Timer& timer);
+  void end_process(const Timer& timer, const std::vector<ProcessIdentity>& own);
 
   EventLoop& loop_;
   Messages& messages_;

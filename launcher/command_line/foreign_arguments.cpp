@@ -155,6 +155,15 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
   return std::nullopt;
 }
 
+// --n is mpirun's; other letters with two dashes are torchrun's options, abbreviated.
+bool is_spelled_so(const std::string& dashed) {
+  const auto options = foreign_options();
+  return std::any_of(options.begin(), options.end(), [&](const ForeignOption& option) {
+    const auto names = parts(option.names, ',');
+    return std::find(names.begin(), names.end(), dashed) != names.end();
+  });
+}
+
 bool takes_no_value(const std::string& name) {
   const auto options = foreign_options();
   return std::any_of(options.begin(), options.end(),
@@ -177,11 +186,12 @@ std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
     if (auto use = use_rows(arguments, full, is_own_name)) return use;
     if (has_two_dashes || is_own_name) return std::nullopt;
   }
-  const Argument letter = has_two_dashes ? full : short_form(first);
+  if (has_two_dashes) return is_spelled_so("--" + full.name) ? use_rows(arguments, full, false) : std::nullopt;
+  const Argument letter = short_form(first);
   if (letter.name.size() != 1 || is_own("-" + letter.name)) return std::nullopt;
   // -vv, but no other value behind a letter that takes none.
   const bool is_repeated = letter.value && letter.value->find_first_not_of(letter.name) == std::string::npos;
-  if (letter.value && !has_two_dashes && !is_repeated && takes_no_value(letter.name)) return std::nullopt;
+  if (letter.value && !is_repeated && takes_no_value(letter.name)) return std::nullopt;
   return use_rows(arguments, letter, /*is_own=*/false);
 }
 

@@ -77,7 +77,7 @@ class Limits(OwnLines):
         self.assertEqual((status, sorted(out.splitlines()), err), (0, ["[0] hello", "[1] hello"], ""))
         events = self.path("events")
         status, _, err = self.run_job("--events", events, "true", preexec_fn=limits(FSIZE=0))
-        self.assertEqual((status, err), (125, f"ddprun: --events {events}: File too large\n"))
+        self.assertEqual((status, err), (125, f"ddprun: --events {events}: File too large (limit on the size of files: ulimit -f)\n"))
         with open(self.path("output"), "wb") as output:
             status, _, err = self.run_job("-n", "2", *shell("echo hello"), stdout=output, preexec_fn=limits(FSIZE=4))
         self.assertEqual(status, 125)

@@ -177,7 +177,7 @@ class JobOptions(LauncherTest):
         self.assertEqual((status, out), (0, "7\n"), err)
 
     def test_what_several_nodes_cannot_do_is_said(self):
-        for arguments, text in ((("--rdzv-backend=zoo",), "'static', 'c10d', 'etcd' or 'etcd-v2'"), (("--rdzv-backend=etcd",), "--rdzv_endpoint"), (("--rdzv-backend=c10d",), "--rdzv_endpoint"),
+        for arguments, text in ((("--rdzv-backend=zoo",), "expected static, c10d, etcd or etcd-v2"), (("--rdzv-backend=etcd",), "--rdzv_endpoint"), (("--rdzv-backend=c10d",), "--rdzv_endpoint"),
                                 (("--rdzv-endpoint", "host:x"), "--rdzv_endpoint")):
             status, _, err = self.run_job("--nnodes", "2", *arguments, "true")
             self.assertEqual((status, len(err.splitlines())), (125, 1), err)

@@ -11,7 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a new coordinator waits for those of the old one's round to find it.
+// How long a new coordinator waits for those of the old one's round to find it, and one that has lost sight of all
+// others for those that come back.
 constexpr auto kRegroup = 3s;
 
 std::string count_of(std::size_t count, const std::string& what) {
@@ -90,6 +91,8 @@ Rounds::Decisions Rounds::wait_for_next(Id id) {
 // have not found it for some time, and a coordinator without them must not wait for them any longer.
 Rounds::Decisions Rounds::left(Id id, Time now, bool is_silent) {
   nodes_.erase(id);
+  const bool was_last = others_.erase(id) > 0 && others_.empty();
+  is_regrouping_ = is_regrouping_ || (is_silent && was_last);
   if (is_silent && nodes_.size() == 1) alone_until_ = now + options_.come_back;
   return phase_ == Phase::kJoining ? decide(now) : Decisions{};
 }
@@ -145,9 +148,9 @@ Rounds::Decisions Rounds::decide(Time now) {
     return decisions;
   }
   if (ready >= options_.max_nodes || is_late) return begin();
-  if (!is_first_) return are_all_ready() ? begin() : Decisions{};
+  if (!is_first_ && !is_regrouping_) return are_all_ready() ? begin() : Decisions{};
   if (expected_ > 0 && ready >= expected_) return begin();
-  if (!last_call_) last_call_ = now + options_.last_call;
+  if (!last_call_) last_call_ = now + (is_regrouping_ ? kRegroup : options_.last_call);
   return now >= *last_call_ ? begin() : Decisions{};
 }
 
@@ -161,6 +164,9 @@ Rounds::Decisions Rounds::begin() {
   }
   phase_ = Phase::kRunning;
   alone_until_.reset();
+  is_regrouping_ = false;
+  expected_ = static_cast<int>(decisions.begin->nodes.size());
+  others_ = {decisions.begin->nodes.begin() + 1, decisions.begin->nodes.end()};
   is_first_ = false;
   is_ending_ = false;
   for (const auto& [id, node] : nodes_) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,7 +116,9 @@ class Rounds {
   std::string overdraft_;  // why the job does not go on after an earlier coordinator was lost
   Phase phase_ = Phase::kJoining;
   int round_ = 0;
-  int expected_ = 0;  // nodes of an earlier coordinator's round, which are looking for this one
+  int expected_ = 0;     // nodes of the round before, or of an earlier coordinator's, which are looking for this one
+  std::set<Id> others_;  // nodes of the last round, without the coordinator's, that were not lost
+  bool is_regrouping_ = false;  // all of these were lost sight of, and may come back
   bool is_first_ = true;
   bool is_ending_ = false;
   Time join_deadline_;

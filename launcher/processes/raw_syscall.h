@@ -1,9 +1,12 @@
-// System calls of a process that shares its parent's memory. The functions of the C library are not for it: they store
-// errno, which is the parent's.
+// System calls of a process that shares its parent's memory. It must not call the functions of the C library: they store
+// errno, which is the parent's. On processors other than x86-64 such a process has a copy of the memory, see
+// SharedChildren, and the C library's function is used.
 #pragma once
 
 #if !defined(__x86_64__)
-#error "raw_syscall.h has the system calls of x86-64 only"
+#include <unistd.h>
+
+#include <cerrno>
 #endif
 
 // For every function that runs in such a process: the sanitizers' code uses the parent's thread data.
@@ -20,6 +23,7 @@ LAUNCHER_SHARES_MEMORY inline long as_word(Value* pointer) {
 // The result, or a negated error number.
 LAUNCHER_SHARES_MEMORY inline long raw_syscall(long number, long first = 0, long second = 0, long third = 0,
                                                long fourth = 0, long fifth = 0) {
+#if defined(__x86_64__)
   register long r10 __asm__("r10") = fourth;
   register long r8 __asm__("r8") = fifth;
   long result = 0;
@@ -28,7 +32,13 @@ LAUNCHER_SHARES_MEMORY inline long raw_syscall(long number, long first = 0, long
                    : "a"(number), "D"(first), "S"(second), "d"(third), "r"(r10), "r"(r8)
                    : "rcx", "r11", "memory", "cc");
   return result;
+#else
+  const long result = ::syscall(number, first, second, third, fourth, fifth);
+  return result < 0 ? -errno : result;
+#endif
 }
+
+#if defined(__x86_64__)
 
 // The same for a system call that makes a process with a stack of its own: the new process calls body(argument), which
 // does not return.
@@ -52,5 +62,6 @@ inline long raw_syscall_into(void (*body)(void*), void* argument, long number, l
       : "rcx", "r11", "memory", "cc");
   return result;
 }
+#endif
 
 }  // namespace launcher

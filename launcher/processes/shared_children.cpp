@@ -38,7 +38,7 @@ void* SharedChildren::reserve() {
   static_assert(sizeof(Slot) == kSlotBytes);
   if (used_ == kSlotsInBlock) {
     void* memory = ::mmap(nullptr, kSlotsInBlock * sizeof(Slot), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+                          MAP_SHARED | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     blocks_.push_back(static_cast<Slot*>(memory));
     used_ = 0;
@@ -46,6 +46,7 @@ void* SharedChildren::reserve() {
   return blocks_.back()[used_++].room.data();
 }
 
+#if defined(__x86_64__)
 pid_t SharedChildren::start(void* room, Body body, void* argument, int cgroup) {
   Slot* slot = static_cast<Slot*>(room);
   __atomic_store_n(&slot->runs, 1, __ATOMIC_RELEASE);
@@ -68,5 +69,23 @@ pid_t SharedChildren::start(void* room, Body body, void* argument, int cgroup) {
   if (child < 0) __atomic_store_n(&slot->runs, 0, __ATOMIC_RELEASE);
   return static_cast<pid_t>(child);
 }
+#else
+pid_t SharedChildren::start(void* /*room*/, Body body, void* argument, int cgroup) {
+  long child = -ENOSYS;
+  if (cgroup >= 0) {
+    clone_args arguments{};
+    arguments.flags = CLONE_INTO_CGROUP;
+    arguments.exit_signal = SIGCHLD;
+    arguments.cgroup = static_cast<std::uint64_t>(cgroup);
+    child = raw_syscall(SYS_clone3, as_word(&arguments), sizeof arguments);
+  }
+  if (child < 0 && (cgroup < 0 || (child != -EAGAIN && child != -ENOMEM))) {
+    child = ::fork();
+    if (child < 0) child = -errno;
+  }
+  if (child == 0) body(argument);
+  return static_cast<pid_t>(child);
+}
+#endif
 
 }  // namespace launcher

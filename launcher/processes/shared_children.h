@@ -1,5 +1,6 @@
 // Processes that share the memory of the calling one until they execute a program or end. Nothing is copied for them,
-// so starting one costs the same however much the caller has mapped. Unlike vfork() it leaves the caller running.
+// so starting one costs the same however much the caller has mapped. Unlike vfork() it leaves the caller running. On
+// processors other than x86-64 they have a copy of that memory, of which the rooms below are shared.
 #pragma once
 
 #include <sys/types.h>

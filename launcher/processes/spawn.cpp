@@ -31,7 +31,7 @@ int open_pidfd(pid_t pid) {
 LAUNCHER_SHARES_MEMORY long move_to(int fd, int target) {
   if (fd < 0) return 0;
   if (fd == target) return raw_syscall(SYS_fcntl, fd, F_SETFD, 0);
-  return raw_syscall(SYS_dup2, fd, target);
+  return raw_syscall(SYS_dup3, fd, target, 0);
 }
 
 }  // namespace
@@ -142,7 +142,7 @@ void Spawner::watch(SpawnedProcess& process) {
 
 void Spawner::open_gate() {
   __atomic_store_n(gate_, 1, __ATOMIC_RELEASE);
-  ::syscall(SYS_futex, gate_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  ::syscall(SYS_futex, gate_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 int Spawner::exec_error(pid_t worker) const {
@@ -159,7 +159,7 @@ LAUNCHER_SHARES_MEMORY void Spawner::run_child(void* argument) {
     raw_syscall(SYS_exit_group, to_int(ExitStatus::kLauncherError));
   }
   while (__atomic_load_n(child->gate, __ATOMIC_ACQUIRE) == 0) {
-    raw_syscall(SYS_futex, as_word(child->gate), FUTEX_WAIT_PRIVATE, 0, 0);
+    raw_syscall(SYS_futex, as_word(child->gate), FUTEX_WAIT, 0, 0);
   }
   long result = child->enter_folder();
   if (result >= 0) result = child->bind();

@@ -58,6 +58,7 @@ bool KeptGradients::renew_buckets() {
     const at::Tensor& memory = engine_->bucket_memory(number);
     // Of a sparse gradient, or allocated when the gradients are there.
     if (!memory.defined() || memory.layout() != at::kStrided) continue;
+    if (forget_moved(number)) any = true;
     if (!holds_what_is_overwritten(number, buckets_[number])) continue;
     for (const size_t parameter : buckets_[number].parameters) gradients_->forget(parameter);
     engine_->renew_bucket(number);
@@ -65,6 +66,14 @@ bool KeptGradients::renew_buckets() {
     ++renewals_;
     any = true;
   }
+  return any;
+}
+
+bool KeptGradients::forget_moved(size_t number) const {
+  const std::vector<size_t>& parameters = buckets_[number].parameters;
+  const std::vector<at::Tensor>& views = engine_->bucket_views(number);
+  bool any = false;
+  for (size_t i = 0; i < parameters.size(); ++i) any = gradients_->forget_moved(parameters[i], views[i]) || any;
   return any;
 }
 

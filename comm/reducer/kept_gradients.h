@@ -24,7 +24,8 @@ class KeptGradients {
                 std::shared_ptr<ReducerEngine> engine);
 
   /// Call before the first gradient of a step is written into a bucket. Each bucket in which the program holds memory
-  /// that will be overwritten gets new memory. Returns whether any did; references to the old memory are invalid then.
+  /// that will be overwritten gets new memory, and what the program has moved out of a bucket is forgotten. Returns
+  /// whether there was any; references to the old memory are invalid then.
   bool renew_buckets();
 
   /// Whether the program holds p.grad() of `parameter` or its memory, so that it has to stay the tensor that it is.
@@ -59,6 +60,7 @@ class KeptGradients {
   };
 
   void find_buckets();
+  bool forget_moved(size_t number) const;
   bool holds_what_is_overwritten(size_t number, Bucket& bucket) const;
   size_t count_own_holders(size_t number, const Bucket& bucket) const;
 

@@ -116,7 +116,7 @@ void OwnEngine::find_places() {
     const std::vector<at::Tensor>& views = engine_->bucket_views(number);
     for (size_t i = 0; i < indices.size(); ++i) {
       gradients_->alias(indices[i], views[i]);
-      places_[indices[i]] = {.bucket = number};
+      places_[indices[i]] = {.bucket = number, .index = i};
     }
   }
 }
@@ -132,9 +132,10 @@ void OwnEngine::renew_places() {
   }
 }
 
-// In the bucket, and no view of it.
+// In the bucket, and no view of it; another tensor than before where the program has moved that one to other memory.
 const at::Tensor& OwnEngine::place_of(size_t parameter) const {
-  return gradients_->alias(parameter);
+  const Place& place = places_[parameter];
+  return gradients_->alias(parameter, engine_->bucket_views(place.bucket)[place.index]);
 }
 
 bool OwnEngine::is_in_step() const {
@@ -155,16 +156,16 @@ bool OwnEngine::take(size_t parameter, bool is_held) {
   Place& place = places_[parameter];
   if (std::exchange(place.step, step_) == step_) refuse(parameter, /*is_second=*/true);
   at::Tensor& gradient = parameters_[parameter].mutable_grad();
-  put(gradient, parameter);
+  const at::Tensor& memory = place_of(parameter);
+  put(gradient, parameter, memory);
   place.is_held = is_held;
-  if (gradient.defined() && !is_held) gradient = place_of(parameter);
+  if (gradient.defined() && !is_held) gradient = memory;
   if (--buckets_[place.bucket].pending == 0) send_full_ones();
   return true;
 }
 
 // As c10d does: what lies there already has been accumulated there.
-void OwnEngine::put(const at::Tensor& gradient, size_t parameter) const {
-  const at::Tensor& place = place_of(parameter);
+void OwnEngine::put(const at::Tensor& gradient, size_t parameter, const at::Tensor& place) const {
   if (!gradient.defined()) {
     place.zero_();
   } else if (gradient.is_same(place)) {

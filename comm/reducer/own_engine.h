@@ -45,6 +45,7 @@ class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
   // The place of one parameter's gradient.
   struct Place {
     size_t bucket = 0;
+    size_t index = 0;  // in the bucket
     uint64_t step = 0;  // in which it was taken last
     bool is_held = false;
   };
@@ -58,7 +59,7 @@ class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
 
   void find_places();
   const at::Tensor& place_of(size_t parameter) const;
-  void put(const at::Tensor& gradient, size_t parameter) const;
+  void put(const at::Tensor& gradient, size_t parameter, const at::Tensor& place) const;
   void send_full_ones();
   void finish(uint64_t step);
   void check_gradients() const;

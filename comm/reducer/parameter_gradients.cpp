@@ -14,12 +14,10 @@
 namespace ddp::detail {
 namespace {
 
-const at::Tensor& kept_alias(const at::Tensor& view, at::Tensor& kept) {
-  const bool fits = kept.defined() && kept.storage().is_alias_of(view.storage()) &&
-                    kept.storage_offset() == view.storage_offset() && kept.sizes() == view.sizes() &&
-                    kept.strides() == view.strides();
-  if (!fits) kept = alias_of(view);
-  return kept;
+bool is_alias(const at::Tensor& tensor, const at::Tensor& view) {
+  return tensor.layout() == at::kStrided && tensor.storage().is_alias_of(view.storage()) &&
+         tensor.storage_offset() == view.storage_offset() && tensor.sizes() == view.sizes() &&
+         tensor.strides() == view.strides() && tensor.scalar_type() == view.scalar_type();
 }
 
 }  // namespace
@@ -136,7 +134,16 @@ bool ParameterGradients::replace_view(size_t parameter) {
 }
 
 const at::Tensor& ParameterGradients::alias(size_t parameter, const at::Tensor& view) {
-  return kept_alias(view, aliases_[parameter]);
+  at::Tensor& alias = aliases_[parameter];
+  if (!alias.defined() || !is_alias(alias, view)) alias = alias_of(view);
+  return alias;
+}
+
+bool ParameterGradients::forget_moved(size_t parameter, const at::Tensor& view) {
+  const at::Tensor& alias = aliases_[parameter];
+  if (!alias.defined() || is_alias(alias, view)) return false;
+  forget(parameter);
+  return true;
 }
 
 void ParameterGradients::forget() {

@@ -64,6 +64,9 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   /// Releases the buckets' memory.
   void forget();
   void forget(size_t parameter) { aliases_[parameter] = at::Tensor(); }
+  /// Forgets alias() of `parameter` where it no longer lies on `view`, because the program has called set_data() of
+  /// p.grad(): the tensor is the program's then. Returns whether it did.
+  bool forget_moved(size_t parameter, const at::Tensor& view);
 
  private:
   class EndOfBackward;

@@ -271,16 +271,20 @@ void Member::on(const control::LeftBehind& /*message*/) {
   }
 }
 
+bool Member::looks_again() const {
+  return has_lost_sight_ && options_.may_come_back && options_.may_come_back();
+}
+
 std::string Member::text_of_loss(const std::string& reason) const {
   return "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator +
-         "): " + reason + options_.loss_note;
+         "): " + reason + (looks_again() ? "; this node stops its ranks and looks for it" : options_.loss_note);
 }
 
 // When the coordinator is itself again it is to know why all have gone, and not to look for the culprit among them.
 void Member::give_up_silent(const std::string& reason) {
   has_lost_sight_ = true;
-  const bool goes_on = options_.on_lost || (options_.may_come_back && options_.may_come_back());
-  if (has_started_ && !goes_on) {
+  const bool is_final = !options_.on_lost && !looks_again();
+  if (has_started_ && is_final) {
     link_->send(control::GivenUp{round_,
                                  {.node = coordinator_,
                                   .exit_status = 1,
@@ -305,7 +309,7 @@ void Member::on_lost(const std::string& reason) {
     return;
   }
   // Also when this node has failed of itself: the others cannot know that any more, and all are to end alike.
-  const bool is_final = !options_.on_lost && !(has_lost_sight_ && options_.may_come_back && options_.may_come_back());
+  const bool is_final = !options_.on_lost && !looks_again();
   first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = is_final};
   stop_because(*first_failure_);
 }

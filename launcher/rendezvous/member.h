@@ -123,6 +123,8 @@ class Member {
   bool on_disconnected(bool is_network);
   void on_refused(const JoinFailure& reason);
   void look_after_connection(Clock::time_point now);
+  // The coordinator may be found again, which begins another round.
+  bool looks_again() const;
   std::string text_of_loss(const std::string& reason) const;
   void give_up_silent(const std::string& reason);
   void on_lost(const std::string& reason);

@@ -21,7 +21,7 @@ void check_export(const std::string& entry) {
   if (name.empty()) throw UsageError("-x: expected NAME or NAME=VALUE, got '" + entry + "'");
   if (name.find_first_of(", \t") != std::string::npos) {
     throw UsageError("-x: expected NAME or NAME=VALUE, got '" + printable(entry) +
-                     "'; several variables are several options: -x A -x B=1");
+                     "'; for several variables repeat the option: -x A -x B=1");
   }
 }
 
@@ -30,9 +30,9 @@ void check_single_program(const std::vector<std::string>& program) {
   for (std::size_t i = 1; i + 2 < program.size(); ++i) {
     if (program[i] != ":" || (program[i + 1] != "-n" && program[i + 1] != "-np")) continue;
     throw UsageError(
-        "A : B: ddprun starts one program, not several; start a script that chooses by RANK: ddprun -n 5 sh -c "
-        "'if [ $RANK -lt 2 ]; then exec ./a; else exec ./b; fi'. If the program is to get the colon, write -- in front "
-        "of it");
+        "':' separates several programs for mpirun, but ddprun starts only one. Let the shell choose by the variable "
+        "RANK, for example: ddprun -n 5 sh -c 'if [ $RANK -lt 2 ]; then exec ./a; else exec ./b; fi'. If ':' is an "
+        "argument of the program, write -- before the program");
   }
 }
 

@@ -9,7 +9,8 @@ namespace {
 using enum ForeignOption::Treatment;
 
 constexpr std::string_view kComeAndGo =
-    "nodes that come and go are --nnodes MIN:MAX --rdzv_backend c10d, with one ddprun on each node";
+    "for a number of nodes that changes during the run, start ddprun once on each node with --nnodes=MIN:MAX "
+    "--rdzv_backend=c10d --rdzv_endpoint=HOST:PORT, with the same host and port everywhere";
 constexpr std::string_view kTuning = "it tunes Horovod's core, which ddprun does not start";
 
 constexpr std::array kHorovodrunOptions = std::to_array<ForeignOption>({

@@ -11,18 +11,18 @@ using enum ForeignOption::Treatment;
 constexpr std::string_view kDryRun = "--dry_run shows what is started where";
 constexpr std::string_view kNoComponents = "it sets up Open MPI, which ddprun does not use";
 constexpr std::string_view kPrograms =
-    "ddprun starts one program: start a script that chooses by RANK, such as ddprun -n 3 sh -c 'if [ $RANK = 0 ]; then "
-    "exec ./a; else exec ./b; fi'";
+    "ddprun starts only one program. To run different ones, let the shell choose by the variable RANK, for example: ddprun -n "
+    "3 sh -c 'if [ $RANK = 0 ]; then exec ./a; else exec ./b; fi'";
 
 constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun hydra horovodrun", "-n,-np", "N", kSame, ""},
     {"mpirun hydra", "--n,--np", "N", kTranslated, "-np=$1"},
     {"mpirun", "-N", "COUNT", kRefused,
-     "N ranks on each host are --nproc_per_node=N; srun's number of nodes is --nnodes"},
+     "for N ranks on each host (mpirun) use --nproc_per_node=N, for N nodes (srun) --nnodes=N"},
     {"mpirun", "--npernode", "N", kTranslated, "--nproc_per_node=$1"},
     {"hydra", "-ppn,-perhost", "N", kTranslated, "--nproc_per_node=$1"},
     {"mpirun srun", "-c", "COUNT", kRefused,
-     "-n counts the ranks; --bind_to core gives each its own share of the CPUs"},
+     "for the number of ranks (mpirun) use -n; for CPUs per rank (srun), --bind_to core divides the CPUs among the ranks"},
     {"mpirun hydra horovodrun", "-H,--host,--hosts", "HOST:N,...", kSame, ""},
     {"mpirun hydra horovodrun deepspeed", "--hostfile", "FILE", kSame, ""},
     {"mpirun", "--machinefile,--default-hostfile", "FILE", kTranslated, "--hostfile=$1"},
@@ -32,7 +32,7 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"hydra", "-genvlist,-envlist", "NAMES", kTranslated, "--export=$each"},
     {"hydra", "-genvall,-envall", "", kAccepted, "all variables are passed on"},
     {"hydra", "-genvnone,-envnone", "", kRefused,
-     "ddprun passes all of its variables on; begin with few: env -i PATH=\"$PATH\" ddprun ..."},
+     "the ranks get all environment variables of ddprun; to pass only a few, start ddprun with these: env -i PATH=\"$PATH\" ddprun ..."},
     {"mpirun", "--wdir", "FOLDER", kSame, ""},
     {"mpirun", "--wd", "FOLDER", kTranslated, "--wdir=$1"},
     {"mpirun", "--timeout", "SECONDS", kSame, "status 124"},
@@ -62,7 +62,7 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun", "--tag-output", "", kAccepted,
      "the default with several ranks; --prefix='[1,{rank}]<{stream}>:' gives the same text"},
     {"mpirun", "--timestamp-output", "", kTranslated, "--prefix={time} [{rank}] "},
-    {"mpirun", "--merge-stderr-to-stdout", "", kIgnored, "the shell does it: write 2>&1 behind the command"},
+    {"mpirun", "--merge-stderr-to-stdout", "", kIgnored, "let the shell do it: put 2>&1 at the end of the command"},
     {"mpirun horovodrun", "--output-filename", "DIR", kSame, "DIR/rank.<rank>/{stdout,stderr}"},
     {"mpirun", "--stdin", "RANK|all|none", kSame, ""},
     {"hydra", "-s", "TARGET", kTranslated, "--stdin=$1"},
@@ -92,8 +92,8 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"hydra", "-localhost", "NAME", kTranslated, "--local_addr=$1"},
     {"hydra srun", "-l,--label", "", kAccepted, "the default with several ranks"},
     {"hydra", "-prepend-rank,-ordered-output", "", kAccepted,
-     "whole lines behind [rank], the default with several ranks"},
-    {"hydra", "-prepend-pattern", "PATTERN", kRefused, "--prefix='[{rank}] ' has {rank}, {host}, {stream} and {time}"},
+     "whole lines after [rank], the default with several ranks"},
+    {"hydra", "-prepend-pattern", "PATTERN", kRefused, "use --prefix='[{rank}] ', a text before each line of output, in which {rank}, {host}, {stream} and {time} are replaced"},
     {"hydra", "-outfile-pattern,-errfile-pattern", "PATTERN", kRefused,
      "--output_filename DIR writes DIR/rank.<rank>/stdout and stderr"},
     {"hydra", "-print-all-exitcodes", "", kIgnored, "--events FILE has the status of each rank"},

@@ -9,14 +9,14 @@ namespace {
 using enum ForeignOption::Treatment;
 
 constexpr std::string_view kResources =
-    "ask Slurm for it with salloc, sbatch or srun, and start ddprun inside: srun --ntasks-per-node=1 ddprun ...";
+    "give it to salloc, sbatch or srun, and start ddprun inside the job: srun --ntasks-per-node=1 ddprun ...";
 constexpr std::string_view kFile =
-    "--output_filename DIR writes DIR/rank.<rank>/stdout and stderr; for one file write > FILE behind the command";
+    "--output_filename DIR writes DIR/rank.<rank>/stdout and stderr; for a single file put > FILE at the end of the command";
 
 constexpr std::array kSrunOptions = std::to_array<ForeignOption>({
     {"srun", "--ntasks", "N", kTranslated, "-np=$1"},
     {"srun", "--ntasks-per-node", "N", kTranslated, "--nproc_per_node=$1"},
-    {"srun", "--nodes", "COUNT", kRefused, "--nnodes N, with one ddprun on each node; or -H HOST:N,... by ssh"},
+    {"srun", "--nodes", "COUNT", kRefused, "use --nnodes=N and start ddprun once on each node, or let ddprun start the ranks by ssh: -H HOST:N,..."},
     {"srun", "-w,--nodelist", "HOSTS", kRefused, "-H HOST:N,... starts N ranks on each of these hosts by ssh"},
     {"srun", "--cpus-per-task", "N", kRefused,
      "--bind_to core gives each rank its own share of the CPUs, -x OMP_NUM_THREADS=N sets the threads"},
@@ -26,11 +26,11 @@ constexpr std::array kSrunOptions = std::to_array<ForeignOption>({
      "VALUE", kRefused, kResources},
     {"srun", "--exclusive,--overlap", "", kRefused, kResources},
     {"srun", "-o,--output,-e,--error", "FILE", kRefused, kFile},
-    {"srun", "--input", "FILE", kRefused, "write < FILE behind the command; --stdin chooses which ranks read it"},
+    {"srun", "--input", "FILE", kRefused, "put < FILE at the end of the command; --stdin chooses which ranks read it"},
     {"srun", "-D,--chdir", "FOLDER", kTranslated, "--wdir=$1"},
     {"srun", "--export", "ALL|all", kAccepted, "all variables are passed on"},
     {"srun", "--export", "NONE|NIL", kRefused,
-     "ddprun passes all of its variables on; begin with few: env -i PATH=\"$PATH\" ddprun ..."},
+     "the ranks get all environment variables of ddprun; to pass only a few, start ddprun with these: env -i PATH=\"$PATH\" ddprun ..."},
     {"srun", "-K,--kill-on-bad-exit,-u,--unbuffered,--pty", "", kAccepted, "what ddprun does anyway"},
     {"srun", "-W,--wait", "SECONDS", kIgnored,
      "ranks that have ended well wait for the others; --timeout ends the job"},
@@ -44,9 +44,8 @@ constexpr std::array kSrunOptions = std::to_array<ForeignOption>({
     {"srun", "--signal", "WHAT", kRefused,
      "send the signal to ddprun, which passes USR1, USR2 and others on to the ranks"},
     {"srun", "--multi-prog", "", kRefused,
-     "ddprun starts one program: start a script that chooses by RANK, such as ddprun -n 3 sh -c 'if [ $RANK = 0 ]; "
-     "then "
-     "exec ./a; else exec ./b; fi'"},
+     "ddprun starts only one program. To run different ones, let the shell choose by the variable RANK, for example: ddprun -n "
+    "3 sh -c 'if [ $RANK = 0 ]; then exec ./a; else exec ./b; fi'"},
 });
 
 }  // namespace

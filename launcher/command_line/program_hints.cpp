@@ -60,7 +60,16 @@ std::string hint_on_word(const std::string& name) {
     if (name.starts_with(dash)) return "it begins with a long dash: write --" + name.substr(dash.size());
   }
   if (name.find_first_of(" \t") != std::string::npos) {
-    return "the quotes make it one word; without them: ddprun " + name;
+    if (name.find_first_of(";&|<>$") != std::string::npos) {
+      return "the quotes make it one word, the name of a program; as a command of the shell: ddprun ... sh -c '" + name +
+             "'";
+    }
+    return "the quotes make it one word, the name of a program; leave them out: ddprun ... " + name;
+  }
+  constexpr std::array<std::string_view, 6> kLaunchers = {"torchrun", "mpirun",     "mpiexec",
+                                                          "srun",     "horovodrun", "deepspeed"};
+  if (std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end()) {
+    return "ddprun takes the place of " + name + ": leave it out";
   }
   if (is_whole_number(name)) return "for " + name + " ranks write -n " + name + " in front of the program";
   const std::size_t equals = name.find('=');
@@ -87,8 +96,11 @@ std::string program_hint(const Options& options) {
   const std::string& name = options.program.front();
   if (const std::string option = bare_option(options); !option.empty()) {
     const bool is_mpiruns = option == "--prefix" && name.starts_with('/');
-    return " (a value of " + option + " is in the same word: " + option + "='" + name + "'" +
-           (is_mpiruns ? "; mpirun's --prefix, where it is installed, is not needed)" : ")");
+    if (is_mpiruns) {
+      return " (mpirun's --prefix, the folder of Open MPI, is not needed: leave out --prefix " + name +
+             "; ddprun's --prefix=TEXT is the text before each line of output)";
+    }
+    return " (write a value of " + option + " in the same word: " + option + "='" + name + "')";
   }
   if (const std::string hint = hint_on_word(name); !hint.empty()) return " (" + hint + ")";
   std::vector<std::string> words;
@@ -111,8 +123,8 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
   for (auto word = options.program.begin() + 1; word != end; ++word) {
     const std::string text = words_of_ranks(*word, word + 1 == end ? "" : *(word + 1), is_own);
     if (text.empty()) continue;
-    return "1 rank is started: " + text +
-           " stands behind the program, which gets it; ddprun's options stand in front: ddprun " + text + " " + program;
+    return "only 1 rank is started: " + text + " comes after the program, so it is passed to the program. Put ddprun's "
+           "options before the program: ddprun " + text + " " + program;
   }
   return std::nullopt;
 }
@@ -128,8 +140,8 @@ std::vector<std::string> unset_exports(const Options& options) {
   std::vector<std::string> lines;
   for (const std::string& entry : options.exported) {
     if (entry.find('=') != std::string::npos || std::getenv(entry.c_str()) != nullptr) continue;
-    lines.push_back("-x " + entry + ": ddprun has no variable of this name, so the ranks get none; write -x " + entry +
-                    "=VALUE");
+    lines.push_back("-x " + entry + ": this variable is not set here, so the ranks do not get it; to set it, write -x " +
+                    entry + "=VALUE");
   }
   return lines;
 }

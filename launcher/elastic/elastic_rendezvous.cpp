@@ -59,7 +59,8 @@ std::string ElasticRendezvous::objection(const Options& options) {
   }
   if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
   if (options.store == Options::Store::kRank0) return "--store rank0 works on one node only, not with " + nodes;
-  if (options.master_addr.empty()) return nodes + ": --rdzv_endpoint must name the host of one node";
+  if (options.master_addr.empty()) 
+    return nodes + ": --rdzv_endpoint is missing: choose one node and give its HOST:PORT on every node";
   if (options.master_port == 0) return nodes + ": --rdzv_endpoint needs a port that all know, not 0";
   return "";
 }

@@ -39,9 +39,8 @@ std::string beginning_of(const std::string& file) {
 // Of "#! /usr/bin/env python3": "/usr/bin/env".
 std::string why_not_interpreted(std::string_view line, const std::string& file) {
   if (line.ends_with('\r')) {
-    return "its first line ends with a carriage return, as lines do on Windows, which the kernel takes for a part of "
-           "the "
-           "interpreter's name; remove them: sed -i 's/\\r$//' " +
+    return "it has the line endings of Windows: the carriage return in its first line makes the name of the interpreter "
+           "wrong. To convert the file: sed -i 's/\\r$//' " +
            file;
   }
   line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t", 2)));

@@ -47,8 +47,9 @@ void share_out(std::vector<Room>& rooms, int ranks) {
     left -= room.node.ranks;
   }
   if (left > 0) {
-    throw LaunchError("the hosts have room for " + std::to_string(ranks - left) + ", not for " + ranks_text(ranks) +
-                      " (a host without a number has 1; --nproc_per_node N starts N on each)");
+    throw LaunchError("the hosts of -H or --hostfile have " + std::to_string(ranks - left) + " slots, which is too few for " +
+                      ranks_text(ranks) + ": write HOST:SLOTS (a host without a number has 1 slot), fewer ranks, or " +
+                      "--nproc_per_node N for N ranks on each host");
   }
 }
 

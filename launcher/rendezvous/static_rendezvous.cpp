@@ -31,13 +31,14 @@ constexpr auto kFailureTimeout = 1s;
 std::string StaticRendezvous::objection(const Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
   if (options.node_rank >= options.nnodes) {
-    return "--node_rank " + std::to_string(options.node_rank) + " is not below " + nodes +
-           ": they are numbered from 0 to " + std::to_string(options.nnodes - 1);
+    return "--node_rank " + std::to_string(options.node_rank) + " is too large: with " + nodes +
+           " the nodes are numbered from 0 to " + std::to_string(options.nnodes - 1);
   }
   if (options.store == Options::Store::kRank0) {
     return "--store rank0 works on one node only: the nodes meet at node 0's store";
   }
-  if (options.node_rank > 0 && options.master_addr.empty()) return nodes + ": --master_addr must name node 0's host";
+  if (options.node_rank > 0 && options.master_addr.empty()) 
+    return nodes + ": --master_addr is missing: give the name or address of node 0's host";
   if (options.node_rank > 0 && options.master_port == 0) return nodes + ": --master_port must be node 0's port, not 0";
   return "";
 }

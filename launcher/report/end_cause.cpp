@@ -87,7 +87,7 @@ std::string cause_of_words(std::string_view text, const EndSurroundings& surroun
     if (option.ends_with(' ')) option.remove_suffix(1);
     if (!option.empty()) {
       return std::string(option) +
-             " stands behind the program, which got it; ddprun's options stand in front of the program";
+             " came after the program, so it was passed to the program; put ddprun's options before the program";
     }
   }
   const bool lacks_memory = text.find("bad_alloc") != std::string_view::npos ||

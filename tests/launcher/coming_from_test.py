@@ -97,7 +97,7 @@ class ComingFrom(LauncherTest):
         status, out, err = self.run_job("-n", "2", "-x", "DDPRUN_TEST_NO_SUCH", "-x", "HOME", "echo", "x")
         self.assertEqual((status, sorted(out.splitlines())), (0, ["[0] x", "[1] x"]))
         self.assertEqual([line for line in err.splitlines() if "-x " in line],
-                         ["ddprun: -x DDPRUN_TEST_NO_SUCH: ddprun has no variable of this name, so the ranks get none; write -x DDPRUN_TEST_NO_SUCH=VALUE"])
+                         ["ddprun: -x DDPRUN_TEST_NO_SUCH: this variable is not set here, so the ranks do not get it; to set it, write -x DDPRUN_TEST_NO_SUCH=VALUE"])
 
     def test_horovodruns_command_lines(self):
         status, out, err = self.run_job("-np", "2", "-H", "localhost:2", "--output-filename", self.path("out"), "--prefix=horovod",

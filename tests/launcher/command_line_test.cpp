@@ -131,7 +131,7 @@ TEST_CASE("CommandLine: torchrun's ways to say the same are taken") {
   for (const std::string text : {"timeout", "timeout=7,is_host", "timeout=", "=7"}) {
     CHECK_THAT(refused({"--rdzv_conf=" + text, "x"}).text, ContainsSubstring("--rdzv_conf: expected K=V,..."));
   }
-  CHECK_THAT(refused({"--nnodes", "1:4", "x"}).text, ContainsSubstring("--rdzv_endpoint must name the host"));
+  CHECK_THAT(refused({"--nnodes", "1:4", "x"}).text, ContainsSubstring("--rdzv_endpoint is missing"));
   CHECK_THAT(refused({"--nnodes", "1:4", "--rdzv_backend=static", "--master_addr=a", "x"}).text,
              ContainsSubstring("with --rdzv_backend static the number of nodes is fixed"));
   const Options elastic =

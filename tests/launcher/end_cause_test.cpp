@@ -62,9 +62,9 @@ TEST_CASE("EndCause: last words of well-known troubles have their advice") {
 
 TEST_CASE("EndCause: an option of ddprun among those that the program does not know stands in the wrong place") {
   CHECK_THAT(end_cause(ended_with("train.py: error: unrecognized arguments: --nnodes 2", 2), {}),
-             ContainsSubstring("--nnodes stands behind the program"));
+             ContainsSubstring("--nnodes came after the program"));
   CHECK_THAT(end_cause(ended_with("train.py: error: unrecognized arguments: -n 2", 2), {}),
-             ContainsSubstring("-n stands behind the program"));
+             ContainsSubstring("-n came after the program"));
   CHECK(end_cause(ended_with("train.py: error: unrecognized arguments: --epochs 2", 2), {}) == "");
   CHECK(end_cause(ended_with("the loss of --nnodes is nan"), {}) == "");
 }

@@ -53,7 +53,7 @@ class ExitStatus(LauncherTest):
         program = self.write("train.py", "import argparse\nargparse.ArgumentParser().parse_args()\n")
         status, _, err = self.run_job("-n", "2", program, "--nnodes", "1")
         self.assertEqual(status, 2)
-        self.assertIn("hint:   --nnodes stands behind the program, which got it", err)
+        self.assertIn("hint:   --nnodes came after the program", err)
 
     def test_the_others_are_stopped_and_named(self):
         status, _, err = self.run_job("-n", "4", *shell('[ "$RANK" = 2 ] && exit 3\nexec sleep 100'))

@@ -194,7 +194,7 @@ TEST_CASE("ForeignOptions: a value that is missing or cannot be right is said") 
 }
 
 TEST_CASE("ForeignOptions: several programs are answered with a script, unless they stand behind --") {
-  CHECK_THAT(refused_text({"-n", "2", "./a", ":", "-n", "3", "./b"}), ContainsSubstring("chooses by RANK"));
+  CHECK_THAT(refused_text({"-n", "2", "./a", ":", "-n", "3", "./b"}), ContainsSubstring("choose by the variable RANK"));
   CHECK(taken({"-n", "2", "--", "./a", ":", "-n", "3", "./b"}).program == Words{"./a", ":", "-n", "3", "./b"});
   CHECK(taken({"-n", "2", "./a", ":", "x", "y"}).program.size() == 4U);
 }

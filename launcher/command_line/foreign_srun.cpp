@@ -9,7 +9,7 @@ namespace {
 using enum ForeignOption::Treatment;
 
 constexpr std::string_view kResources =
-    "give it to salloc, sbatch or srun, and start ddprun inside the job: srun --ntasks-per-node=1 ddprun ...";
+    "give it to Slurm's salloc, sbatch or srun, and start ddprun inside the job: srun --ntasks-per-node=1 ddprun ...";
 constexpr std::string_view kFile =
     "--output_filename DIR writes DIR/rank.<rank>/stdout and stderr; for a single file put > FILE at the end of the command";
 

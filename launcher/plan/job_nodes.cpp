@@ -47,7 +47,7 @@ void share_out(std::vector<Room>& rooms, int ranks) {
     left -= room.node.ranks;
   }
   if (left > 0) {
-    throw LaunchError("the hosts of -H or --hostfile have " + std::to_string(ranks - left) + " slots, which is too few for " +
+    throw LaunchError("the hosts of -H or --hostfile have slots for " + std::to_string(ranks - left) + " of " +
                       ranks_text(ranks) + ": write HOST:SLOTS (a host without a number has 1 slot), fewer ranks, or " +
                       "--nproc_per_node N for N ranks on each host");
   }

@@ -34,7 +34,7 @@ class Page(unittest.TestCase):
         ddprun = PROGRAMS / "ddprun"
         cases = [
             ("The program cannot be started", printed({}, ddprun, "./no_such_program")),
-            ("Options of ddprun", printed({}, ddprun, "--nproc_per_nod", "2", "true")),
+            ("Options of ddprun", printed({}, ddprun, "--nproc_per_nodes", "2", "true")),
             ("Options of ddprun", printed({}, ddprun, "--grace", "soon", "true")),
             ("Options of ddprun", printed({}, ddprun, "--prefix", "--no_prefix", "true")),
             ("Hosts of -H", printed({}, ddprun, "-H", "127.0.0.1:1", "--stdin", "5", "true")),

@@ -68,7 +68,7 @@ class Arguments(LauncherTest):
         self.assertEqual(self.run_job("-H", "localhost:3", *show)[1], "3\n3\n3\n")
         self.assertEqual(self.run_job("-H", "localhost:3", "-np", "2", *show)[1], "2\n2\n")
         self.assertEqual(self.run_job("-H", "127.0.0.1", *show)[1], "1\n")
-        for hosts, ranks, text in (("localhost:1", "2", "room for 1, not for 2 ranks"),
+        for hosts, ranks, text in (("localhost:1", "2", "slots for 1 of 2 ranks"),
                                    ("localhost:x", "1", "expected HOST[:RANKS]"),
                                    ("-oProxyCommand=x", "1", "expected HOST[:RANKS]")):
             status, out, err = self.run_job("-H", hosts, "-n", ranks, *show)

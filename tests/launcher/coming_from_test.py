@@ -96,7 +96,7 @@ class ComingFrom(LauncherTest):
     def test_a_variable_that_is_not_there_is_said(self):
         status, out, err = self.run_job("-n", "2", "-x", "DDPRUN_TEST_NO_SUCH", "-x", "HOME", "echo", "x")
         self.assertEqual((status, sorted(out.splitlines())), (0, ["[0] x", "[1] x"]))
-        self.assertEqual([line for line in err.splitlines() if "-x " in line],
+        self.assertEqual([line for line in err.splitlines() if line.startswith("ddprun: -x ")],
                          ["ddprun: -x DDPRUN_TEST_NO_SUCH: this variable is not set here, so the ranks do not get it; to set it, write -x DDPRUN_TEST_NO_SUCH=VALUE"])
 
     def test_horovodruns_command_lines(self):

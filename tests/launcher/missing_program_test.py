@@ -42,7 +42,7 @@ class MissingProgram(LauncherTest):
     def test_a_script_with_the_lines_of_windows(self):
         for first in ("#!/bin/sh", "#!/usr/bin/env python3", "#!/bin/sh -e"):
             script = self.write("script", first + "\r\ntrue\r\n", executable=True)
-            self.check(127, f"ddprun: cannot execute {script}: its first line ends with a carriage return", "-n", "4", script)
+            self.check(127, f"ddprun: cannot execute {script}: it has the line endings of Windows", "-n", "4", script)
             self.check(127, "carriage return", "-n", "2", "--wdir", self.folder, "./script")
         # Python itself does not mind them.
         self.assertEqual(self.run_job(self.write("script.py", "#!/usr/bin/env python3\r\nprint(1)\r\n"))[:2], (0, "1\n"))
@@ -62,7 +62,7 @@ class MissingProgram(LauncherTest):
         self.assertEqual(self.run_job("--run_path", self.path("package"))[:2], (0, "ran\n"))
 
     def test_words_that_are_meant_otherwise(self):
-        self.check(127, "without them: ddprun train.py --lr 0.1", "train.py --lr 0.1")
+        self.check(127, "leave them out: ddprun ... train.py --lr 0.1", "train.py --lr 0.1")
         self.check(127, "did you mean ddprun status?", "statsu")
         self.check(127, "write -n 2", "2", "train.py")
 

@@ -104,7 +104,7 @@ class Timeline(Recordings):
         status, out, err = self.start("-n", "2", "--no_prefix", "--timeline", self.file, script, environment=self.variables).finish()
         self.assertEqual(status, 0, err)
         self.assertEqual(sorted(out.splitlines()), ["rank 0", "rank 1"])
-        self.assertEqual(err.count(f"the timeline in {self.file} is empty: no rank has told anything"), 1, err)
+        self.assertEqual(err.count(f"the timeline in {self.file} is empty: no rank recorded anything"), 1, err)
         self.assertEqual(self.slices(), [])
         done = self.explain()
         self.assertEqual(done.returncode, 0, done.stderr)

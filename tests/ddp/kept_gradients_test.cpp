@@ -18,6 +18,7 @@
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
@@ -59,21 +60,21 @@ TEST_CASE_METHOD(test::EveryWire, "KeptGradients: a gradient whose data the prog
     const Square net = make<Square>(1);
     DistributedDataParallel<Square> model(net, group, options);
     const torch::Tensor weight = net->layer->weight;
-    const auto set_data = [&](double value) { weight.mutable_grad().set_data(at::full({4, 4}, value)); };
+    const auto set_data = [&](double value) { weight.mutable_grad().set_data(test::here(at::full({4, 4}, value))); };
     for (int step = 0; step < 4; ++step) {
       std::vector<torch::Tensor> kept;
       if (step > 0 && before_forward) set_data(group.rank());
-      const auto loss = model(at::full({1, 4}, group.rank() + 1.0)).sum();
+      const auto loss = model(test::here(at::full({1, 4}, group.rank() + 1.0))).sum();
       if (step == 3) kept.push_back(weight.grad().flatten());  // where the gradient was
       if (step > 0 && !before_forward) set_data(group.rank());
       const torch::Tensor before = kept.empty() ? torch::Tensor() : kept[0].clone();
       loss.backward();
       // The mean of 0, 1 and 2, and of 1, 2 and 3.
-      expect_close(weight.grad(), at::full({4, 4}, step > 0 ? 3.0 : 2.0), 1e-6);
+      expect_close(weight.grad(), test::here(at::full({4, 4}, step > 0 ? 3.0 : 2.0)), 1e-6);
       if (!kept.empty() && !before_forward) expect_equal(kept[0], before);
       if (step != 0) continue;
       weight.mutable_grad().set_data(weight.grad().t());  // the same memory in another order
-      expect_close(weight.grad(), at::full({4, 4}, step > 0 ? 3.0 : 2.0), 1e-6);
+      expect_close(weight.grad(), test::here(at::full({4, 4}, step > 0 ? 3.0 : 2.0)), 1e-6);
     }
   });
 }

@@ -16,6 +16,7 @@
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
@@ -23,6 +24,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using test::expect_equal;
+using test::here;
 using test::make;
 using test::numbers;
 using test::run_ranks;
@@ -193,7 +195,7 @@ TEST_CASE_METHOD(test::EveryWire, "Script DDP: unused parameters are found throu
     torch::jit::Module script = script_of(values, forward);
     ScriptDistributedDataParallel model(script, group, {.find_unused_parameters = true});
     for (int step = 0; step < 2; ++step) {
-      const c10::IValue output = model.forward({at::ones({1, 6}) * (group.rank() + 1)});
+      const c10::IValue output = model.forward({here(at::ones({1, 6})) * (group.rank() + 1)});
       at::Tensor first;
       if (output.isTensor()) first = output.toTensor();
       if (output.isGenericDict()) first = output.toGenericDict().at("a").toTensor();
@@ -202,7 +204,7 @@ TEST_CASE_METHOD(test::EveryWire, "Script DDP: unused parameters are found throu
       first.sum().backward();
     }
     const at::Tensor gradient = script.attr("first").toModule().attr("weight").toTensor().grad();
-    expect_equal(gradient, at::full({8, 6}, 3.0));  // the mean of 1 and 2, twice
+    expect_equal(gradient, here(at::full({8, 6}, 3.0)));  // the mean of 1 and 2, twice
     RANK_CHECK(model.logging_data().unused_parameters.size() == 4);
   });
 }

@@ -114,6 +114,7 @@ void ZeroCore::build_buckets() {
   if (!options_.parameters_as_bucket_view) return;
   const at::NoGradGuard no_grad;
   buckets_.assign(shares_.size(), {});
+  places_.clear();
   for (size_t rank = 0; rank < shares_.size(); ++rank) {
     for (const auto& parameters : optim::by_device_and_dtype(shares_[rank])) {
       int64_t size = 0;
@@ -129,10 +130,16 @@ void ZeroCore::build_buckets() {
         const_cast<at::Tensor&>(parameter).set_data(
             at::empty({0}, bucket.options()).set_(bucket.storage(), offset, dense.sizes(), dense.strides()));
         offset += parameter.numel();
+        places_.emplace_back(parameter, parameter.const_data_ptr());
       }
       buckets_[rank].push_back(std::move(bucket));
     }
   }
+}
+
+// torch::load() and set_data() give parameters other memory.
+bool ZeroCore::has_moved_parameters() const {
+  return std::ranges::any_of(places_, [](const auto& place) { return place.first.const_data_ptr() != place.second; });
 }
 
 void ZeroCore::notify() {
@@ -150,6 +157,7 @@ void ZeroCore::apply_step(const optim::GradientScaling& scaling) {
   notify();
   is_notified_ = false;
   adopt_new_groups();
+  if (has_moved_parameters()) build_buckets();
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     local_->param_groups()[i].set_options(param_groups_[i].options().clone());
   }

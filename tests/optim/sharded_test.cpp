@@ -201,6 +201,25 @@ TEST_CASE("ZeroGroups: a group that is added later is dealt out as well") {
   }
 }
 
+// As torch::load() into a model does.
+TEST_CASE("ZeroBuckets: parameters that were given other memory are moved into buckets again") {
+  const auto expected = new_parameters();
+  optim::SGD unsharded(expected, SGDOptions(0.1).momentum(0.9));
+  train(unsharded, expected, 0, 4);
+  run_ranks(3, [&](const GroupHandle& group) {
+    const auto parameters = new_parameters();
+    ZeroRedundancyOptimizer<optim::SGD> optimizer(parameters, SGDOptions(0.1).momentum(0.9), group,
+                                                  {.parameters_as_bucket_view = true});
+    for (int step = 0; step < 4; ++step) {
+      for (const auto& parameter : parameters) {
+        const_cast<at::Tensor&>(parameter).set_data(parameter.detach().clone());
+      }
+      train(optimizer, parameters, step, 1);
+    }
+    expect_same_bits(parameters, expected);
+  });
+}
+
 TEST_CASE("ZeroScaled: every rank skips what found_inf says") {
   run_ranks(2, [](const GroupHandle& group) {
     const auto parameters = new_parameters();

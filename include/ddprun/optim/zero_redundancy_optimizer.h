@@ -72,6 +72,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   Groups deal_out_new_groups();
   void adopt_new_groups();
   void build_buckets();
+  bool has_moved_parameters() const;
   void notify();
   void send_parameters();
   std::vector<at::Tensor> owned_by(int rank) const;
@@ -83,6 +84,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   std::map<const void*, int> rank_of_{};
   std::vector<std::vector<at::Tensor>> shares_;     // by rank, in the order dealt
   std::vector<std::vector<at::Tensor>> buckets_{};  // by rank; only with parameters_as_bucket_view
+  std::vector<std::pair<at::Tensor, const void*>> places_{};  // of the parameters in buckets
   std::unique_ptr<optim::FusedOptimizer> local_{};
   std::map<const void*, optim::StateTensors> consolidated_{};
   bool is_consolidated_ = false;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "launcher/elastic/endpoint_place.h"
@@ -28,8 +29,12 @@ constexpr std::chrono::milliseconds kFindMargin = 3s;
 // While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
 constexpr auto kBusyPatience = 30s;
 
-RoundsOptions rounds_options(const RendezvousSettings& settings) {
+RoundsOptions rounds_options(const RendezvousSettings& settings, bool is_replaceable) {
   const ElasticOptions& elastic = settings.elastic;
+  std::optional<std::chrono::milliseconds> come_back;
+  if (!is_replaceable) {
+    come_back = control::nodes_patience(settings.node_timeout) - settings.node_timeout + kFindAgain + kFindMargin;
+  }
   return {
       .min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
       .max_nodes = settings.nnodes,
@@ -39,7 +44,7 @@ RoundsOptions rounds_options(const RendezvousSettings& settings) {
       .order_by_host = settings.node_order == NodeOrder::kHostName,
       .join_timeout = settings.join_timeout,
       .last_call = elastic.last_call,
-      .come_back = control::nodes_patience(settings.node_timeout) - settings.node_timeout + kFindAgain + kFindMargin};
+      .come_back = come_back};
 }
 
 std::string nodes_and_ranks(const NodePlace& place) {
@@ -189,7 +194,7 @@ void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   options.patience = [this] { return patience(); };
   coordinator_ = std::make_unique<ElasticCoordinator>(
       loop_, messages_, std::move(options),
-      JobOptions{.rounds = rounds_options(settings_),
+      JobOptions{.rounds = rounds_options(settings_, place_->is_lasting()),
                  .history = history,
                  .is_replaceable = place_->is_lasting(),
                  .on_change = [this](Change change) { place_->record(coordinator_->history(), change); }});

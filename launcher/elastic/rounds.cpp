@@ -93,7 +93,7 @@ Rounds::Decisions Rounds::left(Id id, Time now, bool is_silent) {
   nodes_.erase(id);
   const bool was_last = others_.erase(id) > 0 && others_.empty();
   is_regrouping_ = is_regrouping_ || (is_silent && was_last);
-  if (is_silent && nodes_.size() == 1) alone_until_ = now + options_.come_back;
+  if (is_silent && nodes_.size() == 1 && options_.come_back) alone_until_ = now + *options_.come_back;
   return phase_ == Phase::kJoining ? decide(now) : Decisions{};
 }
 

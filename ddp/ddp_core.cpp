@@ -34,8 +34,8 @@
 namespace ddp {
 namespace {
 
-std::unique_ptr<const ModelParameters> parameters_of(std::shared_ptr<torch::nn::Module> module, const GroupHandle& group,
-                                                     const DdpOptions& options) {
+std::unique_ptr<const ModelParameters> parameters_of(std::shared_ptr<torch::nn::Module> module,
+                                                     const GroupHandle& group, const DdpOptions& options) {
   if (module) return std::make_unique<ModuleParameters>(std::move(module), options);
   throw std::invalid_argument(who(group.info()) + ": DistributedDataParallel got an empty module holder");
 }

@@ -20,8 +20,9 @@ void check(const std::vector<NamedTensor>& parameters, const std::string& rank) 
     if (!names.insert(name).second) refuse(rank, "there are two parameters named '" + name + "'");
     if (!tensor.defined()) refuse(rank, "parameter '" + name + "' is an undefined tensor");
     if (!tensor.is_leaf()) {
-      refuse(rank, "parameter '" + name + "' was computed from other tensors: expected a leaf, whose gradient backward "
-                   "accumulates");
+      refuse(rank, "parameter '" + name +
+                       "' was computed from other tensors: expected a leaf, whose gradient backward "
+                       "accumulates");
     }
   }
 }

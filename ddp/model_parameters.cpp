@@ -2,8 +2,7 @@
 
 namespace ddp {
 
-ModelParameters::ModelParameters(const DdpOptions& options)
-    : ignored_(options.ignored.begin(), options.ignored.end()) {
+ModelParameters::ModelParameters(const DdpOptions& options) : ignored_(options.ignored.begin(), options.ignored.end()) {
   ignored_.insert(options.delayed.names.begin(), options.delayed.names.end());
 }
 

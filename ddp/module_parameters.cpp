@@ -97,9 +97,9 @@ void ModuleParameters::explain(const Part& part, const std::string& rank) {
     if (known) continue;
     const auto inside = child.value()->named_parameters();
     refuse_changed_model(rank, "submodule '" + part.prefix + child.key() + "' was added or replaced" +
-                      (inside.is_empty()
-                           ? ""
-                           : " (with parameter '" + part.prefix + child.key() + "." + inside.front().key() + "')"));
+                                   (inside.is_empty() ? ""
+                                                      : " (with parameter '" + part.prefix + child.key() + "." +
+                                                            inside.front().key() + "')"));
   }
   refuse_changed_model(rank, "a submodule of '" + part.prefix + "' was removed or moved");
 }

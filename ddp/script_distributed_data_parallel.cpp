@@ -30,7 +30,8 @@ bool visit_tensors_in(const c10::IValue& value, const std::function<void(const a
   }
   bool is_known = !value.isObject();
   if (value.isTuple()) {
-    for (const c10::IValue& element : value.toTupleRef().elements()) is_known = visit_tensors_in(element, use) && is_known;
+    for (const c10::IValue& element : value.toTupleRef().elements())
+      is_known = visit_tensors_in(element, use) && is_known;
   } else if (value.isList()) {
     for (const c10::IValue& element : value.toListRef()) is_known = visit_tensors_in(element, use) && is_known;
   } else if (value.isGenericDict()) {
@@ -88,7 +89,8 @@ c10::IValue ScriptDistributedDataParallel::forward(std::vector<c10::IValue> inpu
   }
   if (!found.known && core().wants_outputs()) {
     throw std::logic_error(
-        "DistributedDataParallel with find_unused_parameters or static_graph has to see the tensors in the forward's "
+        who(core().join_group().info()) +
+        ": DistributedDataParallel with find_unused_parameters or static_graph has to see the tensors in the forward's "
         "output, but this one has an object of a class in it, type " +
         output.type()->repr_str() + ": return tensors, in tuples, lists, dicts or optionals");
   }

@@ -1,5 +1,6 @@
 #include "ddprun/ddp/untyped_distributed_data_parallel.h"
 
+#include <memory>
 #include <typeinfo>
 #include <utility>
 
@@ -8,13 +9,12 @@
 namespace ddp {
 UntypedDistributedDataParallel::UntypedDistributedDataParallel(ModelTensors model, const GroupHandle& group,
                                                                const DdpOptions& options)
-    : core_(std::make_shared<DdpCore>(
-          std::make_unique<ListedParameters>(std::move(model), options, who(group.info())), group, options)) {
-}
+    : DdpWrapper(std::make_shared<DdpCore>(
+          std::make_unique<ListedParameters>(std::move(model), options, who(group.info())), group, options)) {}
 
 std::vector<at::Tensor> UntypedDistributedDataParallel::after_forward(std::vector<at::Tensor> outputs) {
   const std::type_info& type = outputs.empty() ? typeid(void) : typeid(outputs);
-  const std::vector<at::Tensor> replacements = core_->after_forward({.tensors = outputs}, type);
+  const std::vector<at::Tensor> replacements = core().after_forward({.tensors = outputs}, type);
   for (size_t i = 0; i < replacements.size(); ++i) {
     if (replacements[i].defined()) outputs[i] = replacements[i];
   }

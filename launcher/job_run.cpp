@@ -59,9 +59,8 @@ RendezvousSettings JobRun::rendezvous_settings() {
 void JobRun::say_threads() {
   if (attempt_ > 0 || is_silent_part() || options_.nproc_per_node == 1 || has_variable(inherited_, "OMP_NUM_THREADS"))
     return;
-  messages().say("OMP_NUM_THREADS is not set: ddprun sets it to " +
-                 std::to_string(environment_.default_omp_threads) + " for each rank (" + std::to_string(cpus_) +
-                 " CPUs); to choose another value: -x OMP_NUM_THREADS=N");
+  messages().say("OMP_NUM_THREADS is not set: ddprun sets it to " + std::to_string(environment_.default_omp_threads) +
+                 " for each rank (" + std::to_string(cpus_) + " CPUs); to choose another value: -x OMP_NUM_THREADS=N");
 }
 
 void JobRun::start_supervisor() {

@@ -45,7 +45,7 @@ class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
   // The place of one parameter's gradient.
   struct Place {
     size_t bucket = 0;
-    size_t index = 0;  // in the bucket
+    size_t index = 0;   // in the bucket
     uint64_t step = 0;  // in which it was taken last
     bool is_held = false;
   };

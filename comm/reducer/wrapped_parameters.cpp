@@ -60,9 +60,8 @@ bool is_marked(const at::Tensor& parameter, MarkKind kind) {
 namespace {
 
 bool is_any_wrapped(const std::vector<at::Tensor>& parameters) {
-  return std::ranges::any_of(parameters, [](const at::Tensor& parameter) {
-    return is_marked(parameter, MarkKind::kDistributedDataParallel);
-  });
+  return std::ranges::any_of(
+      parameters, [](const at::Tensor& parameter) { return is_marked(parameter, MarkKind::kDistributedDataParallel); });
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ void check_groups(const std::filesystem::path& path, const WebPPart& part) {
   const Vp8lSize size{.width = part.features.width, .height = part.features.height};
   const int64_t groups = most_webp_groups(part.data.bytes, part.data.size, size);
   if (groups <= kMostVp8lGroups) return;
-  refuse(path, "it has " + std::to_string(groups) + " groups of Huffman codes; encoders make at most 2600, this reader " +
-                   "accepts " + std::to_string(kMostVp8lGroups));
+  refuse(path, "it has " + std::to_string(groups) +
+                   " groups of Huffman codes; encoders make at most 2600, this reader " + "accepts " +
+                   std::to_string(kMostVp8lGroups));
 }
 
 /// Whether all of it is there, without memory for its pixels: the last ones alone are asked for.

@@ -25,7 +25,7 @@ void check_export(const std::string& entry) {
   }
 }
 
-// mpirun's -n 2 ./a : -n 3 ./b. A colon that the program is to get comes behind --.
+// mpirun's -n 2 ./a : -n 3 ./b. A colon that is an argument of the program comes after --.
 void check_single_program(const std::vector<std::string>& program) {
   for (std::size_t i = 1; i + 2 < program.size(); ++i) {
     if (program[i] != ":" || (program[i + 1] != "-n" && program[i + 1] != "-np")) continue;

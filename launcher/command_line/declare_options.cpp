@@ -77,7 +77,11 @@ std::vector<int> parse_stop_signals(const std::string& text) {
 
 StreamSelection parse_streams(const std::string& option, const std::string& text) {
   const auto streams = StreamSelection::parse(text);
-  if (!streams) throw UsageError(option + ": expected 0 (nothing), 1 (stdout), 2 (stderr) or 3 (both), or one of these for each rank, such as 0:3,1:2; got '" + text + "'");
+  if (!streams)
+    throw UsageError(option +
+                     ": expected 0 (nothing), 1 (stdout), 2 (stderr) or 3 (both), or one of these for each rank, such "
+                     "as 0:3,1:2; got '" +
+                     text + "'");
   return *streams;
 }
 

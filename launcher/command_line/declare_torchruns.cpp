@@ -135,7 +135,7 @@ void declare_completion(OptionTable& table, Options& options) {
   };
   table.command("--print_completion",
                 {{"bash", print("bash")}, {"zsh", print("zsh")}, {"fish", print("fish")}, {"tcsh", refuse}},
-                "Print the completion for a shell, as --generate does; there is none for tcsh");
+                "Print the completion for a shell, as --generate does; tcsh is not supported");
 }
 
 }  // namespace

@@ -78,10 +78,10 @@ Argument short_form(const std::string& argument) {
   return result;
 }
 
-// The values of `option`, of which `own` may be in the first word and the others in those behind it.
+// The values of `option`, of which `own` may be in the first word; the others are in those after it.
 std::optional<std::vector<std::string>> captured_values(const ForeignOption& option,
                                                         const std::optional<std::string>& own,
-                                                        std::span<const std::string> behind) {
+                                                        std::span<const std::string> after) {
   std::vector<std::string> values;
   for (const std::string& pattern : parts(option.values, ' ')) {
     std::string value;
@@ -89,8 +89,8 @@ std::optional<std::vector<std::string>> captured_values(const ForeignOption& opt
       value = *own;
     } else {
       const std::size_t next = values.size() - (own ? 1 : 0);
-      if (next >= behind.size()) return std::nullopt;
-      value = behind[next];
+      if (next >= after.size()) return std::nullopt;
+      value = after[next];
     }
     auto capture = captured(value, pattern);
     if (!capture) return std::nullopt;
@@ -189,7 +189,7 @@ std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
   if (has_two_dashes) return is_spelled_so("--" + full.name) ? use_rows(arguments, full, false) : std::nullopt;
   const Argument letter = short_form(first);
   if (letter.name.size() != 1 || is_own("-" + letter.name)) return std::nullopt;
-  // -vv, but no other value behind a letter that takes none.
+  // -vv, but no other value after a letter that takes none.
   const bool is_repeated = letter.value && letter.value->find_first_not_of(letter.name) == std::string::npos;
   if (letter.value && !is_repeated && takes_no_value(letter.name)) return std::nullopt;
   return use_rows(arguments, letter, /*is_own=*/false);

@@ -10,9 +10,6 @@ using enum ForeignOption::Treatment;
 
 constexpr std::string_view kDryRun = "--dry_run shows what is started where";
 constexpr std::string_view kNoComponents = "it sets up Open MPI, which ddprun does not use";
-constexpr std::string_view kPrograms =
-    "ddprun starts only one program. To run different ones, let the shell choose by the variable RANK, for example: ddprun -n "
-    "3 sh -c 'if [ $RANK = 0 ]; then exec ./a; else exec ./b; fi'";
 
 constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun hydra horovodrun", "-n,-np", "N", kSame, ""},
@@ -22,7 +19,8 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun", "--npernode", "N", kTranslated, "--nproc_per_node=$1"},
     {"hydra", "-ppn,-perhost", "N", kTranslated, "--nproc_per_node=$1"},
     {"mpirun srun", "-c", "COUNT", kRefused,
-     "for the number of ranks (mpirun) use -n; for CPUs per rank (srun), --bind_to core divides the CPUs among the ranks"},
+     "for the number of ranks (mpirun) use -n; for CPUs per rank (srun), --bind_to core divides the CPUs among the "
+     "ranks"},
     {"mpirun hydra horovodrun", "-H,--host,--hosts", "HOST:N,...", kSame, ""},
     {"mpirun hydra horovodrun deepspeed", "--hostfile", "FILE", kSame, ""},
     {"mpirun", "--machinefile,--default-hostfile", "FILE", kTranslated, "--hostfile=$1"},
@@ -31,8 +29,7 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"hydra", "-genv,-env", "NAME VALUE", kTranslated, "--export=$1=$2"},
     {"hydra", "-genvlist,-envlist", "NAMES", kTranslated, "--export=$each"},
     {"hydra", "-genvall,-envall", "", kAccepted, "all variables are passed on"},
-    {"hydra", "-genvnone,-envnone", "", kRefused,
-     "the ranks get all environment variables of ddprun; to pass only a few, start ddprun with these: env -i PATH=\"$PATH\" ddprun ..."},
+    {"hydra", "-genvnone,-envnone", "", kRefused, kFewVariables},
     {"mpirun", "--wdir", "FOLDER", kSame, ""},
     {"mpirun", "--wd", "FOLDER", kTranslated, "--wdir=$1"},
     {"mpirun", "--timeout", "SECONDS", kSame, "status 124"},
@@ -76,8 +73,8 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
      "--hang_timeout reports where each rank is"},
     {"mpirun", "--enable-recovery,--disable-recovery,--abort-on-non-zero-status,--continuous", "", kIgnored,
      "a rank that fails ends the job; --max_restarts starts it again"},
-    {"mpirun", "--app", "FILE", kRefused, kPrograms},
-    {"hydra", "-configfile", "FILE", kRefused, kPrograms},
+    {"mpirun", "--app", "FILE", kRefused, kOnlyOneProgram},
+    {"hydra", "-configfile", "FILE", kRefused, kOnlyOneProgram},
     {"mpirun hydra horovodrun srun", "-v,--verbose", "", kIgnored, "--dry_run and --events FILE show what ddprun does"},
     {"mpirun srun", "-q,--quiet", "", kAccepted, "ddprun is silent unless something is wrong"},
     {"mpirun hydra srun", "-V", "", kTranslated, "--version"},
@@ -93,11 +90,13 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"hydra srun", "-l,--label", "", kAccepted, "the default with several ranks"},
     {"hydra", "-prepend-rank,-ordered-output", "", kAccepted,
      "whole lines after [rank], the default with several ranks"},
-    {"hydra", "-prepend-pattern", "PATTERN", kRefused, "use --prefix='[{rank}] ', a text before each line of output, in which {rank}, {host}, {stream} and {time} are replaced"},
+    {"hydra", "-prepend-pattern", "PATTERN", kRefused,
+     "use --prefix='[{rank}] ', a text before each line of output, in which {rank}, {host}, {stream} and {time} are "
+     "replaced"},
     {"hydra", "-outfile-pattern,-errfile-pattern", "PATTERN", kRefused,
      "--output_filename DIR writes DIR/rank.<rank>/stdout and stderr"},
     {"hydra", "-print-all-exitcodes", "", kIgnored, "--events FILE has the status of each rank"},
-    {"hydra", "-disable-auto-cleanup", "", kRefused, "a rank that fails ends the job; there is no option to go on"},
+    {"hydra", "-disable-auto-cleanup", "", kRefused, "a rank that fails ends the job; there is no option to continue"},
     {"hydra", "-usize,-order-nodes,-topolib,-demux,-disable-hostname-propagation,-disable-x", "", kAccepted, ""},
     {"hydra", "-gpus-per-proc", "N", kIgnored,
      "--virtual_local_rank gives each rank one GPU; --gpus LIST chooses them"},

@@ -29,6 +29,14 @@ struct ForeignOption {
   std::string_view here;
 };
 
+// Advice that several launchers' options share.
+inline constexpr std::string_view kOnlyOneProgram =
+    "ddprun starts only one program. To run different ones, let the shell choose by the variable RANK, for example: "
+    "ddprun -n 3 sh -c 'if [ $RANK = 0 ]; then exec ./a; else exec ./b; fi'";
+inline constexpr std::string_view kFewVariables =
+    "the ranks get all environment variables of ddprun; to pass only a few, start ddprun with these: env -i "
+    "PATH=\"$PATH\" ddprun ...";
+
 // In the order in which they are tried: of several with one name the first one whose value fits.
 std::vector<ForeignOption> foreign_options();
 // Its parts.

@@ -61,8 +61,8 @@ std::string hint_on_word(const std::string& name) {
   }
   if (name.find_first_of(" \t") != std::string::npos) {
     if (name.find_first_of(";&|<>$") != std::string::npos) {
-      return "the quotes make it one word, the name of a program; as a command of the shell: ddprun ... sh -c '" + name +
-             "'";
+      return "the quotes make it one word, the name of a program; as a command of the shell: ddprun ... sh -c '" +
+             name + "'";
     }
     return "the quotes make it one word, the name of a program; leave them out: ddprun ... " + name;
   }
@@ -71,7 +71,7 @@ std::string hint_on_word(const std::string& name) {
   if (std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end()) {
     return "ddprun takes the place of " + name + ": leave it out";
   }
-  if (is_whole_number(name)) return "for " + name + " ranks write -n " + name + " in front of the program";
+  if (is_whole_number(name)) return "for " + name + " ranks write -n " + name + " before the program";
   const std::size_t equals = name.find('=');
   if (equals != std::string::npos && equals > 0 && name.find('/') > equals) {
     return "to set a variable for the ranks write -x " + name;
@@ -123,8 +123,10 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
   for (auto word = options.program.begin() + 1; word != end; ++word) {
     const std::string text = words_of_ranks(*word, word + 1 == end ? "" : *(word + 1), is_own);
     if (text.empty()) continue;
-    return "only 1 rank is started: " + text + " comes after the program, so it is passed to the program. Put ddprun's "
-           "options before the program: ddprun " + text + " " + program;
+    return "only 1 rank is started: " + text +
+           " comes after the program, so it is passed to the program. Put ddprun's "
+           "options before the program: ddprun " +
+           text + " " + program;
   }
   return std::nullopt;
 }
@@ -140,8 +142,9 @@ std::vector<std::string> unset_exports(const Options& options) {
   std::vector<std::string> lines;
   for (const std::string& entry : options.exported) {
     if (entry.find('=') != std::string::npos || std::getenv(entry.c_str()) != nullptr) continue;
-    lines.push_back("-x " + entry + ": this variable is not set here, so the ranks do not get it; to set it, write -x " +
-                    entry + "=VALUE");
+    lines.push_back("-x " + entry +
+                    ": this variable is not set here, so the ranks do not get it; to set it, write -x " + entry +
+                    "=VALUE");
   }
   return lines;
 }

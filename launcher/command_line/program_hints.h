@@ -1,4 +1,4 @@
-// What is probably meant when the words behind ddprun's options are no program, or look like ddprun's own.
+// What is probably meant when the words after ddprun's options are no program, or look like ddprun's own.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace launcher {
 // of a file whose name is wrong.
 std::string program_hint(const Options& options);
 
-// A line on the number of ranks behind the program where there is none in front of it. Pure.
+// A line on the number of ranks after the program where there is none before it. Pure.
 std::optional<std::string> misplaced_ranks(const Options& options);
 
 // A line where -m is given a file. Pure.

@@ -1,6 +1,6 @@
 // One end of what two launchers say to each other: whole messages each way, and what is carried for others, which never
 // delays a message for long. All of it is a session, which may outlive its connection: after an interruption of the
-// network it goes on with a new one, and nothing is lost or comes twice.
+// network it continues with a new one, and nothing is lost or comes twice.
 #pragma once
 
 #include <chrono>
@@ -71,7 +71,7 @@ class ControlLink {
   // Gives the connection away; the session waits for another one. What was read of it already is in take_rest().
   UniqueFd release();
   std::string take_rest() { return incoming_.take_rest(); }
-  // Goes on with a new connection, whose other end has received `position` bytes of the session, and of which `rest`
+  // Continues with a new connection, whose other end has received `position` bytes of the session, and of which `rest`
   // was read already. False, and nothing has changed, when that cannot be. Callbacks may be called at once.
   bool resume(UniqueFd fd, std::uint64_t position, std::string_view rest = {});
   bool can_resume(std::uint64_t position) const { return !is_over_ && sent_.can_rewind(position); }

@@ -46,7 +46,7 @@ struct Challenge {
   std::string text{};
   int protocol = kProtocol;  // 0: of a launcher that is older than 5
 };
-// The node goes on with its session, of which it has received so many bytes; or begins it.
+// The node continues its session, of which it has received so many bytes, or begins it.
 struct Answer {
   std::string challenge{};
   std::string repeated{};
@@ -55,7 +55,7 @@ struct Answer {
   std::uint64_t received = 0;
   bool is_new = true;  // nothing that the node has sent was acknowledged
 };
-// The session goes on, of which the coordinator has received so many bytes.
+// The session continues; the coordinator has received so many bytes of it.
 struct Welcome {
   std::string repeated{};
   std::string proof{};
@@ -92,7 +92,7 @@ struct Failed {
   int round = 0;
   FailureNotice notice{};
 };
-// The coordinator has heard nothing of this node for too long, and goes on without it.
+// The coordinator has heard nothing of this node for too long, and continues without it.
 struct LeftBehind {};
 // The node has heard nothing of the coordinator for too long, and ends without it.
 struct GivenUp {

@@ -35,16 +35,15 @@ RoundsOptions rounds_options(const RendezvousSettings& settings, bool is_replace
   if (!is_replaceable) {
     come_back = control::nodes_patience(settings.node_timeout) - settings.node_timeout + kFindAgain + kFindMargin;
   }
-  return {
-      .min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
-      .max_nodes = settings.nnodes,
-      .budget = {settings.max_restarts, elastic.restarts_per_hour},
-      .host_failures = elastic.host_failures,
-      .join_restart = elastic.join_restart,
-      .order_by_host = settings.node_order == NodeOrder::kHostName,
-      .join_timeout = settings.join_timeout,
-      .last_call = elastic.last_call,
-      .come_back = come_back};
+  return {.min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
+          .max_nodes = settings.nnodes,
+          .budget = {settings.max_restarts, elastic.restarts_per_hour},
+          .host_failures = elastic.host_failures,
+          .join_restart = elastic.join_restart,
+          .order_by_host = settings.node_order == NodeOrder::kHostName,
+          .join_timeout = settings.join_timeout,
+          .last_call = elastic.last_call,
+          .come_back = come_back};
 }
 
 std::string nodes_and_ranks(const NodePlace& place) {
@@ -64,7 +63,7 @@ std::string ElasticRendezvous::objection(const Options& options) {
   }
   if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
   if (options.store == Options::Store::kRank0) return "--store rank0 works on one node only, not with " + nodes;
-  if (options.master_addr.empty()) 
+  if (options.master_addr.empty())
     return nodes + ": --rdzv_endpoint is missing: choose one node and give its HOST:PORT on every node";
   if (options.master_port == 0) return nodes + ": --rdzv_endpoint needs a port that all know, not 0";
   return "";

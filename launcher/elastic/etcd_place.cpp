@@ -103,7 +103,7 @@ void EtcdPlace::on_looked(const std::optional<EtcdOutcome>& outcome) {
   }
 }
 
-// A job that has ended leaves nothing behind, and one that continues without a coordinator does.
+// A job that has ended leaves no keys; one that continues without a coordinator does.
 void EtcdPlace::on_free(bool has_history) {
   if (has_taken_part_ && !has_history) {
     callbacks_.on_impossible({"the job has ended without this node", 1});

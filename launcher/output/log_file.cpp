@@ -19,7 +19,9 @@ namespace launcher {
 void make_folder(const std::string& folder, const std::string& option) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw LaunchError(option + ": cannot make the folder " + folder + ": " + error.message() + "; choose a folder in which you can write");
+  if (error)
+    throw LaunchError(option + ": cannot make the folder " + folder + ": " + error.message() +
+                      "; choose a folder in which you can write");
 }
 
 std::string make_unique_folder(const std::string& parent, const std::string& name, const std::string& option) {

@@ -39,7 +39,8 @@ std::string beginning_of(const std::string& file) {
 // Of "#! /usr/bin/env python3": "/usr/bin/env".
 std::string why_not_interpreted(std::string_view line, const std::string& file) {
   if (line.ends_with('\r')) {
-    return "it has the line endings of Windows: the carriage return in its first line makes the name of the interpreter "
+    return "it has the line endings of Windows: the carriage return in its first line makes the name of the "
+           "interpreter "
            "wrong. To convert the file: sed -i 's/\\r$//' " +
            file;
   }

@@ -144,7 +144,7 @@ struct Options {
   bool no_python = false;                            // --no_python: execute a .py file directly
   std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the last argument
   bool expand_arguments = false;       // --expand_arguments: ${rank} and others in the program's arguments
-  bool is_separated = false;           // the program stood behind --
+  bool is_separated = false;           // the program came after --
   std::vector<std::string> program{};  // program and arguments, byte for byte as given
 
   std::vector<std::string> notes{};                   // on variables that have no effect; a line each

@@ -1,5 +1,5 @@
-// System calls of a process that shares its parent's memory. It must not call the functions of the C library: they store
-// errno, which is the parent's. On processors other than x86-64 such a process has a copy of the memory, see
+// System calls of a process that shares its parent's memory. It must not call the functions of the C library: they
+// store errno, which is the parent's. On processors other than x86-64 such a process has a copy of the memory, see
 // SharedChildren, and the C library's function is used.
 #pragma once
 

@@ -25,6 +25,46 @@ struct alignas(kSlotBytes) SharedChildren::Slot {
   std::array<std::byte, kSlotBytes - kRoomBytes - sizeof(int)> stack;
 };
 
+#if defined(__x86_64__)
+constexpr bool kSharesMemory = true;
+constexpr std::uint64_t kFlags = CLONE_VM | CLONE_CHILD_CLEARTID;
+
+// Both return the child's number, or a negated error number.
+long SharedChildren::start_in_cgroup(Slot& slot, Body body, void* argument, int cgroup) {
+  clone_args arguments{};
+  arguments.flags = kFlags | CLONE_INTO_CGROUP;
+  arguments.exit_signal = SIGCHLD;
+  arguments.child_tid = reinterpret_cast<std::uint64_t>(&slot.runs);
+  arguments.stack = reinterpret_cast<std::uint64_t>(&slot);
+  arguments.stack_size = sizeof(Slot);
+  arguments.cgroup = static_cast<std::uint64_t>(cgroup);
+  return raw_syscall_into(body, argument, SYS_clone3, as_word(&arguments), sizeof arguments);
+}
+
+long SharedChildren::start_beside(Slot& slot, Body body, void* argument) {
+  return raw_syscall_into(body, argument, SYS_clone, static_cast<long>(kFlags | SIGCHLD), as_word(&slot + 1), 0,
+                          as_word(&slot.runs));
+}
+#else
+constexpr bool kSharesMemory = false;
+
+long SharedChildren::start_in_cgroup(Slot& /*slot*/, Body body, void* argument, int cgroup) {
+  clone_args arguments{};
+  arguments.flags = CLONE_INTO_CGROUP;
+  arguments.exit_signal = SIGCHLD;
+  arguments.cgroup = static_cast<std::uint64_t>(cgroup);
+  const long child = raw_syscall(SYS_clone3, as_word(&arguments), sizeof arguments);
+  if (child == 0) body(argument);
+  return child;
+}
+
+long SharedChildren::start_beside(Slot& /*slot*/, Body body, void* argument) {
+  const long child = ::fork();
+  if (child == 0) body(argument);
+  return child < 0 ? -errno : child;
+}
+#endif
+
 SharedChildren::~SharedChildren() {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Slot* block = blocks_[i];
@@ -46,46 +86,14 @@ void* SharedChildren::reserve() {
   return blocks_.back()[used_++].room.data();
 }
 
-#if defined(__x86_64__)
 pid_t SharedChildren::start(void* room, Body body, void* argument, int cgroup) {
   Slot* slot = static_cast<Slot*>(room);
   __atomic_store_n(&slot->runs, 1, __ATOMIC_RELEASE);
-  constexpr std::uint64_t kFlags = CLONE_VM | CLONE_CHILD_CLEARTID;
-  long child = -ENOSYS;
-  if (cgroup >= 0) {
-    clone_args arguments{};
-    arguments.flags = kFlags | CLONE_INTO_CGROUP;
-    arguments.exit_signal = SIGCHLD;
-    arguments.child_tid = reinterpret_cast<std::uint64_t>(&slot->runs);
-    arguments.stack = reinterpret_cast<std::uint64_t>(slot);
-    arguments.stack_size = sizeof(Slot);
-    arguments.cgroup = static_cast<std::uint64_t>(cgroup);
-    child = raw_syscall_into(body, argument, SYS_clone3, as_word(&arguments), sizeof arguments);
-  }
-  if (child < 0 && (cgroup < 0 || (child != -EAGAIN && child != -ENOMEM))) {
-    child = raw_syscall_into(body, argument, SYS_clone, static_cast<long>(kFlags | SIGCHLD), as_word(slot + 1), 0,
-                             as_word(&slot->runs));
-  }
-  if (child < 0) __atomic_store_n(&slot->runs, 0, __ATOMIC_RELEASE);
+  long child = cgroup >= 0 ? start_in_cgroup(*slot, body, argument, cgroup) : -ENOSYS;
+  const bool is_short_of_processes = child == -EAGAIN || child == -ENOMEM;
+  if (child < 0 && !is_short_of_processes) child = start_beside(*slot, body, argument);
+  if (child < 0 || !kSharesMemory) __atomic_store_n(&slot->runs, 0, __ATOMIC_RELEASE);
   return static_cast<pid_t>(child);
 }
-#else
-pid_t SharedChildren::start(void* /*room*/, Body body, void* argument, int cgroup) {
-  long child = -ENOSYS;
-  if (cgroup >= 0) {
-    clone_args arguments{};
-    arguments.flags = CLONE_INTO_CGROUP;
-    arguments.exit_signal = SIGCHLD;
-    arguments.cgroup = static_cast<std::uint64_t>(cgroup);
-    child = raw_syscall(SYS_clone3, as_word(&arguments), sizeof arguments);
-  }
-  if (child < 0 && (cgroup < 0 || (child != -EAGAIN && child != -ENOMEM))) {
-    child = ::fork();
-    if (child < 0) child = -errno;
-  }
-  if (child == 0) body(argument);
-  return static_cast<pid_t>(child);
-}
-#endif
 
 }  // namespace launcher

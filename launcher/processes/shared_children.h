@@ -36,6 +36,9 @@ class SharedChildren {
   struct Slot;
   static constexpr std::size_t kSlotsInBlock = 32;
 
+  static long start_in_cgroup(Slot& slot, Body body, void* argument, int cgroup);
+  static long start_beside(Slot& slot, Body body, void* argument);
+
   std::vector<Slot*> blocks_;
   std::size_t used_ = kSlotsInBlock;  // of the last block
 };

@@ -175,7 +175,7 @@ void CoordinatorLinks::check(Id id, const control::Message& message) {
   } else if (answer.is_new && answer.received == 0) {
     begin_session(id, answer);
   } else {
-    peer.link->send(control::Refusal{{"the job goes on or has ended without this node", 1}});
+    peer.link->send(control::Refusal{{"the job continues or has ended without this node", 1}});
     peer.is_given_up = true;
   }
 }
@@ -246,7 +246,7 @@ void CoordinatorLinks::resume_session(Id stranger, Id id, const control::Answer&
   Peer& from = peers_.at(stranger);
   Peer& peer = peers_.at(id);
   if (!peer.link->can_resume(answer.received)) {
-    from.link->send(control::Refusal{{"this node's session cannot go on: it has received more than was sent", 1}});
+    from.link->send(control::Refusal{{"this node's session cannot continue: it has received more than was sent", 1}});
     from.is_given_up = true;
     return;
   }

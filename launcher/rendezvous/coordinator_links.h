@@ -1,4 +1,4 @@
-// The coordinator's end of the connections to all launchers: accepts them, goes on with the session of a node whose
+// The coordinator's end of the connections to all launchers: accepts them, continues the session of a node whose
 // connection the network has lost, asks each node at intervals whether it is there, measures its clock, and says when
 // one is gone. Whoever has not introduced itself as a launcher yet is a stranger, of which few are there at once, and
 // none for long.

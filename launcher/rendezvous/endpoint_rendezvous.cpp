@@ -31,7 +31,8 @@ std::string EndpointRendezvous::objection(const Options& options) {
     return "--store rank0 works on one node only: the nodes meet at a launcher's store";
   }
   if (options.master_addr.empty())
-    return nodes + " --rdzv_backend c10d: --rdzv_endpoint is missing: choose one node and give its HOST:PORT on every node";
+    return nodes +
+           " --rdzv_backend c10d: --rdzv_endpoint is missing: choose one node and give its HOST:PORT on every node";
   if (options.master_port == 0)
     return nodes + " --rdzv_backend c10d: --rdzv_endpoint needs a port that all know, not 0";
   return "";

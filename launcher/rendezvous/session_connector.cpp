@@ -123,20 +123,14 @@ void SessionConnector::on_message(const control::Message& message) {
   } else if (const auto* refusal = std::get_if<control::Refusal>(&message)) {
     refuse(refusal->reason);
   } else if (theirs_.empty()) {
-    attempt_->send(settings_.hello);  // an older one compares, and ends the job on all nodes
-    refuse({"the launcher at " + settings_.coordinator +
-                " is of another version of ddprun, which this one cannot talk to: use the same version on all nodes",
-            to_int(ExitStatus::kLauncherError)});
+    refuse_version();
   }
 }
 
 void SessionConnector::on(const control::Challenge& challenge) {
   if (!theirs_.empty()) return;
   if (challenge.protocol != control::kProtocol) {
-    attempt_->send(settings_.hello);
-    refuse({"the launcher at " + settings_.coordinator +
-                " is of another version of ddprun, which this one cannot talk to: use the same version on all nodes",
-            to_int(ExitStatus::kLauncherError)});
+    refuse_version();
     return;
   }
   if (UniqueFd replaced = callbacks_.on_asking()) replaced_.push_back(std::move(replaced));
@@ -188,6 +182,14 @@ void SessionConnector::on(const control::Welcome& welcome) {
   replaced_.clear();
   const auto on_connected = callbacks_.on_connected;
   on_connected(std::move(fd), welcome, rest);
+}
+
+// An older launcher compares the versions as well, and ends the job on all nodes.
+void SessionConnector::refuse_version() {
+  attempt_->send(settings_.hello);
+  refuse({"the launcher at " + settings_.coordinator +
+              " is of another version of ddprun, which this one cannot talk to: use the same version on all nodes",
+          to_int(ExitStatus::kLauncherError)});
 }
 
 void SessionConnector::refuse(const JoinFailure& reason) {

@@ -33,8 +33,8 @@ class SessionConnector {
     // How far the session is.
     std::function<std::uint64_t()> received{};
     std::function<std::uint64_t()> acknowledged{};
-    // The node asks to go on with a new connection: what still comes by the one that it has does not count. Returns
-    // that one, which is kept open until the coordinator has answered: its end would be the node's.
+    // The node asks to continue with a new connection: what still arrives on the one that it has does not count.
+    // Returns that one, which is kept open until the coordinator has answered: its end would be the node's.
     std::function<UniqueFd()> on_asking{};
     // `rest` was read from the new connection already. This callback and the next two may destroy the object.
     std::function<void(UniqueFd fd, const control::Welcome& welcome, std::string_view rest)> on_connected{};
@@ -63,6 +63,7 @@ class SessionConnector {
   void on_message(const control::Message& message);
   void on(const control::Challenge& challenge);
   void on(const control::Welcome& welcome);
+  void refuse_version();
   void refuse(const JoinFailure& reason);
   void end(const std::string& reason);
   void try_again(EventLoop::Clock::duration pause);

@@ -37,7 +37,7 @@ std::string StaticRendezvous::objection(const Options& options) {
   if (options.store == Options::Store::kRank0) {
     return "--store rank0 works on one node only: the nodes meet at node 0's store";
   }
-  if (options.node_rank > 0 && options.master_addr.empty()) 
+  if (options.node_rank > 0 && options.master_addr.empty())
     return nodes + ": --master_addr is missing: give the name or address of node 0's host";
   if (options.node_rank > 0 && options.master_port == 0) return nodes + ": --master_port must be node 0's port, not 0";
   return "";

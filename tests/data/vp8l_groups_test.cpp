@@ -60,9 +60,9 @@ TEST_CASE("VP8L groups: a stream says how many it has") {
 TEST_CASE("VP8L groups: transforms before are passed over") {
   const std::pair<unsigned, int> predictor{0b001, 3}, subtract_green{0b101, 3}, palette{0b111, 3};
   const std::pair<unsigned, int> tiles{0, 3}, two_colours{1, 8};
-  CHECK(count(stream({predictor, tiles,   kNoCache,    kZero,    kZero, kZero, kZero, kZero, subtract_green,
-                      palette,   two_colours, kNoCache, kZero, kZero, kZero, kZero, kZero,
-                      kNoTransform, kNoCache, kGroupsOf4x4, kNoCache, only(7), only(1), kZero, kZero, kZero})) == 264);
+  CHECK(count(stream({predictor, tiles,        kNoCache, kZero,   kZero,   kZero, kZero, kZero, subtract_green,
+                      palette,   two_colours,  kNoCache, kZero,   kZero,   kZero, kZero, kZero, kNoTransform,
+                      kNoCache,  kGroupsOf4x4, kNoCache, only(7), only(1), kZero, kZero, kZero})) == 264);
   CHECK_FALSE(count(stream({subtract_green, subtract_green, kNoTransform, kNoCache, {0, 1}})));
 }
 

@@ -52,7 +52,8 @@ TORCH_MODULE(Square);
 // One after another every value that a program could see.
 using Seen = std::vector<torch::Tensor>;
 
-TEST_CASE_METHOD(test::EveryWire, "KeptGradients: a gradient whose data the program has set is averaged with the rest") {
+TEST_CASE_METHOD(test::EveryWire,
+                 "KeptGradients: a gradient whose data the program has set is averaged with the rest") {
   const DdpOptions options = GENERATE(DdpOptions{}, DdpOptions{.gradient_as_bucket_view = false},
                                       DdpOptions{.find_unused_parameters = true}, DdpOptions{.static_graph = true});
   const bool before_forward = GENERATE(false, true);

@@ -71,14 +71,16 @@ torch::jit::Module script_of(const NormedNet& values, const std::string& forward
   norm.define(
       "def forward(self, x):\n"
       "  self.num_batches_tracked.add_(1)\n"
-      "  return torch.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var, True, 0.1, 1e-5, False)\n");
+      "  return torch.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var, True, 0.1, 1e-5, "
+      "False)\n");
   module.register_module("norm", norm);
   module.register_module("second", linear_script(values->second));
   module.define("def forward(self, x):\n" + forward);
   return module;
 }
 
-const std::string kPlainForward = "  return self.second.forward(torch.relu(self.norm.forward(self.first.forward(x))))\n";
+const std::string kPlainForward =
+    "  return self.second.forward(torch.relu(self.norm.forward(self.first.forward(x))))\n";
 
 template <typename Forward>
 void train_steps(const std::vector<at::Tensor>& parameters, const GroupHandle& group, const Forward& forward) {
@@ -159,12 +161,10 @@ TEST_CASE("Untyped DDP: a parameter that was frozen and an output that is missin
     at::Tensor weight = numbers({2}, 1).requires_grad_();
     UntypedDistributedDataParallel model({.parameters = {{"weight", weight}}}, group, {.find_unused_parameters = true});
     model.before_forward();
-    RANK_CHECK_THROWS_MATCHES(model.after_forward({}), std::logic_error,
-                              ContainsSubstring("this one returns nothing"));
+    RANK_CHECK_THROWS_MATCHES(model.after_forward({}), std::logic_error, ContainsSubstring("this one returns nothing"));
     weight.set_requires_grad(false);
-    RANK_CHECK_THROWS_MATCHES(
-        model.before_forward(), std::runtime_error,
-        ContainsSubstring("parameter 'weight' had requires_grad set to false"));
+    RANK_CHECK_THROWS_MATCHES(model.before_forward(), std::runtime_error,
+                              ContainsSubstring("parameter 'weight' had requires_grad set to false"));
     weight.set_requires_grad(true);
   });
 }
@@ -187,9 +187,10 @@ TEST_CASE_METHOD(test::EveryWire, "Script DDP: a TorchScript module trains to th
 }
 
 TEST_CASE_METHOD(test::EveryWire, "Script DDP: unused parameters are found through dicts, lists and tuples") {
-  const std::string forward = GENERATE(
-      std::string("  return {'a': self.first.forward(x), 'b': self.first.forward(x) * 2}\n"), std::string("  return [self.first.forward(x)]\n"),
-      std::string("  return (self.first.forward(x), [self.first.forward(x), x], 3)\n"));
+  const std::string forward =
+      GENERATE(std::string("  return {'a': self.first.forward(x), 'b': self.first.forward(x) * 2}\n"),
+               std::string("  return [self.first.forward(x)]\n"),
+               std::string("  return (self.first.forward(x), [self.first.forward(x), x], 3)\n"));
   run(2, [&](const GroupHandle& group) {
     const NormedNet values = make<NormedNet>(0);
     torch::jit::Module script = script_of(values, forward);

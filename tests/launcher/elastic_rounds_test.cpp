@@ -114,7 +114,8 @@ class ReplaceableTest : public RoundsTest {
       : RoundsTest({.min_nodes = 2, .max_nodes = 3, .budget = {.max_restarts = 4}, .come_back = std::nullopt}) {}
 };
 
-TEST_CASE_METHOD(ReplaceableTest, "Rounds: a coordinator that others replace does not end where it has lost sight of all") {
+TEST_CASE_METHOD(ReplaceableTest,
+                 "Rounds: a coordinator that others replace does not end where it has lost sight of all") {
   begin({0, 1, 2});
   rounds.left(1, now, true);
   rounds.left(2, now, true);

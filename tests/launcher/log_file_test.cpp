@@ -32,7 +32,8 @@ TEST_CASE("LogFile: a folder that cannot be made names the option, the folder an
   const ddp::test::TemporaryFolder folder;
   ddp::test::write_file(folder / "file", "");
   const std::string path = folder / "file/below";
-  CHECK_THROWS_WITH(make_folder(path, "--log_dir"), "--log_dir: cannot make the folder " + path + ": Not a directory; choose a folder in which you can write");
+  CHECK_THROWS_WITH(make_folder(path, "--log_dir"), "--log_dir: cannot make the folder " + path +
+                                                        ": Not a directory; choose a folder in which you can write");
   CHECK_THROWS_WITH(make_unique_folder(folder / "missing", "run", "TMPDIR"),
                     "TMPDIR: cannot make a folder in " + (folder / "missing").string() + ": No such file or directory");
 }

@@ -27,7 +27,7 @@ TEST_CASE("ProgramHints: words that are no program's name") {
   CHECK_THAT(hint("train.py --lr 0.1"), ContainsSubstring("leave them out: ddprun ... train.py --lr 0.1"));
   CHECK_THAT(hint("cd pkg; python3 train.py"), ContainsSubstring("sh -c 'cd pkg; python3 train.py'"));
   CHECK_THAT(hint("torchrun"), ContainsSubstring("leave it out"));
-  CHECK_THAT(hint("4"), ContainsSubstring("-n 4 in front"));
+  CHECK_THAT(hint("4"), ContainsSubstring("-n 4 before"));
   CHECK_THAT(hint("A=1"), ContainsSubstring("-x A=1"));
   CHECK_THAT(hint("statsu"), ContainsSubstring("ddprun status"));
   CHECK_THAT(hint("timelin"), ContainsSubstring("ddprun timeline"));

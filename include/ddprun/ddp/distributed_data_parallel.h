@@ -5,7 +5,6 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include <functional>
 #include <memory>
 #include <type_traits>
 #include <typeinfo>
@@ -15,8 +14,8 @@
 #include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/module_holder.h>
 #include <ddprun/comm/output_tensors.h>
-#include <ddprun/ddp/bucket_layout.h>
 #include <ddprun/ddp/ddp_core.h>
+#include <ddprun/ddp/ddp_wrapper.h>
 
 namespace ddp {
 
@@ -30,12 +29,12 @@ using ForwardResult = std::remove_cvref_t<decltype(std::declval<Holder&>()->forw
 /// What a DistributedDataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as
 /// `Net`, or `std::shared_ptr<NetImpl>`.
 template <typename Holder>
-class DistributedDataParallelImpl : public torch::nn::Module {
+class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper {
  public:
   DistributedDataParallelImpl(Holder module, const GroupHandle& group, const DdpOptions& options)
       : torch::nn::Module("DistributedDataParallel"),
-        module_(std::move(module)),
-        core_(std::make_shared<DdpCore>(detail::as_module(module_), group, options)) {
+        DdpWrapper(std::make_shared<DdpCore>(detail::as_module(module), group, options)),
+        module_(std::move(module)) {
     this->register_module("module", detail::as_module(module_));
   }
 
@@ -50,18 +49,18 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// did not reach every parameter, and when a reduction has failed.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) -> detail::ForwardResult<Holder, Arguments...> {
-    core_->before_forward();
+    core().before_forward();
     if constexpr (std::is_void_v<detail::ForwardResult<Holder, Arguments...>>) {
       module_->forward(std::forward<Arguments>(arguments)...);
-      core_->after_forward({}, typeid(void));
+      core().after_forward({}, typeid(void));
     } else {
       detail::ForwardResult<Holder, Arguments...> output = module_->forward(std::forward<Arguments>(arguments)...);
       const std::type_info& type = typeid(detail::ForwardResult<Holder, Arguments...>);
-      const OutputTensors found = core_->looks_at_outputs() ? find_tensors(output) : OutputTensors();
-      if (!found.known && core_->wants_outputs()) core_->refuse_output(type, OutputFault::kUnknown);
-      const std::vector<at::Tensor> replacements = core_->after_forward(found, type);
+      const OutputTensors found = core().looks_at_outputs() ? find_tensors(output) : OutputTensors();
+      if (!found.known && core().wants_outputs()) core().refuse_output(type, OutputFault::kUnknown);
+      const std::vector<at::Tensor> replacements = core().after_forward(found, type);
       if (!replacements.empty() && !replace_tensors(output, replacements)) {
-        core_->refuse_output(type, OutputFault::kCopies);
+        core().refuse_output(type, OutputFault::kCopies);
       }
       return output;
     }
@@ -70,34 +69,6 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
   Holder& module() { return module_; }
   const Holder& module() const { return module_; }
-
-  /// While the returned guard lives, forwards and their backwards accumulate gradients locally, without communication;
-  /// the first backward after it reduces the sum. The forward has to be inside as well as the backward. Guards nest.
-  [[nodiscard]] NoSyncGuard no_sync() { return NoSyncGuard(core_); }
-
-  /// Runs `body`, the training loop, on ranks with different numbers of inputs: a rank that has finished its body
-  /// takes part in the reductions of the others with zeros, and at the end all take the model of the last one. Every
-  /// rank must call it. Optimizer steps need nothing of the kind. A model with other collectives in its forward or
-  /// backward (SyncBatchNorm) needs throw_on_early_termination, or ddp::join() with joinable() and theirs.
-  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
-    ddp::join({core_.get()}, body, options);
-  }
-  /// This wrapper for a ddp::join() with several joinables, of which it should be the first.
-  Joinable& joinable() { return *core_; }
-
-  /// Replaces the all-reduce of the buckets; once, before the first backward, the same on every rank. `name`, by
-  /// default that of named_hook(), appears in logging_data(). The first backward compares the ranks' names, and throws
-  /// std::runtime_error on all of them where they differ, before anything is sent.
-  void register_comm_hook(CommHook hook, const std::string& name = "") {
-    core_->register_comm_hook(std::move(hook), name);
-  }
-
-  /// Bucket sizes, times, unused parameters of this rank; `.table()` is text to print.
-  DdpLoggingData logging_data() const { return core_->logging_data(); }
-
-  /// Which gradients share a bucket, for TrainingState::shared: a resumed run then has the bits of an undisturbed one
-  /// on any number of ranks.
-  BucketLayout& bucket_layout() { return bucket_layout_; }
 
   /// Moving or casting a wrapped model would leave the gradient buckets behind: refused, std::logic_error says what to
   /// do.
@@ -114,8 +85,6 @@ class DistributedDataParallelImpl : public torch::nn::Module {
 
  private:
   Holder module_;
-  std::shared_ptr<DdpCore> core_;  // after the module: it dies first
-  BucketLayout bucket_layout_{*core_};
 };
 
 /// Wraps a model so that every rank's backward leaves the gradients averaged over all ranks in the parameters:

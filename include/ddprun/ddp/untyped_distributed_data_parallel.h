@@ -5,13 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <ddprun/comm/ddp_options.h>
-#include <ddprun/ddp/bucket_layout.h>
-#include <ddprun/ddp/ddp_core.h>
+#include <ddprun/ddp/ddp_wrapper.h>
 #include <ddprun/ddp/model_parameters.h>
 
 namespace ddp {
@@ -39,50 +37,20 @@ struct ModelTensors {
 /// DistributedDataParallel does the same around a module's forward: both have the same options, bits and errors. Every
 /// rank of `group` must construct it. Throws std::invalid_argument when a tensor or an option cannot be used, and
 /// std::runtime_error when the ranks' models differ. It must be destroyed before, or together with, the group.
-class UntypedDistributedDataParallel {
+class UntypedDistributedDataParallel : public DdpWrapper {
  public:
   UntypedDistributedDataParallel(ModelTensors model, const GroupHandle& group, const DdpOptions& options = {});
 
   /// Before each call of the model. All ranks must call it equally often, or inside join(). Broadcasts the buffers from
   /// rank 0 where that is due. Throws std::runtime_error when a parameter has changed since construction, when the
   /// last backward did not reach every parameter, and when a reduction has failed.
-  void before_forward() { core_->before_forward(); }
+  void before_forward() { core().before_forward(); }
 
   /// After each call of the model, with the tensors from which the loss is computed. Returns the tensors to use in
   /// their place, in the same order: with find_unused_parameters and static_graph some are copies that autograd passes
   /// through this wrapper, else they are the given ones. A forward that throws needs no after_forward(). Throws
   /// std::logic_error when these options have to see outputs and `outputs` is empty.
   std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
-
-  /// While the returned guard lives, forwards and their backwards accumulate gradients locally, without communication;
-  /// the first backward after it reduces the sum. Guards nest.
-  [[nodiscard]] NoSyncGuard no_sync() { return NoSyncGuard(core_); }
-
-  /// Runs `body`, the training loop, on ranks with different numbers of inputs, as DistributedDataParallel does. Every
-  /// rank must call it.
-  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
-    ddp::join({core_.get()}, body, options);
-  }
-  /// This wrapper for a ddp::join() with several joinables, of which it should be the first.
-  Joinable& joinable() { return *core_; }
-
-  /// Replaces the all-reduce of the buckets; once, before the first backward, the same on every rank.
-  void register_comm_hook(CommHook hook, const std::string& name = "") {
-    core_->register_comm_hook(std::move(hook), name);
-  }
-
-  /// Bucket sizes, times, unused parameters of this rank; `.table()` is text to print.
-  DdpLoggingData logging_data() const { return core_->logging_data(); }
-
-  /// Which gradients share a bucket, for TrainingState::shared: a resumed run then has the bits of an undisturbed one.
-  BucketLayout& bucket_layout() { return bucket_layout_; }
-
- protected:
-  DdpCore& core() { return *core_; }
-
- private:
-  std::shared_ptr<DdpCore> core_;
-  BucketLayout bucket_layout_{*core_};
 };
 
 }  // namespace ddp

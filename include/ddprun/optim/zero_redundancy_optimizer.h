@@ -82,8 +82,8 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   optim::Partition partition_;
   size_t dealt_groups_ = 0;
   std::map<const void*, int> rank_of_{};
-  std::vector<std::vector<at::Tensor>> shares_;     // by rank, in the order dealt
-  std::vector<std::vector<at::Tensor>> buckets_{};  // by rank; only with parameters_as_bucket_view
+  std::vector<std::vector<at::Tensor>> shares_;               // by rank, in the order dealt
+  std::vector<std::vector<at::Tensor>> buckets_{};            // by rank; only with parameters_as_bucket_view
   std::vector<std::pair<at::Tensor, const void*>> places_{};  // of the parameters in buckets
   std::unique_ptr<optim::FusedOptimizer> local_{};
   std::map<const void*, optim::StateTensors> consolidated_{};

@@ -43,13 +43,13 @@ struct Numbers {
   }
 };
 
-// A device whose copies are under way while the loop's body uses the batch before: DeviceLoader reads ahead.
-class CopiesAhead : public detail::BatchTransfer {
+// A placement whose copies run while the loop's body uses the previous batch: the loader reads ahead.
+class CopiesAhead {
  public:
-  bool copies() const override { return true; }
-  Batch pin(const Batch& batch) const override { return batch; }
-  void start(const Batch& batch) override { copy_ = batch; }
-  Batch finish() override { return std::exchange(copy_, {}); }
+  bool is_asynchronous() const { return true; }
+  Batch prepare(Batch batch) const { return batch; }
+  void start(Batch batch) { copy_ = std::move(batch); }
+  Batch finish() { return std::exchange(copy_, {}); }
 
  private:
   Batch copy_;
@@ -77,7 +77,7 @@ void with_loader(Way way, bool name_the_loader, EpochSampler& sampler, const Bod
     DeviceLoader loader(dataset, sampler, cpu, options);
     run(loader);
   } else if (way == Way::kCopies) {
-    DeviceLoader loader(dataset, sampler, std::make_unique<CopiesAhead>(), options);
+    Loader loader(dataset, sampler, std::make_unique<CopiesAhead>(), options);
     run(loader);
   } else {
     Loader loader(dataset, sampler, options);

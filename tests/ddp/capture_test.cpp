@@ -22,7 +22,7 @@
 
 #include "checkpoint/host_snapshot.h"
 #include "comm/core/graph_capture.h"
-#include "data/loading/device_transfer.h"
+#include "ddprun/data/device_loader.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_cuda.h"
@@ -179,7 +179,7 @@ TEST_CASE_METHOD(Capture, "Capture: sync batch norm compares the ranks before") 
 
 TEST_CASE_METHOD(Capture, "Capture: loaders and snapshots are refused on devices only") {
   const c10::Device device(c10::kCUDA, 0);
-  detail::DeviceTransfer transfer(device);
+  detail::DevicePlacement transfer(device);
   const Batch batch{.data = at::ones({2}), .target = at::ones({2})};
   CHECK_THAT(refused([&] { transfer.start(batch); }), refusal("a loader's copy"));
   transfer.start(batch);
@@ -191,7 +191,7 @@ TEST_CASE_METHOD(Capture, "Capture: loaders and snapshots are refused on devices
              }),
              refusal("a checkpoint's copy"));
   const Capturing capturing;
-  detail::DeviceTransfer on_cpu{c10::Device(c10::kCPU)};
+  detail::DevicePlacement on_cpu{c10::Device(c10::kCPU)};
   on_cpu.start(batch);
   on_cpu.finish();
   snapshot.take("model", {{"bias", at::ones({2})}});

@@ -21,12 +21,12 @@ class AnyDataset {
  public:
   template <typename Dataset>
   requires requires(const Dataset& dataset) {
-    { Loader<Dataset>::read(dataset, {}, 0) } -> std::convertible_to<Batch>;
+    { detail::read_batch(dataset, {}, 0) } -> std::convertible_to<Batch>;
   }
   AnyDataset(Dataset dataset) : size_(dataset.size()) {
     auto owned = std::make_shared<const Dataset>(std::move(dataset));
     read_ = [owned](std::span<const int64_t> indices, int64_t epoch) {
-      return Loader<Dataset>::read(*owned, indices, epoch, indices);
+      return detail::read_batch(*owned, indices, epoch, indices);
     };
   }
 

@@ -38,12 +38,62 @@ class LoaderError : public std::runtime_error {
   int64_t index_;
 };
 
-/// A dataset that puts other samples in the place of those that it cannot read: `get_batch(indices, epoch, share)`
-/// takes them from `share`, the rank's samples of the whole epoch.
+/// A dataset that replaces samples that it cannot read: `get_batch(indices, epoch, share)` takes the replacements from
+/// `share`, the rank's samples of the whole epoch.
 template <typename Dataset>
 concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch) {
   dataset.get_batch(indices, epoch, indices);
 };
+
+namespace detail {
+
+// Leaves each batch where the dataset made it.
+template <typename Batch>
+class HostPlacement {
+ public:
+  bool is_asynchronous() const { return false; }
+  Batch prepare(Batch batch) const { return batch; }
+  void start(Batch batch) { batch_.emplace(std::move(batch)); }
+  Batch finish() { return *std::exchange(batch_, std::nullopt); }
+
+ private:
+  std::optional<Batch> batch_;
+};
+
+template <typename Dataset>
+auto read_batch(const Dataset& dataset, std::span<const int64_t> indices, [[maybe_unused]] int64_t epoch,
+                [[maybe_unused]] std::span<const int64_t> share = {}) {
+  if constexpr (ReplacesSamples<Dataset>) {
+    return dataset.get_batch(indices, epoch, share);
+  } else if constexpr (requires { dataset.get_batch(indices, epoch); }) {
+    return dataset.get_batch(indices, epoch);
+  } else {
+    return dataset.get_batch(indices);
+  }
+}
+
+template <typename Dataset>
+using BatchOf = decltype(read_batch(std::declval<const Dataset&>(), {}, 0));
+
+// As read_batch(); the error of a batch names the first sample that cannot be read alone either.
+template <typename Dataset>
+BatchOf<Dataset> read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch,
+                                     std::span<const int64_t> share) {
+  try {
+    return read_batch(dataset, indices, epoch, share);
+  } catch (const std::exception& error) {
+    for (const int64_t index : indices) {
+      try {
+        static_cast<void>(read_batch(dataset, std::span(&index, 1), epoch, share));
+      } catch (const std::exception& of_sample) {
+        throw LoaderError(index, of_sample.what());
+      }
+    }
+    throw;
+  }
+}
+
+}  // namespace detail
 
 /// Range-for over the batches of the sampler's current epoch; each begin() is a new pass, which may end early. Batches
 /// come in the sampler's order whatever the number of workers, the threads stay from epoch to epoch, and at most
@@ -55,40 +105,35 @@ concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64
 ///       for (auto& batch : loader) { … batch.data … batch.target … }
 ///     }
 ///
-/// The sampler is told of each batch when the loop's body gets it, not when a thread makes it ahead: a checkpoint of
-/// the sampler, or of the loader, which is the same, goes on with the batch behind the one that was current.
+/// The sampler counts a batch as used when the loop's body gets it, not when a thread makes it ahead: a checkpoint of
+/// the sampler, or of the loader, which is the same, continues with the batch after the current one.
 ///
 ///     const ddp::TrainingState state{.model = net, .sampler = loader};
 ///
 /// Dataset has `get_batch(std::span<const int64_t> indices)`, or `get_batch(indices, epoch)` when what it gives differs
-/// from epoch to epoch, or what ReplacesSamples says; it is called by several threads at once. An exception of the
-/// dataset comes out of the pass in place of the batch, as a LoaderError that names the sample. The dataset must
-/// outlive the loader.
-template <typename Dataset>
+/// from epoch to epoch, or what ReplacesSamples says; it is called by several threads at once. The loop gets an
+/// exception of the dataset in place of the batch, as a LoaderError that names the sample. The dataset must outlive the
+/// loader. Placement says where batches go after they are made; DeviceLoader has one that copies them to a device.
+template <typename Dataset, typename Placement = detail::HostPlacement<detail::BatchOf<Dataset>>>
 class Loader {
  public:
+  using Batch = detail::BatchOf<Dataset>;
+
   /// Throws std::invalid_argument for a batch size or prefetch below 1 and a negative number of workers, and
   /// std::system_error for more workers than the system has threads to give.
   Loader(const Dataset& dataset, EpochSampler& sampler, const LoaderOptions& options = {})
+      : Loader(dataset, sampler, std::make_unique<Placement>(), options) {}
+  Loader(const Dataset&& dataset, EpochSampler& sampler, const LoaderOptions& options = {}) = delete;
+  /// The same with a placement, whose prepare() is called by the threads that make batches.
+  Loader(const Dataset& dataset, EpochSampler& sampler, std::unique_ptr<Placement> placement,
+         const LoaderOptions& options = {})
       : dataset_(&dataset),
         sampler_(&sampler),
         options_(options),
+        placement_(std::move(placement)),
         pipeline_(std::make_unique<BatchPipeline<Batch>>(options.workers, options.prefetch)) {
     static_cast<void>(BatchSampler({}, options.batch_size));  // checks it
   }
-  Loader(const Dataset&& dataset, EpochSampler& sampler, const LoaderOptions& options = {}) = delete;
-
-  static auto read(const Dataset& dataset, std::span<const int64_t> indices, [[maybe_unused]] int64_t epoch,
-                   [[maybe_unused]] std::span<const int64_t> share = {}) {
-    if constexpr (ReplacesSamples<Dataset>) {
-      return dataset.get_batch(indices, epoch, share);
-    } else if constexpr (requires { dataset.get_batch(indices, epoch); }) {
-      return dataset.get_batch(indices, epoch);
-    } else {
-      return dataset.get_batch(indices);
-    }
-  }
-  using Batch = decltype(read(std::declval<const Dataset&>(), {}, 0));
 
   class Iterator {
    public:
@@ -96,8 +141,8 @@ class Loader {
     Batch& operator*() { return *batch_; }
     Batch* operator->() { return &*batch_; }
     Iterator& operator++() {
-      batch_ = loader_->fetch();
-      if (batch_) loader_->report(loader_->fetched());
+      batch_.reset();  // its memory is free before the next one is taken
+      batch_ = loader_->next();
       return *this;
     }
     bool operator==(std::default_sentinel_t) const { return !batch_.has_value(); }
@@ -125,60 +170,62 @@ class Loader {
   SamplerState state() const { return sampler_->state(); }
 
   /// The sampler's, so that `.sampler = loader` and `.sampler = sampler` are the same. A pass that runs while a state
-  /// is loaded goes on as before; the next one begins where the state says.
+  /// is loaded continues unchanged; the next one begins where the state says.
   std::string save() const { return sampler_->save(); }
   void load(const std::string& state) { sampler_->load(state); }
   void save(torch::serialize::OutputArchive& archive) const { sampler_->save(archive); }
   void load(torch::serialize::InputArchive& archive) { sampler_->load(archive); }
 
  private:
-  template <typename>
-  friend class DeviceLoader;
-
-  static Batch read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch,
-                                   std::span<const int64_t> share) {
-    try {
-      return read(dataset, indices, epoch, share);
-    } catch (const std::exception& error) {
-      // Which one was it? Datasets know only batches.
-      for (const int64_t index : indices) {
-        try {
-          static_cast<void>(read(dataset, std::span(&index, 1), epoch, share));
-        } catch (const std::exception& of_sample) {
-          throw LoaderError(index, of_sample.what());
-        }
-      }
-      throw;
-    }
-  }
-
-  // A pass in three steps: what is fetched has not reached the loop's body yet, and only report() tells the sampler.
   void start() {
     pass_.emplace(sampler_->begin_pass());
     batches_ = std::make_shared<const BatchSampler>(pass_->indices(), options_.batch_size, options_.drop_last);
-    fetched_samples_ = 0;
-    fetched_batches_ = 0;
+    samples_ = 0;
+    number_ = 0;
+    is_placing_ = false;
+    error_ = nullptr;
     std::vector<int64_t> share;
     if constexpr (ReplacesSamples<Dataset>) share = sampler_->share_of_epoch(pass_->epoch());
-    pipeline_->start(batches_->size(),
-                     [dataset = dataset_, batches = batches_, epoch = pass_->epoch(), share = std::move(share)](
-                         int64_t number) { return read_naming_samples(*dataset, (*batches)[number], epoch, share); });
+    pipeline_->start(batches_->size(), [dataset = dataset_, placement = placement_.get(), batches = batches_,
+                                        epoch = pass_->epoch(), share = std::move(share)](int64_t number) {
+      return placement->prepare(detail::read_naming_samples(*dataset, (*batches)[number], epoch, share));
+    });
   }
-  std::optional<Batch> fetch() {
-    std::optional<Batch> batch = pipeline_->next();
-    if (batch) fetched_samples_ += static_cast<int64_t>((*batches_)[fetched_batches_++].size());
+
+  std::optional<Batch> next() {
+    if (!is_placing_ && !error_) start_placing();
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (!is_placing_) return std::nullopt;
+    std::optional<Batch> batch(placement_->finish());
+    is_placing_ = false;
+    pass_->used(samples_);
+    if (placement_->is_asynchronous()) start_placing();
     return batch;
   }
-  int64_t fetched() const { return fetched_samples_; }
-  void report(int64_t samples) const { pass_->used(samples); }
+
+  // An error here belongs to the batch that is placed, not to the one that the loop's body has.
+  void start_placing() {
+    try {
+      std::optional<Batch> batch = pipeline_->next();
+      if (!batch) return;
+      samples_ += static_cast<int64_t>((*batches_)[number_++].size());
+      placement_->start(*std::move(batch));
+      is_placing_ = true;
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
 
   const Dataset* dataset_;
   EpochSampler* sampler_;
   LoaderOptions options_;
   std::optional<SamplerPass> pass_;
   std::shared_ptr<const BatchSampler> batches_;
-  int64_t fetched_samples_ = 0;
-  int64_t fetched_batches_ = 0;
+  int64_t samples_ = 0;  // of the pass, up to the batch that was placed last
+  int64_t number_ = 0;   // of the next batch
+  bool is_placing_ = false;
+  std::exception_ptr error_;
+  std::unique_ptr<Placement> placement_;
   std::unique_ptr<BatchPipeline<Batch>> pipeline_;  // last: its threads use the others
 };
 

@@ -41,11 +41,11 @@ class Transformed {
   int64_t size() const { return static_cast<int64_t>(dataset_->size()); }
 
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
-    return transform(Loader<Dataset>::read(*dataset_, indices, epoch, indices), indices, epoch);
+    return transform(detail::read_batch(*dataset_, indices, epoch, indices), indices, epoch);
   }
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch,
                   std::span<const int64_t> share) const requires ReplacesSamples<Dataset> {
-    return transform(Loader<Dataset>::read(*dataset_, indices, epoch, share), indices, epoch);
+    return transform(detail::read_batch(*dataset_, indices, epoch, share), indices, epoch);
   }
 
  private:

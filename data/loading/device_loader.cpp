@@ -1,4 +1,4 @@
-#include "data/loading/device_transfer.h"
+#include "ddprun/data/device_loader.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
@@ -21,34 +21,34 @@ void refuse_while_capturing() {
 
 }  // namespace
 
-DeviceTransfer::DeviceTransfer(c10::Device device) : device_(device) {
+DevicePlacement::DevicePlacement(c10::Device device) : device_(device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(device.type());
   if (!device_.has_index()) device_ = guard.getDevice();
   stream_ = guard.getStreamFromGlobalPool(device_);
 }
 
-Batch DeviceTransfer::pin(const Batch& batch) const {
-  if (!copies()) return batch;
+Batch DevicePlacement::prepare(Batch batch) const {
+  if (!is_asynchronous()) return batch;
   const c10::DeviceGuard device(device_);  // else a context on device 0 for each rank's workers
   return {.data = batch.data.pin_memory(), .target = batch.target.pin_memory()};
 }
 
-void DeviceTransfer::start(const Batch& pinned) {
-  if (!copies()) {
-    copy_ = pinned;
+void DevicePlacement::start(Batch prepared) {
+  if (!is_asynchronous()) {
+    copy_ = std::move(prepared);
     return;
   }
   refuse_while_capturing();
   const c10::StreamGuard stream(*stream_);
-  copy_ = {.data = pinned.data.to(device_, /*non_blocking=*/true),
-           .target = pinned.target.to(device_, /*non_blocking=*/true)};
+  copy_ = {.data = prepared.data.to(device_, /*non_blocking=*/true),
+           .target = prepared.target.to(device_, /*non_blocking=*/true)};
   done_.emplace(device_.type());
   done_->record(*stream_);
 }
 
-Batch DeviceTransfer::finish() {
-  if (copies()) {
+Batch DevicePlacement::finish() {
+  if (is_asynchronous()) {
     refuse_while_capturing();
     const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
     done_->block(current);
@@ -56,10 +56,6 @@ Batch DeviceTransfer::finish() {
     for (const at::Tensor& tensor : {copy_.data, copy_.target}) tensor.record_stream(current);
   }
   return std::exchange(copy_, {});
-}
-
-std::unique_ptr<BatchTransfer> transfer_to(c10::Device device) {
-  return std::make_unique<DeviceTransfer>(device);
 }
 
 }  // namespace ddp::detail

@@ -66,10 +66,9 @@ VerifiedState read_checkpoint(const std::filesystem::path& path, const Checkpoin
 
 void save_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
                      const Metadata& metadata) {
-  std::string failure;
+  Failure failure;
   if (group.rank() == 0) failure = failure_of([&] { write_checkpoint(path, state, metadata); });
-  failure = broadcast_string(failure, 0, group);
-  if (!failure.empty()) throw std::runtime_error("cannot save the checkpoint " + path.string() + ": " + failure);
+  throw_if_failed(failure_of_rank_0(failure, group), "cannot save the checkpoint " + path.string() + ": ");
 }
 
 LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
@@ -77,9 +76,8 @@ LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointSt
   // Whoever writes the file may have been rank 0 just now.
   barrier(group);
   VerifiedState verified;
-  auto failure = failure_of([&] { verified = read_checkpoint(path, state, options); });
-  failure = combined_failures(failure, group);
-  if (!failure.empty()) throw std::runtime_error("cannot load the checkpoint: " + failure);
+  const auto failure = failure_of([&] { verified = read_checkpoint(path, state, options); });
+  throw_if_failed(combined_failures(failure, group), "cannot load the checkpoint: ");
   if (group.rank() == 0) warn_of_skipped(path.string(), verified.skipped);
   verified.apply();
   return verified.file;
@@ -88,10 +86,9 @@ LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointSt
 LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const GroupHandle& group,
                         const LoadOptions& options) {
   LoadedFile loaded;
-  std::string failure;
+  Failure failure;
   if (group.rank() == 0) failure = failure_of([&] { loaded = load_weights(path, model, options); });
-  failure = broadcast_string(failure, 0, group);
-  if (!failure.empty()) throw std::runtime_error("cannot load the weights: " + failure);
+  throw_if_failed(failure_of_rank_0(failure, group), "cannot load the weights: ");
   return loaded;
 }
 

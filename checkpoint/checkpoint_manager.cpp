@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <future>
+#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -35,9 +36,14 @@ void print_notice(const std::string& notice) {
   std::fprintf(stderr, "checkpoints: %s\n", notice.c_str());
 }
 
+Failure not_saved(int64_t step, Failure failure) {
+  if (failure) failure.text = "step " + std::to_string(step) + " was not saved: " + failure.text;
+  return failure;
+}
+
 }  // namespace
 
-// Rank 0's hand: at most one save at a time, at once or on a thread.
+// Saves on rank 0: at most one at a time, in the caller's thread or in one of its own.
 class CheckpointManager::Writer {
  public:
   Writer(storage::FileSystem& file_system, const Notify& notify, const std::filesystem::path& directory)
@@ -45,12 +51,12 @@ class CheckpointManager::Writer {
 
   ~Writer() {
     const auto failure = finish();
-    if (!failure.empty()) notify_(failure);
+    if (failure) notify_(failure.text);
   }
 
   /// Waits for the save under way; why it failed.
-  std::string finish() {
-    if (!under_way_.valid()) return "";
+  Failure finish() {
+    if (!under_way_.valid()) return {};
     return under_way_.get();
   }
 
@@ -75,12 +81,12 @@ class CheckpointManager::Writer {
     write_run(file_system_, destination, content, notify_);
   }
 
-  /// Throws what claim() has to say of others; all else that goes wrong is finish()'s.
+  /// Throws when another process writes there; finish() returns every other failure.
   void write_later(const RunDestination& destination, RunContent content) {
     try {
       claim();
     } catch (const std::system_error&) {
-      // The thread meets it again.
+      // The thread meets the same error, and finish() returns it.
     }
     for (auto& [file, part] : content.safetensors) part.tensors = snapshot_.take(file, part.tensors);
     under_way_ = std::async(std::launch::async, [this, destination, content = std::move(content)] {
@@ -88,8 +94,7 @@ class CheckpointManager::Writer {
         snapshot_.wait();
         write_now(destination, content);
       });
-      if (!failure.empty()) failure = "step " + std::to_string(destination.step) + " was not saved: " + failure;
-      return failure;
+      return not_saved(destination.step, std::move(failure));
     });
   }
 
@@ -105,7 +110,7 @@ class CheckpointManager::Writer {
   // What killed processes left; best effort, since nothing depends on it.
   void clean() {
     const auto failure = failure_of([&] { storage::remove_leftovers(file_system_, directory_); });
-    if (!failure.empty()) notify_("leftovers of an interrupted save stay: " + failure);
+    if (failure) notify_("leftovers of an interrupted save stay: " + failure.text);
   }
 
   storage::FileSystem& file_system_;
@@ -116,7 +121,7 @@ class CheckpointManager::Writer {
   bool is_counted_ = false;  // the directory's checkpoints, since it was taken
   bool has_warned_ = false;
   HostSnapshot snapshot_;
-  std::future<std::string> under_way_;
+  std::future<Failure> under_way_;
 };
 
 CheckpointManager::CheckpointManager(std::filesystem::path directory, const GroupHandle& group,
@@ -133,32 +138,30 @@ CheckpointManager::CheckpointManager(std::filesystem::path directory, const Grou
 
 CheckpointManager::~CheckpointManager() = default;
 
-void CheckpointManager::agree(const std::string& failure, const std::string& what) const {
-  const auto agreed = broadcast_string(failure, 0, group_);
-  if (!agreed.empty()) throw std::runtime_error(what + " " + directory_.string() + ": " + agreed);
+void CheckpointManager::agree(const storage::Failure& failure, const std::string& what) const {
+  throw_if_failed(failure_of_rank_0(failure, group_), what + " " + directory_.string() + ": ");
 }
 
 void CheckpointManager::claim() {
   wait();
-  std::string failure;
+  Failure failure;
   if (writer_) failure = failure_of([&] { writer_->claim(); });
   agree(failure, "cannot save in");
 }
 
 void CheckpointManager::check(const TrainingState& state) {
-  const auto failure = failure_of([&] { check_run(state, group_); });
-  if (!failure.empty())
-    throw std::runtime_error("this state cannot be saved in " + directory_.string() + ": " + failure);
+  throw_if_failed(failure_of([&] { check_run(state, group_); }),
+                  "this state cannot be saved in " + directory_.string() + ": ");
 }
 
 void CheckpointManager::save(int64_t step, const TrainingState& state, const SaveOptions& options) {
   if (step < 0) throw std::invalid_argument("a checkpoint's step must not be negative, but is " + std::to_string(step));
   const progress::PhaseScope phase(progress::Phase::kCheckpoint);
   // The memory of the save under way is needed for this one.
-  const auto earlier = writer_ ? writer_->finish() : "";
+  auto earlier = writer_ ? writer_->finish() : Failure();
   RunContent content;
   auto failure = failure_of([&] { content = collect_run(step, state, group_); });
-  if (writer_ && failure.empty()) {
+  if (writer_ && !failure) {
     failure = failure_of([&] {
       const RunDestination destination{.directory = directory_,
                                        .step = step,
@@ -172,52 +175,49 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
       }
     });
   }
-  if (!failure.empty()) failure = "step " + std::to_string(step) + " was not saved: " + failure;
-  if (!earlier.empty()) failure = earlier + (failure.empty() ? "" : "; " + failure);
-  agree(failure, "cannot save in");
+  earlier += not_saved(step, std::move(failure));
+  agree(earlier, "cannot save in");
 }
 
-// Rank 0's list of folders in which to look, newest first, each with a blank behind it; the same on every rank.
-std::string CheckpointManager::list_candidates() const {
+// The folders to try, newest first, as rank 0 finds them.
+std::vector<std::filesystem::path> CheckpointManager::list_candidates() const {
+  constexpr char kEnd = '/';  // no name contains it
   std::string names;
-  std::string failure;
+  Failure failure;
   if (writer_) {
     failure = failure_of([&] {
-      std::string damages;
+      Failure unusable;
       for (const auto& entry : storage::list_checkpoints(*options_.file_system, directory_)) {
-        if (entry.damage.empty()) {
-          names += entry.folder.filename().string() + " ";
+        if (!entry.failure) {
+          names += entry.folder.filename().string() + kEnd;
         } else {
-          options_.notify("passed over: " + entry.damage);
-          damages += (damages.empty() ? "" : "; ") + entry.damage;
+          options_.notify("passed over: " + entry.failure.text);
+          unusable += entry.failure;
         }
       }
-      if (names.empty() && !damages.empty()) throw std::runtime_error("no valid checkpoint is left: " + damages);
+      if (names.empty()) throw_if_failed(unusable, "no valid checkpoint is left: ");
       const auto what = names.empty() ? describe_other_folder(directory_) : "";
       if (!what.empty()) throw std::runtime_error("it holds no checkpoint of this project: " + what);
     });
   }
   agree(failure, "cannot load from");
-  return broadcast_string(names, 0, group_);
+  std::istringstream list(broadcast_string(names, 0, group_));
+  std::vector<std::filesystem::path> folders;
+  for (std::string name; std::getline(list, name, kEnd);) folders.push_back(directory_ / name);
+  return folders;
 }
 
 std::optional<LoadedCheckpoint> CheckpointManager::load_latest(const TrainingState& state, const LoadOptions& options) {
   wait();
-  std::string damages;
-  for (std::string tried;;) {
-    const auto names = list_candidates();
-    if (names.empty()) return std::nullopt;
-    // Whoever saves there may have removed them one after the other under our eyes, but then there are newer ones.
-    if (names == tried) throw std::runtime_error("cannot load from " + directory_.string() + ": " + damages);
-    tried = names;
-    std::vector<std::filesystem::path> folders;
-    for (size_t begin = 0; begin < names.size();) {
-      const auto end = names.find(' ', begin);
-      folders.push_back(directory_ / names.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    damages.clear();
-    if (auto loaded = restore(folders, state, options, damages)) return loaded;
+  Failure failures;
+  for (std::vector<std::filesystem::path> tried;;) {
+    const auto folders = list_candidates();
+    if (folders.empty()) return std::nullopt;
+    // A process that saves there may have removed them meanwhile, but then there are newer ones.
+    if (folders == tried) throw_if_failed(failures, "cannot load from " + directory_.string() + ": ");
+    tried = folders;
+    failures = {};
+    if (auto loaded = restore(folders, state, options, failures)) return loaded;
   }
 }
 
@@ -228,40 +228,41 @@ LoadedCheckpoint CheckpointManager::load(int64_t step, const TrainingState& stat
 LoadedCheckpoint CheckpointManager::load(const std::filesystem::path& folder, const TrainingState& state,
                                          const LoadOptions& options) {
   wait();
-  std::string damage;
-  if (auto loaded = restore({folder}, state, options, damage)) return *loaded;
+  Failure failure;
+  if (auto loaded = restore({folder}, state, options, failure)) return *loaded;
   static_cast<void>(failure_of([&] {  // where that cannot be listed it is not what was meant
     if (!std::filesystem::is_directory(folder)) return;
     const auto inside = storage::list_checkpoints(*options_.file_system, folder);
     if (inside.empty()) return;
-    damage = "this is the folder of a run, whose newest checkpoint is " + inside.front().folder.string();
+    failure.text = "this is the folder of a run, whose newest checkpoint is " + inside.front().folder.string();
   }));
-  throw std::runtime_error("cannot load from " + folder.string() + ": " + damage);
+  throw std::runtime_error("cannot load from " + folder.string() + ": " + failure.text);
 }
 
 std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std::filesystem::path>& folders,
                                                            const TrainingState& state, const LoadOptions& options,
-                                                           std::string& damages) {
+                                                           storage::Failure& failures) {
   const progress::PhaseScope phase(progress::Phase::kCheckpoint);
   for (const auto& folder : folders) {
     ReceivedRun run;
-    const auto damage = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);
-    if (run.is_short) throw std::runtime_error("cannot load from " + folder.string() + ": " + damage);
-    if (!damage.empty()) {
+    const auto unusable = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);
+    const auto cannot_load = "cannot load from " + folder.string() + ": ";
+    if (unusable.kind == FailureKind::kShortage) throw_if_failed(unusable, cannot_load);
+    if (unusable) {
       std::error_code ignored;
       const bool is_gone = !std::filesystem::exists(folder, ignored);  // removed while it was read
-      if (writer_ && folders.size() > 1 && !is_gone) options_.notify("passed over: " + damage);
-      damages += (damages.empty() ? "" : "; ") + damage;
+      if (writer_ && folders.size() > 1 && !is_gone) options_.notify("passed over: " + unusable.text);
+      failures += unusable;
       continue;
     }
     std::unique_ptr<PreparedRun> prepared;
     auto failure = combined_failures(
         failure_of([&] { prepared = std::make_unique<PreparedRun>(run, folder, state, options, group_); }), group_);
-    if (failure.empty()) {
+    if (!failure) {
       failure = combined_failures(failure_of([&] { prepared->apply_objects(); }), group_);
-      if (!failure.empty()) prepared->roll_back();
+      if (failure) prepared->roll_back();
     }
-    if (!failure.empty()) throw std::runtime_error("cannot load from " + folder.string() + ": " + failure);
+    throw_if_failed(failure, cannot_load);
     prepared->apply_tensors();
     const auto& result = prepared->result();
     if (writer_ && !run.skipped.empty()) {
@@ -285,14 +286,14 @@ std::vector<CheckpointInfo> CheckpointManager::list() const {
     infos.push_back({.step = entry.step,
                      .folder = std::move(entry.folder),
                      .metrics = std::move(entry.manifest.metrics),
-                     .damage = std::move(entry.damage)});
+                     .damage = std::move(entry.failure.text)});
   }
   return infos;
 }
 
 void CheckpointManager::prune() {
   wait();
-  std::string failure;
+  Failure failure;
   if (writer_) {
     failure = failure_of([&] {
       writer_->claim();
@@ -303,7 +304,7 @@ void CheckpointManager::prune() {
 }
 
 void CheckpointManager::wait() {
-  agree(writer_ ? writer_->finish() : "", "cannot save in");
+  agree(writer_ ? writer_->finish() : Failure(), "cannot save in");
 }
 
 }  // namespace ddp

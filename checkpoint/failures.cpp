@@ -4,34 +4,65 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
+#include <system_error>
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
 
 namespace ddp {
+namespace {
 
-std::string failure_of(const std::function<void()>& action) {
+// On the wire: a byte for the kind, then the text.
+std::string encode(const Failure& failure) {
+  return static_cast<char>(failure.kind) + failure.text;
+}
+
+Failure decode(const std::string& bytes) {
+  return {.kind = static_cast<FailureKind>(bytes.at(0)), .text = bytes.substr(1)};
+}
+
+}  // namespace
+
+Failure failure_of(const std::function<void()>& action) {
   try {
     action();
-    return "";
+    return {};
+  } catch (const storage::DamagedCheckpoint& error) {
+    return storage::failure_from(error);
+  } catch (const std::system_error& error) {
+    const bool is_shortage = storage::is_shortage(error.code());
+    return {.kind = is_shortage ? FailureKind::kShortage : FailureKind::kError, .text = error.what()};
   } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
+    return {.kind = FailureKind::kError, .text = error.what_without_backtrace()};
   } catch (const std::exception& error) {
-    return *error.what() != '\0' ? error.what() : "unknown error";
+    return {.kind = FailureKind::kError, .text = *error.what() != '\0' ? error.what() : "unknown error"};
   }
 }
 
-std::string combined_failures(const std::string& failure, const GroupHandle& group) {
-  const auto failures = all_gather_strings(failure, group);
-  const bool all_equal =
-      std::all_of(failures.begin(), failures.end(), [&](const std::string& each) { return each == failures.front(); });
-  if (all_equal) return failures.front();
-  std::string text;
-  for (size_t rank = 0; rank < failures.size(); ++rank) {
-    if (failures[rank].empty()) continue;
-    text += (text.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": " + failures[rank];
+Failure combined_failures(const Failure& failure, const GroupHandle& group) {
+  std::vector<Failure> failures;
+  for (const auto& bytes : all_gather_strings(encode(failure), group)) failures.push_back(decode(bytes));
+  Failure combined = failures.front();
+  if (std::all_of(failures.begin(), failures.end(), [&](const Failure& each) { return each == combined; })) {
+    return combined;
   }
-  return text;
+  combined = {};
+  for (size_t rank = 0; rank < failures.size(); ++rank) {
+    if (!failures[rank]) continue;
+    combined.kind = std::max(combined.kind, failures[rank].kind);
+    combined.text +=
+        (combined.text.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": " + failures[rank].text;
+  }
+  return combined;
+}
+
+Failure failure_of_rank_0(const Failure& failure, const GroupHandle& group) {
+  return decode(broadcast_string(encode(failure), 0, group));
+}
+
+void throw_if_failed(const Failure& failure, const std::string& what) {
+  if (failure) throw std::runtime_error(what + failure.text);
 }
 
 }  // namespace ddp

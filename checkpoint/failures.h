@@ -6,12 +6,24 @@
 
 #include <ddprun/comm/process_group.h>
 
+#include "checkpoint/storage/damage.h"
+
 namespace ddp {
 
-/// Runs `action`; the reason why it failed, or an empty text.
-std::string failure_of(const std::function<void()>& action);
+using storage::Failure;
+using storage::FailureKind;
 
-/// Every rank must call it. One text for all ranks' failures, the same on each; empty when there are none.
-std::string combined_failures(const std::string& failure, const GroupHandle& group);
+/// Runs `action`; why it failed.
+Failure failure_of(const std::function<void()>& action);
+
+/// One failure for all ranks, the same on each: the worst kind, and the texts of the ranks that failed. Every rank must
+/// call it.
+Failure combined_failures(const Failure& failure, const GroupHandle& group);
+
+/// Rank 0's failure. Every rank must call it.
+Failure failure_of_rank_0(const Failure& failure, const GroupHandle& group);
+
+/// Throws std::runtime_error with `what` in front of the text if there is a failure.
+void throw_if_failed(const Failure& failure, const std::string& what);
 
 }  // namespace ddp

@@ -3,9 +3,14 @@
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/from_blob.h>
+#include <nlohmann/json.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <ddprun/comm/collectives.h>
 
@@ -54,48 +59,59 @@ std::string rank_part(const TrainingState& state, const GroupHandle& group) {
   return std::move(sink.text);
 }
 
-constexpr char kOk = '+';
-constexpr char kFailed = '-';
+// What each rank contributes to a save: bytes, or the reason why there are none.
+struct RankPart {
+  int64_t step = 0;
+  std::optional<SamplerPlace> place{};
+  Failure failure{};
+  std::string bytes{};
+};
 
-// "<step> <its sampler's place> <+ or -><bytes or failure>" of each rank. The same exception on every rank when one
-// failed or they do not stand at the same place of the run.
-std::vector<std::string> gather_parts(int64_t step, const TrainingState& state, const GroupHandle& group) {
-  std::string part;
-  std::optional<SamplerPlace> place;
-  const auto failure = failure_of([&] {
-    part = rank_part(state, group);
-    if (state.sampler) place = sampler_place(state.sampler.save());
+// One line of JSON, then the bytes.
+std::string encode(const RankPart& part) {
+  const nlohmann::json head = {part.step, part.place ? to_json(*part.place) : "", part.failure.text};
+  return head.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n' + part.bytes;
+}
+
+RankPart decode(std::string text) {
+  const auto end = text.find('\n');
+  const auto head = nlohmann::json::parse(text.substr(0, end));
+  RankPart part{.step = head.at(0), .place = sampler_place(head.at(1).get<std::string>())};
+  if (const std::string failure = head.at(2); !failure.empty()) part.failure = {FailureKind::kError, failure};
+  part.bytes = std::move(text.erase(0, end + 1));
+  return part;
+}
+
+// Throws the same exception on every rank when one of them failed, or when their steps or samplers differ.
+std::vector<RankPart> gather_parts(int64_t step, const TrainingState& state, const GroupHandle& group) {
+  RankPart own{.step = step};
+  own.failure = failure_of([&] {
+    own.bytes = rank_part(state, group);
+    if (state.sampler) own.place = sampler_place(state.sampler.save());
   });
-  const auto step_text = std::to_string(step);
-  auto parts = all_gather_strings(
-      step_text + " " + (place ? to_json(*place) : "none") + " " + (failure.empty() ? kOk + part : kFailed + failure),
-      group);
-  std::string failures;
+  std::vector<RankPart> parts;
+  for (auto& text : all_gather_strings(encode(own), group)) parts.push_back(decode(std::move(text)));
+  Failure failures;
   std::vector<std::optional<SamplerPlace>> places;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
-    const auto space = parts[rank].find(' ');
-    const auto second_space = parts[rank].find(' ', space + 1);
-    const auto its_step = parts[rank].substr(0, space);
-    places.push_back(sampler_place(parts[rank].substr(space + 1, second_space - space - 1)));
-    const bool failed = parts[rank].at(second_space + 1) == kFailed;
-    parts[rank].erase(0, second_space + 2);
-    const auto who = (failures.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": ";
-    if (failed) {
-      failures += who + parts[rank];
-    } else if (its_step != step_text) {
-      failures +=
-          who + "it saves step " + its_step + ", but rank " + std::to_string(group.rank()) + " step " + step_text;
+    const auto& part = parts[rank];
+    places.push_back(part.place);
+    std::string problem = part.failure.text;
+    if (!part.failure && part.step != parts[0].step) {
+      problem = "it saves step " + std::to_string(part.step) + ", but rank 0 step " + std::to_string(parts[0].step);
     }
+    if (!problem.empty()) failures += {FailureKind::kError, "on rank " + std::to_string(rank) + ": " + problem};
   }
-  if (failures.empty()) failures = different_places(places);
-  if (!failures.empty()) throw std::runtime_error(failures);
+  throw_if_failed(failures, "");
+  const auto differing = different_places(places);
+  if (!differing.empty()) throw std::runtime_error(differing);
   return parts;
 }
 
-RunContent::Tensors merge_ranks(const std::vector<std::string>& parts) {
+RunContent::Tensors merge_ranks(const std::vector<RankPart>& parts) {
   RunContent::Tensors merged;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
-    const SafetensorsFile part(storage::own_bytes(parts[rank]), "rank " + std::to_string(rank));
+    const SafetensorsFile part(storage::own_bytes(parts[rank].bytes), "rank " + std::to_string(rank));
     for (const auto& entry : part.header().tensors) {
       merged.tensors.emplace("rank." + std::to_string(rank) + "." + entry.name, part.view(entry));
     }
@@ -135,7 +151,7 @@ void check_own_part(const TrainingState& state, const GroupHandle& group) {
   for (const auto& [file, object] : shared_objects(state)) {
     if (group.rank() != 0 && file != "sampler.state") continue;  // as in a save
     const auto failure = failure_of([&] { static_cast<void>(object.save()); });
-    if (!failure.empty()) throw std::invalid_argument(file + " cannot be saved: " + failure);
+    if (failure) throw std::invalid_argument(file + " cannot be saved: " + failure.text);
   }
   static_cast<void>(rank_part(state, group));
   static_cast<void>(state.values.to_json());
@@ -175,14 +191,13 @@ std::map<std::string, Stateful> rank_objects(const TrainingState& state, const G
 }
 
 void check_run(const TrainingState& state, const GroupHandle& group) {
-  const auto failure = combined_failures(failure_of([&] { check_own_part(state, group); }), group);
-  if (!failure.empty()) throw std::runtime_error(failure);
+  throw_if_failed(combined_failures(failure_of([&] { check_own_part(state, group); }), group), "");
 }
 
 RunContent collect_run(int64_t step, const TrainingState& state, const GroupHandle& group) {
   const auto parts = gather_parts(step, state, group);
   RunContent content;
-  std::string failure;
+  Failure failure;
   if (group.rank() == 0) {
     failure = failure_of([&] {
       const auto model = module_state(state.model);
@@ -198,8 +213,7 @@ RunContent collect_run(int64_t step, const TrainingState& state, const GroupHand
       content.texts[kValuesFile] = state.values.to_json() + "\n";
     });
   }
-  failure = broadcast_string(failure, 0, group);
-  if (!failure.empty()) throw std::runtime_error(failure);
+  throw_if_failed(failure_of_rank_0(failure, group), "");
   return content;
 }
 

@@ -50,48 +50,35 @@ void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& gro
   }
   if (sends) return;
   if (crc32c(received.data(), received.size()) != record.crc32c || received.size() != record.size) {
-    throw std::runtime_error(name + " was damaged on its way from rank 0");
+    throw std::runtime_error(name + " was damaged while rank 0 sent it");
   }
   run.files[name] = storage::own_bytes(std::move(received));
 }
 
 }  // namespace
 
-std::string receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
-                        const GroupHandle& group, const std::string& key, ReceivedRun& run) {
-  bool is_short = false;  // this rank
-  const auto read = [&] {
-    try {
-      map_run(file_system, folder, key, group.size(), run);
-    } catch (const std::system_error& error) {
-      is_short = storage::is_shortage(error.code());
-      throw;
-    }
-  };
-  const auto failed = [&](const std::string& failure) {
-    run.is_short = !combined_failures(is_short ? "short" : "", group).empty();
-    return failure;
-  };
+Failure receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
+                    const GroupHandle& group, const std::string& key, ReceivedRun& run) {
+  const auto read = [&] { map_run(file_system, folder, key, group.size(), run); };
   if (reader == CheckpointReader::kEveryRank) {
     const auto failure = combined_failures(failure_of(read), group);
-    if (!failure.empty()) return failed(failure);
-    // Between one rank's look and another's the checkpoint may have been replaced.
+    if (failure) return failure;
+    // The checkpoint may have been replaced after one rank read it and before another did.
     const auto manifest = storage::format_manifest(run.manifest);
-    const bool is_same = broadcast_string(manifest, 0, group) == manifest;
-    return combined_failures(is_same ? "" : folder.string() + " holds another checkpoint here than on rank 0", group);
+    if (broadcast_string(manifest, 0, group) == manifest) return combined_failures({}, group);
+    return combined_failures(
+        {.kind = FailureKind::kError, .text = folder.string() + " holds another checkpoint here than on rank 0"},
+        group);
   }
-  std::string failure;
-  if (group.rank() == 0) failure = failure_of(read);
-  failure = broadcast_string(failure, 0, group);
-  if (!failure.empty()) return failed(failure);
-  if (group.size() == 1) return "";
+  auto failure = failure_of_rank_0(group.rank() == 0 ? failure_of(read) : Failure(), group);
+  if (failure || group.size() == 1) return failure;
   const auto manifest = broadcast_string(group.rank() == 0 ? storage::format_manifest(run.manifest) : "", 0, group);
   run.manifest = storage::parse_manifest(manifest);
   run.is_selected = broadcast_string(run.is_selected ? "+" : "-", 0, group) == "+";
   for (const auto& [name, record] : run.manifest.files) {
     // A failure here must not keep this rank from the broadcasts that follow.
-    const auto problem = failure_of([&] { send_file(name, run, group); });
-    if (failure.empty()) failure = problem;
+    auto problem = failure_of([&] { send_file(name, run, group); });
+    if (!failure) failure = std::move(problem);
   }
   return combined_failures(failure, group);
 }

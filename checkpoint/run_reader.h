@@ -12,6 +12,7 @@
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/checkpoint/storage/mapped_file.h>
 
+#include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/run_content.h"
@@ -26,13 +27,12 @@ struct ReceivedRun {
   std::vector<std::string> entries{};            ///< of a .pt file without a model under the usual keys: see StateDict
   std::map<std::string, std::string> skipped{};  ///< of a .pt file: what is not read, see StateDict
   bool is_selected = false;                      ///< LoadOptions::key has been obeyed
-  bool is_short = false;  ///< nothing of it is here since a rank lacks descriptors or memory: no other one would be
 };
 
 /// Reads the checkpoint in `folder`, or a .pt file, on rank 0 and sends it, or reads it on every rank. Every rank must
-/// call it. The text of all ranks' failures, the same on each; empty when `run` is there.
-std::string receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
-                        const GroupHandle& group, const std::string& key, ReceivedRun& run);
+/// call it. All ranks' failures, the same on each; none when `run` is there.
+Failure receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
+                    const GroupHandle& group, const std::string& key, ReceivedRun& run);
 
 /// What is to be changed, verified but not yet changed. Not a collective.
 class PreparedRun {

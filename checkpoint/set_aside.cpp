@@ -10,7 +10,7 @@ namespace ddp {
 std::optional<std::filesystem::path> CheckpointManager::set_aside() {
   claim();
   std::string folder;
-  std::string failure;
+  Failure failure;
   if (writer_) {
     failure = failure_of([&] {
       if (const auto aside = storage::set_aside_checkpoints(*options_.file_system, directory_))

@@ -1,5 +1,6 @@
 #include "checkpoint/storage/damage.h"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace ddp::storage {
@@ -7,6 +8,18 @@ namespace ddp::storage {
 bool is_shortage(const std::error_code& error) {
   return error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
          error == std::errc::not_enough_memory;
+}
+
+Failure& Failure::operator+=(const Failure& other) {
+  if (!other) return *this;
+  text += (*this ? "; " : "") + other.text;
+  kind = std::max(kind, other.kind);
+  return *this;
+}
+
+Failure failure_from(const DamagedCheckpoint& error) {
+  const bool is_unreadable = dynamic_cast<const UnreadableCheckpoint*>(&error) != nullptr;
+  return {.kind = is_unreadable ? FailureKind::kUnreadable : FailureKind::kDamaged, .text = error.what()};
 }
 
 void throw_damaged(const std::filesystem::path& folder, const std::string& reason) {

@@ -1,4 +1,4 @@
-// Why a checkpoint cannot be used: it is damaged, the disk does not give it, or this process lacks the means to look.
+// Why a checkpoint cannot be used: it is damaged, it cannot be read, or this process has no more descriptors or memory.
 // No LibTorch.
 #pragma once
 
@@ -8,6 +8,26 @@
 #include <system_error>
 
 namespace ddp::storage {
+
+/// From the least to the worst.
+enum class FailureKind : char {
+  kNone,
+  kError,       ///< none of those below
+  kDamaged,     ///< the checkpoint is not what was written
+  kUnreadable,  ///< the checkpoint may be whole, but the system gives an error instead of its bytes
+  kShortage,    ///< the process or the machine has no more descriptors or memory: another checkpoint fails as well
+};
+
+/// Why something failed; false when it did not.
+struct Failure {
+  FailureKind kind = FailureKind::kNone;
+  std::string text{};
+
+  explicit operator bool() const { return kind != FailureKind::kNone; }
+  bool operator==(const Failure&) const = default;
+  /// Adds one: the worse kind, and both texts.
+  Failure& operator+=(const Failure& other);
+};
 
 /// A checkpoint that cannot be trusted; the message names folder and reason.
 class DamagedCheckpoint : public std::runtime_error {
@@ -24,6 +44,9 @@ class UnreadableCheckpoint : public DamagedCheckpoint {
 /// Whether the error is that the process or the machine has no more descriptors or memory. It says nothing of the file,
 /// and the next one would meet it as well.
 bool is_shortage(const std::error_code& error);
+
+/// What `error` says, with its kind.
+Failure failure_from(const DamagedCheckpoint& error);
 
 /// Throws DamagedCheckpoint for `folder`.
 [[noreturn]] void throw_damaged(const std::filesystem::path& folder, const std::string& reason);

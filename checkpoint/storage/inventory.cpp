@@ -60,7 +60,7 @@ CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& fo
       throw_damaged(folder, "its manifest belongs to step " + std::to_string(entry.manifest.step));
     }
   } catch (const DamagedCheckpoint& error) {
-    entry.damage = error.what();
+    entry.failure = failure_from(error);
   }
   return entry;
 }
@@ -124,7 +124,7 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std
       const auto step = checkpoint_step(directory, name);
       if (!step) continue;
       auto entry = look_at(file_system, directory / name, *step);
-      if (entry.damage.empty() || !is_gone(entry.folder)) found.push_back(std::move(entry));
+      if (!entry.failure || !is_gone(entry.folder)) found.push_back(std::move(entry));
     }
   }
   std::sort(found.begin(), found.end(), [](const auto& left, const auto& right) {

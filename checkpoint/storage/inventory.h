@@ -35,7 +35,7 @@ struct CheckpointEntry {
   int64_t step = 0;
   std::filesystem::path folder{};
   Manifest manifest{};
-  std::string damage{};  ///< why it cannot be used or not be read; empty when manifest and sizes are right
+  Failure failure{};  ///< why it cannot be used or read; none when manifest and sizes are right
 };
 
 /// All checkpoints of `directory`, the one that was saved last first (in version 1 of the format the one with the most

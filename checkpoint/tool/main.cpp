@@ -67,21 +67,22 @@ bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::s
 enum class Found { kGood, kDamaged, kGone };
 
 Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry, bool verify) {
-  auto damage = entry.damage;
-  if (damage.empty() && verify) {
+  auto failure = entry.failure;
+  if (!failure && verify) {
     try {
       ddp::storage::verify_files(file_system, entry.folder, entry.manifest);
     } catch (const ddp::storage::DamagedCheckpoint& error) {
-      damage = error.what();
+      failure = ddp::storage::failure_from(error);
     }
   }
   std::printf("step %" PRId64 ": ", entry.step);
-  if (!damage.empty() && was_removed_or_replaced(file_system, entry)) {
+  if (failure && was_removed_or_replaced(file_system, entry)) {
     std::printf("removed or replaced meanwhile\n");
     return Found::kGone;
   }
-  if (!damage.empty()) {
-    std::printf("DAMAGED: %s\n", printable(damage).c_str());
+  if (failure) {
+    const bool is_unreadable = failure.kind == ddp::storage::FailureKind::kUnreadable;
+    std::printf("%s: %s\n", is_unreadable ? "UNREADABLE" : "DAMAGED", printable(failure.text).c_str());
     return Found::kDamaged;
   }
   uint64_t bytes = 0;

@@ -47,7 +47,7 @@ class SmallDisk {
   std::vector<int64_t> valid_steps() {
     std::vector<int64_t> steps;
     for (const auto& entry : list_checkpoints(file_system_, disk() / "run")) {
-      if (!entry.damage.empty()) continue;
+      if (entry.failure) continue;
       verify_files(file_system_, entry.folder, entry.manifest);
       steps.push_back(entry.step);
     }

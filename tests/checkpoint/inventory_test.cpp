@@ -100,7 +100,7 @@ TEST_CASE_METHOD(Directory, "Inventory: a link to a checkpoint is one, a link to
   const auto found = list_checkpoints(files_, run());
   REQUIRE(found.size() == 2);
   CHECK(found[0].step == 5);
-  CHECK_THAT(found[0].damage, ContainsSubstring("step-00000005 is damaged"));
+  CHECK_THAT(found[0].failure.text, ContainsSubstring("step-00000005 is damaged"));
 }
 
 TEST_CASE_METHOD(Directory, "Inventory: a file or a pipe in a checkpoint's place is damaged and keeps nobody waiting") {
@@ -114,10 +114,10 @@ TEST_CASE_METHOD(Directory, "Inventory: a file or a pipe in a checkpoint's place
   const auto found = list_checkpoints(files_, run());
   REQUIRE(found.size() == 4);
   CHECK_THAT((std::vector{found[0].step, found[1].step, found[2].step, found[3].step}), ElementsAre(3, 2, 4, 1));
-  CHECK_THAT(found[0].damage, ContainsSubstring("no regular file"));
-  CHECK_THAT(found[1].damage, ContainsSubstring("Not a directory"));
-  CHECK_THAT(found[2].damage, ContainsSubstring("no regular file"));
-  CHECK(found[3].damage.empty());
+  CHECK_THAT(found[0].failure.text, ContainsSubstring("no regular file"));
+  CHECK_THAT(found[1].failure.text, ContainsSubstring("Not a directory"));
+  CHECK_THAT(found[2].failure.text, ContainsSubstring("no regular file"));
+  CHECK(!found[3].failure);
 }
 
 TEST_CASE_METHOD(Directory, "Inventory: a manifest in another folder's name is refused, also beside the right one") {
@@ -126,7 +126,7 @@ TEST_CASE_METHOD(Directory, "Inventory: a manifest in another folder's name is r
   const auto found = list_checkpoints(files_, run());
   REQUIRE(found.size() == 2);
   const auto& wrong = found[0].step == 1 ? found[0] : found[1];
-  CHECK_THAT(wrong.damage, ContainsSubstring("its manifest belongs to step 2"));
+  CHECK_THAT(wrong.failure.text, ContainsSubstring("its manifest belongs to step 2"));
 }
 
 TEST_CASE_METHOD(Directory, "Inventory: a directory that is none, or not there, is told apart from an empty one") {
@@ -166,11 +166,11 @@ TEST_CASE_METHOD(Directory, "Inventory: an error of the disk in one checkpoint k
     const auto found = list_checkpoints(faulty, run());
     INFO(at);
     REQUIRE(found.size() == 2);
-    const auto damaged =
-        std::count_if(found.begin(), found.end(), [](const auto& each) { return !each.damage.empty(); });
+    const auto damaged = std::count_if(found.begin(), found.end(),
+                                       [](const auto& each) { return each.failure.kind == FailureKind::kUnreadable; });
     CHECK(damaged == 1);
     INFO("what cannot be looked at is in front, so that it is not overlooked");
-    CHECK((found[0].damage.empty() ? found[1].damage : found[0].damage).find("injected") != std::string::npos);
+    CHECK((found[0].failure ? found[0] : found[1]).failure.text.find("injected") != std::string::npos);
   }
 }
 
@@ -183,9 +183,10 @@ TEST_CASE_METHOD(Directory, "Inventory: what the system cannot read is not calle
     const auto found = list_checkpoints(faulty, run());
     INFO(at << ", " << std::strerror(error));
     REQUIRE(found.size() == 2);
-    const auto& bad = found[0].damage.empty() ? found[1] : found[0];
-    CHECK_THAT(bad.damage, ContainsSubstring(" cannot be read: injected: ") && ContainsSubstring(std::strerror(error)));
-    CHECK_THAT(bad.damage, !ContainsSubstring("damaged"));
+    const auto& bad = found[0].failure ? found[0] : found[1];
+    CHECK_THAT(bad.failure.text,
+               ContainsSubstring(" cannot be read: injected: ") && ContainsSubstring(std::strerror(error)));
+    CHECK_THAT(bad.failure.text, !ContainsSubstring("damaged"));
   }
 }
 
@@ -237,7 +238,7 @@ TEST_CASE_METHOD(Directory, "Inventory: a process whose descriptors are used up 
   CHECK_THAT(none, ContainsSubstring("cannot list the folder") && ContainsSubstring("Too many open files"));
   CHECK_THAT(one, ContainsSubstring("cannot open") && ContainsSubstring("Too many open files"));
   REQUIRE(listed.size() == 1);
-  CHECK(listed[0].damage == "");
+  CHECK(!listed[0].failure);
   CHECK(open_checkpoint(files_, folder).files.size() == 2);
 }
 

@@ -87,7 +87,7 @@ int64_t newest_valid(const std::filesystem::path& directory) {
   int64_t newest = 0;
   for (const auto& entry : storage::list_checkpoints(file_system, directory)) {
     RANK_INFO("a kill must leave no damaged checkpoint under its final name");
-    RANK_CHECK(entry.damage == "");
+    RANK_CHECK(!entry.failure);
     storage::verify_files(file_system, entry.folder, entry.manifest);
     newest = std::max(newest, entry.step);
   }

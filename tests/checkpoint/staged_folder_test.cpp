@@ -49,7 +49,7 @@ std::vector<int64_t> valid_steps(const std::filesystem::path& directory) {
   FileSystem file_system;
   std::vector<int64_t> steps;
   for (const auto& entry : list_checkpoints(file_system, directory)) {
-    if (!entry.damage.empty()) continue;
+    if (entry.failure) continue;
     verify_files(file_system, entry.folder, entry.manifest);
     steps.push_back(entry.step);
   }
@@ -179,7 +179,7 @@ TEST_CASE("StagedFolder: a kill while removing leaves a whole checkpoint or none
         FileSystem file_system;
         for (const auto& entry : list_checkpoints(file_system, directory)) {
           UNSCOPED_INFO(at);
-          CHECK(entry.damage == "");
+          CHECK(!entry.failure);
         }
         remove_leftovers(file_system, directory);
         CHECK(valid_steps(directory).front() == 2);
@@ -360,7 +360,7 @@ TEST_CASE_METHOD(DamagedFolder, "DamagedFolder: is refused with its reason") {
   CHECK_THROWS_WITH(
       [&] {
         const auto entry = list_checkpoints(file_system, folder / "run").at(0);
-        if (!entry.damage.empty()) throw DamagedCheckpoint(entry.damage);
+        if (entry.failure) throw DamagedCheckpoint(entry.failure.text);
         verify_files(file_system, entry.folder, entry.manifest);
       }(),
       ContainsSubstring("step-0000000") && ContainsSubstring("is damaged") && ContainsSubstring(kind_.reason));

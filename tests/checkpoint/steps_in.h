@@ -16,7 +16,7 @@ namespace ddp::test {
 inline std::vector<int64_t> steps_in(storage::FileSystem& file_system, const std::filesystem::path& directory) {
   std::vector<int64_t> steps;
   for (const auto& entry : storage::list_checkpoints(file_system, directory)) {
-    CHECK(entry.damage == "");
+    CHECK(!entry.failure);
     steps.push_back(entry.step);
   }
   return steps;

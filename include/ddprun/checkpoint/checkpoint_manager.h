@@ -19,6 +19,10 @@
 
 namespace ddp {
 
+namespace storage {
+struct Failure;
+}
+
 /// Who reads a checkpoint's files.
 enum class CheckpointReader {
   kRankZero,   ///< rank 0 reads and sends the bytes to the others: no shared file system needed
@@ -146,10 +150,10 @@ class CheckpointManager {
  private:
   class Writer;
 
-  std::string list_candidates() const;
+  std::vector<std::filesystem::path> list_candidates() const;
   std::optional<LoadedCheckpoint> restore(const std::vector<std::filesystem::path>& folders, const TrainingState& state,
-                                          const LoadOptions& options, std::string& damages);
-  void agree(const std::string& failure, const std::string& what) const;
+                                          const LoadOptions& options, storage::Failure& failures);
+  void agree(const storage::Failure& failure, const std::string& what) const;
 
   std::filesystem::path directory_;
   GroupHandle group_;

@@ -21,6 +21,8 @@ bool is_control(char32_t code) {
   return code < 0x20 || (0x7F <= code && code < 0xA0);
 }
 
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
 // Marks, embeddings, overrides and isolates of the bidirectional algorithm, and its line and paragraph separators.
 bool turns_direction(char32_t code) {
   return code == 0x061C || code == 0x200E || code == 0x200F || (0x2028 <= code && code <= 0x202E) ||
@@ -64,6 +66,17 @@ std::size_t whole_characters(std::string_view text) noexcept {
   return text.size();
 }
 
+std::string valid_utf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    valid += length == 0 ? kReplacement : text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return valid;
+}
+
 std::string shown_text(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
@@ -72,7 +85,7 @@ std::string shown_text(std::string_view text) {
     if (is_control(character.code) || turns_direction(character.code)) {
       shown += ' ';
     } else {
-      shown += is_valid ? text.substr(0, character.length) : std::string_view("\xEF\xBF\xBD");
+      shown += is_valid ? text.substr(0, character.length) : kReplacement;
     }
     text.remove_prefix(character.length);
   }

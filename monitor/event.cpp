@@ -1,6 +1,6 @@
 #include "ddprun/monitor/event.h"
 
-#include "monitor/utf8.h"
+#include "base/utf8.h"
 #include "monitor/wire/message_writer.h"
 
 namespace ddp {
@@ -23,7 +23,7 @@ std::string summary_event(const EventTime& time, const MessageWriter& value) {
 
 MessageWriter tagged(std::string_view tag) {
   MessageWriter value;
-  value.bytes(1, valid_utf8(tag));
+  value.bytes(1, detail::valid_utf8(tag));
   return value;
 }
 
@@ -44,7 +44,7 @@ std::string dynamic_value(const HyperParameter& parameter) {
   } else if (const auto* number = std::get_if<double>(&parameter)) {
     value.real(2, *number);
   } else {
-    value.bytes(3, valid_utf8(std::get<std::string>(parameter)));
+    value.bytes(3, detail::valid_utf8(std::get<std::string>(parameter)));
   }
   return value.str();
 }
@@ -60,11 +60,11 @@ std::string experiment(const std::map<std::string, HyperParameter>& parameters,
   MessageWriter message;
   for (const auto& [name, parameter] : parameters) {
     MessageWriter info;
-    info.bytes(1, valid_utf8(name)).integer(4, data_type(parameter));
+    info.bytes(1, detail::valid_utf8(name)).integer(4, data_type(parameter));
     message.bytes(4, info.str());
   }
   for (const auto& [tag, unused] : metrics) {
-    const std::string name = MessageWriter().bytes(2, valid_utf8(tag)).str();
+    const std::string name = MessageWriter().bytes(2, detail::valid_utf8(tag)).str();
     message.bytes(5, MessageWriter().bytes(1, name).str());
   }
   return message.str();
@@ -74,7 +74,7 @@ std::string session_start_info(double wall_time, const std::map<std::string, Hyp
   MessageWriter message;
   for (const auto& [name, parameter] : parameters) {
     MessageWriter entry;  // maps are repeated pairs
-    entry.bytes(1, valid_utf8(name)).bytes(2, dynamic_value(parameter));
+    entry.bytes(1, detail::valid_utf8(name)).bytes(2, dynamic_value(parameter));
     message.bytes(1, entry.str());
   }
   return message.real(5, wall_time).str();
@@ -112,7 +112,7 @@ std::string encode_text(const EventTime& time, std::string_view tag, std::string
   constexpr int64_t kStringType = 7;
   const std::string one_element = MessageWriter().bytes(2, MessageWriter().integer(1, 1).str()).str();
   MessageWriter tensor;
-  tensor.integer(1, kStringType).bytes(2, one_element).bytes(8, valid_utf8(text));
+  tensor.integer(1, kStringType).bytes(2, one_element).bytes(8, detail::valid_utf8(text));
   MessageWriter value = tagged(std::string(tag) + "/text_summary");
   return summary_event(time, value.bytes(8, tensor.str()).bytes(9, plugin_metadata("text", "")));
 }

@@ -15,10 +15,10 @@
 #include <stdexcept>
 
 #include "base/block_file_size_signal.h"
+#include "base/utf8.h"
 #include "monitor/csv.h"
 #include "monitor/errno_text.h"
 #include "monitor/metrics_rows.h"
-#include "monitor/utf8.h"
 
 namespace ddp {
 namespace fs = std::filesystem;
@@ -42,7 +42,7 @@ std::string shortest(Number value) {
 
 std::string json_string(std::string_view text) {
   std::string quoted = "\"";
-  for (const char byte : valid_utf8(text)) {
+  for (const char byte : detail::valid_utf8(text)) {
     if (byte == '"' || byte == '\\') {
       quoted += '\\';
       quoted += byte;

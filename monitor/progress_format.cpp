@@ -9,7 +9,6 @@
 
 #include "base/text_width.h"
 #include "base/utf8.h"
-#include "monitor/utf8.h"
 
 namespace ddp {
 namespace {
@@ -31,7 +30,7 @@ std::string printable(const std::string& text) {
     clean += is_control ? std::string_view(" ") : rest.substr(0, character.length);
     rest.remove_prefix(character.length);
   }
-  return valid_utf8(clean);
+  return detail::valid_utf8(clean);
 }
 
 std::string format_rate(const ProgressState& state) {

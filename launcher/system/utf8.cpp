@@ -13,23 +13,6 @@ bool is_control(std::string_view character) {
   return character.size() == 2 && first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
 }
 
-// What the second byte rules out: too long a form, half of a surrogate pair, and what is beyond the last character.
-bool may_follow(char first, char second) {
-  const auto byte = static_cast<unsigned char>(second);
-  switch (static_cast<unsigned char>(first)) {
-    case 0xe0:
-      return byte >= 0xa0;
-    case 0xed:
-      return byte < 0xa0;
-    case 0xf0:
-      return byte >= 0x90;
-    case 0xf4:
-      return byte < 0x90;
-    default:
-      return true;
-  }
-}
-
 }  // namespace
 
 int utf8_length(char first) {
@@ -41,17 +24,12 @@ int utf8_length(char first) {
 }
 
 bool is_character(std::string_view bytes) {
-  if (bytes.empty() || static_cast<std::size_t>(utf8_length(bytes.front())) != bytes.size()) return false;
-  if (bytes.size() == 1) return static_cast<unsigned char>(bytes.front()) < 0x80;
-  if (!may_follow(bytes[0], bytes[1])) return false;
-  return std::all_of(bytes.begin() + 1, bytes.end(),
-                     [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80; });
+  return !bytes.empty() && ddp::detail::utf8_length(bytes) == bytes.size();
 }
 
 std::size_t shown_character(std::string_view text) {
-  if (text.empty()) return 0;
-  const std::string_view character = text.substr(0, static_cast<std::size_t>(utf8_length(text.front())));
-  return is_character(character) && !is_control(character) ? character.size() : 0;
+  const std::size_t length = ddp::detail::utf8_length(text);
+  return length > 0 && !is_control(text.substr(0, length)) ? length : 0;
 }
 
 std::string printable(std::string_view text) {

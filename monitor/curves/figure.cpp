@@ -1,11 +1,14 @@
 #include "ddprun/monitor/figure.h"
 
+#include <cstdio>
 #include <stdexcept>
+#include <utility>
 
 #include <ddprun/monitor/summary_writer.h>
 
+#include "monitor/curves/cairo.h"
 #include "monitor/curves/chart.h"
-#include "monitor/curves/png.h"
+#include "monitor/curves/pixels.h"
 
 namespace ddp {
 namespace {
@@ -35,7 +38,13 @@ Bitmap Figure::draw() const {
 }
 
 void SummaryWriter::add_figure(std::string_view tag, const Figure& figure, int64_t step) {
-  if (is_active()) add_bitmap(tag, figure.draw(), step);
+  if (!is_active()) return;
+  try {
+    add_bitmap(tag, figure.draw(), step);
+  } catch (const curves::MissingLibrary& error) {
+    // A missing picture must not end a training.
+    if (!std::exchange(has_warned_, true)) std::fprintf(stderr, "figures are not written: %s\n", error.what());
+  }
 }
 
 }  // namespace ddp

@@ -7,7 +7,7 @@
 
 #include "monitor/curves/axis.h"
 #include "monitor/curves/legend.h"
-#include "monitor/curves/stroke_font.h"
+#include "monitor/curves/text_width.h"
 
 namespace ddp::curves {
 namespace {

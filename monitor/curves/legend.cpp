@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/utf8.h"
-#include "monitor/curves/stroke_font.h"
+#include "monitor/curves/text_width.h"
 
 namespace ddp::curves {
 namespace {
@@ -21,7 +21,7 @@ constexpr Colour kTextColour{0x33, 0x33, 0x33};
 constexpr double kSample = 18;  // length of the piece of line
 constexpr double kToLabel = 5;  // from there to the label
 constexpr double kToNext = 16;  // from a label to the next entry
-/// Other fonts may be wider than ours, and an SVG's reader chooses one.
+/// The viewer's font may be wider than text_width() estimates.
 constexpr double kReserve = 1.1;
 
 double label_width(const std::string& text) {

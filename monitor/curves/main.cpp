@@ -17,7 +17,7 @@
 #include <ddprun/base/number_ranges.h>
 
 #include "base/tool_status.h"
-#include "monitor/curves/png.h"
+#include "monitor/curves/pixels.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
 #include "monitor/errno_text.h"

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <string_view>
 
+#include "base/utf8.h"
 #include "monitor/curves/canvas.h"
 #include "monitor/curves/layout.h"
-#include "monitor/utf8.h"
 
 namespace ddp::curves {
 namespace {
@@ -25,7 +25,7 @@ std::string code(Colour colour) {
 
 std::string escaped(const std::string& text) {
   std::string safe;
-  for (const char byte : valid_utf8(text)) {
+  for (const char byte : detail::valid_utf8(text)) {
     switch (byte) {
       case '&':
         safe += "&amp;";

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "monitor/curves/legend.h"
-#include "monitor/curves/stroke_font.h"
+#include "monitor/curves/text_width.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -30,7 +30,8 @@ FigureLine figure_line(std::string label, const Tensor& x, const Tensor& y) {
 }
 
 /// What SummaryWriter::add_figure() shows among a run's images, where Python has matplotlib's figures: a receiver
-/// operating curve, a spectrum, a schedule. Needs neither a font nor a library.
+/// operating curve, a spectrum, a schedule. The library cairo (libcairo.so.2) draws it: where it is not installed,
+/// add_figure() writes nothing and says so once on stderr.
 ///
 ///     writer.add_figure("recall", {.title = "precision", .x_label = "recall", .lines = {{"daisy", recall,
 ///     precision}}},
@@ -43,7 +44,8 @@ struct Figure {
   int64_t height = 300;
 
   /// Throws std::invalid_argument for a line with more x than y, or the other way round, and for a side that is not
-  /// from 150 to 4096 pixels.
+  /// from 150 to 4096 pixels,
+  /// and std::runtime_error where cairo is not installed.
   Bitmap draw() const;
 };
 

@@ -125,6 +125,7 @@ class SummaryWriter {
 
   std::filesystem::path folder_;
   std::unique_ptr<Files> files_;
+  bool has_warned_ = false;  // that figures are not written
 };
 
 }  // namespace ddp

@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/launch.h"
-#include "launcher/system/process_title.h"
+#include "launcher/job/launch.h"
+#include "launcher/os/system/process_title.h"
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);

@@ -4,8 +4,9 @@ The arrows are read from docs/design.md ("a, b → c → d"), so that page is th
   - public headers stand in include/ddprun/FOLDER and are included as <ddprun/FOLDER/...>, by their own source in quotes; they
     include no private header and do not say "Internal". ddprun/ddp.h, which users include, may include those of every folder.
   - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left; what lies in FOLDER itself
-    is above them, or where "." stands. A public header belongs to the sub-folder that has its source; one without a source, to the highest that it
-    includes.
+    is above them, or where "." stands. "inside FOLDER/a: ..." orders the sub-folders of one of them. A public header belongs to the sub-folder that
+    has its source; one without a source, to the highest that it includes. Where "(at most N folders, M arrows)" stands, FOLDER has no more
+    sub-folders than N, and no more than M pairs of them of which one includes the other.
   - only comm/ includes c10d, gloo, CUDA and NCCL headers.
   - the section "Walks" names files that exist, not too many for each walk, and without climb where it says so.
 Prints one line per violation; the exit status is 1 if there is any.
@@ -51,13 +52,21 @@ def read_arrows(design: str) -> dict[str, set[str]]:
     return allowed
 
 
+INSIDE = re.compile(r"^    inside ([\w/]+)(?: \(at most (\d+) folders, (\d+) arrows\))?: (.+)$", re.MULTILINE)
+
+
 def read_layers(design: str) -> dict[str, dict[str, int]]:
     """{folder: {sub-folder: its layer}}."""
     layers = {}
-    for match in re.finditer(r"^    inside (\w+): (.+)$", design, re.MULTILINE):
-        groups = enumerate(match[2].split("<"))
-        layers[match[1]] = {name.strip(): layer for layer, group in groups for name in group.split(",")}
+    for folder, _, _, order in INSIDE.findall(design):
+        groups = enumerate(order.split("<"))
+        layers[folder] = {name.strip(): layer for layer, group in groups for name in group.split(",")}
     return layers
+
+
+def read_limits(design: str) -> dict[str, tuple[int, int]]:
+    """{folder: (most sub-folders, most arrows between them)}."""
+    return {folder: (int(folders), int(arrows)) for folder, folders, arrows, _ in INSIDE.findall(design) if folders}
 
 
 def read_walks(design: str):
@@ -77,7 +86,7 @@ def walk_violations(tree: "Tree"):
             if not (tree.root / path).is_file():
                 yield f"docs/design.md: the walk of {name} names {path}, which is not there"
                 continue
-            floor = tree.layer(path)
+            floor = tree.floor(path)
             if not may_climb and lowest is not None and floor > lowest:
                 yield f"docs/design.md: the walk of {name} climbs at {path}"
             lowest = floor
@@ -96,7 +105,7 @@ class Tree:
     def __init__(self, root: pathlib.Path):
         self.root = root
         design = (root / "docs/design.md").read_text()
-        self.arrows, self.layers = read_arrows(design), read_layers(design)
+        self.arrows, self.layers, self.limits = read_arrows(design), read_layers(design), read_limits(design)
         self.folders = set(self.arrows).union(*self.arrows.values()) - {"LibTorch", "std", "POSIX"}
 
     def sources(self):
@@ -114,13 +123,25 @@ class Tree:
                 is_public = parts[0] == "ddprun"
                 folder = parts[1] if is_public and len(parts) > 2 else parts[0]
                 path = pathlib.PurePath("include", match[2]) if is_public else pathlib.PurePath(match[2])
-                is_there = (self.root / path).is_file()
+                is_there = (self.root / path).is_file() or (self.root / f"{path}.in").is_file()  # the latter is made by CMake
                 found.append(Include(number, match[2], is_public, folder, path if is_there else None))
         return found
 
     @staticmethod
     def folder_of(name: pathlib.PurePath) -> str:
         return name.parts[2] if name.is_relative_to(PUBLIC) and len(name.parts) > 3 else name.parts[0]
+
+    def floor(self, name: pathlib.PurePath) -> tuple[int | None, ...]:
+        """The layers of a file in its folder, in the sub-folder that it is in, and so on, of which the first that differs tells who is above."""
+        if name.is_relative_to(PUBLIC):
+            return (self.layer(name),)
+        return tuple(self.layer_in(len(folder.parts), name) for folder in reversed(name.parents[:-1]))
+
+    def layer_in(self, depth: int, name: pathlib.PurePath) -> int | None:
+        layers = self.layers.get("/".join(name.parts[:depth]))
+        if not layers:
+            return TOP
+        return layers.get(".", TOP) if len(name.parts) == depth + 1 else layers.get(name.parts[depth])
 
     @functools.cache
     def layer(self, name: pathlib.PurePath) -> int | None:
@@ -130,7 +151,7 @@ class Tree:
         if not layers:
             return TOP
         if not name.is_relative_to(PUBLIC):
-            return layers.get(".", TOP) if len(name.parts) == 2 else layers.get(name.parts[1])
+            return self.layer_in(1, name)
         if len(name.parts) > 4:
             return layers.get(name.parts[3])
         if (self.root / folder / f"{name.stem}.cpp").is_file():
@@ -147,14 +168,29 @@ class Tree:
         for name in self.sources():
             if name.is_relative_to(PUBLIC) and INTERNAL.match((self.root / name).read_text()):
                 yield f"{name}: says that it is internal, so it stands beside its source and not in {PUBLIC}"
-            if self.layer(name) is None:
+            if None in self.floor(name):
                 yield f"{name}: docs/design.md names no layer for {name.parent}"
                 continue
             for include in self.includes(name):
                 if reason := self.objection(name, include):
                     yield f"{name}:{include.line}: includes {include.text}, {reason}"
 
+        yield from self.excesses()
         yield from walk_violations(self)
+
+    def excesses(self):
+        """Folders with more sub-folders, or more arrows between these, than the design allows."""
+        for folder, (most_folders, most_arrows) in self.limits.items():
+            depth = len(pathlib.PurePath(folder).parts)
+            files = [name for name in self.sources() if name.is_relative_to(folder) and len(name.parts) > depth + 1]
+            folders = {name.parts[depth] for name in files}
+            paths = {(name.parts[depth], include.path.parts[depth]) for name in files for include in self.includes(name)
+                     if include.path and include.path.is_relative_to(folder) and len(include.path.parts) > depth + 1}
+            arrows = {(source, target) for source, target in paths if source != target}
+            if len(folders) > most_folders:
+                yield f"{folder}: {len(folders)} folders, more than {most_folders}"
+            if len(arrows) > most_arrows:
+                yield f"{folder}: {len(arrows)} arrows between its folders, more than {most_arrows}"
 
     def objection(self, name: pathlib.PurePath, include: Include) -> str | None:
         folder = self.folder_of(name)
@@ -168,8 +204,6 @@ class Tree:
         return None
 
     def objection_to_ours(self, name: pathlib.PurePath, include: Include) -> str | None:
-        if (self.root / f"{include.text}.in").is_file():
-            return None  # made by CMake
         if include.path is None:
             return "which is not there: public headers are <ddprun/...>"
         if name.is_relative_to(PUBLIC) and not include.is_public:
@@ -179,13 +213,19 @@ class Tree:
             return None
         if include.folder != folder:
             return f"but docs/design.md draws no arrow from {folder} to {include.folder}"
-        if (self.layer(include.path) or 0) > self.layer(name):
-            return "which is not below it in docs/design.md"
         if self.layers.get(folder) and not include.is_public and not name.is_relative_to(PUBLIC):
-            own, other = name.parent, include.path.parent
-            if own != other and len(own.parts) > 1 and self.layer(include.path) == self.layer(name):
-                return "which is beside it, not below it, in docs/design.md"
-        return None
+            return self.objection_to_private(name, include.path)
+        return "which is not below it in docs/design.md" if (self.layer(include.path) or 0) > self.layer(name) else None
+
+    def objection_to_private(self, name: pathlib.PurePath, other: pathlib.PurePath) -> str | None:
+        """Compares the two where their paths part."""
+        depth = next(i for i, parts in enumerate(zip(name.parts, other.parts)) if parts[0] != parts[1])
+        if len(name.parts) == len(other.parts) == depth + 1:
+            return None  # in one folder
+        own_layer, other_layer = self.layer_in(depth, name), self.layer_in(depth, other)
+        if other_layer is None or other_layer < own_layer:
+            return None
+        return f"which is {'beside it, not below it' if other_layer == own_layer else 'not below it'}, in docs/design.md"
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def test_programs(root: pathlib.Path):
         for loop in re.finditer(r"foreach\(\s*(\w+) IN\s+ITEMS(.*?)\)\n(.*?)endforeach\(\)", text, re.DOTALL):
             body = "".join(loop[3].replace(f"${{{loop[1]}}}", item) for item in loop[2].split())
             text = text.replace(loop[0], body)
-        for test in re.finditer(r"ddprun_test\(\s*\w+ IN (\w+) LABEL (\w+)(.*?)\)", text, re.DOTALL):
+        for test in re.finditer(r"ddprun_test\(\s*[\w${}]+ IN (\w+) LABEL (\w+)(.*?)\)", text, re.DOTALL):
             sources = test[3].partition("SOURCES")[2]
             programs[f"test_{test[2]}_{test[1]}"] += [(listing.parent / name).resolve() for name in re.findall(r"[\w./]+\.cpp", sources)]
         for program in re.finditer(r"ddprun_test_executable\(\s*\w+ SOURCE ([\w./]+\.cpp)", text):

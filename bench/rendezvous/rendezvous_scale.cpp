@@ -21,10 +21,10 @@
 
 #include "bench/rendezvous/simulated_node.h"
 #include "bench/rendezvous/simulation.h"
-#include "launcher/rendezvous/coordinator.h"
-#include "launcher/store/store_server.h"
-#include "launcher/system/open_files.h"
-#include "launcher/torchrun/torchrun_keys.h"
+#include "launcher/nodes/rendezvous/coordinator.h"
+#include "launcher/nodes/store/store_server.h"
+#include "launcher/nodes/torchrun/torchrun_keys.h"
+#include "launcher/os/system/open_files.h"
 
 namespace bench {
 namespace {

@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "bench/rendezvous/simulation.h"
-#include "launcher/rendezvous/coordinator_search.h"
-#include "launcher/rendezvous/member.h"
-#include "launcher/store/carrier.h"
-#include "launcher/store/channel_link.h"
-#include "launcher/store/request_parser.h"
-#include "launcher/store/wire_format.h"
-#include "launcher/system/event_loop.h"
-#include "launcher/system/messages.h"
-#include "launcher/version.h"
+#include "launcher/nodes/rendezvous/coordinator_search.h"
+#include "launcher/nodes/rendezvous/member.h"
+#include "launcher/nodes/store/carrier.h"
+#include "launcher/nodes/store/channel_link.h"
+#include "launcher/nodes/store/request_parser.h"
+#include "launcher/nodes/store/wire_format.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/os/version.h"
 
 namespace bench {
 

@@ -5,9 +5,9 @@
 #include <sstream>
 #include <utility>
 
-#include "launcher/system/file_bytes.h"
-#include "launcher/system/launch_error.h"
-#include "launcher/system/utf8.h"
+#include "launcher/os/system/file_bytes.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/utf8.h"
 
 namespace launcher {
 namespace {

@@ -5,9 +5,9 @@
 #include <charconv>
 #include <utility>
 
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/utf8.h"
 #include "launcher/plan/options.h"
-#include "launcher/system/launch_error.h"
-#include "launcher/system/utf8.h"
 
 namespace launcher {
 namespace {

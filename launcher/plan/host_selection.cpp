@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "launcher/system/launch_error.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher {
 namespace {

@@ -4,12 +4,12 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/network/address.h"
-#include "launcher/network/tcp_socket.h"
+#include "launcher/os/network/address.h"
+#include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/plan/host_file.h"
 #include "launcher/plan/host_selection.h"
-#include "launcher/system/host_name.h"
-#include "launcher/system/launch_error.h"
 
 namespace launcher {
 namespace {

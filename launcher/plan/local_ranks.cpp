@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/machine/gpu_driver.h"
-#include "launcher/machine/gpus.h"
-#include "launcher/machine/usable_cpus.h"
-#include "launcher/system/launch_error.h"
+#include "launcher/os/machine/gpu_driver.h"
+#include "launcher/os/machine/gpus.h"
+#include "launcher/os/machine/usable_cpus.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher {
 namespace {

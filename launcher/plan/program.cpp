@@ -9,9 +9,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "launcher/os/system/launch_error.h"
 #include "launcher/plan/executable_file.h"
 #include "launcher/plan/python_interpreter.h"
-#include "launcher/system/launch_error.h"
 
 namespace launcher {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include "launcher/machine/usable_cpus.h"
-#include "launcher/system/signals.h"
+#include "launcher/os/machine/usable_cpus.h"
+#include "launcher/os/system/signals.h"
 
 namespace launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/machine/cpu_binding.h"
+#include "launcher/os/machine/cpu_binding.h"
 #include "launcher/plan/log_layout.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/program.h"

@@ -2,11 +2,11 @@
 
 #include <cstdlib>
 
-#include "launcher/machine/cpu_topology.h"
-#include "launcher/machine/gpu_driver.h"
-#include "launcher/machine/gpu_information.h"
-#include "launcher/machine/gpus.h"
-#include "launcher/system/launch_error.h"
+#include "launcher/os/machine/cpu_topology.h"
+#include "launcher/os/machine/gpu_driver.h"
+#include "launcher/os/machine/gpu_information.h"
+#include "launcher/os/machine/gpus.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher {
 namespace {

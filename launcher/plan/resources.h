@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/machine/cpu_binding.h"
+#include "launcher/os/machine/cpu_binding.h"
 #include "launcher/plan/options.h"
 
 namespace launcher {

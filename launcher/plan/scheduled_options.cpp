@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "launcher/schedulers/detect.h"
-#include "launcher/schedulers/variables.h"
-#include "launcher/system/launch_error.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/plan/schedulers/detect.h"
+#include "launcher/plan/schedulers/variables.h"
 
 namespace launcher {
 namespace {

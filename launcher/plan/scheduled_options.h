@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/plan/options.h"
-#include "launcher/schedulers/surroundings.h"
+#include "launcher/plan/schedulers/surroundings.h"
 
 namespace launcher {
 

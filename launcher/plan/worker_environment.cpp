@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "launcher/machine/gpu_information.h"
+#include "launcher/os/machine/gpu_information.h"
 
 namespace launcher {
 namespace {

@@ -13,19 +13,19 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/control/secret.h"
-#include "launcher/network/tcp_socket.h"
+#include "launcher/nodes/control/secret.h"
+#include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/line.h"
+#include "launcher/os/system/signals.h"
+#include "launcher/os/version.h"
 #include "launcher/remote/channel.h"
 #include "launcher/remote/clock.h"
 #include "launcher/remote/hub.h"
 #include "launcher/remote/part.h"
 #include "launcher/remote/ssh_command.h"
-#include "launcher/system/exit_status.h"
-#include "launcher/system/host_name.h"
-#include "launcher/system/launch_error.h"
-#include "launcher/system/line.h"
-#include "launcher/system/signals.h"
-#include "launcher/version.h"
 
 namespace launcher::remote {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
 #include "launcher/remote/wire.h"
-#include "launcher/system/event_loop.h"
-#include "launcher/system/unique_fd.h"
 
 namespace launcher::remote {
 

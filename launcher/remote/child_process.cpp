@@ -11,9 +11,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include "launcher/system/error_text.h"
-#include "launcher/system/launch_error.h"
-#include "launcher/system/pipe.h"
+#include "launcher/os/system/error_text.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/pipe.h"
 
 namespace launcher::remote {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/system/unique_fd.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher::remote {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/system/utf8.h"
+#include "launcher/os/system/utf8.h"
 
 namespace launcher::remote {
 namespace {

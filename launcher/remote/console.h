@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/system/event_loop.h"
-#include "launcher/system/messages.h"
-#include "launcher/system/stream_writer.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/os/system/stream_writer.h"
 
 namespace launcher::remote {
 

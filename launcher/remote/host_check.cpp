@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "launcher/os/version.h"
 #include "launcher/remote/clock.h"
-#include "launcher/version.h"
 
 namespace launcher::remote {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/os/system/launch_error.h"
 #include "launcher/remote/tree.h"
-#include "launcher/system/launch_error.h"
 
 namespace launcher::remote {
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/system/launch_error.h"
-#include "launcher/system/pipe.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/pipe.h"
 
 namespace launcher::remote {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/processes/terminal_input.h"
-#include "launcher/system/event_loop.h"
-#include "launcher/system/unique_fd.h"
+#include "launcher/local/processes/terminal_input.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher::remote {
 

@@ -3,14 +3,14 @@
 #include <filesystem>
 #include <system_error>
 
-#include "launcher/control/secret.h"
+#include "launcher/nodes/control/secret.h"
+#include "launcher/os/system/file_bytes.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/random_id.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/remote/child_process.h"
 #include "launcher/remote/travelling_environment.h"
-#include "launcher/system/file_bytes.h"
-#include "launcher/system/host_name.h"
-#include "launcher/system/launch_error.h"
-#include "launcher/system/random_id.h"
 
 namespace launcher::remote {
 namespace {

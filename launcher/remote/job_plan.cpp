@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "launcher/system/launch_error.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher::remote {
 namespace {

@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/signals.h"
+#include "launcher/os/system/utf8.h"
+#include "launcher/os/version.h"
 #include "launcher/remote/ssh_command.h"
-#include "launcher/system/launch_error.h"
-#include "launcher/system/signals.h"
-#include "launcher/system/utf8.h"
-#include "launcher/version.h"
 
 namespace launcher::remote {
 namespace {

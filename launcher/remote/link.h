@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "launcher/os/system/event_loop.h"
 #include "launcher/remote/channel.h"
 #include "launcher/remote/child_process.h"
 #include "launcher/remote/wire.h"
-#include "launcher/system/event_loop.h"
 
 namespace launcher::remote {
 

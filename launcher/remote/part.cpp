@@ -9,10 +9,10 @@
 #include <cstring>
 #include <utility>
 
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/signals.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/remote/travelling_environment.h"
-#include "launcher/system/launch_error.h"
-#include "launcher/system/signals.h"
 
 namespace launcher::remote {
 namespace {

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
 #include "launcher/remote/child_process.h"
 #include "launcher/remote/wire.h"
-#include "launcher/system/event_loop.h"
-#include "launcher/system/unique_fd.h"
 
 namespace launcher::remote {
 

@@ -13,12 +13,12 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/network/connector.h"
-#include "launcher/network/tcp_socket.h"
+#include "launcher/os/network/connector.h"
+#include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/local_ranks.h"
 #include "launcher/plan/program.h"
-#include "launcher/system/launch_error.h"
-#include "launcher/system/shell_quote.h"
 
 namespace launcher::remote {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "launcher/answers/machine_check.h"
+#include "launcher/options/answers/machine_check.h"
 #include "launcher/plan/options.h"
 
 namespace launcher::remote {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/remote/job_message.h"
 #include "launcher/remote/job_plan.h"
 #include "launcher/remote/ssh_command.h"
 #include "launcher/remote/travelling_environment.h"
-#include "launcher/system/shell_quote.h"
 
 namespace launcher::remote {
 namespace {

@@ -6,13 +6,13 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/network/address.h"
-#include "launcher/network/tcp_socket.h"
+#include "launcher/os/network/address.h"
+#include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/plan/variables_behind.h"
 #include "launcher/remote/job_message.h"
 #include "launcher/remote/job_plan.h"
-#include "launcher/system/exit_status.h"
-#include "launcher/system/launch_error.h"
 
 namespace launcher::remote {
 namespace {

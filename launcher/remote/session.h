@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/signals.h"
 #include "launcher/plan/job_nodes.h"
 #include "launcher/plan/options.h"
 #include "launcher/remote/console.h"
@@ -13,8 +15,6 @@
 #include "launcher/remote/host_states.h"
 #include "launcher/remote/hub.h"
 #include "launcher/remote/input_feed.h"
-#include "launcher/system/event_loop.h"
-#include "launcher/system/signals.h"
 
 namespace launcher::remote {
 

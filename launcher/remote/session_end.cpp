@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "launcher/output/reader_patience.h"
+#include "launcher/local/output/reader_patience.h"
+#include "launcher/os/system/exit_status.h"
 #include "launcher/remote/session.h"
-#include "launcher/system/exit_status.h"
 
 namespace launcher::remote {
 namespace {

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <utility>
 
-#include "launcher/system/signals.h"
-#include "launcher/system/utf8.h"
+#include "launcher/os/system/signals.h"
+#include "launcher/os/system/utf8.h"
 
 namespace launcher::remote {
 namespace {

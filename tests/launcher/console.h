@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launcher/system/unique_fd.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "launcher/system/unique_fd.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/meeting/rendezvous_kinds.h"
-#include "launcher/network/tcp_socket.h"
-#include "launcher/rendezvous/rendezvous.h"
+#include "launcher/nodes/rendezvous/rendezvous.h"
+#include "launcher/nodes/rendezvous_kinds.h"
+#include "launcher/os/network/tcp_socket.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

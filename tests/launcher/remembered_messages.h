@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/system/messages.h"
+#include "launcher/os/system/messages.h"
 
 namespace launcher {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/terminal/character_width.h"
-#include "launcher/terminal/terminal_parser.h"
+#include "launcher/os/terminal/character_width.h"
+#include "launcher/os/terminal/terminal_parser.h"
 
 namespace launcher {
 

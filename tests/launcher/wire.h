@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/store/request_parser.h"
-#include "launcher/store/wire_format.h"
+#include "launcher/nodes/store/request_parser.h"
+#include "launcher/nodes/store/wire_format.h"
 
 namespace launcher::store::wire {
 

@@ -95,10 +95,31 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("comm/other/file.h", "")
         self.assert_reports("check_includes.py", "comm/core/text.h:1", "comm/group/group.cpp:2", "comm/other")
 
+    def test_sub_folders_of_sub_folders_and_limits_of_folders_and_arrows(self):
+        order = "\n    ddp → comm      launcher → std\n    inside launcher{}: os < plan < job\n    inside launcher/os: system < network, terminal\n"
+        self.write("docs/design.md", order.format(" (at most 3 folders, 2 arrows)"))
+        self.write("launcher/os/system/line.h", "")
+        self.write("launcher/os/version.h.in", "")
+        self.write("launcher/os/network/address.h", '#include "launcher/os/system/line.h"\n')
+        self.write("launcher/plan/host.h", '#include "launcher/os/network/address.h"\n#include "launcher/os/version.h"\n')
+        self.write("launcher/job/job.h", '#include "launcher/plan/host.h"\n')
+        self.assertEqual(check("check_includes.py", self.root).returncode, 0)
+        self.write("launcher/job/run.h", '#include "launcher/os/version.h"\n')
+        self.assert_reports("check_includes.py", "launcher: 3 arrows between its folders, more than 2")
+        self.write("docs/design.md", order.format(" (at most 2 folders, 3 arrows)"))
+        self.assert_reports("check_includes.py", "launcher: 3 folders, more than 2")
+        self.write("docs/design.md", order.format(""))
+        self.write("launcher/os/system/line.h", '#include "launcher/os/terminal/row.h"\n')
+        self.write("launcher/os/terminal/row.h", '#include "launcher/os/network/address.h"\n#include "launcher/plan/host.h"\n')
+        self.write("launcher/os/other/file.h", "")
+        self.assert_reports("check_includes.py", "os/system/line.h:1: includes launcher/os/terminal/row.h, which is not below",
+                            "os/terminal/row.h:1: includes launcher/os/network/address.h, which is beside",
+                            "os/terminal/row.h:2: includes launcher/plan/host.h, which is not below", "no layer for launcher/os/other")
+
     def test_a_backend_outside_comm_and_libtorch_in_the_launcher(self):
         self.write("ddp/core.cpp", "#include <torch/csrc/distributed/c10d/reducer.hpp>\n")
-        self.write("launcher/launch.h", "#include <ATen/Tensor.h>\n")
-        self.assert_reports("check_includes.py", "ddp/core.cpp:1", "launcher/launch.h:1")
+        self.write("launcher/job/launch.h", "#include <ATen/Tensor.h>\n")
+        self.assert_reports("check_includes.py", "ddp/core.cpp:1", "launcher/job/launch.h:1")
 
     def test_a_walk_that_is_too_long_climbs_or_names_what_is_not_there(self):
         for name in ("low/a.h", "high/b.h", "main.cpp"):

@@ -1,7 +1,7 @@
 // The argument parser: words, one a line.
 #include <variant>
 
-#include "launcher/command_line/command_line.h"
+#include "launcher/options/command_line.h"
 #include "tests/fuzz/fuzz.h"
 
 std::vector<std::string> fuzz::seeds() {

@@ -1,8 +1,8 @@
 // What a stranger may send to the port at which launchers talk.
-#include "launcher/control/control_messages.h"
+#include "launcher/nodes/control/control_messages.h"
 
-#include "launcher/control/frames.h"
-#include "launcher/control/resend_buffer.h"
+#include "launcher/nodes/control/frames.h"
+#include "launcher/nodes/control/resend_buffer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,10 +1,10 @@
 // The error file that a worker writes.
-#include "launcher/outcome/error_file.h"
+#include "launcher/plan/outcome/error_file.h"
 
-#include "launcher/outcome/describe.h"
-#include "launcher/outcome/first_failure.h"
-#include "launcher/outcome/job_status.h"
-#include "launcher/report/failure_report.h"
+#include "launcher/local/report/failure_report.h"
+#include "launcher/plan/outcome/describe.h"
+#include "launcher/plan/outcome/first_failure.h"
+#include "launcher/plan/outcome/job_status.h"
 #include "tests/fuzz/fuzz.h"
 
 std::vector<std::string> fuzz::seeds() {

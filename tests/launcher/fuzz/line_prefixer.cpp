@@ -1,6 +1,7 @@
 // The splitter of the ranks' output. An input: how it is cut, then the output; a byte from 0x80 on stands for a run of
 // letters, so that lines longer than the limit come up.
-#include "launcher/terminal/line_prefixer.h"
+#include "launcher/os/terminal/line_prefixer.h"
+
 #include "tests/fuzz/fuzz.h"
 
 namespace {

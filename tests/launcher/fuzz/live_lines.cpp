@@ -1,8 +1,8 @@
 // What ranks write to a terminal. An input: how it is cut, then the output. Rows stay few and as narrow as they must
 // be; what passes without being redrawn passes whole; and nothing that could move the cursor is in a row.
-#include "launcher/terminal/live_lines.h"
+#include "launcher/os/terminal/live_lines.h"
 
-#include "launcher/terminal/live_screen.h"
+#include "launcher/os/terminal/live_screen.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // Requests to the server of metrics.
-#include "launcher/watch/metrics_server.h"
+#include "launcher/observe/watch/metrics_server.h"
 #include "tests/fuzz/fuzz.h"
 
 std::vector<std::string> fuzz::seeds() {

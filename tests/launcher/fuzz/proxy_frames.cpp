@@ -1,7 +1,7 @@
 // The store's end of a proxy's link: frames in any order, with requests of torch's protocol in them.
 #include <random>
 
-#include "launcher/store/proxy_links.h"
+#include "launcher/nodes/store/proxy_links.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/launcher/wire.h"
 

@@ -1,8 +1,8 @@
 // What comes over a channel that ssh gives, and the file of --hostfile.
+#include "launcher/os/system/launch_error.h"
 #include "launcher/plan/host_file.h"
 #include "launcher/remote/ssh_command.h"
 #include "launcher/remote/wire.h"
-#include "launcher/system/launch_error.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -2,8 +2,8 @@
 #include <map>
 #include <random>
 
-#include "launcher/store/key_value_store.h"
-#include "launcher/store/request_parser.h"
+#include "launcher/nodes/store/key_value_store.h"
+#include "launcher/nodes/store/request_parser.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/launcher/wire.h"
 

@@ -1,5 +1,5 @@
 // What another program than a store sends, which a line for the user quotes.
-#include "launcher/store/stranger.h"
+#include "launcher/nodes/store/stranger.h"
 #include "tests/fuzz/fuzz.h"
 
 std::vector<std::string> fuzz::seeds() {

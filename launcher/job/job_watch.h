@@ -1,0 +1,94 @@
+// A running job as others see it: reports when it hangs, tells who asks, and keeps what its last collectives were.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/local/processes/supervisor.h"
+#include "launcher/local/report/event_log.h"
+#include "launcher/observe/gathering/hang_gathering.h"
+#include "launcher/observe/gathering/sample_exchange.h"
+#include "launcher/observe/straggler/straggler_watch.h"
+#include "launcher/observe/timeline/job_timeline.h"
+#include "launcher/observe/watch/hang_watch.h"
+#include "launcher/observe/watch/metrics_server.h"
+#include "launcher/observe/watch/status_document.h"
+#include "launcher/observe/watch/status_server.h"
+#include "launcher/os/machine/gpu_monitor.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/plan/log_layout.h"
+#include "launcher/plan/options.h"
+#include "launcher/plan/outcome/job_end.h"
+#include "launcher/plan/rank_assignment.h"
+
+namespace launcher {
+
+// Where an attempt's ranks run.
+struct WatchedPlace {
+  int node = 0;  // this one
+  int nodes = 1;
+  int world_size = 1;
+  std::function<void(int to, std::string text)> tell{};  // the other nodes, see Rendezvous::tell()
+  std::function<std::string(int local_rank)> gpu{};      // the rank's entry of CUDA_VISIBLE_DEVICES
+};
+
+class JobWatch {
+ public:
+  // All references must outlive this. Throws LaunchError when the address for metrics, or the file of the timeline,
+  // cannot be had.
+  JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const Options& options, const LogLayout& layout,
+           const std::string& run_id, pid_t guardian, std::shared_ptr<SideChannel> channel);
+
+  // The ranks of an attempt have been started. `supervisor` must outlive it, `ports` are those of its store.
+  void begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> ports, int attempt, WatchedPlace place);
+  // One of its ranks has ended.
+  void rank_ended();
+  // What another node's tells this one.
+  void on_word(int from, const std::string& text);
+  // All of them have, and other nodes may still need this one.
+  void ranks_ended();
+  // They are gone. When one failed, writes the flight records and adds to `end` where the ranks' calls differ.
+  void end_attempt(JobEnd& end);
+
+ private:
+  std::set<pid_t> store_users(const std::vector<pid_t>& pids) const;
+  void watch_for_hangs();
+  void watch_for_stragglers();
+  void on_hang(const HangReport& report, const std::vector<RankView>& views);
+  void on_straggler(const StragglerNews& news);
+  std::optional<GpuState> gpu_of(int rank) const;
+  void keep_flight_records(const std::vector<RankView>& views);
+  nlohmann::ordered_json document() const;
+  std::string answer(const std::string& question);
+
+  EventLoop& loop_;
+  Messages& messages_;
+  EventLog& events_;
+  const Options& options_;
+  const LogLayout& layout_;
+  JobView job_;
+  bool has_record_ = false;           // of the hang that ends the attempt
+  bool has_told_record_ = false;      // of this attempt
+  Supervisor* supervisor_ = nullptr;  // null between attempts
+  std::vector<std::uint16_t> ports_;
+  WatchedPlace place_;
+  std::optional<GpuMonitor> gpus_;
+  std::optional<HangGathering> gathering_;
+  std::optional<SampleExchange> samples_;
+  std::optional<HangWatch> hang_watch_;
+  JobTimeline timeline_;
+  std::optional<StragglerWatch> straggler_watch_;
+  std::optional<StatusServer> status_;
+  std::optional<MetricsServer> metrics_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,298 @@
+#include "launcher/local/output/output_relay.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "launcher/os/system/error_text.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/utf8.h"
+#include "launcher/os/terminal/pseudo_terminal.h"
+
+namespace launcher {
+namespace {
+
+constexpr std::size_t kReadBytes = 256 << 10;
+// At the end, of what nobody will read: who writes for ever does not hold us.
+constexpr int kLastReads = 64;
+// Sources of lines besides the numbered ones.
+constexpr int kOwnMessages = -2;
+constexpr int kRawSource = -3;
+
+}  // namespace
+
+OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group)
+    : loop_(loop),
+      prefix_(std::move(prefix)),
+      only_one_(only_one),
+      host_(host_name()),
+      output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_room(); })),
+      scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
+  if (!are_same_file(STDOUT_FILENO, STDERR_FILENO)) {
+    error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_room(); });
+  }
+  error_ = error_output_ ? error_output_.get() : output_.get();
+  // Where the only rank's bytes pass as they come, there are no rows.
+  if (only_one_ && prefix_.is_empty()) return;
+  displays_.emplace(loop_, *output_, error_output_.get(), own_group,
+                    [this](const LiveDisplay* display, std::size_t columns) { return rows_of(display, columns); });
+}
+
+OutputRelay::~OutputRelay() {
+  for (const auto& source : sources_) watch(*source, false);
+}
+
+std::vector<ShownRow> OutputRelay::rows_of(const LiveDisplay* display, std::size_t columns) const {
+  std::vector<ShownRow> rows;
+  for (const auto& source : sources_) {
+    if (!source->live || &source->live->display() != display) continue;
+    for (ShownRow& row : source->live->rows(columns)) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+void OutputRelay::set_prefix(Source& source) {
+  const StreamRequest& request = source.request;
+  std::string prefix =
+      prefix_.expand(request.place, host_, name_of(request.stream), prefix_.has_time() ? time_text() : "");
+  if (source.live) source.live->set_prefix(prefix);
+  source.lines.set_prefix(std::move(prefix));
+}
+
+UniqueFd OutputRelay::add_stream(StreamRequest request) {
+  auto source = std::make_unique<Source>();
+  const bool is_output = request.stream == Stream::kOutput;
+  const int shown_on = is_output ? STDOUT_FILENO : STDERR_FILENO;
+  source->is_raw = only_one_ && prefix_.is_empty() && request.filter == nullptr;
+  source->number = source->is_raw ? kRawSource : next_number_++;
+  if (request.is_shown) source->to = is_output ? output_.get() : error_;
+  if (LiveDisplay* display = display_of(request.stream); request.is_shown && display != nullptr) {
+    source->live = std::make_unique<LiveStream>(loop_, *display, widths_, source->number);
+  }
+  source->request = std::move(request);
+  set_prefix(*source);
+  UniqueFd writer = open_ends(*source, shown_on);
+  parked_.park(source->fd);
+  if (source->request.copy) parked_.park(source->request.copy->descriptor());
+  sources_.push_back(std::move(source));
+  return writer;
+}
+
+UniqueFd OutputRelay::open_ends(Source& source, int shown_on) {
+  UniqueFd writer;
+  if (source.to != nullptr && ::isatty(shown_on) == 1) {
+    source.prefix_columns = source.is_raw ? 0 : row_of(source.lines.prefix(), widths_).written_columns();
+    if (auto pair = open_pseudo_terminal(shown_on, source.prefix_columns)) {
+      source.fd = std::move(pair->master);
+      source.is_terminal = true;
+      writer = std::move(pair->terminal);
+    }
+  }
+  if (!writer) {
+    Pipe pipe = make_pipe();
+    source.fd = std::move(pipe.reader);
+    writer = std::move(pipe.writer);
+  }
+  ::fcntl(source.fd.get(), F_SETFL, ::fcntl(source.fd.get(), F_GETFL) | O_NONBLOCK);
+  return writer;
+}
+
+void OutputRelay::start_reading() {
+  parked_.take_back();
+  for (const auto& source : sources_) {
+    if (source->fd) watch(*source, true);
+  }
+}
+
+void OutputRelay::watch(Source& source, bool on) {
+  if (on == source.watched) return;
+  source.watched = on;
+  if (on) {
+    loop_.add(source.fd.get(), EPOLLIN, [this, &source](std::uint32_t) { read(source); });
+  } else {
+    loop_.remove(source.fd.get());
+  }
+}
+
+bool OutputRelay::read(Source& source) {
+  if (source.to != nullptr && source.to->error() == EPIPE) {
+    end(source);  // the rank's next write fails as if it were connected to our reader directly
+    return false;
+  }
+  if (source.to != nullptr && source.to->is_full() && !unshown_) {
+    watch(source, false);
+    return false;
+  }
+  const ssize_t count = ::read(source.fd.get(), scratch_.get(), kReadBytes);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (prefix_.has_time()) set_prefix(source);
+  if (count <= 0) {  // of a pseudo-terminal the end is EIO
+    end(source);
+    return false;
+  }
+  pass_on(source, std::string_view(scratch_.get(), static_cast<std::size_t>(count)));
+  return true;
+}
+
+void OutputRelay::pass_on(Source& source, std::string_view bytes) {
+  if (source.request.copy) {
+    source.request.copy->write(bytes);
+    note_log_problem(*source.request.copy);
+  }
+  if (source.request.stream == Stream::kError) source.tail.add(bytes);
+  LineFilter* filter = source.request.filter.get();
+  if (unshown_ && source.to != nullptr) *unshown_ += bytes.size();
+  const bool has_own_lines = source.to != nullptr && source.live == nullptr && !unshown_;
+  if (source.live && !unshown_) source.live->feed(bytes);
+  if (!has_own_lines && filter == nullptr) return;
+
+  std::string& lines = has_own_lines ? source.to->lines_of(source.number) : unshown_lines_;
+  const std::size_t before = lines.size();
+  if (source.is_raw) {
+    lines.append(bytes);
+  } else {
+    source.lines.feed(bytes, lines);
+  }
+  if (filter != nullptr) {
+    filter->add(std::string_view(lines).substr(before));
+    note_log_problem(filter->file());
+  }
+  if (has_own_lines) {
+    source.to->flush();
+  } else {
+    unshown_lines_.clear();
+  }
+}
+
+void OutputRelay::end(Source& source) {
+  watch(source, false);
+  source.fd.reset();
+  std::string last;
+  source.lines.finish(last);
+  if (source.request.filter != nullptr) {
+    source.request.filter->add(last);
+    note_log_problem(source.request.filter->file());
+  }
+  source.request.copy.reset();
+  if (source.live) source.live->finish();
+  if (source.to == nullptr || source.live || last.empty()) return;
+  source.to->lines_of(source.number).append(last);
+  source.to->flush();
+}
+
+void OutputRelay::on_room() {
+  for (const StreamWriter* writer : {output_.get(), error_}) {
+    if (writer->error() == 0 || writer->error() == EPIPE) continue;
+    note_problem(std::string("output was lost: cannot write to standard ") +
+                 (writer == output_.get() ? "output" : "error") + ": " + error_text(writer->error()));
+  }
+  for (const auto& source : sources_) {
+    if (source->fd && source->to != nullptr && (!source->to->is_full() || source->to->error() != 0)) {
+      watch(*source, true);
+    }
+  }
+}
+
+// Said at once: the job may run for days.
+void OutputRelay::note_problem(const std::string& text) {
+  if (!problem_.empty()) return;
+  problem_ = text;
+  say(text);
+}
+
+void OutputRelay::note_log_problem(const LogFile& file) {
+  if (file.error() != 0) {
+    note_problem("output was lost: cannot write to " + file.path() + ": " + error_text(file.error()));
+  }
+}
+
+std::string OutputRelay::last_error_lines(int local_rank) const {
+  for (const auto& source : sources_) {
+    if (source->request.stream == Stream::kError && source->request.place.local_rank == local_rank) {
+      return source->tail.lines();
+    }
+  }
+  return "";
+}
+
+void OutputRelay::forget_ended_streams() {
+  std::erase_if(sources_, [](const std::unique_ptr<Source>& source) { return !source->fd; });
+}
+
+void OutputRelay::update_window_sizes() {
+  for (const auto& source : sources_) {
+    if (!source->fd || !source->is_terminal) continue;
+    copy_window_size(source->request.stream == Stream::kOutput ? STDOUT_FILENO : STDERR_FILENO, source->fd.get(),
+                     source->prefix_columns);
+  }
+  if (displays_) displays_->for_each([](LiveDisplay& display) { display.rows_changed(); });
+}
+
+void OutputRelay::suspend_display(bool suspended) {
+  if (!displays_) return;
+  displays_->for_each([suspended](LiveDisplay& display) { suspended ? display.suspend() : display.resume(); });
+}
+
+// Null: no terminal.
+LiveDisplay* OutputRelay::display_of(Stream stream) const {
+  if (!displays_) return nullptr;
+  return stream == Stream::kOutput ? displays_->output() : displays_->error();
+}
+
+void OutputRelay::say(std::string_view line) {
+  print(std::string("ddprun: ").append(printable(line)).append("\n"));
+}
+
+void OutputRelay::say_block(std::string_view lines) {
+  if (!lines.empty()) print(lines);
+}
+
+void OutputRelay::print(std::string_view lines) {
+  if (LiveDisplay* display = display_of(Stream::kError)) {
+    display->print(kOwnMessages, lines);
+    return;
+  }
+  error_->lines_of(kOwnMessages).append(lines);
+  error_->flush();
+}
+
+void OutputRelay::finish(const std::function<bool()>& give_up) {
+  for (const auto& source : sources_) {
+    while (source->fd && !give_up()) {
+      if (source->to != nullptr && source->to->is_full()) {
+        loop_.run_once();
+      } else if (!read(*source) && source->fd) {
+        end(*source);  // somebody whom we do not end keeps it open, but has nothing to say now
+      }
+    }
+  }
+  if (displays_) displays_->for_each([](LiveDisplay& display) { display.leave(); });
+  while ((!output_->is_empty() || !error_->is_empty()) && !give_up()) loop_.run_once();
+  drop_rest();
+}
+
+// Who reads the output does not hold up the log files.
+void OutputRelay::drop_rest() {
+  unshown_ = 0;
+  for (const auto& source : sources_) {
+    for (int reads = 0; reads < kLastReads && source->fd && read(*source); ++reads) {
+    }
+    if (source->fd) end(*source);
+  }
+  std::size_t dropped = *std::exchange(unshown_, std::nullopt) + output_->drop_all();
+  if (error_output_) dropped += error_output_->drop_all();
+  if (dropped > 0) {
+    note_problem("output was lost: " + std::to_string(dropped) + " bytes were dropped, as nobody read them in time");
+  }
+}
+
+EventLoop::Clock::time_point OutputRelay::last_progress() const {
+  return std::max(output_->last_progress(), error_->last_progress());
+}
+
+}  // namespace launcher

@@ -1,0 +1,122 @@
+// Passes the ranks' standard output and error on to ddprun's own, whole lines at a time, each behind its rank's prefix
+// (at a terminal unfinished ones too: LiveDisplay), and to log files, byte for byte. A slow reader slows the ranks down
+// instead of filling memory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/local/output/line_filter.h"
+#include "launcher/local/output/log_file.h"
+#include "launcher/local/output/output_tail.h"
+#include "launcher/local/output/prefix_template.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/os/system/parked_descriptors.h"
+#include "launcher/os/system/stream_writer.h"
+#include "launcher/os/system/unique_fd.h"
+#include "launcher/os/terminal/character_width.h"
+#include "launcher/os/terminal/line_prefixer.h"
+#include "launcher/os/terminal/live_display.h"
+#include "launcher/os/terminal/live_stream.h"
+#include "launcher/os/terminal/standard_displays.h"
+#include "launcher/plan/stream_selection.h"
+#include "launcher/plan/worker_environment.h"
+
+namespace launcher {
+
+class OutputRelay : public Messages {
+ public:
+  // `only_one`: a single rank is shown, so that lines need not be told apart; without a prefix its bytes are then
+  // passed on as they come, prompts too. `own_group`: the process group that the terminal knows.
+  OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group);
+  ~OutputRelay() override;
+  OutputRelay(const OutputRelay&) = delete;
+  OutputRelay& operator=(const OutputRelay&) = delete;
+
+  struct StreamRequest {
+    RankPlace place{};
+    Stream stream = Stream::kOutput;
+    bool is_shown = true;                          // on ddprun's own output
+    std::optional<LogFile> copy = std::nullopt;    // gets every byte
+    std::shared_ptr<LineFilter> filter = nullptr;  // gets every line
+  };
+  // What a rank is to write to: a pseudo-terminal when the stream is shown on a terminal, else a pipe. Close it here
+  // once the rank has been started: the end of its output is seen by that.
+  UniqueFd add_stream(StreamRequest request);
+  // To be called when all ranks have been added and forked; before, nothing is read.
+  void start_reading();
+  // Of the rank's standard error since it was added.
+  std::string last_error_lines(int local_rank) const;
+  // Forgets streams that have ended; their last lines are not known any more.
+  void forget_ended_streams();
+  // ddprun's terminal has another size now.
+  void update_window_sizes();
+  // ddprun is going to be suspended, or goes on.
+  void suspend_display(bool suspended);
+
+  void say(std::string_view line) override;
+  void say_block(std::string_view lines) override;
+
+  // To be called when no process can write any more: reads what is left, and returns when all is written, nobody reads
+  // it, or `give_up` says so; the rest goes to the log files only then, and its bytes are counted.
+  void finish(const std::function<bool()>& give_up);
+  // When a reader last took something.
+  EventLoop::Clock::time_point last_progress() const;
+  // What went wrong first with ddprun's own output or a log file; empty when all was written. A reader that went away
+  // is no error.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  struct Source {
+    int number = 0;
+    StreamRequest request{};
+    UniqueFd fd{};
+    LinePrefixer lines{""};
+    StreamWriter* to = nullptr;          // null: not shown
+    std::unique_ptr<LiveStream> live{};  // shown on a terminal; null: to the writer itself
+    std::size_t prefix_columns = 0;
+    bool is_raw = false;  // passed on without looking for lines
+    bool is_terminal = false;
+    OutputTail tail{};
+    bool watched = false;
+  };
+
+  // False when there is nothing to read now.
+  bool read(Source& source);
+  void pass_on(Source& source, std::string_view bytes);
+  void set_prefix(Source& source);
+  UniqueFd open_ends(Source& source, int shown_on);
+  std::vector<ShownRow> rows_of(const LiveDisplay* display, std::size_t columns) const;
+  LiveDisplay* display_of(Stream stream) const;
+  void print(std::string_view lines);
+  void watch(Source& source, bool on);
+  void end(Source& source);
+  void on_room();
+  void drop_rest();
+  void note_problem(const std::string& text);
+  void note_log_problem(const LogFile& file);
+
+  EventLoop& loop_;
+  PrefixTemplate prefix_;
+  bool only_one_;
+  std::string host_;
+  std::unique_ptr<StreamWriter> output_;
+  std::unique_ptr<StreamWriter>
+      error_output_;  // null when both go to the same place: then one writer keeps lines whole
+  StreamWriter* error_;
+  CharacterWidth widths_;
+  std::optional<StandardDisplays> displays_;
+  std::vector<std::unique_ptr<Source>> sources_;
+  ParkedDescriptors parked_;
+  int next_number_ = 0;
+  std::unique_ptr<char[]> scratch_;     // not touched before the first read: ranks are forked with less to copy
+  std::string unshown_lines_;           // of a source that is not shown but filtered
+  std::optional<std::size_t> unshown_;  // bytes of what came when nothing was shown any more
+  std::string problem_;
+};
+
+}  // namespace launcher

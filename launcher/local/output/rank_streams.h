@@ -1,0 +1,94 @@
+// Standard input, output and error of the ranks on this node, as the options have them.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/local/output/input_copies.h"
+#include "launcher/local/output/output_relay.h"
+#include "launcher/local/output/queued_messages.h"
+#include "launcher/local/output/stream_route.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
+#include "launcher/plan/log_layout.h"
+#include "launcher/plan/options.h"
+#include "launcher/plan/outcome/job_end.h"
+#include "launcher/plan/worker_environment.h"
+
+namespace launcher {
+
+// What one rank gets.
+struct RankDescriptors {
+  int input = -1;  // -1: ddprun's own
+  int output = -1;
+  int error = -1;
+  std::array<UniqueFd, 3> owned{};  // to be closed once the rank has been started
+};
+
+class RankStreams {
+ public:
+  // Makes the job's log folder. `error_folder` is for error files when there is no log folder, `typed` gives what is
+  // typed at ddprun's terminal, -1 when standard input is none. `own_group`: the process group that it knows. Throws
+  // LaunchError when a folder cannot be written, or when the outputs need more descriptors than there can be.
+  RankStreams(EventLoop& loop, const Options& options, const std::string& run_id, std::string error_folder, int typed,
+              pid_t own_group);
+  ~RankStreams();
+  RankStreams(const RankStreams&) = delete;
+  RankStreams& operator=(const RankStreams&) = delete;
+
+  // ddprun's own lines, behind those of the ranks that it passes on.
+  Messages& messages();
+  const LogLayout& layout() const { return layout_; }
+
+  // Before the ranks of an attempt are added.
+  void begin_attempt(int attempt, int world_size);
+  // Throws LaunchError when one of the rank's files or pipes cannot be made.
+  RankDescriptors add_rank(const RankPlace& place);
+  // All ranks of the attempt have been added and forked; before, nothing is read.
+  void all_added();
+  // To be called when no process can write any more. The reader may be slow: `give_up`, which is asked again and again,
+  // ends the wait; what nobody has read then is dropped, and counted in problem().
+  void finish_attempt(const std::function<bool()>& give_up);
+  // When the reader of ddprun's output last took something.
+  EventLoop::Clock::time_point last_progress() const;
+
+  // Adds each failed rank's last lines and the name of its log file.
+  void describe(JobEnd& end) const;
+  // What was lost of the output; empty when nothing was.
+  std::string problem() const;
+  // ddprun's terminal has another size now.
+  void update_window_sizes();
+  // ddprun is going to be suspended, or goes on.
+  void suspend_display(bool suspended);
+
+ private:
+  PrefixTemplate prefix_template(const char* torchruns) const;
+  int open_stream(const RankPlace& place, Stream stream, UniqueFd& owned);
+  int open_input(const RankPlace& place, UniqueFd& owned);
+  void remove_unused_folder() const;
+  void tick();
+  void watch_disk();
+  void note_full_disk(int error);
+
+  EventLoop& loop_;
+  const Options& options_;
+  int typed_;
+  LogLayout layout_;
+  int attempt_ = 0;
+  int world_size_ = 1;
+  UniqueFd null_;
+  QueuedMessages own_messages_;  // without a relay
+  std::optional<OutputRelay> relay_;
+  std::optional<InputCopies> copies_;
+  std::shared_ptr<LineFilter> output_filter_;
+  std::shared_ptr<LineFilter> error_filter_;
+  std::string watched_folder_;  // of files that the ranks write themselves
+  std::optional<EventLoop::TimerId> disk_timer_;
+  std::optional<EventLoop::TimerId> tick_timer_;
+  std::string problem_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,277 @@
+#include "launcher/local/processes/guardian.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/local/processes/descendants.h"
+#include "launcher/local/processes/terminal_input.h"
+#include "launcher/os/system/error_text.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/line.h"
+#include "launcher/os/system/pipe.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long killed processes may take to vanish before they are left to the kernel.
+constexpr auto kGuardianKillPatience = 10s;
+constexpr auto kSweepInterval = 20ms;
+// How long the supervisor may take to end everything once the guardian is gone: its own patience and some more.
+constexpr auto kSupervisorPatience = 15s;
+// Without "ddprun" and without the user's program: `pkill -f train.py` should not reach it either.
+constexpr const char* kSweeperTitle = "rank-sweeper of process ";
+
+struct Keeping {
+  SignalSource& signals;
+  const char* what;                             // the child, for messages
+  pid_t child;                                  // passes on what this process is told
+  UniqueFd verdict;                             // has a byte when the child's work is settled
+  const JobCgroup* cgroup;                      // null: none
+  std::vector<ProcessIdentity> strangers = {};  // children from before the exec of ddprun: not ours to end
+};
+
+// Keeps a child, and ends what is left below this process when the child did not.
+class Keeper {
+ public:
+  explicit Keeper(Keeping keeping) : keeping_(std::move(keeping)) {
+    loop_.add(keeping_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+  }
+  ~Keeper() { loop_.remove(keeping_.signals.fd()); }
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  // The guardian's: what is typed is handed on, and a suspended guardian lets the shell go on. The supervisor ends
+  // everything when the lifeline ends.
+  void guard(UniqueFd lifeline, UniqueFd terminal) {
+    lifeline_ = std::move(lifeline);
+    if (terminal) terminal_.emplace(loop_, std::move(terminal));
+  }
+
+  // The sweeper's: when the guardian is gone, the child ends everything, but not for ever.
+  void watch_guardian(int lifeline) {
+    loop_.add(lifeline, EPOLLIN, [this, lifeline](std::uint32_t) {
+      loop_.remove(lifeline);
+      signal_child(SIGCONT);  // it may have been stopped
+      loop_.call_at(EventLoop::Clock::now() + kSupervisorPatience, [this] { signal_child(SIGKILL); });
+    });
+  }
+
+  SupervisedEnd run() {
+    while (!end_) loop_.run_once();
+    const bool was_killed = end_->si_code != CLD_EXITED;
+    char byte = 0;
+    if (!was_killed && ::read(keeping_.verdict.get(), &byte, 1) == 1) {
+      return {.exit_status = end_->si_status, .is_settled = true};
+    }
+    if (lifeline_) let_supervisor_end_everything();
+    end_everything();
+    if (!was_killed) return {.exit_status = end_->si_status, .is_settled = true};
+    print_line(std::string("its ") + keeping_.what + " process was killed by " + signal_name(end_->si_status) +
+               "; all ranks have been ended");
+    return {.exit_status = to_int(ExitStatus::kLauncherError), .is_settled = true};
+  }
+
+ private:
+  void on_signals() {
+    while (const auto info = keeping_.signals.next()) {
+      const int number = static_cast<int>(info->ssi_signo);
+      if (number == SIGCHLD) {
+        reap();
+        continue;
+      }
+      // At SIGTSTP the shell waits for us to stop: the supervisor, which goes on, does it once the terminal is tidy.
+      signal_child(number);
+      if (number == SIGCONT && terminal_) terminal_->resume();
+    }
+  }
+
+  // Once it is reaped, its number may be somebody else's.
+  void signal_child(int number) const {
+    if (!end_) ::kill(keeping_.child, number);
+  }
+
+  // Everything that ended: the child, and as process 1 of a container whatever the system gave us.
+  void reap() {
+    siginfo_t info{};
+    while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
+      if (info.si_pid == keeping_.child) end_ = info;
+      info.si_pid = 0;
+    }
+  }
+
+  bool is_stranger(const ProcessIdentity& process) const {
+    return std::any_of(keeping_.strangers.begin(), keeping_.strangers.end(), [&](const ProcessIdentity& stranger) {
+      return stranger.pid == process.pid && stranger.start_time == process.start_time;
+    });
+  }
+
+  // Kills what is below this process, and returns how many there were.
+  std::size_t kill_everything() const {
+    if (keeping_.cgroup != nullptr) keeping_.cgroup->kill();
+    std::size_t found = 0;
+    for (const ProcessIdentity& process : processes_of_job(keeping_.cgroup)) {
+      if (is_stranger(process)) continue;
+      ++found;
+      signal_process(process, SIGKILL);
+    }
+    return found;
+  }
+
+  // Without the sweeper. Not by killing the supervisor: whoever killed the sweeper may be about to kill us.
+  void let_supervisor_end_everything() {
+    lifeline_.reset();
+    bool is_gone = false;  // it has the other end of the verdict
+    loop_.add(keeping_.verdict.get(), EPOLLIN, [&is_gone](std::uint32_t) { is_gone = true; });
+    const auto timer = loop_.call_at(EventLoop::Clock::now() + kSupervisorPatience, [&is_gone] { is_gone = true; });
+    while (!is_gone) loop_.run_once();
+    loop_.cancel(timer);
+    loop_.remove(keeping_.verdict.get());
+  }
+
+  // The child's children became ours.
+  void end_everything() {
+    const auto give_up = EventLoop::Clock::now() + kGuardianKillPatience;
+    int looks_without_any = 0;
+    while (EventLoop::Clock::now() < give_up) {
+      reap();
+      siginfo_t info{};
+      if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && keeping_.cgroup == nullptr) return;
+      // A look can miss a process whose parent ends meanwhile.
+      looks_without_any = kill_everything() == 0 ? looks_without_any + 1 : 0;
+      if (looks_without_any == 2) return;
+      bool due = false;
+      loop_.call_at(EventLoop::Clock::now() + kSweepInterval, [&due] { due = true; });
+      while (!due) loop_.run_once();
+    }
+  }
+
+  EventLoop loop_;
+  Keeping keeping_;
+  UniqueFd lifeline_;  // the guardian's end
+  std::optional<TerminalInput> terminal_;
+  std::optional<siginfo_t> end_;
+};
+
+pid_t fork_or_throw() {
+  const pid_t child = ::fork();
+  if (child < 0) throw LaunchError("cannot start a process: " + fork_error_text(errno));
+  return child;
+}
+
+// A stopped process could not end what its parent leaves behind. It is the kernel that continues it; the signal is no
+// news to one that runs.
+void go_on_when_parent_ends() {
+  ::prctl(PR_SET_PDEATHSIG, SIGCONT);
+}
+
+void tell(UniqueFd& verdict, bool is_settled) {
+  if (is_settled && ::write(verdict.get(), "", 1) < 0) return;  // then whoever reads it sweeps, and finds nothing
+}
+
+// In the sweeper's process: starts the supervisor and keeps it.
+SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
+                          const std::function<SupervisedEnd(Guarded)>& supervise) {
+  // What the supervisor leaves behind when it is killed comes to us.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  go_on_when_parent_ends();
+  guarded.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
+  Pipe verdict = make_pipe(O_NONBLOCK);
+  const pid_t supervisor = fork_or_throw();
+  if (supervisor == 0) {
+    ::setpgid(0, 0);
+    go_on_when_parent_ends();
+    title.restore();
+    verdict.reader.reset();
+    const SupervisedEnd end = supervise(std::move(guarded));
+    tell(verdict.writer, end.is_settled);
+    return end;
+  }
+  verdict.writer.reset();
+  guarded.terminal_input.reset();  // with a copy of ours open, the guardian would not see rank 0 end
+  Keeper keeper({.signals = guarded.signals,
+                 .what = "supervising",
+                 .child = supervisor,
+                 .verdict = std::move(verdict.reader),
+                 .cgroup = guarded.cgroup});
+  keeper.watch_guardian(guarded.lifeline.get());
+  return keeper.run();
+}
+
+// The same; an error is said here, as nobody else would.
+SupervisedEnd sweep_after_or_say(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
+                                 const std::function<SupervisedEnd(Guarded)>& supervise) {
+  try {
+    return sweep_after(std::move(guarded), title, cgroup, supervise);
+  } catch (const std::exception& error) {
+    print_line(error.what());
+    return {};
+  }
+}
+
+}  // namespace
+
+int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise) {
+  std::vector<ProcessIdentity> strangers;
+  siginfo_t info{};
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) strangers = descendants_of(::getpid());
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+
+  Pipe lifeline = make_pipe();
+  Pipe verdict = make_pipe(O_NONBLOCK);
+  Pipe terminal;
+  if (::isatty(STDIN_FILENO) == 1) terminal = make_pipe();
+
+  std::optional<JobCgroup> cgroup = JobCgroup::plan();
+  JobCgroup* cgroup_or_null = cgroup ? &*cgroup : nullptr;
+  const pid_t guardian = ::getpid();
+  const pid_t guardian_group = ::getpgrp();
+  const pid_t sweeper = fork_or_throw();
+  if (sweeper == 0) {
+    title.set(kSweeperTitle + std::to_string(guardian));
+    // Out of the terminal's foreground group: signals from there reach the guardian alone, so each counts once.
+    ::setpgid(0, 0);
+    lifeline.writer.reset();
+    terminal.writer.reset();
+    verdict.reader.reset();
+    if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
+    // One more that nobody closes: the guardian sees the end of the pipe when sweeper and supervisor are gone
+    // altogether, not when they have left this function and still have the temporary folder to remove.
+    ::fcntl(verdict.writer.get(), F_DUPFD_CLOEXEC, 0);
+    const pid_t self = ::getpid();
+    const SupervisedEnd end = sweep_after_or_say({.signals = signals,
+                                                  .lifeline = std::move(lifeline.reader),
+                                                  .terminal_input = std::move(terminal.reader),
+                                                  .cgroup = nullptr,
+                                                  .guardian = guardian,
+                                                  .guardian_group = guardian_group},
+                                                 title, cgroup_or_null, supervise);
+    if (::getpid() == self) tell(verdict.writer, end.is_settled);  // else this is the supervisor
+    return end.exit_status;
+  }
+  lifeline.reader.reset();
+  terminal.reader.reset();
+  verdict.writer.reset();
+  Keeper keeper({.signals = signals,
+                 .what = "sweeping",
+                 .child = sweeper,
+                 .verdict = std::move(verdict.reader),
+                 .cgroup = cgroup_or_null,
+                 .strangers = std::move(strangers)});
+  keeper.guard(std::move(lifeline.writer), std::move(terminal.writer));
+  return keeper.run().exit_status;
+}
+
+}  // namespace launcher

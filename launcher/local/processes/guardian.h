@@ -1,0 +1,41 @@
+// ddprun is three processes. The one the user started, the guardian, passes signals and terminal input on and reports
+// the exit status. Its grandchild, the supervisor, is the parent of all ranks. The sweeper in between does nothing
+// while all is well, and is known by another name: what kills the other two, by name or by command line, leaves it.
+// Whichever of them are killed, even by SIGKILL, one that is left has everything that the ranks started below itself
+// and ends it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+
+#include "launcher/local/processes/job_cgroup.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/process_title.h"
+#include "launcher/os/system/signals.h"
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher {
+
+// What the supervisor process is given.
+struct Guarded {
+  SignalSource& signals;
+  UniqueFd lifeline;        // readable (end of file) when the guardian is gone
+  UniqueFd terminal_input;  // what is typed, when standard input is a terminal; else empty
+  const JobCgroup* cgroup;  // for the ranks; null where there is none
+  pid_t guardian = 0;
+  pid_t guardian_group = 0;  // the guardian's process group, which the terminal knows
+};
+
+// How the supervisor's work ended.
+struct SupervisedEnd {
+  int exit_status = to_int(ExitStatus::kLauncherError);
+  // What the ranks left behind is gone, or is meant to stay. Else the sweeper ends it.
+  bool is_settled = false;
+};
+
+// Runs `supervise` in a process below this one and returns its exit status, here and in the processes below, which
+// should end with it. `supervise` must not throw. Throws LaunchError when no process can be started.
+int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise);
+
+}  // namespace launcher

@@ -1,0 +1,71 @@
+#include "launcher/local/processes/orphans.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "launcher/local/processes/signal_wait.h"
+#include "launcher/local/processes/user_signals.h"
+
+namespace launcher {
+namespace {
+
+// Now, in the unit of ProcessIdentity::start_time.
+std::uint64_t ticks_since_boot() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  const auto per_second = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+  return static_cast<std::uint64_t>(now.tv_sec) * per_second +
+         static_cast<std::uint64_t>(now.tv_nsec) * per_second / 1'000'000'000;
+}
+
+Disposition disposition_of(pid_t pid, int signal_number) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  std::ostringstream status;
+  status << file.rdbuf();
+  return disposition_in(status.str(), signal_number);
+}
+
+}  // namespace
+
+void Orphans::note_asked(pid_t group, int signal_number) {
+  groups_[group] = {signal_number, ticks_since_boot()};
+}
+
+bool Orphans::was_asked_with_group(const ProcessIdentity& process) const {
+  const auto found = groups_.find(process.group);
+  if (found == groups_.end() || process.start_time > found->second.time) return false;
+  const int number = found->second.signal_number;
+  const Disposition disposition = disposition_of(process.pid, number);
+  // A shell that is no terminal's starts its background jobs with interrupts ignored, say.
+  if (disposition == Disposition::kIgnores && number != SIGTERM) return false;
+  // Start times are coarse: who would end of the signal and has not came after it.
+  const bool may_be_later = process.start_time == found->second.time;
+  return !may_be_later || disposition != Disposition::kEnds || is_in_sigwait(process.pid, number);
+}
+
+void Orphans::ask() {
+  for (const ProcessIdentity& process : processes_of_job(cgroup_)) {
+    if (was_asked_with_group(process) || !asked_.emplace(process.pid, process.start_time).second) continue;
+    signal_process(process, SIGTERM);
+    signal_process(process, SIGCONT);  // a suspended process would not notice
+  }
+}
+
+void Orphans::kill() const {
+  if (cgroup_ != nullptr) cgroup_->kill();
+  for (const ProcessIdentity& process : processes_of_job(cgroup_)) signal_process(process, SIGKILL);
+}
+
+bool Orphans::exist() const {
+  siginfo_t info{};
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) return true;
+  return cgroup_ != nullptr && !cgroup_->members().empty();
+}
+
+}  // namespace launcher

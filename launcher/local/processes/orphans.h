@@ -1,0 +1,42 @@
+// What the ranks left running: asks each process to stop once, as a program may take a second signal for "at once", and
+// kills what stays.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "launcher/local/processes/descendants.h"
+#include "launcher/local/processes/job_cgroup.h"
+
+namespace launcher {
+
+class Orphans {
+ public:
+  // `cgroup` is null where there is none, and must outlive this.
+  explicit Orphans(const JobCgroup* cgroup) : cgroup_(cgroup) {}
+
+  // The processes that are in `group` now have just been sent `signal_number`, all at once.
+  void note_asked(pid_t group, int signal_number);
+  // SIGTERM to whoever has not been asked to stop, or ignores the signal that asked.
+  void ask();
+  void kill() const;
+  // There is a child, dead or alive, or a member of the cgroup.
+  bool exist() const;
+
+ private:
+  struct Asked {
+    int signal_number = 0;
+    std::uint64_t time = 0;  // as start times are given
+  };
+  bool was_asked_with_group(const ProcessIdentity& process) const;
+
+  const JobCgroup* cgroup_;
+  std::map<pid_t, Asked> groups_;
+  std::set<std::pair<pid_t, std::uint64_t>> asked_;  // by number and start time, one by one
+};
+
+}  // namespace launcher

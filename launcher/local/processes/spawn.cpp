@@ -1,0 +1,173 @@
+#include "launcher/local/processes/spawn.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "launcher/local/processes/raw_syscall.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
+
+namespace launcher {
+namespace {
+
+int open_pidfd(pid_t pid) {
+  return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+}
+
+// Like dup2, but also right when both numbers are equal: the copy must survive exec.
+LAUNCHER_SHARES_MEMORY long move_to(int fd, int target) {
+  if (fd < 0) return 0;
+  if (fd == target) return raw_syscall(SYS_fcntl, fd, F_SETFD, 0);
+  return raw_syscall(SYS_dup3, fd, target, 0);
+}
+
+}  // namespace
+
+// As the kernel takes it.
+struct Spawner::KernelBinding {
+  std::vector<unsigned long> cpus{};
+  std::vector<unsigned long> nodes{};
+
+  explicit KernelBinding(const CpuBinding& binding) {
+    for (const int cpu : binding.cpus) set_bit(cpus, cpu);
+    if (binding.memory_node) set_bit(nodes, *binding.memory_node);
+  }
+
+  static constexpr int kPreferred = 1;  // MPOL_PREFERRED
+  static constexpr std::size_t kBitsPerWord = 8 * sizeof(unsigned long);
+
+ private:
+  static void set_bit(std::vector<unsigned long>& words, int number) {
+    const auto bit = static_cast<std::size_t>(number);
+    if (words.size() <= bit / kBitsPerWord) words.resize(bit / kBitsPerWord + 1);
+    words[bit / kBitsPerWord] |= 1UL << (bit % kBitsPerWord);
+  }
+};
+
+// What one worker needs until it executes, in memory that it shares with the launcher.
+struct Spawner::Child {
+  SpawnRequest request{};
+  pid_t launcher = 0;
+  int exec_error = 0;  // written by the worker
+  int* gate = nullptr;
+  const char* folder = nullptr;  // null: it stays where the launcher is
+  const unsigned long* cpus = nullptr;
+  long cpus_bytes = 0;
+  const unsigned long* nodes = nullptr;
+  long nodes_bits = 0;
+  unsigned long mask = 0;
+  rlimit open_files{};
+
+  LAUNCHER_SHARES_MEMORY long enter_folder() const {
+    return folder != nullptr ? raw_syscall(SYS_chdir, as_word(folder)) : 0;
+  }
+
+  LAUNCHER_SHARES_MEMORY long bind() const {
+    // Memory is a preference: where the container does not allow it, the CPUs' own node is the default anyway.
+    if (nodes_bits != 0) raw_syscall(SYS_set_mempolicy, KernelBinding::kPreferred, as_word(nodes), nodes_bits + 1);
+    return cpus_bytes != 0 ? raw_syscall(SYS_sched_setaffinity, 0, cpus_bytes, as_word(cpus)) : 0;
+  }
+
+  LAUNCHER_SHARES_MEMORY long move_descriptors() const {
+    long result = move_to(request.stdin_fd, STDIN_FILENO);
+    if (result >= 0) result = move_to(request.stdout_fd, STDOUT_FILENO);
+    if (result >= 0) result = move_to(request.stderr_fd, STDERR_FILENO);
+    if (result >= 0) result = move_to(request.page_fd, request.page_fd);
+    if (result >= 0) result = move_to(request.timeline_fd, request.timeline_fd);
+    return result;
+  }
+
+  LAUNCHER_SHARES_MEMORY long execute() const {
+    raw_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, as_word(&open_files));
+    raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, as_word(&mask), 0, sizeof mask);
+    const long environment = as_word(request.environment);
+    const long error = raw_syscall(SYS_execve, as_word(request.file), as_word(request.arguments), environment);
+    if (error != -ENOEXEC || request.shell_arguments == nullptr) return error;
+    return raw_syscall(SYS_execve, as_word("/bin/sh"), as_word(request.shell_arguments), environment);
+  }
+};
+
+Spawner::Spawner(const WorkerStart& start)
+    : start_(start), folder_(start.options->working_folder), gate_(static_cast<int*>(children_.reserve())) {}
+
+Spawner::~Spawner() = default;
+
+SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
+  static_assert(sizeof(Child) <= SharedChildren::kRoomBytes);
+  Child* child = new (children_.reserve()) Child{.request = request, .launcher = ::getpid(), .gate = gate_};
+  if (!folder_.empty()) child->folder = folder_.c_str();
+  if (request.binding != nullptr) {
+    const KernelBinding& binding = *bindings_.emplace_back(std::make_unique<KernelBinding>(*request.binding));
+    child->cpus = binding.cpus.data();
+    child->cpus_bytes = static_cast<long>(binding.cpus.size() * sizeof(unsigned long));
+    child->nodes = binding.nodes.data();
+    child->nodes_bits = static_cast<long>(binding.nodes.size() * KernelBinding::kBitsPerWord);
+  }
+  std::memcpy(&child->mask, &start_.mask, sizeof child->mask);  // the kernel's part of sigset_t
+  child->open_files = start_.open_files;
+
+  const int cgroup = start_.cgroup != nullptr ? start_.cgroup->descriptor() : -1;
+  const pid_t pid = children_.start(child, run_child, child, cgroup);
+  if (pid < 0) {
+    throw LaunchError(std::string("cannot start a process: ") + std::strerror(-pid) +
+                      (pid == -EAGAIN ? " (limit on processes: ulimit -u, or the container's)" : ""));
+  }
+  ::setpgid(pid, pid);  // in parent and child: whoever needs the group first has it
+  child_of_[pid] = child;
+  SpawnedProcess process;
+  process.pid = pid;
+  return process;
+}
+
+void Spawner::watch(SpawnedProcess& process) {
+  process.pidfd.reset(open_pidfd(process.pid));
+  if (!process.pidfd && errno != ENOSYS && errno != EPERM && errno != EINVAL) {
+    throw LaunchError(std::string("cannot watch process ") + std::to_string(process.pid) + ": " + std::strerror(errno) +
+                      (errno == EMFILE ? " (limit on open files: ulimit -n)" : ""));
+  }
+}
+
+void Spawner::open_gate() {
+  __atomic_store_n(gate_, 1, __ATOMIC_RELEASE);
+  ::syscall(SYS_futex, gate_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+int Spawner::exec_error(pid_t worker) const {
+  const auto found = child_of_.find(worker);
+  return found != child_of_.end() ? __atomic_load_n(&found->second->exec_error, __ATOMIC_ACQUIRE) : 0;
+}
+
+// In the worker's process.
+LAUNCHER_SHARES_MEMORY void Spawner::run_child(void* argument) {
+  auto* child = static_cast<Child*>(argument);
+  raw_syscall(SYS_setpgid, 0, 0);
+  raw_syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+  if (raw_syscall(SYS_getppid) != child->launcher) {  // it died before the line above
+    raw_syscall(SYS_exit_group, to_int(ExitStatus::kLauncherError));
+  }
+  while (__atomic_load_n(child->gate, __ATOMIC_ACQUIRE) == 0) {
+    raw_syscall(SYS_futex, as_word(child->gate), FUTEX_WAIT, 0, 0);
+  }
+  long result = child->enter_folder();
+  if (result >= 0) result = child->bind();
+  if (result >= 0) result = child->move_descriptors();
+  if (result >= 0) result = child->execute();
+  __atomic_store_n(&child->exec_error, static_cast<int>(-result), __ATOMIC_RELEASE);
+  const bool is_missing = result == -ENOENT || result == -ENOTDIR;
+  raw_syscall(SYS_exit_group, to_int(is_missing ? ExitStatus::kNotFound : ExitStatus::kNotExecutable));
+}
+
+}  // namespace launcher

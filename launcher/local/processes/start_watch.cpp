@@ -1,0 +1,147 @@
+#include "launcher/local/processes/start_watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <utility>
+
+#include "launcher/local/processes/descendants.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kStartInterval = 50ms;
+// Looking takes time, at all processes more of it; it must stay a small part of the launcher's.
+constexpr int kRestPerLook = 4;
+constexpr int kRestPerFamilyLook = 20;  // while no connection waits for it
+
+// A daemon, whose own parent is gone, is our child. It has its rank's variables.
+std::optional<int> rank_of_daemon(const ProcessIdentity& process) {
+  if (process.parent != ::getpid()) return std::nullopt;
+  const auto text = variable_of(process.pid, "RANK");
+  int rank = 0;
+  if (!text) return std::nullopt;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), rank);
+  return error == std::errc() && end == text->data() + text->size() ? std::optional(rank) : std::nullopt;
+}
+
+}  // namespace
+
+StartWatch::StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::chrono::milliseconds timeout,
+                       RunningRanks running_ranks, OnLate on_late, OnLooked on_looked)
+    : loop_(loop),
+      ports_(std::move(ports)),
+      deadline_(EventLoop::Clock::now() + timeout),
+      running_ranks_(std::move(running_ranks)),
+      on_late_(std::move(on_late)),
+      on_looked_(std::move(on_looked)) {
+  timer_ = loop_.call_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { look(); });
+}
+
+StartWatch::~StartWatch() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+bool StartWatch::connected(std::uint16_t peer_port) {
+  if (!timer_) return false;  // all have come, or it is too late
+  unknown_ports_.insert(peer_port);
+  loop_.cancel(*timer_);
+  timer_ = loop_.call_at(std::min(deadline_, next_look_), [this] { look(); });
+  return true;
+}
+
+std::vector<int> StartWatch::missing() const {
+  std::vector<int> ranks;
+  for (const auto& [pid, rank] : running_ranks_()) {
+    if (!seen_.contains(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+PortsOfSockets StartWatch::sockets_to_store() const {
+  PortsOfSockets sockets;
+  for (const std::uint16_t port : ports_) sockets.merge(sockets_to_port(port));
+  return sockets;
+}
+
+void StartWatch::look() {
+  timer_.reset();
+  const auto begin = EventLoop::Clock::now();
+  const bool is_last = begin >= deadline_;
+  PortsOfSockets sockets = sockets_to_store();
+  const std::map<pid_t, int> ranks = running_ranks_();
+  look_at_ranks(ranks, sockets);
+  std::vector<int> late = missing();
+  if (!late.empty() && !sockets.empty() && (is_last || begin >= next_family_look_ || !unknown_ports_.empty())) {
+    look_at_families(ranks, sockets);
+    // What was closed meanwhile may have been a rank's, who no longer has it.
+    sockets = sockets_to_store();
+    forget_others(sockets);
+    next_family_look_ = begin + (EventLoop::Clock::now() - begin) * kRestPerFamilyLook;
+    late = missing();
+  }
+  forget_closed(sockets);
+  on_looked_();
+  if (late.empty()) return;
+  const auto now = EventLoop::Clock::now();
+  if (is_last) {
+    // A connection that nobody was seen to own may have been any rank's: better to wait for a rank in vain than to end
+    // a healthy job.
+    if (late.size() > closed_unseen_) on_late_(std::move(late));
+    return;
+  }
+  next_look_ = now + (now - begin) * kRestPerLook;
+  timer_ = loop_.call_at(std::min(deadline_, std::max(next_look_, now + kStartInterval)), [this] { look(); });
+}
+
+bool StartWatch::look_at(pid_t pid, int rank, const PortsOfSockets& sockets) {
+  const PortsOfSockets owned = sockets_of(pid, sockets);
+  for (const auto& [inode, own_port] : owned) unknown_ports_.erase(own_port);
+  if (owned.empty()) return false;
+  seen_.insert(rank);
+  users_.emplace(pid, rank);
+  return true;
+}
+
+void StartWatch::look_at_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets) {
+  if (sockets.empty()) return;
+  // A rank that was seen may have opened the new connections as well.
+  if (!unknown_ports_.empty()) {
+    for (const auto& [pid, rank] : std::map<pid_t, int>(users_)) look_at(pid, rank, sockets);
+  }
+  for (const auto& [pid, rank] : ranks) {
+    if (!seen_.contains(rank)) look_at(pid, rank, sockets);
+  }
+}
+
+// What a rank started may have the connection: a shell's child, say. Costs a look at every process of the machine.
+void StartWatch::look_at_families(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets) {
+  // Parents come before their children, so a process's rank is known before its children's.
+  std::map<pid_t, int> rank_of = ranks;
+  for (const ProcessIdentity& process : descendants_of(::getpid())) {
+    if (rank_of.contains(process.pid)) continue;
+    const auto parent = rank_of.find(process.parent);
+    const std::optional<int> rank_or_none = parent != rank_of.end() ? parent->second : rank_of_daemon(process);
+    if (!rank_or_none) continue;
+    const int rank = *rank_or_none;
+    rank_of.emplace(process.pid, rank);
+    if (!seen_.contains(rank) || !unknown_ports_.empty()) look_at(process.pid, rank, sockets);
+  }
+}
+
+// Connections that are open, and no process of the job has them.
+void StartWatch::forget_others(const PortsOfSockets& sockets) {
+  for (const auto& [inode, own_port] : sockets) unknown_ports_.erase(own_port);
+}
+
+void StartWatch::forget_closed(const PortsOfSockets& sockets) {
+  closed_unseen_ += std::erase_if(unknown_ports_, [&](std::uint16_t port) {
+    return std::none_of(sockets.begin(), sockets.end(), [&](const auto& socket) { return socket.second == port; });
+  });
+}
+
+}  // namespace launcher

@@ -1,0 +1,67 @@
+// Sees which ranks have reached the store, for --start_timeout: a rank has when one of its processes owns, or owned, a
+// TCP connection to the store's port. Looks at the kernel's tables when the store accepts a connection, before anything
+// is answered on it, and from time to time until all have come.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "launcher/local/processes/socket_owners.h"
+#include "launcher/os/system/event_loop.h"
+
+namespace launcher {
+
+class StartWatch {
+ public:
+  // The running ranks and their processes.
+  using RunningRanks = std::function<std::map<pid_t, int>()>;
+  using OnLate = std::function<void(std::vector<int> missing)>;
+
+  // What is to be done after each look.
+  using OnLooked = std::function<void()>;
+
+  // After `timeout` calls `on_late` with the running ranks that were never seen, if there are any. A rank that ended
+  // before needs no store. `loop` must outlive this.
+  StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::chrono::milliseconds timeout,
+             RunningRanks running_ranks, OnLate on_late, OnLooked on_looked);
+  ~StartWatch();
+  StartWatch(const StartWatch&) = delete;
+  StartWatch& operator=(const StartWatch&) = delete;
+
+  // The store on this node has accepted a connection whose other end has `peer_port`. True: there will be a look, which
+  // may come too late if something is answered before.
+  bool connected(std::uint16_t peer_port);
+
+ private:
+  void look();
+  void look_at_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
+  void look_at_families(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
+  bool look_at(pid_t pid, int rank, const PortsOfSockets& sockets);
+  void forget_others(const PortsOfSockets& sockets);
+  void forget_closed(const PortsOfSockets& sockets);
+  std::vector<int> missing() const;
+  PortsOfSockets sockets_to_store() const;
+
+  EventLoop& loop_;
+  std::vector<std::uint16_t> ports_;  // of the store, where ranks may connect
+  EventLoop::Clock::time_point deadline_;
+  RunningRanks running_ranks_;
+  OnLate on_late_;
+  OnLooked on_looked_;
+  std::set<int> seen_;
+  std::map<pid_t, int> users_;             // processes that were seen with a connection, and their ranks
+  std::set<std::uint16_t> unknown_ports_;  // of connections that the store accepted, of nobody known yet
+  std::size_t closed_unseen_ = 0;          // of those: closed before anybody could look
+  EventLoop::Clock::time_point next_look_{};
+  EventLoop::Clock::time_point next_family_look_{};
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher

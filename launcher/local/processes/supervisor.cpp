@@ -1,0 +1,299 @@
+#include "launcher/local/processes/supervisor.h"
+
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/plan/outcome/first_failure.h"
+#include "launcher/plan/outcome/notices.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// timeout(1) and others signal a process and then its group: two interrupts this close are one.
+constexpr auto kSameInterrupt = 100ms;
+// Shorter waits need no explanation.
+constexpr auto kSilentStop = 1s;
+// How often the other ranks are looked at while one that may have caused a failure is waited for.
+constexpr auto kRootCauseInterval = 50ms;
+// How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
+constexpr auto kKillPatience = 10s;
+
+}  // namespace
+
+Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams,
+                       SupervisorOptions options)
+    : loop_(loop),
+      guarded_(guarded),
+      messages_(messages),
+      streams_(streams),
+      options_(std::move(options)),
+      workers_(loop, streams, std::move(options_.workers), [this](std::size_t index) { on_worker_event(index); }),
+      orphans_(guarded_.cgroup),
+      sweep_(loop, messages, orphans_, phase_, [this](PhaseEvent event) { advance(event); }),
+      user_signals_(loop, messages) {
+  // Whatever a rank leaves behind becomes our child instead of init's, so that it can be found and ended.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  end_.host = host_name();
+  loop_.add(guarded_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+  loop_.add(guarded_.lifeline.get(), EPOLLIN, [this](std::uint32_t) { on_guardian_gone(); });
+}
+
+Supervisor::~Supervisor() {
+  loop_.remove(guarded_.signals.fd());
+  loop_.remove(guarded_.lifeline.get());
+  for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+}
+
+void Supervisor::start(std::vector<RankPlan> plans) {
+  workers_.fork(std::move(plans));
+  // Before the gate opens: a debugger that reads the terminal from the background would be suspended.
+  if (const auto debugged = workers_.in_terminal()) {
+    terminal_.lend_to(workers_[*debugged].process.pid, guarded_.guardian_group);
+  }
+  // Rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end.
+  if (!options_.may_restart) guarded_.terminal_input.reset();
+  end_.start = std::chrono::system_clock::now();
+  workers_.open_gate();
+  for (const Worker& worker : workers_.workers()) options_.on_rank_start(worker.plan.place, worker.process.pid);
+  // Nobody was there to be asked.
+  if (is_stopping()) stop_ranks(end_.stop_signal != 0 ? end_.stop_signal : SIGTERM);
+  if (is_killing(phase_)) kill_everything();
+}
+
+JobEnd Supervisor::wait() {
+  while (!is_done(phase_)) loop_.run_once();
+  for (RankEnd& rank : end_.ranks) {
+    if (rank.failed() && !rank.error)
+      rank.error = read_error_file(workers_[static_cast<std::size_t>(rank.local_rank)].plan.error_file);
+  }
+  return end_;
+}
+
+void Supervisor::call_in(Clock::duration time, std::function<void()> action) {
+  timers_.push_back(loop_.call_at(Clock::now() + time, std::move(action)));
+}
+
+// The only place where the phase changes; next_phase() has all the ways.
+void Supervisor::advance(PhaseEvent event) {
+  const Phase before = phase_;
+  phase_ = next_phase(before, event);
+  if (before == Phase::kRunning && (phase_ == Phase::kStopping || phase_ == Phase::kEndingOrphans)) begin_grace();
+  if (!is_killing(before) && is_killing(phase_)) call_in(kKillPatience, [this] { give_up(); });
+}
+
+void Supervisor::on_signals() {
+  while (const auto info = guarded_.signals.next()) on_signal(*info);
+}
+
+void Supervisor::on_signal(const signalfd_siginfo& info) {
+  const int number = static_cast<int>(info.ssi_signo);
+  if (guarded_.signals.is_stop(number)) {
+    on_stop_signal(number);
+    return;
+  }
+  switch (number) {
+    case SIGCHLD:
+      // Where there is no pidfd, the first of several endings is the one that this signal carries.
+      if (const auto index = workers_.find(static_cast<pid_t>(info.ssi_pid));
+          index && !workers_[*index].process.pidfd) {
+        on_worker_event(*index);
+      }
+      reap_children();
+      return;
+    case SIGWINCH:
+      streams_.update_window_sizes();
+      workers_.signal_all(number);
+      return;
+    case SIGTSTP:  // Ctrl-Z reached only the guardian: the ranks are in groups of their own
+    case SIGCONT:
+      workers_.signal_all(number);
+      suspend_guardian(number == SIGTSTP);
+      return;
+    case SIGUSR1:
+    case SIGUSR2:
+      user_signals_.pass_on(workers_.running_ranks(), number);
+      return;
+  }
+}
+
+// The shell waits for the guardian to stop, and then writes its prompt: behind our last words.
+void Supervisor::suspend_guardian(bool suspend) {
+  streams_.suspend_display(suspend);
+  if (guardian_ == Guardian::kGone) return;
+  // "Continue" may have overtaken our "stop": then once more.
+  if (suspend || guardian_ == Guardian::kSuspended) ::kill(guarded_.guardian, suspend ? SIGSTOP : SIGCONT);
+  guardian_ = suspend ? Guardian::kSuspended : Guardian::kRuns;
+}
+
+void Supervisor::on_stop_signal(int number) {
+  // Once: a handler that takes a second signal for impatience must not see one that the user did not send.
+  const bool is_new = stop_signals_.insert(number).second;
+  if (is_done(phase_)) {
+    // Whoever stops a job may tell all of its nodes, and this one heard of it by another one first.
+    const bool is_known = is_new && end_.elsewhere && end_.elsewhere->stop_signal == number;
+    if (!is_known) advance(PhaseEvent::kDismiss);
+    return;
+  }
+  if (end_.stop_signal == 0 && phase_ == Phase::kRunning) {
+    end_.stop_signal = number;
+    options_.on_stop(notice_of_stop(end_.host, number));
+  }
+  if (is_interrupt_again(number)) {
+    kill_everything();
+    messages_.say("interrupted again: killed all processes");
+  } else if (is_new) {
+    stop_ranks(number);
+  }
+}
+
+bool Supervisor::is_interrupt_again(int number) {
+  if (number != SIGINT && number != SIGQUIT) return false;
+  const auto now = Clock::now();
+  if (!first_interrupt_) first_interrupt_ = now;
+  return now - *first_interrupt_ > kSameInterrupt;
+}
+
+void Supervisor::on_guardian_gone() {
+  loop_.remove(guarded_.lifeline.get());
+  guardian_ = Guardian::kGone;
+  if (phase_ == Phase::kRunning) options_.on_stop(notice_of_loss(end_.host));
+  kill_everything();
+  messages_.say("one of its processes was killed; all ranks have been killed");
+}
+
+void Supervisor::on_worker_event(std::size_t index) {
+  auto end = workers_.end_of(index);
+  if (!end) return;
+  const bool is_own_failure = end->failed() && !end->told_to_stop;
+  end_.ranks.push_back(std::move(*end));
+  options_.on_rank_end(end_.ranks.back());
+  // While the dead leader is not reaped, its number cannot become somebody else's group: last chance to signal the
+  // group.
+  if (is_killing(phase_)) {
+    workers_.kill(index);
+  } else if (is_own_failure) {  // else they have been asked with it
+    workers_.ask_to_stop(index, SIGTERM, orphans_);
+  }
+  workers_.reap(index);
+  if (workers_[index].plan.in_terminal) terminal_.take_back();
+
+  if (end_.ranks.back().failed() && phase_ == Phase::kRunning) on_failure(index);
+  reap_children();
+  if (workers_.running() == 0) end_orphans();
+}
+
+// A rank that says that its peer went away is not the first to fail: its peer is, which may still be tearing down.
+void Supervisor::on_failure(std::size_t index) {
+  RankEnd& end = end_.ranks.back();
+  if (!end.error) end.error = read_error_file(workers_[index].plan.error_file);  // else it could not even be executed
+  streams_.describe(end_);
+  if (workers_.running() == 0 || !is_consequence(end)) {
+    stop_after_failure();
+    return;
+  }
+  const bool is_first = !root_cause_.has_begun();
+  root_cause_.add_victim(Clock::now(), is_vague_consequence(end));
+  if (is_first) watch_for_root_cause();
+}
+
+void Supervisor::watch_for_root_cause() {
+  if (phase_ != Phase::kRunning) return;
+  if (!root_cause_.goes_on(Clock::now(), workers_.is_any_ending())) {
+    stop_after_failure();
+    return;
+  }
+  call_in(kRootCauseInterval, [this] { watch_for_root_cause(); });
+}
+
+void Supervisor::stop_after_failure() {
+  if (phase_ != Phase::kRunning) return;
+  const auto first = first_failure(end_);
+  if (first) options_.on_failure(end_, *first);
+  stop_ranks(SIGTERM);
+}
+
+// Reaps what came to us as subreaper. A dead rank ends the round: its own event reads its status, and comes back here.
+void Supervisor::reap_children() {
+  siginfo_t info{};
+  while (true) {
+    info.si_pid = 0;
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    if (const auto index = workers_.find(info.si_pid)) {
+      if (!workers_[*index].process.pidfd) on_worker_event(*index);
+      return;
+    }
+    ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+  }
+  if (is_ending_orphans(phase_) && !orphans_.exist()) advance(PhaseEvent::kAllGone);
+}
+
+void Supervisor::stop_because(FailureNotice failure) {
+  if (phase_ != Phase::kRunning) return;
+  end_.elsewhere = std::move(failure);
+  stop_ranks(SIGTERM);
+}
+
+void Supervisor::stop_late(std::string reason, bool restarts) {
+  if (phase_ != Phase::kRunning) return;
+  options_.on_stop(notice_of_lateness(end_.host, reason, restarts));
+  end_.late_reason = std::move(reason);
+  end_.late_restarts = restarts;
+  stop_ranks(SIGTERM);
+}
+
+void Supervisor::stop_ranks(int signal_number) {
+  workers_.ask_all_to_stop(signal_number, orphans_);
+  advance(PhaseEvent::kStop);
+}
+
+void Supervisor::begin_grace() {
+  kill_at_ = Clock::now() + options_.options->grace;
+  call_in(options_.options->grace, [this] { kill_everything(); });
+  call_in(kSilentStop, [this] { say_what_we_wait_for(); });
+}
+
+void Supervisor::say_what_we_wait_for() {
+  if (is_done(phase_) || is_killing(phase_)) return;
+  const auto left = std::chrono::ceil<std::chrono::seconds>(kill_at_ - Clock::now());
+  const std::size_t running = workers_.running();
+  const std::string what = running > 0 ? std::to_string(running) + (running == 1 ? " rank" : " ranks")
+                                       : std::string("processes that the ranks left behind");
+  messages_.say("waiting up to " + std::to_string(left.count()) + " s for " + what + " to stop; Ctrl-C kills at once");
+}
+
+void Supervisor::kill_everything() {
+  if (is_done(phase_)) return;
+  advance(PhaseEvent::kKill);
+  workers_.kill_all();
+  orphans_.kill();
+  sweep_.hurry();
+}
+
+// The ranks are gone: ends what they left behind.
+void Supervisor::end_orphans() {
+  if (is_done(phase_) || is_ending_orphans(phase_)) return;
+  if (!orphans_.exist() || (options_.options->keep_daemons && !is_killing(phase_))) {
+    advance(PhaseEvent::kAllGone);
+    return;
+  }
+  advance(PhaseEvent::kRanksGone);
+  sweep_.begin();
+}
+
+void Supervisor::give_up() {
+  if (is_done(phase_)) return;
+  std::string pids;
+  for (const auto& process : processes_of_job(guarded_.cgroup)) pids.append(" ").append(std::to_string(process.pid));
+  messages_.say("these processes do not end although they were killed, the kernel may be holding them:" + pids);
+  advance(PhaseEvent::kGiveUp);
+}
+
+}  // namespace launcher

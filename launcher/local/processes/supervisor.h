@@ -1,0 +1,133 @@
+// Runs the ranks of one attempt on this node to their end: watches them, forwards signals, stops all when one fails,
+// and leaves no process behind.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/local/output/rank_streams.h"
+#include "launcher/local/processes/guardian.h"
+#include "launcher/local/processes/orphan_sweep.h"
+#include "launcher/local/processes/orphans.h"
+#include "launcher/local/processes/phase.h"
+#include "launcher/local/processes/root_cause_wait.h"
+#include "launcher/local/processes/terminal_loan.h"
+#include "launcher/local/processes/user_signal_forwarder.h"
+#include "launcher/local/processes/watched_ranks.h"
+#include "launcher/local/processes/worker_group.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/os/system/signals.h"
+#include "launcher/plan/options.h"
+#include "launcher/plan/outcome/job_end.h"
+#include "launcher/plan/rank_plan.h"
+
+namespace launcher {
+
+struct SupervisorOptions {
+  WorkerGroupOptions workers{};
+  const Options* options = nullptr;  // must outlive the supervisor
+  bool may_restart = false;          // another attempt may follow, whose rank 0 needs the terminal's input too
+  // All must be set. Called when this node's ranks begin to be stopped: because ddprun was told to stop, say, or
+  // because the first one failed, whose index in the ranks of `end` is `first`.
+  std::function<void(FailureNotice notice)> on_stop{};
+  std::function<void(const JobEnd& end, std::size_t first)> on_failure{};
+  // Called when a rank was started, and when it ended.
+  std::function<void(const RankPlace& place, pid_t pid)> on_rank_start{};
+  std::function<void(const RankEnd& end)> on_rank_end{};
+};
+
+class Supervisor {
+ public:
+  // All references must outlive the supervisor. When `guarded.lifeline` ends, the ranks are killed.
+  Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams, SupervisorOptions options);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Starts every rank, or none: throws LaunchError when one cannot be started. When ddprun has been told to stop
+  // meanwhile, they are asked to stop at once.
+  void start(std::vector<RankPlan> plans);
+  // Returns when all ranks and whatever they started are gone.
+  JobEnd wait();
+  // A rank that still runs shows that it is about to fail.
+  bool is_any_ending() const { return workers_.is_any_ending(); }
+  // Stops all ranks because another node failed.
+  void stop_because(FailureNotice failure);
+  // Stops all ranks because the job has taken too long; `reason` is for the report. `restarts`: it may be started
+  // again, as after a failure.
+  void stop_late(std::string reason, bool restarts = false);
+  // All ranks, in any state.
+  std::vector<WatchedRank> all_ranks() const { return launcher::watched_ranks(workers_, end_); }
+  // The same while they are expected to get on; else none.
+  std::vector<WatchedRank> watched_ranks() const {
+    return is_stopping() || guardian_ == Guardian::kSuspended ? std::vector<WatchedRank>() : all_ranks();
+  }
+  // One of them has not ended. Without a look at each: this is asked at the end of every rank.
+  bool has_running_ranks() const { return end_.ranks.size() < workers_.workers().size(); }
+  // The processes of the ranks that have not ended, and their ranks.
+  std::map<pid_t, int> running_ranks() const { return workers_.running_ranks(); }
+  // The ranks were asked to stop, or would be if there were any yet.
+  bool is_stopping() const { return phase_ != Phase::kRunning; }
+  // ddprun was told to stop, perhaps before any rank was started: the signal, else 0.
+  int stop_signal() const { return end_.stop_signal; }
+  // The same, also when a rank had failed before: then the failure counts, and stop_signal() is 0.
+  bool was_told_to_stop() const { return !stop_signals_.empty(); }
+  // When what does not stop is killed, once the ranks are being stopped.
+  std::chrono::steady_clock::time_point kill_time() const { return kill_at_; }
+  // After wait(): the user does not want to wait for anything any more.
+  bool is_impatient() const { return phase_ == Phase::kDismissed || guardian_ == Guardian::kGone; }
+
+ private:
+  using Clock = EventLoop::Clock;
+
+  enum class Guardian : std::uint8_t { kRuns, kSuspended, kGone };
+
+  void on_signals();
+  void on_signal(const signalfd_siginfo& info);
+  void on_stop_signal(int number);
+  bool is_interrupt_again(int number);
+  void suspend_guardian(bool suspend);
+  void on_guardian_gone();
+
+  void on_worker_event(std::size_t index);
+  void on_failure(std::size_t index);
+  void watch_for_root_cause();
+  void stop_after_failure();
+  void reap_children();
+
+  void advance(PhaseEvent event);
+  void begin_grace();
+  void stop_ranks(int signal_number);
+  void kill_everything();
+  void end_orphans();
+  void give_up();
+  void say_what_we_wait_for();
+  void call_in(Clock::duration time, std::function<void()> action);
+
+  EventLoop& loop_;
+  Guarded& guarded_;
+  Messages& messages_;
+  RankStreams& streams_;
+  SupervisorOptions options_;
+  WorkerGroup workers_;
+  Orphans orphans_;
+  Phase phase_ = Phase::kRunning;
+  OrphanSweep sweep_;
+  UserSignalForwarder user_signals_;
+  TerminalLoan terminal_;
+  RootCauseWait root_cause_;
+  Guardian guardian_ = Guardian::kRuns;
+  JobEnd end_;
+  std::set<int> stop_signals_;  // that ddprun got; each was forwarded to the ranks once
+  Clock::time_point kill_at_{};
+  std::optional<Clock::time_point> first_interrupt_;
+  std::vector<EventLoop::TimerId> timers_;
+};
+
+}  // namespace launcher

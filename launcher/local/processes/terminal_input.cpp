@@ -1,0 +1,112 @@
+#include "launcher/local/processes/terminal_input.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+namespace launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Until what is typed after `fg` arrives. Looked at only when something was typed for others.
+constexpr auto kForegroundInterval = 100ms;
+
+// A terminal that does not control us is anybody's to read, and one that has hung up says where its input ends.
+bool is_in_foreground() {
+  const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
+  return foreground < 0 || foreground == ::getpgrp();
+}
+
+}  // namespace
+
+TerminalInput::TerminalInput(EventLoop& loop, UniqueFd pipe) : loop_(loop), pipe_(std::move(pipe)) {
+  ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
+  watch_terminal(true);
+}
+
+TerminalInput::~TerminalInput() {
+  finish();
+}
+
+void TerminalInput::watch_terminal(bool on) {
+  if (on == terminal_watched_) return;
+  terminal_watched_ = on;
+  if (on) {
+    loop_.add(STDIN_FILENO, EPOLLIN, [this](std::uint32_t) { read_terminal(); });
+  } else {
+    loop_.remove(STDIN_FILENO);
+  }
+}
+
+void TerminalInput::watch_pipe(bool on) {
+  if (on == pipe_watched_) return;
+  pipe_watched_ = on;
+  if (on) {
+    loop_.add(pipe_.get(), EPOLLOUT, [this](std::uint32_t) { write_pipe(); });
+  } else {
+    loop_.remove(pipe_.get());
+  }
+}
+
+void TerminalInput::resume() {
+  if (pipe_ && typed_.empty()) watch_terminal(true);
+}
+
+void TerminalInput::finish() {
+  watch_terminal(false);
+  watch_pipe(false);
+  if (foreground_timer_) loop_.cancel(*foreground_timer_);
+  foreground_timer_.reset();
+  pipe_.reset();
+}
+
+// Nobody tells a running process that it was brought to the foreground: a shell's `fg` continues suspended ones only.
+void TerminalInput::wait_for_foreground() {
+  if (foreground_timer_) return;
+  foreground_timer_ = loop_.call_at(EventLoop::Clock::now() + kForegroundInterval, [this] {
+    foreground_timer_.reset();
+    if (is_in_foreground()) {
+      resume();
+    } else {
+      wait_for_foreground();
+    }
+  });
+}
+
+void TerminalInput::read_terminal() {
+  // In the background the terminal belongs to somebody else; reading would suspend us.
+  if (!is_in_foreground()) {
+    watch_terminal(false);
+    wait_for_foreground();
+    return;
+  }
+  std::array<char, 4096> bytes;
+  const ssize_t count = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (count <= 0) {
+    finish();  // the user typed the end of the file, or the terminal is gone
+    return;
+  }
+  typed_.assign(bytes.data(), static_cast<std::size_t>(count));
+  watch_terminal(false);
+  write_pipe();
+}
+
+void TerminalInput::write_pipe() {
+  const ssize_t count = ::write(pipe_.get(), typed_.data(), typed_.size());
+  if (count < 0 && errno != EAGAIN && errno != EINTR) {
+    finish();  // nobody reads any more
+    return;
+  }
+  if (count > 0) typed_.erase(0, static_cast<std::size_t>(count));
+  watch_pipe(!typed_.empty());
+  watch_terminal(typed_.empty());
+}
+
+}  // namespace launcher

@@ -1,0 +1,39 @@
+// Hands what is typed at the terminal to a pipe. The ranks are not in the terminal's foreground group and may not read
+// from it themselves.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher {
+
+class TerminalInput {
+ public:
+  TerminalInput(EventLoop& loop, UniqueFd pipe);
+  ~TerminalInput();
+  TerminalInput(const TerminalInput&) = delete;
+  TerminalInput& operator=(const TerminalInput&) = delete;
+
+  // ddprun continues after having been suspended or in the background.
+  void resume();
+
+ private:
+  void read_terminal();
+  void wait_for_foreground();
+  void write_pipe();
+  void watch_terminal(bool on);
+  void watch_pipe(bool on);
+  void finish();
+
+  EventLoop& loop_;
+  UniqueFd pipe_;
+  std::string typed_;  // read, but not taken by the pipe yet
+  std::optional<EventLoop::TimerId> foreground_timer_;
+  bool terminal_watched_ = false;
+  bool pipe_watched_ = false;
+};
+
+}  // namespace launcher

@@ -1,0 +1,99 @@
+#include "launcher/local/processes/user_signals.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "launcher/local/processes/signal_wait.h"
+
+namespace launcher {
+namespace {
+
+// The hexadecimal mask behind `name`, such as "SigCgt:".
+std::optional<std::uint64_t> mask_in(std::string_view status, std::string_view name) {
+  const std::size_t line = status.find(name);
+  if (line == std::string_view::npos || (line > 0 && status[line - 1] != '\n')) return std::nullopt;
+  std::string_view text = status.substr(line + name.size());
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(" \t")));
+  std::uint64_t mask = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mask, 16);
+  return error == std::errc() ? std::optional(mask) : std::nullopt;
+}
+
+Disposition read_disposition(pid_t pid, int signal_number) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  std::ostringstream text;
+  text << file.rdbuf();
+  const Disposition disposition = disposition_in(text.str(), signal_number);
+  return disposition == Disposition::kEnds && is_in_sigwait(pid, signal_number) ? Disposition::kTakes : disposition;
+}
+
+}  // namespace
+
+Disposition disposition_in(std::string_view status, int signal_number) {
+  const auto caught = mask_in(status, "SigCgt:");
+  const auto blocked = mask_in(status, "SigBlk:");
+  const auto ignored = mask_in(status, "SigIgn:");
+  if (!caught || !blocked || !ignored) return Disposition::kUnknown;
+  const std::uint64_t bit = std::uint64_t{1} << (signal_number - 1);
+  if ((*caught & bit) != 0) return Disposition::kTakes;
+  if ((*blocked & bit) != 0) return Disposition::kBlocks;
+  return (*ignored & bit) != 0 ? Disposition::kIgnores : Disposition::kEnds;
+}
+
+SignalTargets signal_targets(const std::map<pid_t, int>& ranks, const std::vector<ProcessIdentity>& processes,
+                             const std::function<Disposition(pid_t)>& disposition_of) {
+  SignalTargets targets;
+  std::unordered_map<pid_t, std::pair<pid_t, int>> searched;  // below which a taker may be, and of which rank
+  std::vector<std::pair<ProcessIdentity, pid_t>> takers;
+  std::map<int, bool> would_end;
+  for (const ProcessIdentity& process : processes) {
+    const auto own = ranks.find(process.pid);
+    const auto above = searched.find(process.parent);
+    if (own == ranks.end() && above == searched.end()) continue;
+    const std::pair<pid_t, int> rank = own != ranks.end() ? std::pair<pid_t, int>(*own) : above->second;
+    const Disposition disposition = disposition_of(process.pid);
+    if (disposition == Disposition::kTakes) {
+      takers.emplace_back(process, rank.first);
+      would_end[rank.second] = false;
+      continue;
+    }
+    searched.emplace(process.pid, rank);
+    if (disposition == Disposition::kBlocks) {
+      targets.blockers.insert(process.pid);
+      targets.undecided.insert(rank);
+    }
+    if (own != ranks.end()) would_end[rank.second] = disposition == Disposition::kEnds;
+  }
+  for (const auto& [process, rank] : takers) {
+    if (targets.undecided.count(rank) == 0) targets.takers.push_back(process);
+  }
+  for (const auto& [process, rank] : targets.undecided) would_end.erase(rank);
+  for (const auto& [rank, ends] : would_end) {
+    if (ends) targets.without.push_back(rank);
+  }
+  return targets;
+}
+
+SignalTargets signal_targets(const std::map<pid_t, int>& ranks, int signal_number) {
+  return signal_targets(ranks, descendants_of(::getpid()),
+                        [signal_number](pid_t pid) { return read_disposition(pid, signal_number); });
+}
+
+SignalTargets decided_targets(const SignalTargets& before, int signal_number) {
+  return signal_targets(before.undecided, descendants_of(::getpid()), [&](pid_t pid) {
+    const Disposition now = read_disposition(pid, signal_number);
+    if (now != Disposition::kBlocks) return now;
+    return before.blockers.count(pid) > 0 ? Disposition::kTakes : Disposition::kUnknown;
+  });
+}
+
+}  // namespace launcher

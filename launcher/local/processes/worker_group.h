@@ -1,0 +1,108 @@
+// The processes of the ranks of one attempt on this node: starts them, signals them, and reads how they ended.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "launcher/local/output/rank_streams.h"
+#include "launcher/local/processes/orphans.h"
+#include "launcher/local/processes/spawn.h"
+#include "launcher/observe/timeline/rank_ring.h"
+#include "launcher/observe/watch/rank_page.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/plan/outcome/job_end.h"
+#include "launcher/plan/program.h"
+#include "launcher/plan/rank_plan.h"
+
+namespace launcher {
+
+// What execve takes, null-terminated; the texts are elsewhere.
+struct ExecArguments {
+  std::vector<char*> arguments{};
+  std::vector<char*> shell_arguments{};
+  std::vector<char*> environment{};
+};
+
+struct Worker {
+  RankPlan plan{};
+  ExecArguments exec{};
+  SpawnedProcess process{};
+  RankPage page{};
+  RankRing timeline;
+  bool running = false;
+  bool told_to_stop = false;
+};
+
+struct WorkerGroupOptions {
+  Program program{};
+  std::vector<std::string> environment{};
+  WorkerStart start{};
+};
+
+class WorkerGroup {
+ public:
+  // `on_event` is called when the worker with this index may have ended. References must outlive the group.
+  WorkerGroup(EventLoop& loop, RankStreams& streams, WorkerGroupOptions options,
+              std::function<void(std::size_t index)> on_event);
+  ~WorkerGroup();
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  // Starts a process for every worker, or none: throws LaunchError when one cannot be started. All of them wait at a
+  // gate.
+  void fork(std::vector<RankPlan> plans);
+  // Lets them execute.
+  void open_gate() { spawner_.open_gate(); }
+
+  const std::vector<Worker>& workers() const { return workers_; }
+  const Worker& operator[](std::size_t index) const { return workers_[index]; }
+  // How many have not ended.
+  std::size_t running() const { return running_; }
+  // Their processes, and their ranks.
+  std::map<pid_t, int> running_ranks() const;
+  // The index of the worker that is this process, until it is reaped.
+  std::optional<std::size_t> find(pid_t pid) const;
+  // One that runs shows that it is about to fail: it is exiting, or has written its error file.
+  bool is_any_ending() const;
+  // The one that has ddprun's terminal, if any.
+  std::optional<std::size_t> in_terminal() const;
+
+  // How a worker ended; nothing while it runs, and once it is reaped.
+  std::optional<RankEnd> end_of(std::size_t index);
+  // Its number may be another process's afterwards.
+  void reap(std::size_t index);
+
+  // To the process group of each that runs.
+  void signal_all(int signal_number) const;
+  // To one group, whose leader may have ended but is not reaped. What it leaves behind need not be asked once more.
+  void ask_to_stop(std::size_t index, int signal_number, Orphans& orphans) const;
+  void kill(std::size_t index) const;
+  // To all that run: from now on they have been told to stop.
+  void ask_all_to_stop(int signal_number, Orphans& orphans);
+  void kill_all();
+
+ private:
+  void start_worker(RankPlan plan);
+  void fill_arguments(Worker& worker) const;
+  void watch_workers();
+  std::string why_not_executed(const RankPlan& plan, int error) const;
+
+  EventLoop& loop_;
+  RankStreams& streams_;
+  WorkerGroupOptions options_;
+  std::function<void(std::size_t index)> on_event_;
+  Spawner spawner_;
+  std::vector<Worker> workers_;
+  std::unordered_map<pid_t, std::size_t> index_of_;
+  std::size_t running_ = 0;
+};
+
+}  // namespace launcher

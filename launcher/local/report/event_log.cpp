@@ -1,0 +1,127 @@
+#include "launcher/local/report/event_log.h"
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/observe/straggler/straggler_tracker.h"
+#include "launcher/os/system/error_text.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/signals.h"
+#include "launcher/plan/outcome/first_failure.h"
+
+namespace launcher {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json fields_of(const RankEnd& rank, int attempt) {
+  return {{"attempt", attempt},
+          {"rank", rank.rank},
+          {"local_rank", rank.local_rank},
+          {"pid", rank.pid},
+          {"exit_code", rank.signal == 0 ? ordered_json(rank.exit_code) : ordered_json(nullptr)},
+          {"signal", rank.signal != 0 ? ordered_json(signal_name(rank.signal)) : ordered_json(nullptr)},
+          {"core_dumped", rank.core_dumped},
+          {"told_to_stop", rank.told_to_stop}};
+}
+
+double seconds_since_epoch(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+EventLog::EventLog(const std::string& file) : file_(file) {
+  if (file.empty()) return;
+  host_ = host_name();
+  // Not blocking: a named pipe without a reader is refused at once, and a reader that sleeps must not stop the job.
+  fd_.reset(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
+  if (!fd_) {
+    throw LaunchError("--events " + file + ": " +
+                      (errno == ENXIO ? "nobody reads it" : std::string(std::strerror(errno))));
+  }
+}
+
+void EventLog::rank_started(const RankPlace& place, pid_t pid, int attempt) {
+  if (!fd_) return;
+  write("start", {{"attempt", attempt}, {"rank", place.rank}, {"local_rank", place.local_rank}, {"pid", pid}});
+}
+
+void EventLog::rank_ended(const RankEnd& rank, int attempt) {
+  if (fd_) write("exit", fields_of(rank, attempt));
+}
+
+void EventLog::attempt_failed(const JobEnd& end, int attempt) {
+  if (!fd_) return;
+  if (end.elsewhere) {
+    write("failure", {{"attempt", attempt},
+                      {"node", end.elsewhere->node},
+                      {"exit_status", end.elsewhere->exit_status},
+                      {"message", end.elsewhere->text}});
+    return;
+  }
+  const auto first = first_failure(end);
+  if (!first) return;
+  const RankEnd& culprit = end.ranks[*first];
+  ordered_json fields = fields_of(culprit, attempt);
+  fields["ended_at"] = seconds_since_epoch(culprit.time);
+  fields["message"] = culprit.error ? ordered_json(culprit.error->message) : ordered_json(nullptr);
+  write("failure", fields);
+}
+
+void EventLog::restarting(int attempt) {
+  if (fd_) write("restart", {{"attempt", attempt}});
+}
+
+void EventLog::hang(int attempt, double idle_seconds, const std::vector<int>& ranks, const std::string& text) {
+  if (fd_) write("hang", {{"attempt", attempt}, {"idle", idle_seconds}, {"ranks", ranks}, {"message", text}});
+}
+
+void EventLog::hang_over(int attempt) {
+  if (fd_) write("hang_over", {{"attempt", attempt}});
+}
+
+void EventLog::straggler(int attempt, const StragglerNews& news) {
+  if (!fd_) return;
+  const Straggler& straggler = news.straggler;
+  if (news.is_over) return write("straggler_over", {{"attempt", attempt}, {"rank", straggler.rank}});
+  write("straggler", {{"attempt", attempt},
+                      {"rank", straggler.rank},
+                      {"phase", straggler.phase},
+                      {"excess", straggler.excess},
+                      {"own_seconds_per_step", straggler.own_us / 1e6},
+                      {"median_seconds_per_step", straggler.median_us / 1e6},
+                      {"reason", straggler.reason.empty() ? ordered_json(nullptr) : ordered_json(straggler.reason)},
+                      {"message", to_text(straggler)}});
+}
+
+void EventLog::job_ended(int exit_status) {
+  if (fd_) write("end", {{"exit_status", exit_status}});
+}
+
+void EventLog::write(const char* event, const ordered_json& fields) {
+  if (!problem_.empty()) return;  // after a line that is cut off, others would not be readable
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  ordered_json line{{"event", event},
+                    {"time", seconds_since_epoch(std::chrono::system_clock::now())},
+                    {"elapsed", elapsed.count()},
+                    {"host", host_}};
+  line.update(fields);
+  const std::string text = line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(fd_.get(), text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      problem_ = "--events " + file_ + ": " + error_text(errno) + (done > 0 ? "; its last line is not whole" : "");
+      return;
+    }
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+}  // namespace launcher

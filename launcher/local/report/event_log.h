@@ -1,0 +1,50 @@
+// What happens to a job, as JSON lines in a file, for programs that watch it (--events).
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launcher/os/system/unique_fd.h"
+#include "launcher/plan/outcome/job_end.h"
+#include "launcher/plan/worker_environment.h"
+
+namespace launcher {
+
+struct StragglerNews;
+
+class EventLog {
+ public:
+  // Appends to `file`; with an empty name nothing is written. Throws LaunchError when the file cannot be opened.
+  explicit EventLog(const std::string& file);
+
+  // Each call writes one line, whole and at once.
+  void rank_started(const RankPlace& place, pid_t pid, int attempt);
+  void rank_ended(const RankEnd& rank, int attempt);
+  // The first failure of an attempt; nothing when there was none.
+  void attempt_failed(const JobEnd& end, int attempt);
+  void restarting(int attempt);
+  // No rank makes progress, and they do so again. `ranks` are to blame, `text` is the report's sentence.
+  void hang(int attempt, double idle_seconds, const std::vector<int>& ranks, const std::string& text);
+  void hang_over(int attempt);
+  // A rank holds up the others, or does so no more.
+  void straggler(int attempt, const StragglerNews& news);
+  void job_ended(int exit_status);
+
+  // Why an event could not be written; empty while all were.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void write(const char* event, const nlohmann::ordered_json& fields);
+
+  std::string file_;
+  UniqueFd fd_;
+  std::string host_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::string problem_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,157 @@
+#include "launcher/local/report/failure_hints.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "launcher/local/report/end_cause.h"
+#include "launcher/os/machine/gpu_information.h"
+#include "launcher/plan/outcome/first_failure.h"
+
+namespace launcher {
+namespace {
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+bool leaves_core(int signal_number) {
+  constexpr std::array kSignals = {SIGQUIT, SIGILL, SIGABRT, SIGFPE,  SIGSEGV,
+                                   SIGBUS,  SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ};
+  return std::find(kSignals.begin(), kSignals.end(), signal_number) != kSignals.end();
+}
+
+// `pattern` with the process number filled in; nothing when it has fields that only the kernel knows.
+std::optional<std::string> core_name(std::string_view pattern, int pid) {
+  std::string name;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%') {
+      name.push_back(pattern[i]);
+    } else if (++i < pattern.size() && (pattern[i] == 'p' || pattern[i] == 'P')) {
+      name += std::to_string(pid);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return name;
+}
+
+// The path of this process's cgroup in /proc/self/cgroup: of the v1 controller `name`, or of v2 for "".
+std::optional<std::string> own_cgroup(std::string_view name) {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    if (std::string_view(line).substr(first + 1, second - first - 1) == name) return line.substr(second + 1);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<long> counter_in(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.size() <= name.size() || !line.starts_with(name) || line[name.size()] != ' ') continue;
+    long number = 0;
+    const char* end = line.data() + line.size();
+    if (std::from_chars(line.data() + name.size() + 1, end, number).ec == std::errc()) return number;
+  }
+  return std::nullopt;
+}
+
+std::optional<long> out_of_memory_kills() {
+  std::vector<std::string> files;
+  if (const auto group = own_cgroup("")) {
+    files = {"/sys/fs/cgroup" + *group + "/memory.events", "/sys/fs/cgroup/memory.events"};
+  }
+  if (const auto group = own_cgroup("memory")) {
+    files.push_back("/sys/fs/cgroup/memory" + *group + "/memory.oom_control");
+    files.emplace_back("/sys/fs/cgroup/memory/memory.oom_control");  // a container sees its own group as the root
+  }
+  for (const std::string& file : files) {
+    if (const auto kills = counter_in(read_text(file), "oom_kill")) return kills;
+  }
+  return std::nullopt;
+}
+
+std::string core_hint(const RankEnd& rank, std::string_view pattern, rlim_t limit, const std::string& folder) {
+  if (!leaves_core(rank.signal)) return {};
+  while (!pattern.empty() && pattern.back() == '\n') pattern.remove_suffix(1);
+  if (!rank.core_dumped) {
+    if (limit != 0 || pattern.starts_with("|")) return {};
+    return "no core file: their size is limited to 0 (ulimit -c unlimited)";
+  }
+  if (pattern.find("systemd-coredump") != std::string_view::npos) {
+    return "core file: coredumpctl debug " + std::to_string(rank.pid);
+  }
+  if (pattern.starts_with("|")) {
+    std::string_view command = pattern.substr(1);
+    command.remove_prefix(std::min(command.size(), command.find_first_not_of(' ')));
+    command = command.substr(0, command.find(' '));
+    return "the core file was given to " + std::string(command) + ", see /proc/sys/kernel/core_pattern";
+  }
+  const auto name = core_name(pattern, rank.pid);
+  const std::string place = pattern.starts_with("/") ? "" : folder + "/";
+  if (!name) return "core file: named by the pattern " + place + std::string(pattern);
+  const std::string file = place + *name;
+  // The kernel adds the number by itself when core_uses_pid says so.
+  const std::string numbered = std::string(file).append(".").append(std::to_string(rank.pid));
+  const bool adds_pid = pattern.find('%') == std::string_view::npos && std::filesystem::exists(numbered);
+  return "core file: " + (adds_pid ? numbered : file);
+}
+
+std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> kills_before, const std::string& folder,
+                                       const std::string& signal_reason) {
+  std::vector<std::string> hints;
+  rlimit core{};
+  ::getrlimit(RLIMIT_CORE, &core);
+  if (std::string hint = core_hint(rank, read_text("/proc/sys/kernel/core_pattern"), core.rlim_cur, folder);
+      !hint.empty())
+    hints.push_back(std::move(hint));
+  const std::string cause = end_cause(rank, end_surroundings());
+  if (!cause.empty()) hints.push_back(cause);
+  const auto kills_now = kills_before ? out_of_memory_kills() : std::nullopt;
+  if (kills_now && *kills_now > *kills_before) {
+    hints.push_back(std::string("out of memory: the kernel killed ")
+                        .append(std::to_string(*kills_now - *kills_before))
+                        .append(" process(es) of this job's cgroup"));
+  } else if (!signal_reason.empty()) {
+    hints.push_back(signal_reason);
+  } else if (rank.signal == SIGKILL && !rank.told_to_stop && cause.empty()) {
+    hints.emplace_back("ddprun did not send this signal; often it is the kernel's, out of memory (see dmesg)");
+  }
+  return hints;
+}
+
+std::string folder_of_ranks(const std::string& working_folder) {
+  std::error_code error;
+  return working_folder.empty() ? std::filesystem::current_path(error).string() : working_folder;
+}
+
+void add_failure_details(JobEnd& end, std::optional<long> kills_before, const std::string& working_folder,
+                         const std::function<std::string(int local_rank)>& gpu_of,
+                         const std::function<std::string(const RankEnd& rank)>& signal_reason) {
+  const auto first = end.elsewhere ? std::nullopt : first_failure(end);
+  if (!first) return;
+  const RankEnd& rank = end.ranks[*first];
+  end.hints =
+      failure_hints(rank, kills_before, folder_of_ranks(working_folder), signal_reason ? signal_reason(rank) : "");
+  if (const std::vector<GpuInformation> gpus = driver_gpus(); !gpus.empty()) {
+    const std::string entry = gpu_of(rank.local_rank);
+    end.gpu = entry.empty() ? "no GPU visible" : describe_gpu(gpus, entry);
+  }
+}
+
+}  // namespace launcher

@@ -1,0 +1,178 @@
+#include "launcher/local/report/failure_report.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <string_view>
+#include <vector>
+
+#include "launcher/os/system/formatted.h"
+#include "launcher/os/system/utf8.h"
+#include "launcher/plan/outcome/describe.h"
+#include "launcher/plan/outcome/first_failure.h"
+
+namespace launcher {
+namespace {
+
+using SystemTime = std::chrono::system_clock::time_point;
+
+constexpr std::size_t kMaxErrorLines = 12;
+constexpr std::size_t kMaxErrorLineBytes = 400;
+constexpr std::size_t kMaxFailuresListed = 8;
+
+double seconds(SystemTime time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+std::string clock_time(SystemTime time) {
+  const std::time_t whole = std::chrono::system_clock::to_time_t(time);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count() % 1000;
+  std::tm parts{};
+  ::localtime_r(&whole, &parts);
+  std::array<char, 64> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  std::array<char, 8> fraction{};
+  std::snprintf(fraction.data(), fraction.size(), ".%03d", static_cast<int>(ms));
+  return std::string(text.data()) + fraction.data();
+}
+
+// The worker's own words, indented. Control characters would let a worker rewrite the terminal.
+std::string quote_message(const std::string& message) {
+  std::vector<std::string> lines;
+  for (std::string_view left = message; !left.empty();) {
+    const std::string_view line = left.substr(0, left.find('\n'));
+    lines.push_back(printable(beginning(line, kMaxErrorLineBytes)));
+    left.remove_prefix(std::min(left.size(), line.size() + 1));
+  }
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  std::string text;
+  // The end of a traceback says what happened.
+  const std::size_t first = lines.size() > kMaxErrorLines ? lines.size() - kMaxErrorLines : 0;
+  if (first > 0) text += "    ... (" + std::to_string(first) + " lines before)\n";
+  for (std::size_t i = first; i < lines.size(); ++i) text += "    " + lines[i] + "\n";
+  return text;
+}
+
+// The last line that is not blank.
+std::string_view last_line(std::string_view text) {
+  const std::size_t end = text.find_last_not_of(" \t\r\n");
+  if (end == std::string_view::npos) return {};
+  text = text.substr(0, end + 1);
+  const std::size_t newline = text.rfind('\n');
+  return newline == std::string_view::npos ? text : text.substr(newline + 1);
+}
+
+// The error file already says what standard error ended with.
+bool repeats_error(const RankEnd& rank) {
+  if (!rank.error) return false;
+  const std::string_view printed = last_line(rank.last_lines);
+  const std::string_view written = last_line(rank.error->message);
+  return written.find(printed) != std::string_view::npos ||
+         (!written.empty() && printed.find(written) != std::string_view::npos);
+}
+
+// No rank is to blame for a program that the kernel refuses: it would refuse it to all. Unless it did not.
+std::string not_executed_report(const RankEnd& rank, const JobEnd& job) {
+  const bool ran_elsewhere = std::any_of(job.ranks.begin(), job.ranks.end(), [](const RankEnd& other) {
+    return other.was_executed && !other.told_to_stop;
+  });
+  return "ddprun: " + (ran_elsewhere ? "rank " + std::to_string(rank.rank) + ": " : std::string()) +
+         rank.error->message + "\n";
+}
+
+// The job was stopped because of a failure on another node.
+std::string report_on_other_node(const JobEnd& job) {
+  if (job.elsewhere->is_regrouping) return "ddprun: stopped to go on with other nodes: " + job.elsewhere->text + "\n";
+  std::string text =
+      "ddprun: stopped because of node " + std::to_string(job.elsewhere->node) + ": " + job.elsewhere->text + "\n";
+  for (const std::string& line : job.elsewhere->details) text += line + "\n";
+  for (const RankEnd& rank : job.ranks) {
+    if (!rank.failed() || rank.told_to_stop) continue;
+    text += "  here:   rank " + std::to_string(rank.rank) + " " + describe_end(rank) + ", probably as a consequence\n";
+  }
+  return text;
+}
+
+// One that had written down its trouble, and that ddprun ended before it ended by itself.
+std::string describe_culprit(const RankEnd& culprit) {
+  if (culprit.told_to_stop && culprit.signal != 0) return "reported an error, and was stopped by ddprun";
+  return describe_end(culprit);
+}
+
+std::string details_of(const RankEnd& culprit, const JobEnd& job) {
+  std::string text = "  when:   " + clock_time(culprit.time) +
+                     formatted(", %.3f s after the start", seconds(culprit.time) - seconds(job.start)) +
+                     (job.attempt > 0 ? " of restart " + std::to_string(job.attempt) : "") + "\n";
+  text += "  where:  host " + job.host + ", local rank " + std::to_string(culprit.local_rank) + ", process " +
+          std::to_string(culprit.pid) + (job.gpu.empty() ? "" : ", " + job.gpu) + "\n";
+  if (culprit.error) text += "  error:\n" + quote_message(culprit.error->message);
+  if (!culprit.last_lines.empty() && !repeats_error(culprit)) {
+    text += "  stderr:\n" + quote_message(culprit.last_lines);
+  }
+  if (!culprit.log_file.empty()) text += "  log:    " + culprit.log_file + "\n";
+  for (const std::string& hint : job.hints) text += "  hint:   " + hint + "\n";
+  return text;
+}
+
+std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
+  return "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_culprit(culprit) + "\n" +
+         details_of(culprit, job);
+}
+
+// One that failed by itself as well.
+std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit, const JobEnd& job) {
+  const double later = trouble_time(rank, job) - trouble_time(culprit, job);
+  return "  " + std::string(later < 0 ? "but:    rank " : "later:  rank ") + std::to_string(rank.rank) + " " +
+         describe_end(rank) + formatted(later < 0 ? ", %.3f s before that" : ", %.3f s after it", std::abs(later)) +
+         (is_consequence(rank) ? ": its peer was gone\n" : "\n");
+}
+
+std::string report_on_others(std::size_t first, const JobEnd& job) {
+  std::string text;
+  std::vector<int> stopped;
+  std::vector<int> finished;
+  std::size_t failed = 0;
+  for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+    const RankEnd& rank = job.ranks[i];
+    if (i == first) continue;
+    if (!rank.failed()) {
+      finished.push_back(rank.rank);
+    } else if (rank.told_to_stop) {
+      stopped.push_back(rank.rank);
+    } else if (failed++ < kMaxFailuresListed) {
+      text += report_on_other_failure(rank, job.ranks[first], job);
+    }
+  }
+  if (failed > kMaxFailuresListed) {
+    text += "  later:  " + std::to_string(failed - kMaxFailuresListed) + " more failed as well\n";
+  }
+  if (!stopped.empty())
+    text += "  others: " + rank_list(stopped) + (stopped.size() == 1 ? " was" : " were") + " stopped by ddprun\n";
+  if (!finished.empty()) text += "  others: " + rank_list(finished) + " had ended normally\n";
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> failure_details(const JobEnd& job, std::size_t first) {
+  const std::string text = details_of(job.ranks[first], job);
+  std::vector<std::string> lines;
+  for (std::string_view left = text; !left.empty(); left.remove_prefix(lines.back().size() + 1)) {
+    lines.emplace_back(left.substr(0, left.find('\n')));
+  }
+  return lines;
+}
+
+std::string failure_report(const JobEnd& job) {
+  if (job.elsewhere) return report_on_other_node(job);
+  const auto first = first_failure(job);
+  if (!first) return job.is_late() ? "ddprun: stopped because " + job.late_reason + "\n" : "";
+  const RankEnd& culprit = job.ranks[*first];
+  if (!culprit.was_executed && culprit.error) return not_executed_report(culprit, job);
+  return report_on_culprit(culprit, job) + report_on_others(*first, job);
+}
+
+}  // namespace launcher

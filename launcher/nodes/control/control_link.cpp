@@ -1,0 +1,256 @@
+#include "launcher/nodes/control/control_link.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "launcher/os/network/tcp_socket.h"
+
+namespace launcher::control {
+namespace {
+
+// More messages than this never wait for a launcher that takes any.
+constexpr std::size_t kMaxOutgoing = std::size_t{1} << 20;
+// Of what was given to the kernel so much may be on its way, and wait to be sent: messages wait for it. Enough for
+// 300 MB/s where an answer takes 0.2 ms.
+constexpr int kSendBuffer = 64 << 10;
+constexpr int kMaxUnsent = 32 << 10;
+// Whoever waits for a sign of life notices sooner; a busy link that loses packets may acknowledge nothing for so long.
+constexpr std::chrono::milliseconds kLeastUnacknowledged{5'000};
+constexpr std::size_t kReadBytes = std::size_t{64} << 10;
+// What was received is acknowledged after so many bytes, besides at intervals: the other end keeps it until then.
+constexpr std::uint64_t kAcknowledgeEvery = std::uint64_t{256} << 10;
+// Retransmissions after 0.2 and 0.4 s and more were lost, too.
+constexpr int kRetransmissions = 2;
+
+// The connection cannot be used, which says nothing of the other end: it may be there again soon.
+bool is_of_network(int error) {
+  constexpr std::array<int, 7> kErrors = {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN, EHOSTDOWN, ENONET, ENETRESET};
+  return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
+}
+
+}  // namespace
+
+ControlLink::ControlLink(EventLoop& loop, UniqueFd fd, Callbacks callbacks)
+    : loop_(loop), fd_(std::move(fd)), callbacks_(std::move(callbacks)) {
+  if (fd_) watch();
+}
+
+ControlLink::~ControlLink() {
+  *is_alive_ = false;
+  if (fd_) loop_.remove(fd_.get());
+}
+
+void ControlLink::watch() {
+  ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
+  ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsent, sizeof kMaxUnsent);
+  loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_event(events); });
+  waits_to_write_ = false;
+  if (patience_.count() > 0) set_patience(patience_);
+}
+
+void ControlLink::set_patience(std::chrono::milliseconds patience) {
+  patience_ = patience;
+  const auto time = static_cast<unsigned int>(std::max(patience, kLeastUnacknowledged).count());
+  if (fd_) ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &time, sizeof time);
+}
+
+void ControlLink::send(const Message& message) {
+  if (!is_over_) send_frame(to_frame(to_text(message)));
+}
+
+void ControlLink::send_frame(const std::string& frame) {
+  if (is_over_ || has_overflown_) return;
+  if (outgoing_.size() > kMaxOutgoing) {
+    has_overflown_ = true;
+    return;
+  }
+  outgoing_ += frame;
+  flush();
+}
+
+void ControlLink::acknowledge() {
+  if (!fd_ || has_overflown_ || received_ == announced_) return;
+  announced_ = received_;
+  outgoing_ += acknowledgement(received_);
+}
+
+void ControlLink::carry(std::uint32_t round, std::string_view bytes) {
+  if (is_over_) return;
+  while (!bytes.empty()) {
+    if (carried_.empty() || carried_.back().round() != round || carried_.back().is_full()) carried_.emplace_back(round);
+    const std::size_t before = bytes.size();
+    carried_.back().fill(bytes);
+    carried_bytes_ += before - bytes.size();
+  }
+  was_full_ = was_full_ || !has_room();
+}
+
+// False when there is nothing to write now. What is carried waits for acknowledgements rather than fill the memory.
+bool ControlLink::take_next() {
+  if (!sent_.is_all_sent()) return true;
+  if (sent_.size() == 0) progress_ = std::chrono::steady_clock::now();
+  if (!outgoing_.empty()) {
+    sent_.add(std::exchange(outgoing_, {}));
+  } else if (!carried_.empty() && sent_.size() < kMaxUnacknowledged) {
+    carried_bytes_ -= carried_.front().content_size();
+    sent_.add(carried_.front().take_frame());
+    carried_.pop_front();
+  }
+  return !sent_.is_all_sent();
+}
+
+void ControlLink::write_all() {
+  while (take_next()) {
+    const std::string_view next = sent_.unsent();
+    const ssize_t count = ::send(fd_.get(), next.data(), next.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return;
+    sent_.sent(static_cast<std::size_t>(count));
+  }
+}
+
+// What breaks here is reported by the loop, to which everybody who sends may come back first.
+void ControlLink::flush() {
+  if (!fd_) return;
+  write_all();
+  was_full_ = was_full_ || !has_room();
+  update_interest();
+}
+
+// The loop also calls on_room, which whoever sends does not expect in the middle of that.
+void ControlLink::update_interest() {
+  const bool waits = !sent_.is_all_sent() || (was_full_ && has_room());
+  if (waits_to_write_ == waits) return;
+  waits_to_write_ = waits;
+  loop_.change(fd_.get(), waits ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void ControlLink::offer_room() {
+  if (!was_full_ || !has_room()) return;
+  const std::shared_ptr<bool> is_alive = is_alive_;
+  was_full_ = false;
+  callbacks_.on_room();
+  if (*is_alive) flush();
+}
+
+void ControlLink::on_event(std::uint32_t events) {
+  const std::shared_ptr<bool> is_alive = is_alive_;
+  if ((events & EPOLLOUT) != 0) {
+    flush();
+    offer_room();
+    if (!*is_alive || !fd_) return;
+  }
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) receive();
+}
+
+void ControlLink::receive() {
+  std::array<char, kReadBytes> bytes;
+  const ssize_t count = ::read(fd_.get(), bytes.data(), bytes.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) {
+    const int error = count == 0 ? 0 : errno;
+    disconnect(is_of_network(error),
+               error == 0 ? "it closed the connection" : std::string("the connection broke: ") + std::strerror(error));
+    return;
+  }
+  const std::shared_ptr<bool> is_alive = is_alive_;
+  callbacks_.on_sign_of_life();
+  if (!*is_alive || !fd_) return;
+  incoming_.feed(std::string_view(bytes.data(), static_cast<std::size_t>(count)));
+  deliver();
+  if (!*is_alive || !fd_ || received_ - announced_ < kAcknowledgeEvery) return;
+  acknowledge();
+  flush();
+}
+
+void ControlLink::deliver() {
+  const std::shared_ptr<bool> is_alive = is_alive_;
+  while (const auto arrival = incoming_.next()) {
+    received_ += arrival->size;
+    if (!handle(*arrival)) {
+      close("what it sends is no message of a launcher");
+      return;
+    }
+    if (!*is_alive || !fd_) return;
+  }
+  if (incoming_.is_broken()) close("what it sends is no message of a launcher");
+}
+
+// False when no launcher would send it. May destroy the link.
+bool ControlLink::handle(const Arrival& arrival) {
+  if (arrival.round) {
+    callbacks_.on_carried(*arrival.round, arrival.bytes);
+    return true;
+  }
+  if (arrival.acknowledged) {
+    if (!sent_.acknowledge(*arrival.acknowledged)) return false;
+    progress_ = std::chrono::steady_clock::now();
+    flush();
+    return true;
+  }
+  const auto message = parse_message(arrival.bytes);
+  if (message) callbacks_.on_message(*message);
+  return message.has_value();
+}
+
+bool ControlLink::is_stalled(std::chrono::steady_clock::time_point now, std::chrono::milliseconds time) const {
+  if (!fd_ || sent_.size() == 0 || now - progress_ <= time) return false;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return ::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         info.tcpi_retransmits >= kRetransmissions;
+}
+
+UniqueFd ControlLink::release() {
+  if (fd_) loop_.remove(fd_.get());
+  return std::move(fd_);
+}
+
+bool ControlLink::resume(UniqueFd fd, std::uint64_t position, std::string_view rest) {
+  if (is_over_ || has_overflown_ || !sent_.rewind(position)) return false;
+  release();
+  fd_ = std::move(fd);
+  incoming_.take_rest();
+  progress_ = std::chrono::steady_clock::now();
+  watch();
+  flush();
+  incoming_.feed(rest);
+  if (!rest.empty()) deliver();
+  return true;
+}
+
+std::string ControlLink::peer() const {
+  return peer_of(fd_.get());
+}
+
+void ControlLink::break_off() {
+  is_over_ = true;
+  release();
+}
+
+void ControlLink::disconnect(bool is_network, const std::string& reason) {
+  if (callbacks_.on_disconnected) {
+    release();
+    const auto on_disconnected = callbacks_.on_disconnected;  // it may destroy the link
+    const std::shared_ptr<bool> is_alive = is_alive_;
+    if (on_disconnected(is_network) || !*is_alive) return;
+  }
+  close(reason);
+}
+
+void ControlLink::close(const std::string& reason) {
+  break_off();
+  const auto on_closed = callbacks_.on_closed;  // it may destroy the link
+  on_closed(reason);
+}
+
+}  // namespace launcher::control

@@ -1,0 +1,167 @@
+// What the launchers of a job say to each other: each node's launcher to the coordinator, which is the one that hosts
+// the store, and back. JSON, of which nothing is believed that was not checked: numbers are within bounds, and text can
+// be shown on a terminal. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "launcher/plan/outcome/job_end.h"
+#include "launcher/plan/rank_assignment.h"
+
+namespace launcher::control {
+
+// Launchers with another number do not understand each other.
+inline constexpr int kProtocol = 5;
+// A node that the coordinator is to give a number.
+inline constexpr int kAnyNode = -1;
+
+// A node introduces itself, with what all must have been told alike.
+struct Hello {
+  int protocol = kProtocol;
+  std::string version{};
+  std::string host{};
+  int pid = 0;
+  std::string launcher{};  // random: which process it is, of all that ever were
+  int nnodes = 1;
+  int min_nodes = 0;  // 0: the number of nodes is fixed
+  int node_rank = kAnyNode;
+  std::string run_id{};
+  std::string backend{};
+  int max_restarts = 0;
+  int local_world_size = 1;
+  std::string role{};
+  // It has failed already, and comes only to say so.
+  std::optional<JoinFailure> trouble = std::nullopt;
+};
+// The first messages on each connection, which belong to no session. The coordinator begins with a number that was
+// never used before, which the node repeats and adds one of its own, which the coordinator repeats: so a recording of
+// an earlier connection is of no use to anybody. With a shared secret each also proves that it knows it.
+struct Challenge {
+  std::string text{};
+  int protocol = kProtocol;  // 0: of a launcher that is older than 5
+};
+// The node continues its session, of which it has received so many bytes, or begins it.
+struct Answer {
+  std::string challenge{};
+  std::string repeated{};
+  std::string proof{};    // "": it has no secret
+  std::string session{};  // random
+  std::uint64_t received = 0;
+  bool is_new = true;  // nothing that the node has sent was acknowledged
+};
+// The session continues; the coordinator has received so many bytes of it.
+struct Welcome {
+  std::string repeated{};
+  std::string proof{};
+  std::uint64_t received = 0;
+  std::chrono::milliseconds reconnect_after{1'000};  // of silence the node makes a new connection
+};
+// The job does not come about, or goes on or has ended without this node; with status 0 all is well.
+struct Refusal {
+  JoinFailure reason{};
+};
+// The node waits for round `round`.
+struct Ready {
+  int round = 0;
+};
+// Who is missing, or came and went.
+struct Waiting {
+  std::string text{};
+};
+// All are there.
+struct Start {
+  int round = 0;
+  NodePlace place{};
+  int store_port = 0;
+  int coordinator = 0;             // the number of its node
+  bool has_foreign_nodes = false;  // torchrun's
+};
+// A node goes before all have met. `is_final`: then nobody needs to wait for it to come again.
+struct Leaving {
+  JoinFailure reason{};
+  bool is_final = false;
+};
+// The node's ranks begin to be stopped, and this is why.
+struct Failed {
+  int round = 0;
+  FailureNotice notice{};
+};
+// The coordinator has heard nothing of this node for too long, and continues without it.
+struct LeftBehind {};
+// The node has heard nothing of the coordinator for too long, and ends without it.
+struct GivenUp {
+  int round = 0;
+  FailureNotice notice{};
+};
+// What do you know of a failure? With a notice: stop meanwhile, because of that.
+struct Inquiry {
+  int round = 0;
+  std::optional<FailureNotice> stop_because = std::nullopt;
+};
+struct Report {
+  int round = 0;
+  std::optional<FailureNotice> notice = std::nullopt;
+  bool is_any_ending = false;  // a rank shows that it is about to fail
+};
+// This was the first failure of the job.
+struct Verdict {
+  int round = 0;
+  FailureNotice notice{};
+};
+struct Heard {
+  int round = 0;
+};
+// The ranks of a job that somebody stopped have all ended here: 0, 85 (all saved), or 128 + the signal.
+struct Stopped {
+  int round = 0;
+  int status = 0;
+};
+// And everywhere: what all nodes end with.
+struct AllStopped {
+  int round = 0;
+  int status = 0;
+};
+// The node's ranks have all ended well.
+struct Ended {
+  int round = 0;
+};
+struct AllEnded {
+  int round = 0;
+};
+// What a node tells another one through the coordinator, or all others: theirs to understand. ASCII.
+inline constexpr int kEveryNode = -1;
+inline constexpr std::size_t kMaxWord = std::size_t{24} << 10;
+struct Word {
+  int round = 0;
+  int from = 0;  // as the coordinator knows it
+  int to = kEveryNode;
+  std::string text{};
+};
+// Are you there? `sent` comes back, 0 when nobody asked; who sends nothing for `patience` is lost.
+struct Ping {
+  std::int64_t sent = 0;  // microseconds of the sender's steady clock
+  std::chrono::milliseconds patience{};
+};
+struct Pong {
+  std::int64_t sent = 0;
+  std::int64_t clock = 0;  // microseconds since 1970 of who answers
+  std::chrono::milliseconds patience{};
+  std::int64_t steady = 0;  // microseconds of its steady clock; 0: it does not say
+};
+
+using Message =
+    std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, Waiting, Start, Leaving, Failed, GivenUp,
+                 LeftBehind, Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Word, Ping, Pong>;
+
+// At most kMaxMessageBytes long.
+std::string to_text(const Message& message);
+// Nothing when the text is not what a launcher would send.
+std::optional<Message> parse_message(std::string_view text);
+
+}  // namespace launcher::control

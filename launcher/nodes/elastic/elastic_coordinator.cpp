@@ -1,0 +1,233 @@
+#include "launcher/nodes/elastic/elastic_coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/nodes/elastic/round_end.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/silent_wait.h"
+#include "launcher/plan/rank_assignment.h"
+
+namespace launcher::elastic {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::vector<NodeRanks> ranks_of(const std::vector<Rounds::Id>& nodes,
+                                const std::map<Rounds::Id, control::Hello>& hellos) {
+  std::vector<RoleInfo> infos;
+  for (const Rounds::Id id : nodes) {
+    const control::Hello& hello = hellos.at(id);
+    infos.push_back({hello.role, static_cast<int>(infos.size()), hello.local_world_size});
+  }
+  return assign_ranks(infos);
+}
+
+}  // namespace
+
+ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options, JobOptions job)
+    : Coordinator(loop, messages, std::move(options)),
+      messages_(messages),
+      rounds_(job.rounds, Clock::now(), job.history),
+      is_replaceable_(job.is_replaceable),
+      on_change_(std::move(job.on_change)) {}
+
+ElasticCoordinator::~ElasticCoordinator() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+std::string ElasticCoordinator::name(Id id) const {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return "a node";
+  return "host " + found->second.host + ", process " + std::to_string(found->second.pid);
+}
+
+void ElasticCoordinator::begin_joining() {
+  call_in(kSilentWait, [this] { say_who_is_missing(); });
+  apply(rounds_.at(Clock::now()));
+}
+
+void ElasticCoordinator::say_who_is_missing() {
+  links_.send_to_all(control::Waiting{"waiting for more nodes at " + options_.meeting + ": " + rounds_.who_is_there()});
+}
+
+void ElasticCoordinator::set_timer() {
+  if (timer_) loop_.cancel(*timer_);
+  timer_.reset();
+  const auto next = rounds_.next_time();
+  if (!next || job_end_) return;
+  timer_ = loop_.call_at(*next, [this] {
+    timer_.reset();
+    apply(rounds_.at(Clock::now()));
+  });
+}
+
+void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {
+  if (has_departed_) return;
+  for (const auto& [id, reason] : decisions.turned_away) turn_away(id, reason);
+  for (const auto& [id, text] : decisions.told) links_.send(id, control::Waiting{text});
+  if (decisions.end) refuse(*decisions.end);
+  if (decisions.begin) begin(*decisions.begin);
+  if (decisions.stop) stop_round(*decisions.stop);
+  set_timer();
+}
+
+void ElasticCoordinator::turn_away(Id id, const JoinFailure& reason) {
+  turned_away_[id] = reason;
+  links_.send(id, control::Refusal{reason});
+  forget(id);
+}
+
+void ElasticCoordinator::forget(Id id, bool is_silent) {
+  if (nodes_.erase(id) > 0) apply(rounds_.left(id, Clock::now(), is_silent));
+}
+
+// What is wrong with one node is no reason to end the job of the others.
+void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
+  if (!own_) own_ = id;
+  const auto objection = roster_.objection(hello);
+  if (job_end_ || (objection && id == *own_)) {
+    if (!job_end_) refuse(*objection);
+    send_refusal(id, *job_end_);
+    return;
+  }
+  if (objection) {
+    messages_.say(objection->text + ": it takes no part");
+    turn_away(id, *objection);
+    return;
+  }
+  nodes_[id] = hello;
+  apply(rounds_.arrived(id, hello.host, Clock::now()));
+}
+
+void ElasticCoordinator::on_ready(Id id, const control::Ready& ready) {
+  if (const auto away = turned_away_.find(id); away != turned_away_.end()) {
+    links_.send(id, control::Refusal{away->second});  // it may have been busy with a round when it was told
+  } else if (job_end_) {
+    send_refusal(id, *job_end_);
+  } else {
+    apply(rounds_.ready(id, Clock::now(), ready.round));
+  }
+}
+
+void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
+  const std::string who = name(id);
+  if (id == own_) {
+    refuse({who + ", which coordinates the job: " + leaving.reason.text, leaving.reason.exit_status});
+  } else if (ended_.contains(id)) {
+    numbers_.erase(id);  // it does not want to wait for the others
+  } else if (const auto number = numbers_.find(id); number != numbers_.end() && phase_ == Phase::kRunning) {
+    // The round began while it was about to go.
+    const FailureNotice notice{.node = number->second,
+                               .exit_status = leaving.reason.exit_status,
+                               .text = leaving.reason.text,
+                               .time = std::chrono::system_clock::now(),
+                               .may_come_again = true};
+    numbers_.erase(number);
+    forget(id);
+    add_failure(notice);
+  } else {
+    forget(id);
+  }
+}
+
+void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
+  const std::string who = name(id);
+  turned_away_.erase(id);
+  unaware_.erase(id);
+  asked_.erase(id);
+  const auto number = numbers_.find(id);
+  if (number == numbers_.end()) {
+    forget(id, loss.is_silent);
+    return;
+  }
+  const FailureNotice notice{.node = number->second,
+                             .exit_status = 1,
+                             .text = "the launcher of " + who + " is gone: " + loss.reason,
+                             .time = loss.last};
+  numbers_.erase(number);
+  forget(id, loss.is_silent);
+  add_loss(notice);
+}
+
+void ElasticCoordinator::begin(const Rounds::Begin& round) {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kRunning;
+  round_ = round.round;
+  hosts_.clear();
+  const std::vector<NodeRanks> ranks = ranks_of(round.nodes, nodes_);
+  const int nodes = static_cast<int>(round.nodes.size());
+  for (const Id id : round.nodes) {
+    const int number = size();
+    numbers_.emplace(id, number);
+    hosts_.push_back(nodes_.at(id).host);
+    const NodePlace place{number, nodes, ranks.at(static_cast<std::size_t>(number))};
+    links_.send(id, control::Start{.round = round_, .place = place, .store_port = store_->port()});
+  }
+  on_change_(Change::kRound);
+}
+
+// As if it were a failure, which all nodes agree on: one of its own may come first.
+void ElasticCoordinator::stop_round(const std::string& why) {
+  add_failure(
+      {.node = 0, .exit_status = 1, .text = why, .time = std::chrono::system_clock::now(), .is_regrouping = true});
+}
+
+FailureNotice ElasticCoordinator::judge(FailureNotice first) {
+  const std::string& host = hosts_.at(std::min(static_cast<std::size_t>(first.node), hosts_.size() - 1));
+  const Rounds::Cause cause = cause_of(first, is_replaceable_);
+  const std::string objection = rounds_.is_over(cause, host, Clock::now());
+  first.is_final = !objection.empty();
+  first.stop_signal = 0;  // the others go on, or end with its status: nobody waits for those of all
+  if (first.is_final) {
+    const std::string why = cause == Rounds::Cause::kFinal ? "" : "the job is not restarted: " + objection;
+    if (!why.empty()) links_.send_to_all(control::Waiting{why});
+    dismiss_spares({"the job has ended: " + first.text, std::max(first.exit_status, 1)});
+  } else {
+    apply(rounds_.left_out());
+  }
+  has_departed_ = !first.is_final && hands_over(first, cause);
+  on_change_(first.is_final ? Change::kEnd : has_departed_ ? Change::kHandOver : Change::kRound);
+  set_timer();
+  return first;
+}
+
+void ElasticCoordinator::on_good_end() {
+  dismiss_spares({"the job has ended well without this node", 0});
+  on_change_(Change::kEnd);
+}
+
+// Those that wait, and those that are yet to come.
+void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
+  job_end_ = reason;
+  for (const auto& [id, hello] : nodes_) {
+    if (!numbers_.contains(id)) send_refusal(id, reason);
+  }
+}
+
+// The others hear of it by the end of their connections, and look for the next coordinator. A round that runs ends by
+// this loss, which that coordinator counts.
+void ElasticCoordinator::depart() {
+  if (!is_replaceable_ || has_departed_ || job_end_) return;
+  has_departed_ = true;
+  const bool is_running = rounds_.is_running();
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kDecided;  // nothing is decided here any more
+  on_change_(is_running ? Change::kLoss : Change::kHandOver);
+}
+
+void ElasticCoordinator::refuse(const JoinFailure& reason) {
+  if (job_end_) return;
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kRefused;
+  job_end_ = reason;
+  set_hearing_deadline();
+  for (const auto& [id, hello] : nodes_) send_refusal(id, reason);
+  on_change_(Change::kEnd);
+}
+
+bool ElasticCoordinator::has_told_all() const {
+  return phase_ != Phase::kRefused || reading_.empty() || Clock::now() >= hearing_deadline_;
+}
+
+}  // namespace launcher::elastic

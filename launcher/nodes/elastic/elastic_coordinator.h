@@ -1,0 +1,68 @@
+// The coordinator of a job whose number of nodes may change: asks Rounds who takes part, and tells the nodes.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/nodes/elastic/meeting_place.h"
+#include "launcher/nodes/elastic/rounds.h"
+#include "launcher/nodes/rendezvous/coordinator.h"
+
+namespace launcher::elastic {
+
+struct JobOptions {
+  RoundsOptions rounds{};
+  History history{};
+  bool is_replaceable = false;  // another launcher can take this one's place
+  // What a coordinator after this one must know has changed.
+  std::function<void(Change change)> on_change{};
+};
+
+class ElasticCoordinator : public Coordinator {
+ public:
+  ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options, JobOptions job);
+  ~ElasticCoordinator() override;
+
+  void refuse(const JoinFailure& reason) override;
+  bool has_told_all() const override;
+  // This launcher ends while the job may continue with another coordinator.
+  void depart();
+  History history() const { return rounds_.history(Clock::now()); }
+
+ protected:
+  void begin_joining() override;
+  void on_hello(Id id, const control::Hello& hello) override;
+  void on_ready(Id id, const control::Ready& ready) override;
+  void on_leaving(Id id, const control::Leaving& leaving) override;
+  void on_gone(Id id, const CoordinatorLinks::Loss& loss) override;
+  std::string name(Id id) const override;
+  FailureNotice judge(FailureNotice first) override;
+  void on_good_end() override;
+  int size() const override { return static_cast<int>(hosts_.size()); }
+
+ private:
+  void apply(const Rounds::Decisions& decisions);
+  void begin(const Rounds::Begin& round);
+  void stop_round(const std::string& why);
+  void turn_away(Id id, const JoinFailure& reason);
+  void dismiss_spares(const JoinFailure& reason);
+  void forget(Id id, bool is_silent = false);
+  void say_who_is_missing();
+  void set_timer();
+
+  Messages& messages_;
+  Rounds rounds_;
+  bool is_replaceable_;
+  bool has_departed_ = false;  // another launcher takes this one's place, or may
+  std::function<void(Change)> on_change_;
+  std::map<Id, control::Hello> nodes_;
+  std::map<Id, JoinFailure> turned_away_;
+  std::vector<std::string> hosts_;      // of the round's nodes, by their numbers
+  std::optional<JoinFailure> job_end_;  // for who comes now
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher::elastic

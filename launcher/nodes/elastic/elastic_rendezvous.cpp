@@ -1,0 +1,308 @@
+#include "launcher/nodes/elastic/elastic_rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "launcher/nodes/elastic/endpoint_place.h"
+#include "launcher/nodes/rendezvous/listen_choice.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/version.h"
+
+namespace launcher::elastic {
+namespace {
+
+using namespace std::chrono_literals;
+
+// After a failure: how long it may take until it is known which was the first, with a rank that writes its core file.
+constexpr auto kVerdict = 65s;
+// The coordinator knows that the others are there, and a wait ends with the last of them.
+constexpr auto kExitBarrier = 24h * 365;
+// How long a node that was given up, or has lost sight of the coordinator, looks for it; the job may have ended
+// meanwhile.
+constexpr std::chrono::milliseconds kFindAgain = 10s;
+// A coordinator that has lost sight of all others waits a little longer than they look for it.
+constexpr std::chrono::milliseconds kFindMargin = 3s;
+// While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
+constexpr auto kBusyPatience = 30s;
+
+RoundsOptions rounds_options(const RendezvousSettings& settings, bool is_replaceable) {
+  const ElasticOptions& elastic = settings.elastic;
+  std::optional<std::chrono::milliseconds> come_back;
+  if (!is_replaceable) {
+    come_back = control::nodes_patience(settings.node_timeout) - settings.node_timeout + kFindAgain + kFindMargin;
+  }
+  return {.min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
+          .max_nodes = settings.nnodes,
+          .budget = {settings.max_restarts, elastic.restarts_per_hour},
+          .host_failures = elastic.host_failures,
+          .join_restart = elastic.join_restart,
+          .order_by_host = settings.node_order == NodeOrder::kHostName,
+          .join_timeout = settings.join_timeout,
+          .last_call = elastic.last_call,
+          .come_back = come_back};
+}
+
+std::string nodes_and_ranks(const NodePlace& place) {
+  const auto counted = [](int count, const char* what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  return counted(place.group_world_size, "node") + " and " + counted(place.ranks.world_size, "rank");
+}
+
+}  // namespace
+
+std::string ElasticRendezvous::objection(const Options& options) {
+  const std::string nodes =
+      "--nnodes " + std::to_string(options.elastic.min_nodes) + ":" + std::to_string(options.nnodes);
+  if (options.rdzv_backend == "static") {
+    return nodes + ": with --rdzv_backend static the number of nodes is fixed; use c10d, or leave it out";
+  }
+  if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
+  if (options.store == Options::Store::kRank0) return "--store rank0 works on one node only, not with " + nodes;
+  if (options.master_addr.empty())
+    return nodes + ": --rdzv_endpoint is missing: choose one node and give its HOST:PORT on every node";
+  if (options.master_port == 0) return nodes + ": --rdzv_endpoint needs a port that all know, not 0";
+  return "";
+}
+
+ElasticRendezvous::ElasticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings)
+    : loop_(loop), messages_(messages), settings_(std::move(settings)) {}
+
+ElasticRendezvous::~ElasticRendezvous() {
+  for (const auto& timer : {leave_timer_, search_timer_, again_timer_}) {
+    if (timer) loop_.cancel(*timer);
+  }
+  member_.reset();  // before what it is connected to
+}
+
+// To a coordinator that nobody replaces: the round that was lost has to be begun anew.
+bool ElasticRendezvous::can_come_back() const {
+  return !place_->is_lasting() && settings_.max_restarts > 0;
+}
+
+std::unique_ptr<MeetingPlace> ElasticRendezvous::make_place(MeetingPlace::Callbacks callbacks) {
+  return std::make_unique<EndpointPlace>(loop_, messages_, settings_, std::move(callbacks));
+}
+
+std::chrono::milliseconds ElasticRendezvous::patience() const {
+  return answers_at_once_ ? settings_.node_timeout : kBusyPatience;
+}
+
+// The others have gone on without this node, which was frozen or cut off.
+bool ElasticRendezvous::was_given_up() const {
+  if (!coordinator_ && member_->was_left_behind()) return true;
+  const auto& first = member_->first_failure();
+  return !coordinator_ && info_ && first && first->node == info_->place.group_rank && !member_->has_failed();
+}
+
+void ElasticRendezvous::begin_round(int restart_count) {
+  const bool is_new = !member_ || is_deposed_ || was_given_up() ||
+                      (!member_->is_connected() && !join_failure() &&
+                       (place_->is_lasting() || (can_come_back() && member_->has_lost_sight())));
+  info_.reset();
+  answers_at_once_ = false;
+  is_leaving_ = false;
+  round_ = restart_count;
+  if (leave_timer_) loop_.cancel(*leave_timer_);
+  leave_timer_.reset();
+  if (is_new) {
+    search();
+    return;
+  }
+  if (coordinator_) {
+    open_store();
+    coordinator_->begin_round(round_, *store_);
+  }
+  member_->begin_round(round_);
+}
+
+void ElasticRendezvous::search() {
+  if (!place_) {
+    place_ = make_place({.on_host = [this](const ListenAt& where, const History& past) { host(where, past); },
+                         .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+                         .on_impossible = [this](const JoinFailure& reason) { join_failure_ = reason; },
+                         .on_deposed =
+                             [this](const std::string& reason) {
+                               messages_.say(reason);
+                               is_deposed_ = true;
+                               if (member_) member_->give_up(reason);
+                             }});
+  }
+  const bool anew = member_ != nullptr;
+  has_lost_it_ = anew && !place_->is_lasting() && !member_->was_left_behind();
+  member_.reset();
+  coordinator_.reset();
+  store_.reset();
+  is_deposed_ = false;
+  has_said_who_is_missing_ = false;
+  join_timeout_ = anew && !place_->is_lasting() ? std::min(kFindAgain, settings_.join_timeout) : settings_.join_timeout;
+  if (search_timer_) loop_.cancel(*search_timer_);
+  search_timer_ =
+      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, join_timeout_),
+                    [this] { watch_search(); });
+  place_->search(anew, has_taken_part_);
+}
+
+// Once to say what is waited for, then at the end of the time.
+void ElasticRendezvous::watch_search() {
+  search_timer_.reset();
+  if (member_ || join_failure_) return;
+  const std::string problem = place_->problem();
+  const std::string what = "the launcher that coordinates the job" + (problem.empty() ? "" : " (" + problem + ")");
+  if (join_timeout_ <= kSilentWait || has_said_who_is_missing_) {
+    join_failure_ = {what + (has_lost_it_ ? " was lost, and not found again at " : " was not found at ") +
+                         place_->name() + " in time",
+                     has_lost_it_ ? 1 : to_int(ExitStatus::kTimeout)};
+    return;
+  }
+  messages_.say("waiting for " + what + " at " + place_->name());
+  has_said_who_is_missing_ = true;
+  search_timer_ = loop_.call_at(EventLoop::Clock::now() + join_timeout_ - kSilentWait, [this] { watch_search(); });
+}
+
+void ElasticRendezvous::search_again() {
+  again_timer_ = loop_.call_at(EventLoop::Clock::now(), [this] {
+    again_timer_.reset();
+    search();
+  });
+}
+
+// Each round has a store of its own, at a port of its own: a rank of an earlier one, which may be late, finds none.
+void ElasticRendezvous::open_store() {
+  store_.reset();
+  store::ServerOptions server = settings_.store;
+  server.where = where_;
+  store_.emplace(loop_, messages_, std::move(server));
+}
+
+void ElasticRendezvous::host(const ListenAt& where, const History& history) {
+  where_ = where;
+  const std::string note = settings_.secret ? "" : open_to_others(place_->name(), where_);
+  if (!note.empty()) messages_.say(note);
+  CoordinatorOptions options{.host = hello()};
+  options.meeting = place_->name();
+  options.where = where_;
+  options.secret = settings_.secret;
+  options.order = NodeOrder::kArrival;
+  options.join_timeout = settings_.join_timeout;
+  options.node_timeout = settings_.node_timeout;
+  options.patience = [this] { return patience(); };
+  coordinator_ = std::make_unique<ElasticCoordinator>(
+      loop_, messages_, std::move(options),
+      JobOptions{.rounds = rounds_options(settings_, place_->is_lasting()),
+                 .history = history,
+                 .is_replaceable = place_->is_lasting(),
+                 .on_change = [this](Change change) { place_->record(coordinator_->history(), change); }});
+  open_store();
+  coordinator_->begin_round(round_, *store_);
+  place_->announce(coordinator_->port());
+  meet(coordinator_->connect_locally());
+}
+
+control::Hello ElasticRendezvous::hello() const {
+  return {.version = kVersion,
+          .host = settings_.host,
+          .pid = ::getpid(),
+          .nnodes = settings_.nnodes,
+          .min_nodes = settings_.elastic.min_nodes,
+          .node_rank = control::kAnyNode,
+          .run_id = settings_.run_id,
+          .backend = backend(),
+          .max_restarts = settings_.max_restarts,
+          .local_world_size = settings_.local_world_size,
+          .role = settings_.role,
+          .trouble = settings_.trouble};
+}
+
+void ElasticRendezvous::meet(UniqueFd fd) {
+  MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
+  if (!coordinator_) options.secret = settings_.secret;  // its own is none to be asked
+  options.coordinator = place_->name();
+  options.patience = [this] { return patience(); };
+  options.is_any_ending = settings_.is_any_ending;
+  options.on_word = settings_.on_word;
+  options.on_start = [this](const control::Start& start) { set_info(start); };
+  options.on_failure = [this](const FailureNotice& notice) { settings_.on_failure(notice); };
+  if (place_->is_lasting()) {
+    options.on_lost = [this] { search_again(); };
+    options.loss_note = "; another node takes its place";
+  } else {
+    options.may_come_back = [this] { return can_come_back(); };
+    options.on_left_behind = [this] { search_again(); };
+    options.loss_note = "; it coordinates the job, which ends with it";
+  }
+  member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));
+  member_->begin_round(round_);
+}
+
+void ElasticRendezvous::set_info(const control::Start& start) {
+  has_taken_part_ = true;
+  info_ = {.place = start.place,
+           .master_addr = place_->host(),
+           .master_port = start.store_port,
+           .carrier = coordinator_ ? nullptr : member_->carrier(),
+           .restart_count = start.round};
+  if (start.round > 0) {
+    messages_.say("restart " + std::to_string(start.round) + ": " + nodes_and_ranks(start.place));
+  }
+}
+
+std::optional<JoinFailure> ElasticRendezvous::join_failure() const {
+  return member_ ? member_->join_failure() : join_failure_;
+}
+
+bool ElasticRendezvous::can_restart() const {
+  const auto& first = first_failure();
+  return first && !first->is_final;
+}
+
+void ElasticRendezvous::announce(FailureNotice notice) {
+  const bool hands_over = place_ && place_->is_lasting() && notice.may_come_again;
+  if (!info_ && coordinator_ && hands_over) {
+    coordinator_->depart();
+  } else if (!info_ && coordinator_) {
+    coordinator_->refuse(
+        {"host " + settings_.host + ", which coordinates the job: " + notice.text, std::max(notice.exit_status, 1)});
+  } else if (member_) {
+    member_->announce(std::move(notice));
+  }
+}
+
+const std::optional<FailureNotice>& ElasticRendezvous::first_failure() const {
+  static const std::optional<FailureNotice> kNone;
+  return member_ ? member_->first_failure() : kNone;
+}
+
+// While it does, its silence means that it is lost.
+void ElasticRendezvous::answer_at_once(bool does) {
+  answers_at_once_ = does;
+  if (coordinator_) coordinator_->announce_patience();
+  if (member_) member_->announce_patience();
+}
+
+void ElasticRendezvous::leave(bool ended_well) {
+  answer_at_once(false);
+  if (ended_well) member_->end_well();
+  leave_deadline_ = EventLoop::Clock::now() +
+                    (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict + settings_.node_timeout);
+  leave_timer_ = loop_.call_at(leave_deadline_, [this] { leave_timer_.reset(); });
+  is_leaving_ = true;
+}
+
+void ElasticRendezvous::depart() {
+  if (coordinator_ && !is_deposed_) coordinator_->depart();
+}
+
+bool ElasticRendezvous::has_left() const {
+  if (place_ && !place_->is_settled()) return false;
+  if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
+  if (!is_leaving_ || !leave_timer_) return true;
+  if (!first_failure() && !member_->have_all_ended()) return false;
+  return !coordinator_ || coordinator_->have_all_heard();
+}
+
+}  // namespace launcher::elastic

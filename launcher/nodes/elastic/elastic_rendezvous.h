@@ -1,0 +1,90 @@
+// --nnodes MIN:MAX: the nodes meet anew for each round, those that are there then, and one of them coordinates.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "launcher/nodes/elastic/elastic_coordinator.h"
+#include "launcher/nodes/elastic/meeting_place.h"
+#include "launcher/nodes/rendezvous/member.h"
+#include "launcher/nodes/rendezvous/rendezvous.h"
+#include "launcher/nodes/store/store_server.h"
+#include "launcher/os/network/listener.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/plan/options.h"
+
+namespace launcher::elastic {
+
+class ElasticRendezvous : public Rendezvous {
+ public:
+  // See RendezvousKind. At an address that all know.
+  static std::string objection(const Options& options);
+
+  ElasticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings);
+  ~ElasticRendezvous() override;
+
+  void begin_round(int restart_count) override;
+  const std::optional<RendezvousInfo>& info() const override { return info_; }
+  std::optional<JoinFailure> join_failure() const override;
+  store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
+  void ranks_started() override { answer_at_once(true); }
+  bool counts_restarts() const override { return true; }
+  bool can_restart() const override;
+  void tell(int to, std::string text) override {
+    if (member_) member_->tell(to, std::move(text));
+  }
+  void announce(FailureNotice notice) override;
+  const std::optional<FailureNotice>& first_failure() const override;
+  void leave(bool ended_well) override;
+  bool has_left() const override;
+  void depart() override;
+  bool has_departed() const override { return !place_ || place_->is_settled(); }
+
+ protected:
+  virtual std::unique_ptr<MeetingPlace> make_place(MeetingPlace::Callbacks callbacks);
+  virtual std::string backend() const { return "c10d"; }
+
+  EventLoop& loop_;
+  Messages& messages_;
+  const RendezvousSettings settings_;
+
+ private:
+  void search();
+  void host(const ListenAt& where, const History& history);
+  void open_store();
+  void meet(UniqueFd fd);
+  void search_again();
+  void watch_search();
+  void set_info(const control::Start& start);
+  void answer_at_once(bool does);
+  bool was_given_up() const;
+  bool can_come_back() const;
+  control::Hello hello() const;
+  std::chrono::milliseconds patience() const;
+
+  std::unique_ptr<MeetingPlace> place_;
+  ListenAt where_{};
+  int round_ = 0;
+  bool answers_at_once_ = false;
+  bool has_said_who_is_missing_ = false;  // in this search
+  std::chrono::milliseconds join_timeout_{};
+  bool has_lost_it_ = false;  // the coordinator, which this search is for
+  bool is_deposed_ = false;
+  bool has_taken_part_ = false;              // in a round
+  std::optional<store::StoreServer> store_;  // the ranks', of this round
+  std::unique_ptr<ElasticCoordinator> coordinator_;
+  std::unique_ptr<Member> member_;
+  std::optional<RendezvousInfo> info_;
+  std::optional<JoinFailure> join_failure_;  // while there is no member
+  bool is_leaving_ = false;
+  EventLoop::Clock::time_point leave_deadline_{};
+  std::optional<EventLoop::TimerId> leave_timer_;
+  std::optional<EventLoop::TimerId> search_timer_;
+  std::optional<EventLoop::TimerId> again_timer_;
+};
+
+}  // namespace launcher::elastic

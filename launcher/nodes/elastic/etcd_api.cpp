@@ -1,0 +1,238 @@
+#include "launcher/nodes/elastic/etcd_api.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "launcher/nodes/elastic/base64.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher::elastic {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxErrorText = 200;
+constexpr std::size_t kShownReply = 60;
+constexpr int kOk = 200;
+constexpr int kUnauthorized = 401;
+constexpr int kForbidden = 403;
+constexpr int kNotFound = 404;
+// gRPC's status codes, which the gateway tells beside those of HTTP.
+constexpr int kGrpcNotFound = 5;
+constexpr int kGrpcPermissionDenied = 7;
+constexpr int kGrpcUnauthenticated = 16;
+// The oldest one whose gateway is at /v3.
+constexpr int kLeastMajor = 3;
+constexpr int kLeastMinor = 4;
+
+json parse_reply(std::string_view text) {
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+const json* member(const json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
+
+// As text, since JavaScript's numbers are none of 64 bits; a server that sends a number is understood too. 0, the
+// default of protocol buffers, is left out.
+std::optional<std::int64_t> integer(const json& object, const char* name) {
+  const json* value = member(object, name);
+  if (value == nullptr) return 0;
+  if (value->is_number_integer()) return value->get<std::int64_t>();
+  if (!value->is_string()) return std::nullopt;
+  const auto& text = value->get_ref<const std::string&>();
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<std::string> bytes(const json& object, const char* name) {
+  const json* value = member(object, name);
+  if (value == nullptr) return "";
+  return value->is_string() ? from_base64(value->get_ref<const std::string&>()) : std::nullopt;
+}
+
+HttpRequest post(const char* path, const json& body) {
+  return {.method = "POST", .path = path, .body = body.dump()};
+}
+
+json to_json(const EtcdCondition& condition) {
+  using Kind = EtcdCondition::Kind;
+  json compare = {{"key", to_base64(condition.key)},
+                  {"result", condition.kind == Kind::kPresent ? "GREATER" : "EQUAL"}};
+  const std::string number = std::to_string(condition.number);
+  if (condition.kind == Kind::kLease) {
+    compare.update({{"target", "LEASE"}, {"lease", number}});
+  } else if (condition.kind == Kind::kRevision) {
+    compare.update({{"target", "MOD"}, {"mod_revision", number}});
+  } else {
+    compare.update({{"target", "CREATE"}, {"create_revision", "0"}});
+  }
+  return compare;
+}
+
+json to_json(const EtcdOperation& operation) {
+  json content = {{"key", to_base64(operation.key)}};
+  if (operation.kind == EtcdOperation::Kind::kRead) return json::object({{"request_range", content}});
+  if (operation.kind == EtcdOperation::Kind::kDelete) return json::object({{"request_delete_range", content}});
+  content["value"] = to_base64(operation.value);
+  content["lease"] = std::to_string(operation.lease);
+  return json::object({{"request_put", content}});
+}
+
+template <typename Items>
+json to_list(const Items& items) {
+  json list = json::array();
+  for (const auto& item : items) list.push_back(to_json(item));
+  return list;
+}
+
+bool add_entries(const json& range, std::map<std::string, EtcdEntry>& found) {
+  const json* list = member(range, "kvs");
+  if (list == nullptr) return true;
+  if (!list->is_array()) return false;
+  for (const json& item : *list) {
+    const auto key = bytes(item, "key");
+    auto value = bytes(item, "value");
+    const auto revision = integer(item, "mod_revision");
+    const auto lease = integer(item, "lease");
+    if (!key || !value || !revision || !lease || key->empty() || *revision <= 0) return false;
+    found[*key] = {std::move(*value), *revision, *lease};
+  }
+  return true;
+}
+
+// gRPC's code and words in the gateway's reply about an error.
+struct GrpcError {
+  std::int64_t code = 0;
+  std::string text;
+};
+
+std::optional<GrpcError> grpc_error(const HttpReply& reply) {
+  if (reply.status == kOk) return std::nullopt;
+  const json object = parse_reply(reply.body);
+  const auto code = integer(object, "code");
+  if (member(object, "code") == nullptr || !code) return std::nullopt;
+  for (const char* name : {"message", "error"}) {
+    const json* text = member(object, name);
+    if (text != nullptr && text->is_string()) {
+      return GrpcError{*code, printable(beginning(text->get_ref<const std::string&>(), kMaxErrorText))};
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_old(std::string_view version) {
+  int major = 0;
+  int minor = 0;
+  const char* const end = version.data() + version.size();
+  const auto [dot, error] = std::from_chars(version.data(), end, major);
+  if (error != std::errc() || dot == end || *dot != '.') return false;
+  if (std::from_chars(dot + 1, end, minor).ec != std::errc()) return false;
+  return std::pair(major, minor) < std::pair(kLeastMajor, kLeastMinor);
+}
+
+}  // namespace
+
+HttpRequest transaction_request(const EtcdTransaction& transaction) {
+  return post("/v3/kv/txn", {{"compare", to_list(transaction.conditions)},
+                             {"success", to_list(transaction.then)},
+                             {"failure", to_list(transaction.otherwise)}});
+}
+
+HttpRequest grant_request(std::chrono::seconds time) {
+  return post("/v3/lease/grant", {{"TTL", std::to_string(time.count())}});
+}
+
+HttpRequest keep_alive_request(std::int64_t lease) {
+  return post("/v3/lease/keepalive", {{"ID", std::to_string(lease)}});
+}
+
+HttpRequest time_to_live_request(std::int64_t lease) {
+  return post("/v3/lease/timetolive", {{"ID", std::to_string(lease)}});
+}
+
+HttpRequest version_request() {
+  return {.path = "/version"};
+}
+
+std::optional<EtcdOutcome> parse_outcome(const HttpReply& reply) {
+  EtcdOutcome outcome;
+  if (const auto error = grpc_error(reply); error && error->code == kGrpcNotFound) {
+    outcome.is_lease_missing = true;
+    return outcome;
+  }
+  const json object = parse_reply(reply.body);
+  if (reply.status != kOk || member(object, "header") == nullptr) return std::nullopt;
+  if (const json* held = member(object, "succeeded")) {
+    if (!held->is_boolean()) return std::nullopt;
+    outcome.held = held->get<bool>();
+  }
+  const json* responses = member(object, "responses");
+  if (responses == nullptr) return outcome;
+  if (!responses->is_array()) return std::nullopt;
+  for (const json& response : *responses) {
+    const json* range = member(response, "response_range");
+    if (range != nullptr && !add_entries(*range, outcome.found)) return std::nullopt;
+  }
+  return outcome;
+}
+
+std::optional<EtcdLease> parse_lease(const HttpReply& reply) {
+  if (const auto error = grpc_error(reply); error && error->code == kGrpcNotFound) return EtcdLease{};
+  const json object = parse_reply(reply.body);
+  const json* result = member(object, "result");  // of what gRPC has as a stream
+  const json& content = result != nullptr ? *result : object;
+  if (reply.status != kOk || member(content, "header") == nullptr) return std::nullopt;
+  const auto id = integer(content, "ID");
+  const auto left = integer(content, "TTL");
+  if (!id || !left || *id == 0) return std::nullopt;
+  return EtcdLease{*id, std::chrono::seconds(std::clamp<std::int64_t>(*left, 0, std::int64_t{1} << 30))};
+}
+
+std::string parse_version(const HttpReply& reply) {
+  const json object = parse_reply(reply.body);
+  const json* version = member(object, "etcdserver");
+  if (reply.status != kOk || version == nullptr || !version->is_string()) return "";
+  return printable(beginning(version->get_ref<const std::string&>(), kShownReply));
+}
+
+bool lacks_gateway(const HttpReply& reply) {
+  return reply.status == kNotFound && !grpc_error(reply);
+}
+
+EtcdProblem reply_problem(const HttpReply& reply) {
+  const auto error = grpc_error(reply);
+  const bool asks_who = error ? error->code == kGrpcUnauthenticated || error->code == kGrpcPermissionDenied ||
+                                    error->text.find("user name is empty") != std::string::npos
+                              : reply.status == kUnauthorized || reply.status == kForbidden;
+  if (asks_who) {
+    return {
+        "it wants a user and a password, and ddprun has none: use an etcd without authentication (etcdctl auth "
+        "disable)",
+        true};
+  }
+  if (error) return {"it answered: " + error->text, false};
+  if (reply.body.find("HTTPS server") != std::string::npos) {
+    return {"it speaks only https there, ddprun only http: name a port with http (etcd's --listen-client-urls)", true};
+  }
+  const std::string_view text = beginning(reply.body, kShownReply);
+  return {"what answers there is not etcd 3.4 or newer: status " + std::to_string(reply.status) +
+              (text.empty() ? "" : ", '" + printable(text.substr(0, text.find_first_of("\r\n"))) + "'"),
+          false};
+}
+
+EtcdProblem gateway_problem(const HttpReply& reply, const std::string& version) {
+  if (version.empty()) return reply_problem(reply);
+  if (is_old(version)) return {"it is etcd " + version + ": ddprun needs etcd 3.4 or newer, for its API v3", true};
+  return {"it is etcd " + version + " without its API v3 as JSON: start it with --enable-grpc-gateway=true", true};
+}
+
+}  // namespace launcher::elastic

@@ -1,0 +1,81 @@
+// Requests of etcd's API v3 as JSON, which its gateway takes at /v3 (etcd 3.4 and newer), and their replies. Nothing is
+// believed that was not checked. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/nodes/elastic/http_message.h"
+
+namespace launcher::elastic {
+
+// A condition on one key: that it does not exist, that it exists, that it belongs to a lease, or that it was last
+// written at a revision.
+struct EtcdCondition {
+  enum class Kind : std::uint8_t { kAbsent, kPresent, kLease, kRevision };
+  Kind kind = Kind::kAbsent;
+  std::string key{};
+  std::int64_t number = 0;  // the lease, or the revision
+};
+
+struct EtcdOperation {
+  enum class Kind : std::uint8_t { kRead, kWrite, kDelete };
+  Kind kind = Kind::kRead;
+  std::string key{};
+  std::string value{};     // to write
+  std::int64_t lease = 0;  // with which it is to be deleted
+};
+
+// When all conditions hold, `then` is carried out, else `otherwise`: at once, and as a whole.
+struct EtcdTransaction {
+  std::vector<EtcdCondition> conditions{};
+  std::vector<EtcdOperation> then{};
+  std::vector<EtcdOperation> otherwise{};
+};
+
+struct EtcdEntry {
+  std::string value{};
+  std::int64_t revision = 0;  // at which it was last written
+  std::int64_t lease = 0;     // 0: none
+};
+
+struct EtcdOutcome {
+  bool held = false;                         // the conditions
+  bool is_lease_missing = false;             // nothing was carried out: a lease to write with does not exist any more
+  std::map<std::string, EtcdEntry> found{};  // of the keys that were read, those that exist
+};
+
+struct EtcdLease {
+  std::int64_t id = 0;
+  std::chrono::seconds left{};  // 0: there is no such lease any more
+};
+
+HttpRequest transaction_request(const EtcdTransaction& transaction);
+HttpRequest grant_request(std::chrono::seconds time);
+HttpRequest keep_alive_request(std::int64_t lease);
+HttpRequest time_to_live_request(std::int64_t lease);
+HttpRequest version_request();
+
+// Nothing when that is not etcd's reply to such a request; reply_problem() says what it is.
+std::optional<EtcdOutcome> parse_outcome(const HttpReply& reply);
+// To any of the requests for leases.
+std::optional<EtcdLease> parse_lease(const HttpReply& reply);
+// "3.4.23"; "" when that is no reply to a version_request().
+std::string parse_version(const HttpReply& reply);
+
+// The server knows nothing of /v3. Its version may tell why.
+bool lacks_gateway(const HttpReply& reply);
+struct EtcdProblem {
+  std::string text{};
+  bool is_lasting = false;  // it cannot go away by itself
+};
+// Why `reply` is of no use.
+EtcdProblem reply_problem(const HttpReply& reply);
+// The same for a server of this version, "" when it did not tell one, of which `reply` lacks the gateway.
+EtcdProblem gateway_problem(const HttpReply& reply, const std::string& version);
+
+}  // namespace launcher::elastic

@@ -1,0 +1,68 @@
+// A key of etcd that lives for as long as the launcher that coordinates renews it: when that one is gone, another
+// launcher gets it, and continues the job (--rdzv_backend etcd).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/nodes/elastic/etcd_client.h"
+#include "launcher/nodes/elastic/etcd_keys.h"
+#include "launcher/nodes/elastic/etcd_seat.h"
+#include "launcher/nodes/elastic/meeting_place.h"
+#include "launcher/nodes/rendezvous/rendezvous_settings.h"
+#include "launcher/os/network/connector.h"
+#include "launcher/os/system/event_loop.h"
+
+namespace launcher::elastic {
+
+class EtcdPlace : public MeetingPlace {
+ public:
+  // References must outlive the place.
+  EtcdPlace(EventLoop& loop, const RendezvousSettings& settings, Callbacks callbacks);
+  ~EtcdPlace() override;
+
+  void search(bool anew, bool has_taken_part) override;
+  void announce(std::uint16_t control_port) override { own_.set_port(control_port); }
+  void record(const History& history, Change change) override;
+  bool is_settled() const override { return own_.is_settled(); }
+  bool is_lasting() const override { return true; }
+  std::string host() const override { return seat_.host; }
+  std::string name() const override;
+  std::string problem() const override;
+
+ private:
+  using Clock = EventLoop::Clock;
+
+  void look();
+  void look_again();
+  void on_looked(const std::optional<EtcdOutcome>& outcome);
+  void on_free(bool has_history);
+  void on_occupied(const EtcdEntry& entry);
+  void connect();
+  void examine(const EtcdEntry& entry);
+  void on_time_left(std::chrono::seconds left);
+  void take(std::vector<EtcdCondition> conditions);
+  void coordinate(const std::optional<std::string>& history);
+  void call_in(Clock::duration time, void (EtcdPlace::*action)());
+
+  EventLoop& loop_;
+  const RendezvousSettings& settings_;
+  Callbacks callbacks_;
+  EtcdClient etcd_;
+  EtcdSeat own_;
+  std::unique_ptr<Connector> connector_;
+  Seat seat_;               // the one that was found last, or this launcher's own
+  std::string lost_token_;  // of the coordinator that was lost, until it shows that it is there
+  std::string own_token_;
+  std::optional<Clock::time_point> first_end_;  // of its lease, as it was seen first
+  std::unique_ptr<Connector> probe_;            // asks whether anybody listens at its address
+  int refusals_ = 0;
+  bool is_anew_ = false;
+  bool has_taken_part_ = false;
+  std::string problem_;
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher::elastic

@@ -1,0 +1,24 @@
+// --rdzv_backend etcd, or etcd-v2: as ElasticRendezvous, with a coordinator that can be replaced.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "launcher/nodes/elastic/elastic_rendezvous.h"
+#include "launcher/plan/options.h"
+
+namespace launcher::elastic {
+
+class EtcdRendezvous : public ElasticRendezvous {
+ public:
+  // See RendezvousKind.
+  static std::string objection(const Options& options);
+
+  using ElasticRendezvous::ElasticRendezvous;
+
+ protected:
+  std::unique_ptr<MeetingPlace> make_place(MeetingPlace::Callbacks callbacks) override;
+  std::string backend() const override { return "etcd"; }
+};
+
+}  // namespace launcher::elastic

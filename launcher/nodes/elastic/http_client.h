@@ -1,0 +1,69 @@
+// Requests to an HTTP server inside the event loop, one after the other.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/nodes/elastic/http_message.h"
+#include "launcher/os/network/connector.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher::elastic {
+
+class HttpClient {
+ public:
+  // Nothing: the server could not be reached, or what it sent is no reply; problem() says why. It may end the client.
+  using OnReply = std::function<void(const std::optional<HttpReply>&)>;
+
+  HttpClient(EventLoop& loop, std::string host, std::uint16_t port, std::chrono::milliseconds time_limit);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  void ask(HttpRequest request, OnReply on_reply);
+  // Nothing was asked that is not answered.
+  bool is_idle() const { return waiting_.empty(); }
+  // Forgets what was asked, whether it is on its way or not.
+  void cancel();
+  // Of the last request, "" when it was answered.
+  const std::string& problem() const { return problem_; }
+  // This machine's address in the network of the server, "" when it was never reached.
+  const std::string& own_address() const { return own_address_; }
+
+ private:
+  struct Waiting {
+    HttpRequest request;
+    OnReply on_reply;
+  };
+
+  void begin();
+  void on_connected(UniqueFd fd);
+  void on_event(std::uint32_t events);
+  void receive();
+  void finish(HttpReplyReader::State state);
+  void fail(std::string problem);
+  void conclude(const std::optional<HttpReply>& reply);
+  void close();
+
+  EventLoop& loop_;
+  std::string host_;
+  std::uint16_t port_;
+  std::chrono::milliseconds time_limit_;
+  std::string known_address_;  // of the server, so that its name is not asked for each time
+  std::string own_address_;
+  std::string problem_;
+  std::deque<Waiting> waiting_;  // the first one is under way
+  std::unique_ptr<Connector> connector_;
+  UniqueFd fd_;
+  std::string outgoing_;
+  HttpReplyReader incoming_;
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher::elastic

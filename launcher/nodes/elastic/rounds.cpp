@@ -1,0 +1,253 @@
+#include "launcher/nodes/elastic/rounds.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "launcher/os/system/exit_status.h"
+
+namespace launcher::elastic {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long a new coordinator waits for those of the old one's round to find it, and one that has lost sight of all
+// others for those that come back.
+constexpr auto kRegroup = 3s;
+
+std::string count_of(std::size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+Rounds::Rounds(RoundsOptions options, Time now, const History& history)
+    : options_(options),
+      budget_(options.budget),
+      round_(history.rounds),
+      expected_(std::clamp(history.nodes, 0, options.max_nodes)),
+      join_deadline_(now + options.join_timeout),
+      host_failures_(history.host_failures) {
+  budget_.restore(history.restarts, history.recent_restarts);
+  overdraft_ = budget_.overdraft(now);
+  if (history.rounds > 0) options_.last_call = kRegroup;
+}
+
+bool Rounds::is_left_out(const std::string& host) const {
+  const auto found = host_failures_.find(host);
+  return options_.host_failures > 0 && found != host_failures_.end() && found->second >= options_.host_failures;
+}
+
+Rounds::Decisions Rounds::end_with(const std::string& text) {
+  phase_ = Phase::kOver;
+  Decisions decisions;
+  decisions.end = JoinFailure{text, 1};
+  return decisions;
+}
+
+Rounds::Decisions Rounds::arrived(Id id, const std::string& host, Time now) {
+  if (phase_ == Phase::kOver) return {};
+  if (!overdraft_.empty()) {
+    return end_with("the node that coordinated the job was lost, and the job is not restarted: " + overdraft_);
+  }
+  if (is_left_out(host)) {
+    const std::string text = "host " + host + " has failed " + std::to_string(options_.host_failures) +
+                             " times and is left out of the job (--host_failures)";
+    if (!coordinator_) return end_with(text);
+    Decisions decisions;
+    decisions.turned_away.emplace_back(id, JoinFailure{text, 1});
+    return decisions;
+  }
+  if (!coordinator_) coordinator_ = id;
+  nodes_.emplace(id, Node{.host = host});
+  alone_until_.reset();
+  return decide(now);
+}
+
+Rounds::Decisions Rounds::ready(Id id, Time now, int round) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end() || phase_ == Phase::kOver || found->second.is_ready || found->second.takes_part) return {};
+  found->second.is_ready = true;
+  if (phase_ == Phase::kJoining) round_ = std::max(round_, round);
+  return phase_ == Phase::kRunning ? wait_for_next(id) : decide(now);
+}
+
+// A node that comes while a round runs.
+Rounds::Decisions Rounds::wait_for_next(Id id) {
+  Decisions decisions;
+  const int there = participants();
+  const std::string running = "the job runs with " + count_of(static_cast<std::size_t>(there), "node");
+  if (there >= options_.max_nodes) {
+    decisions.told.emplace_back(id, running + ", as many as --nnodes allows: this one waits as a spare");
+  } else if (!options_.join_restart || is_ending_) {
+    decisions.told.emplace_back(id, running + ": this one waits for its next restart");
+  } else {
+    decisions.stop = "a node has come on host " + nodes_.at(id).host;
+  }
+  return decisions;
+}
+
+// The last one that was lost sight of, or the coordinator's node, has been cut off from the others: they end when they
+// have not found it for some time, and a coordinator without them must not wait for them any longer.
+Rounds::Decisions Rounds::left(Id id, Time now, bool is_silent) {
+  nodes_.erase(id);
+  const bool was_last = others_.erase(id) > 0 && others_.empty();
+  is_regrouping_ = is_regrouping_ || (is_silent && was_last);
+  if (is_silent && nodes_.size() == 1 && options_.come_back) alone_until_ = now + *options_.come_back;
+  return phase_ == Phase::kJoining ? decide(now) : Decisions{};
+}
+
+int Rounds::participants() const {
+  return static_cast<int>(
+      std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.takes_part; }));
+}
+
+std::vector<Rounds::Id> Rounds::those_ready() const {
+  std::vector<Id> ids;
+  for (const auto& [id, node] : nodes_) {
+    if (node.is_ready && !is_left_out(node.host)) ids.push_back(id);
+  }
+  return ids;
+}
+
+bool Rounds::are_all_ready() const {
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [&](const auto& entry) { return entry.second.is_ready || is_left_out(entry.second.host); });
+}
+
+// The coordinator's node, and of the others those that came first.
+std::vector<Rounds::Id> Rounds::chosen() const {
+  std::vector<Id> ids = those_ready();
+  std::stable_partition(ids.begin(), ids.end(), [&](Id id) { return id == *coordinator_; });
+  ids.resize(std::min(ids.size(), static_cast<std::size_t>(options_.max_nodes)));
+  if (options_.order_by_host) {
+    std::stable_sort(ids.begin() + 1, ids.end(), [&](Id a, Id b) { return nodes_.at(a).host < nodes_.at(b).host; });
+  }
+  return ids;
+}
+
+// Whether a round can begin. All that are there are waited for: those whose ranks are still being stopped, too.
+Rounds::Decisions Rounds::decide(Time now) {
+  if (phase_ != Phase::kJoining || !coordinator_) return {};
+  const auto own = nodes_.find(*coordinator_);
+  if (own == nodes_.end() || !own->second.is_ready) return {};
+  const auto ready = static_cast<int>(those_ready().size());
+  const bool is_late = now >= join_deadline_;
+  if (ready < options_.min_nodes) {
+    last_call_.reset();
+    if (alone_until_ && now >= *alone_until_) {
+      return end_with(
+          "nothing was heard of any other node for so long that they have ended: this node, which coordinates "
+          "the job, was cut off from them");
+    }
+    if (!is_late) return {};
+    phase_ = Phase::kOver;
+    Decisions decisions;
+    decisions.end =
+        JoinFailure{who_is_there() + ", and no others came within --join_timeout", to_int(ExitStatus::kTimeout)};
+    return decisions;
+  }
+  if (ready >= options_.max_nodes || is_late) return begin();
+  if (!is_first_ && !is_regrouping_) return are_all_ready() ? begin() : Decisions{};
+  if (expected_ > 0 && ready >= expected_) return begin();
+  if (!last_call_) last_call_ = now + (is_regrouping_ ? kRegroup : options_.last_call);
+  return now >= *last_call_ ? begin() : Decisions{};
+}
+
+Rounds::Decisions Rounds::begin() {
+  Decisions decisions;
+  decisions.begin = Begin{round_, chosen()};
+  for (auto& [id, node] : nodes_) node.takes_part = false;
+  for (const Id id : decisions.begin->nodes) {
+    nodes_.at(id).takes_part = true;
+    nodes_.at(id).is_ready = false;
+  }
+  phase_ = Phase::kRunning;
+  alone_until_.reset();
+  is_regrouping_ = false;
+  expected_ = static_cast<int>(decisions.begin->nodes.size());
+  others_ = {decisions.begin->nodes.begin() + 1, decisions.begin->nodes.end()};
+  is_first_ = false;
+  is_ending_ = false;
+  for (const auto& [id, node] : nodes_) {
+    if (!node.is_ready) continue;
+    for (auto& words : wait_for_next(id).told) decisions.told.push_back(std::move(words));
+  }
+  return decisions;
+}
+
+void Rounds::begin_joining(Time now) {
+  phase_ = Phase::kJoining;
+  ++round_;
+  join_deadline_ = now + options_.join_timeout;
+  last_call_.reset();
+  for (auto& [id, node] : nodes_) node.takes_part = false;
+}
+
+std::string Rounds::cause_to_end(Cause cause, const std::string& host, Time now) {
+  if (cause == Cause::kFinal) return "this end is final";
+  const bool is_loss = cause == Cause::kCoordinatorLoss;
+  if (cause != Cause::kFailure && !is_loss) return "";
+  if (std::string objection = budget_.objection(now); !objection.empty()) return objection;
+  const auto own = nodes_.find(*coordinator_);
+  ++host_failures_[host];
+  if (!is_loss && own != nodes_.end() && is_left_out(own->second.host)) {
+    return "host " + own->second.host + ", which coordinates the job, has failed " +
+           std::to_string(options_.host_failures) + " times (--host_failures)";
+  }
+  budget_.take(now);
+  return "";
+}
+
+std::string Rounds::is_over(Cause cause, const std::string& host, Time now) {
+  if (phase_ != Phase::kRunning) return "it is over";
+  std::string objection = cause_to_end(cause, host, now);
+  if (objection.empty()) {
+    begin_joining(now);
+  } else {
+    phase_ = Phase::kOver;
+  }
+  return objection;
+}
+
+Rounds::Decisions Rounds::left_out() const {
+  Decisions decisions;
+  for (const auto& [id, node] : nodes_) {
+    if (!is_left_out(node.host)) continue;
+    decisions.turned_away.emplace_back(
+        id, JoinFailure{"host " + node.host + " has failed " + std::to_string(options_.host_failures) +
+                            " times and is left out of the job (--host_failures)",
+                        1});
+  }
+  return decisions;
+}
+
+Rounds::Decisions Rounds::at(Time now) {
+  return phase_ == Phase::kJoining ? decide(now) : Decisions{};
+}
+
+std::optional<Rounds::Time> Rounds::next_time() const {
+  if (phase_ != Phase::kJoining) return std::nullopt;
+  Time next = join_deadline_;
+  if (last_call_) next = std::min(next, *last_call_);
+  const auto own = coordinator_ ? nodes_.find(*coordinator_) : nodes_.end();
+  const bool is_ready = own != nodes_.end() && own->second.is_ready;
+  if (alone_until_ && is_ready) next = std::min(next, *alone_until_);
+  return next;
+}
+
+History Rounds::history(Time now) const {
+  return {.rounds = phase_ == Phase::kJoining ? round_ : round_ + 1,
+          .nodes = std::max((phase_ == Phase::kRunning ? participants() : static_cast<int>(nodes_.size())) - 1, 0),
+          .restarts = budget_.used(),
+          .recent_restarts = budget_.recent(now),
+          .host_failures = host_failures_};
+}
+
+std::string Rounds::who_is_there() const {
+  const std::size_t ready = those_ready().size();
+  return std::to_string(ready) + " of " + std::to_string(options_.min_nodes) + " to " +
+         std::to_string(options_.max_nodes) + " nodes " + (ready == 1 ? "is" : "are") + " there";
+}
+
+}  // namespace launcher::elastic

@@ -1,0 +1,385 @@
+#include "launcher/nodes/rendezvous/coordinator_links.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/launch_error.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::system_clock;
+
+std::int64_t to_microseconds(EventLoop::Clock::time_point time) {
+  return duration_cast<microseconds>(time.time_since_epoch()).count();
+}
+
+// They must not flood the job's output, nor keep their connections.
+constexpr int kMaxNamedStrangers = 8;
+constexpr auto kStrangersStay = 5s;
+// One that has begun a session may be cut off before it has introduced itself.
+constexpr auto kNamelessStay = 30s;
+// So many may be there besides those that the job expects; of more, one that has had this time to introduce itself
+// goes.
+constexpr std::size_t kMaxStrangers = 256;
+constexpr auto kIntroduction = 500ms;
+// So long one that was given up may still ask what was decided without it.
+constexpr auto kGivenUpStay = 60s;
+// For strangers to go, or for descriptors, where there is no room for more.
+constexpr auto kAcceptPause = 100ms;
+// After having been frozen, what has come meanwhile is read within this time.
+constexpr auto kRecently = 5s;
+// A flood of connections must not keep the loop from the ranks.
+constexpr int kAcceptedInARow = 64;
+
+std::string in_seconds(EventLoop::Clock::duration time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", std::chrono::duration<double>(time).count());
+  return text.data();
+}
+
+}  // namespace
+
+CoordinatorLinks::CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks callbacks)
+    : loop_(loop),
+      settings_(std::move(settings)),
+      callbacks_(std::move(callbacks)),
+      listener_(loop, settings_.where, 0, [this](int listener) { accept_all(listener); }),
+      next_ping_(Clock::now() + settings_.ping_interval) {
+  timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
+}
+
+CoordinatorLinks::~CoordinatorLinks() {
+  loop_.cancel(timer_);
+}
+
+UniqueFd CoordinatorLinks::connect_locally() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
+    throw LaunchError(std::string("cannot make a pair of sockets: ") + std::strerror(errno));
+  }
+  UniqueFd other(ends[1]);
+  add(UniqueFd(ends[0]));
+  return other;
+}
+
+void CoordinatorLinks::accept_all(int listener) {
+  for (int i = 0; i < kAcceptedInARow; ++i) {
+    if (!has_room()) {
+      pause_accepting();
+      return;
+    }
+    UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
+      return;
+    }
+    set_connection_options(fd.get());
+    Peer& peer = peers_.at(add(std::move(fd)));
+    peer.challenge = control::new_challenge();
+    peer.link->send(control::Challenge{peer.challenge});
+  }
+}
+
+// For one more that has yet to introduce itself. Launchers do that at once.
+bool CoordinatorLinks::has_room() {
+  if (strangers_.size() < kMaxStrangers + static_cast<std::size_t>(settings_.nodes)) return true;
+  const Id oldest = *strangers_.begin();
+  if (Clock::now() - peers_.at(oldest).accepted < kIntroduction) return false;
+  drop(oldest);
+  return true;
+}
+
+void CoordinatorLinks::pause_accepting() {
+  listener_.pause(kAcceptPause);
+}
+
+void CoordinatorLinks::know(Id id) {
+  strangers_.erase(id);
+}
+
+void CoordinatorLinks::drop(Id id) {
+  strangers_.erase(id);
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  if (!found->second.session.empty()) sessions_.erase(found->second.session);
+  peers_.erase(found);
+}
+
+CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
+  const Id id = next_id_++;
+  peers_.emplace(id, Peer{make_link(id, std::move(fd)), control::Silence(Clock::now())});
+  strangers_.insert(id);
+  return id;
+}
+
+std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueFd fd) {
+  auto link = std::make_unique<control::ControlLink>(
+      loop_, std::move(fd),
+      control::ControlLink::Callbacks{
+          .on_message = [this, id](const control::Message& message) { on_message(id, message); },
+          .on_sign_of_life = [this, id] { peers_.at(id).silence.heard(Clock::now()); },
+          .on_carried = [this, id](std::uint32_t round, std::string_view bytes) { on_carried(id, round, bytes); },
+          .on_room = [this, id] { callbacks_.on_room(id); },
+          .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); },
+          .on_disconnected = [this, id](bool is_network) { return is_network && !peers_.at(id).session.empty(); }});
+  link->set_patience(duration_cast<std::chrono::milliseconds>(control::Silence(Clock::now()).patience()));
+  return link;
+}
+
+void CoordinatorLinks::on_message(Id id, const control::Message& message) {
+  Peer& peer = peers_.at(id);
+  const bool has_only_heard = std::holds_alternative<control::Heard>(message) && !strangers_.contains(id);
+  if (peer.is_given_up && !has_only_heard) return;
+  if (!peer.challenge.empty()) {
+    check(id, message);
+  } else if (const auto* pong = std::get_if<control::Pong>(&message)) {
+    on_pong(peer, *pong);
+  } else {
+    callbacks_.on_message(id, message);
+  }
+}
+
+void CoordinatorLinks::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
+  const Peer& peer = peers_.at(id);
+  if (!peer.is_given_up && peer.challenge.empty()) callbacks_.on_carried(id, round, bytes);
+}
+
+control::ControlLink* CoordinatorLinks::link(Id id) {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : found->second.link.get();
+}
+
+// Nothing else is listened to before. Who cannot answer is no reason to end the job.
+void CoordinatorLinks::check(Id id, const control::Message& message) {
+  Peer& peer = peers_.at(id);
+  if (const std::string what = objection(peer, message); !what.empty()) {
+    turn_away(peer, what);
+    return;
+  }
+  const auto& answer = std::get<control::Answer>(message);
+  if (const auto found = sessions_.find(answer.session); found != sessions_.end()) {
+    resume_session(id, found->second, answer);
+  } else if (answer.is_new && answer.received == 0) {
+    begin_session(id, answer);
+  } else {
+    peer.link->send(control::Refusal{{"the job continues or has ended without this node", 1}});
+    peer.is_given_up = true;
+  }
+}
+
+// "" when it is the right answer.
+std::string CoordinatorLinks::objection(const Peer& peer, const control::Message& message) const {
+  const auto* answer = std::get_if<control::Answer>(&message);
+  const auto* hello = std::get_if<control::Hello>(&message);
+  if (hello != nullptr && hello->protocol != control::kProtocol) {
+    return "is of another version of ddprun (" + hello->version + ") and cannot talk to";
+  }
+  if (answer == nullptr) return settings_.secret ? "has no --rdzv_secret_file as" : "did not answer the challenge of";
+  if (settings_.secret && answer->proof.empty()) return "has no --rdzv_secret_file as";
+  const control::Secret::Claim claim{.speaker = control::kNode,
+                                     .own_challenge = answer->challenge,
+                                     .other_challenge = peer.challenge,
+                                     .session = answer->session,
+                                     .received = answer->received};
+  if (settings_.secret && !settings_.secret->is_proof(answer->proof, claim)) {
+    return "has another --rdzv_secret_file than";
+  }
+  if (answer->repeated != peer.challenge || answer->session.empty()) {
+    return "repeats what was said on an earlier connection, and did not answer the challenge of";
+  }
+  return "";
+}
+
+void CoordinatorLinks::turn_away(Peer& peer, const std::string& what) {
+  peer.link->send(
+      control::Refusal{{"this node " + what + " the one that hosts the store (host " + host_name() + ")", 125}});
+  ++named_strangers_;
+  if (named_strangers_ <= kMaxNamedStrangers) {
+    callbacks_.on_stranger("a launcher that " + what + " this node was refused: " + peer.link->peer());
+  }
+  peer.is_given_up = true;  // and goes by itself
+}
+
+// False when the connection does not take so few bytes: then it is lost already.
+bool CoordinatorLinks::welcome(Peer& peer, const control::Answer& answer, std::uint64_t received) const {
+  control::Welcome text{
+      .repeated = answer.challenge, .received = received, .reconnect_after = settings_.reconnect_after};
+  if (settings_.secret) {
+    text.proof = settings_.secret->proof({.speaker = control::kCoordinator,
+                                          .own_challenge = peer.challenge,
+                                          .other_challenge = answer.challenge,
+                                          .session = answer.session,
+                                          .received = received});
+  }
+  peer.link->send(text);
+  return peer.link->is_idle();
+}
+
+// The node says nothing else before it has heard that it is welcome.
+void CoordinatorLinks::begin_session(Id id, const control::Answer& answer) {
+  Peer& peer = peers_.at(id);
+  if (!welcome(peer, answer, 0)) {
+    drop(id);
+    return;
+  }
+  peer.challenge.clear();
+  peer.session = answer.session;
+  sessions_.emplace(answer.session, id);
+  peer.link = make_link(id, peer.link->release());
+}
+
+// The connection that it had is lost, or is no use: whatever still comes by it would be sent again.
+void CoordinatorLinks::resume_session(Id stranger, Id id, const control::Answer& answer) {
+  Peer& from = peers_.at(stranger);
+  Peer& peer = peers_.at(id);
+  if (!peer.link->can_resume(answer.received)) {
+    from.link->send(control::Refusal{{"this node's session cannot continue: it has received more than was sent", 1}});
+    from.is_given_up = true;
+    return;
+  }
+  UniqueFd fd;
+  if (welcome(from, answer, peer.link->received())) fd = from.link->release();
+  drop(stranger);
+  if (!fd) return;
+  peer.silence.heard(Clock::now());
+  peer.link->resume(std::move(fd), answer.received);
+}
+
+// The quicker the answer, the closer its time lies to the middle between question and answer.
+void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
+  if (peer.silence.patience() != pong.patience) peer.link->set_patience(pong.patience);
+  peer.silence.allow(pong.patience);
+  const auto now = Clock::now();
+  if (pong.sent == 0) return;  // nobody asked
+  if (pong.steady != 0) peer.steady.add(pong.sent, pong.steady, to_microseconds(now));
+  const microseconds round_trip(to_microseconds(now) - pong.sent);
+  if (round_trip.count() < 0 || (peer.round_trip && *peer.round_trip <= round_trip)) return;
+  peer.round_trip = round_trip;
+  const auto middle = duration_cast<microseconds>(system_clock::now().time_since_epoch()) - round_trip / 2;
+  peer.clock_offset = microseconds(pong.clock) - middle;
+}
+
+microseconds CoordinatorLinks::clock_offset(Id id) const {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? microseconds(0) : found->second.clock_offset;
+}
+
+std::optional<std::int64_t> CoordinatorLinks::steady_ahead(Id id) const {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? std::nullopt : found->second.steady.ahead();
+}
+
+void CoordinatorLinks::carry_to_all(std::uint32_t round, std::string_view bytes) {
+  for (const auto& [id, peer] : peers_) {
+    if (strangers_.contains(id)) continue;
+    peer.link->carry(round, bytes);
+    peer.link->flush();
+  }
+}
+
+void CoordinatorLinks::send(Id to, const control::Message& message) {
+  if (const auto found = peers_.find(to); found != peers_.end()) found->second.link->send(message);
+}
+
+void CoordinatorLinks::send_to_all(const control::Message& message) {
+  const std::string frame = control::to_frame(control::to_text(message));
+  for (const auto& [id, peer] : peers_) {
+    if (!strangers_.contains(id)) peer.link->send_frame(frame);
+  }
+}
+
+void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
+  const bool is_missed = !peers_.at(id).is_given_up && !strangers_.contains(id);
+  drop(id);
+  // Where this launcher was held up, the node may only have given it up.
+  const bool is_silent = was_held_up(settings_.reconnect_after);
+  if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now(), .is_silent = is_silent});
+}
+
+void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
+  peer.is_given_up = true;
+  peer.given_up = now;
+  peer.link->send(control::LeftBehind{});
+  const auto silence = now - peer.silence.last();
+  callbacks_.on_gone(
+      id, {.reason = "nothing was heard of it for " + in_seconds(silence) + ": it is frozen, or cannot be reached",
+           .last = system_clock::now() - duration_cast<system_clock::duration>(silence),
+           .is_silent = true});
+}
+
+bool CoordinatorLinks::was_held_up(std::chrono::milliseconds time) const {
+  const auto now = Clock::now();
+  return now - next_ping_ >= time || (longest_delay_ >= time && now - delayed_ <= kRecently);
+}
+
+void CoordinatorLinks::ping_all() {
+  const control::Ping ping{to_microseconds(Clock::now()), callbacks_.patience()};
+  const std::string frame = control::to_frame(control::to_text(ping));
+  for (auto& [id, peer] : peers_) {
+    if (peer.is_given_up || !peer.challenge.empty() || !peer.link->is_connected()) continue;
+    peer.link->acknowledge();
+    peer.link->send_frame(frame);
+  }
+}
+
+// Nodes that were given up and do not come again, and those that take nothing of what they are sent.
+void CoordinatorLinks::end_useless(Clock::time_point now) {
+  std::vector<Id> overflown;
+  std::vector<Id> forgotten;
+  for (const auto& [id, peer] : peers_) {
+    const bool is_known = !strangers_.contains(id);
+    if (is_known && peer.link->has_overflown()) overflown.push_back(id);
+    if (is_known && peer.is_given_up && now - peer.given_up > kGivenUpStay && !peer.link->is_connected()) {
+      forgotten.push_back(id);
+    }
+  }
+  for (const Id id : forgotten) drop(id);
+  for (const Id id : overflown) {
+    if (peers_.contains(id)) on_closed(id, "it takes nothing of what it is sent");
+  }
+}
+
+// However they spend it: byte by byte, say.
+void CoordinatorLinks::end_strangers(Clock::time_point now) {
+  const auto strangers = strangers_;
+  for (const Id id : strangers) {
+    const Peer& peer = peers_.at(id);
+    if (now - peer.accepted > (peer.session.empty() ? kStrangersStay : kNamelessStay)) drop(id);
+  }
+}
+
+void CoordinatorLinks::on_tick() {
+  const auto now = Clock::now();
+  const auto own_delay = now - next_ping_;
+  if (own_delay >= longest_delay_ || now - delayed_ > kRecently) {
+    longest_delay_ = own_delay;
+    delayed_ = now;
+  }
+  next_ping_ = now + settings_.ping_interval;
+  timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
+  ping_all();
+  for (auto& [id, peer] : peers_) {
+    // What has come meanwhile was not read yet.
+    if (own_delay > settings_.ping_interval) peer.silence.forgive(own_delay);
+  }
+  end_strangers(now);
+  end_useless(now);
+  for (auto& [id, peer] : peers_) {  // nobody is taken out meanwhile
+    if (!peer.is_given_up && !strangers_.contains(id) && peer.silence.is_over(now)) give_up(id, peer, now);
+  }
+}
+
+}  // namespace launcher

@@ -1,0 +1,115 @@
+#include "launcher/nodes/rendezvous/coordinator_search.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "launcher/nodes/torchrun/torchrun_keys.h"
+#include "launcher/os/network/tcp_socket.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// After a store that closed its connection: one that is just going, or no store at all.
+constexpr auto kSearchPause = 100ms;
+// A store answers at once. Of one that does not, it is found out once what it is.
+constexpr auto kSlowReply = 5s;
+constexpr auto kStrangersReply = 500ms;
+// After an answer of another program.
+constexpr auto kStrangerPause = 1s;
+constexpr int kStrangerAnswers = 3;
+// The launcher listens before its store answers: one that cannot be reached by then is gone, or behind a firewall.
+constexpr auto kReachable = 5s;
+// Thousands that ask are not to drown the machine on which node 0 is to start.
+constexpr auto kPausePerNode = 200us;
+
+std::chrono::milliseconds early_pause(int nodes) {
+  return std::max(Connector::kEarlyPause, std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPausePerNode));
+}
+
+}  // namespace
+
+CoordinatorSearch::CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, int nodes,
+                                     Callbacks callbacks)
+    : loop_(loop),
+      host_(std::move(host)),
+      port_(port),
+      early_pause_(early_pause(nodes)),
+      callbacks_(std::move(callbacks)) {
+  ask_store();
+}
+
+CoordinatorSearch::~CoordinatorSearch() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+// Later, as each of them may end the object whose callback is running.
+void CoordinatorSearch::call_in(EventLoop::Clock::duration time, std::function<void()> action) {
+  if (timer_) loop_.cancel(*timer_);
+  timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, action = std::move(action)] {
+    timer_.reset();
+    const auto own = action;
+    own();
+  });
+}
+
+std::string CoordinatorSearch::problem() const {
+  if (!problem_.empty()) return problem_;
+  return store_ ? store_->problem() : "";
+}
+
+void CoordinatorSearch::ask_store() {
+  connector_.reset();
+  store_ = std::make_unique<store::StoreClient>(
+      loop_, host_, port_, [this] { on_store_lost(); }, early_pause_);
+  if (!is_slow_) store_->provoke_after(strangers_ > 0 ? kStrangersReply : kSlowReply);
+  store_->check(kControlPortKey, [this](bool exists) {
+    strangers_ = 0;
+    if (!exists) {
+      call_in(0ms, [this] { callbacks_.on_foreign(); });
+      return;
+    }
+    store_->get(kControlPortKey, [this](const std::string& port) { connect(port); });
+  });
+}
+
+// A proxy may answer as long as what is behind it has not started, so once is not enough.
+void CoordinatorSearch::on_store_lost() {
+  if (store_->stranger().empty()) {
+    is_slow_ = is_slow_ || store_->has_provoked();
+    ask_again("what listens there closed the connection without an answer");
+    return;
+  }
+  const std::string port = std::to_string(port_);
+  problem_ = "port " + port + " of host " + host_ + " belongs to " + store_->stranger() +
+             ": end that program, or choose another --master_port (--rdzv_endpoint HOST:PORT) on all nodes";
+  if (++strangers_ < kStrangerAnswers || !callbacks_.on_stranger) {
+    call_in(kStrangerPause, [this] { ask_store(); });
+  } else {
+    call_in(0ms, [this] { callbacks_.on_stranger(problem_); });
+  }
+}
+
+void CoordinatorSearch::ask_again(std::string problem) {
+  problem_ = std::move(problem);
+  call_in(kSearchPause, [this] { ask_store(); });
+}
+
+void CoordinatorSearch::connect(const std::string& text) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port == 0) {
+    ask_again("what listens there is no store of ddprun");
+    return;
+  }
+  connector_ = std::make_unique<Connector>(loop_, peer_address(store_->fd()), port, [this](UniqueFd fd) {
+    const auto held = std::make_shared<UniqueFd>(std::move(fd));
+    call_in(0ms, [this, held] { callbacks_.on_found(std::move(*held)); });
+  });
+  call_in(kReachable,
+          [this, text] { ask_again("its launcher's port " + text + " cannot be reached: " + connector_->problem()); });
+}
+
+}  // namespace launcher

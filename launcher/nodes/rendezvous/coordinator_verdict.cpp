@@ -1,0 +1,201 @@
+// How a coordinator finds the first failure of a round, and its good end.
+#include <algorithm>
+#include <utility>
+
+#include "launcher/nodes/rendezvous/coordinator.h"
+#include "launcher/os/system/silent_wait.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long a rank whose peers have lost it may take to end, a core file of many gigabytes among that, and how often
+// the nodes are asked meanwhile.
+constexpr auto kVerdictTearDown = 60s;
+constexpr auto kAskAgain = 100ms;
+
+}  // namespace
+
+void Coordinator::on_side_channel(Id id, std::string_view bytes) const {
+  const auto number = numbers_.find(id);
+  const auto& channel = options_.side_channel;
+  if (number != numbers_.end() && channel && channel->on_member)
+    channel->on_member(number->second, links_.steady_ahead(id), bytes);
+}
+
+void Coordinator::on(Id id, const control::Failed& failed) {
+  const auto number = numbers_.find(id);
+  if (failed.round != round_ || number == numbers_.end()) return;
+  FailureNotice notice = failed.notice;
+  notice.node = number->second;
+  notice.time -= links_.clock_offset(id);
+  add_failure(std::move(notice));
+}
+
+// Where this launcher was frozen, nothing follows from the end of the others' connections; else it is the node that was
+// cut off, whose connection ends behind that.
+void Coordinator::on(Id id, const control::GivenUp& given_up) {
+  if (given_up.round != round_ || !numbers_.contains(id) || !links_.was_held_up(options_.node_timeout / 2)) return;
+  FailureNotice notice = given_up.notice;
+  notice.is_final = true;
+  notice.time -= links_.clock_offset(id);
+  numbers_.erase(id);
+  asked_.erase(id);
+  add_failure(std::move(notice));
+}
+
+void Coordinator::add_failure(FailureNotice notice) {
+  if (phase_ != Phase::kRunning && phase_ != Phase::kDeciding) return;
+  const bool had_cause = arbiter_.has_cause();
+  arbiter_.add(notice);
+  if (phase_ == Phase::kRunning) {
+    phase_ = Phase::kDeciding;
+    deadline_ = Clock::now() + kVerdictTearDown;
+    ask_all();
+  } else if (!had_cause && arbiter_.has_cause()) {
+    ask_all();  // this time they are to stop
+  } else if (asked_.empty()) {
+    conclude();
+  }
+}
+
+// A victim's failure stops nobody yet: the rank that it lost may still be ending, and would be stopped with the others.
+void Coordinator::ask_all() {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  asked_.clear();
+  is_any_ending_ = false;
+  control::Inquiry inquiry{.round = round_};
+  if (arbiter_.has_cause()) inquiry.stop_because = arbiter_.first();
+  for (const auto& [id, number] : numbers_) {
+    asked_.insert(id);
+    links_.send(id, inquiry);
+  }
+}
+
+// A node that does not answer is waited for until it is lost: it may have been cut off for a moment, and know of an
+// earlier failure. Where the cause of all is known by then, its loss is none.
+void Coordinator::add_loss(const FailureNotice& notice) {
+  if (phase_ != Phase::kDeciding || !arbiter_.has_cause()) {
+    add_failure(notice);
+  } else if (asked_.empty()) {
+    conclude();
+  }
+}
+
+void Coordinator::on(Id id, const control::Report& report) {
+  const auto number = numbers_.find(id);
+  if (report.round != round_ || number == numbers_.end() || phase_ != Phase::kDeciding) return;
+  asked_.erase(id);
+  is_any_ending_ = is_any_ending_ || report.is_any_ending;
+  const bool had_cause = arbiter_.has_cause();
+  if (report.notice) {
+    FailureNotice notice = *report.notice;
+    notice.node = number->second;
+    notice.time -= links_.clock_offset(id);
+    arbiter_.add(notice);
+  }
+  if (!had_cause && arbiter_.has_cause()) {
+    ask_all();
+  } else if (asked_.empty()) {
+    conclude();
+  }
+}
+
+void Coordinator::conclude() {
+  if (phase_ != Phase::kDeciding) return;
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  if (!arbiter_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
+    call_in(kAskAgain, &Coordinator::ask_all);
+  } else {
+    decide();
+  }
+}
+
+void Coordinator::decide() {
+  const FailureNotice first = judge(*arbiter_.first());
+  phase_ = first.stop_signal != 0 ? Phase::kStopping : Phase::kDecided;
+  ended_.clear();
+  stop_status_ = 0;
+  is_end_ = first.is_final || round_ >= options_.host.max_restarts;
+  if (!is_end_) cut_off_.clear();
+  await_hearing();
+  // To those that are given up as well: one that was only frozen learns why.
+  links_.send_to_all(control::Verdict{round_, first});
+  if (phase_ == Phase::kStopping) call_in(kSilentWait, &Coordinator::say_who_runs);
+}
+
+void Coordinator::await_hearing() {
+  for (const auto& [id, number] : numbers_) unaware_.insert(id);
+  set_hearing_deadline();
+}
+
+// Of a job that was stopped each node's ranks may end in their own way, and the nodes are to end in one.
+void Coordinator::on(Id id, const control::Stopped& stopped) {
+  if (stopped.round != round_ || phase_ != Phase::kStopping || !numbers_.contains(id)) return;
+  ended_.insert(id);
+  stop_status_ = std::max(stop_status_, stopped.status);  // 128 + signal, over 85, over 0
+  if (ended_.size() == numbers_.size()) end_stop();
+}
+
+void Coordinator::lose_stopped(Id id) {
+  if (!ended_.erase(id)) stop_status_ = std::max(stop_status_, arbiter_.first()->exit_status);
+  if (ended_.size() == numbers_.size()) end_stop();
+}
+
+void Coordinator::end_stop() {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kDecided;
+  await_hearing();
+  links_.send_to_all(control::AllStopped{round_, stop_status_});
+}
+
+void Coordinator::on(Id id, const control::Heard& heard) {
+  reading_.erase(id);
+  cut_off_.erase(id);
+  if (heard.round == round_) unaware_.erase(id);
+}
+
+// Passed on as it is, but for who says it.
+void Coordinator::on(Id id, const control::Word& word) {
+  const auto from = numbers_.find(id);
+  if (word.round != round_ || phase_ != Phase::kRunning || from == numbers_.end()) return;
+  control::Word passed = word;
+  passed.from = from->second;
+  const auto numbers = numbers_;  // sending may find that one is gone
+  for (const auto& [to, number] : numbers) {
+    const bool is_meant = word.to == number || (word.to == control::kEveryNode && to != id);
+    if (is_meant) links_.send(to, passed);
+  }
+}
+
+void Coordinator::on(Id id, const control::Ended& ended) {
+  if (ended.round != round_ || phase_ != Phase::kRunning || !ended_.insert(id).second) return;
+  if (torchrun_) {
+    torchrun_->node_ended(size());
+  } else if (ended_.size() == static_cast<std::size_t>(size())) {
+    end_round();
+  }
+  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &Coordinator::say_who_runs);
+}
+
+// To those that wait for the others.
+void Coordinator::say_who_runs() {
+  std::string names;
+  for (const auto& [id, number] : numbers_) {
+    if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(name(id));
+  }
+  if (names.empty()) return;
+  for (const Id id : ended_) links_.send(id, control::Waiting{"waiting for " + names + ", where ranks still run"});
+}
+
+void Coordinator::end_round() {
+  if (phase_ != Phase::kRunning) return;
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kEnded;
+  await_hearing();
+  links_.send_to_all(control::AllEnded{round_});
+  on_good_end();
+}
+
+}  // namespace launcher

@@ -1,0 +1,102 @@
+#include "launcher/nodes/rendezvous/endpoint_rendezvous.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "launcher/nodes/torchrun/torchrun_keys.h"
+#include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/silent_wait.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A name that cannot be resolved yet; each attempt is a process.
+constexpr auto kResolveEndpointAgain = 1s;
+
+JoinFailure torchrun_is_there(const std::string& place) {
+  return {"a torchrun node is at " + place +
+              ", with which --rdzv_backend c10d is not possible (its state is a Python pickle): give all nodes "
+              "--rdzv_backend static and a --node_rank",
+          to_int(ExitStatus::kLauncherError)};
+}
+
+}  // namespace
+
+std::string EndpointRendezvous::objection(const Options& options) {
+  const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
+  if (options.store == Options::Store::kRank0) {
+    return "--store rank0 works on one node only: the nodes meet at a launcher's store";
+  }
+  if (options.master_addr.empty())
+    return nodes +
+           " --rdzv_backend c10d: --rdzv_endpoint is missing: choose one node and give its HOST:PORT on every node";
+  if (options.master_port == 0)
+    return nodes + " --rdzv_backend c10d: --rdzv_endpoint needs a port that all know, not 0";
+  return "";
+}
+
+EndpointRendezvous::~EndpointRendezvous() {
+  for (const auto& timer : {timer_, name_timer_}) {
+    if (timer) loop_.cancel(*timer);
+  }
+}
+
+void EndpointRendezvous::begin_round(int restart_count) {
+  watch_.reset();  // of the store that goes
+  const bool is_short = settings_.join_timeout <= kSilentWait;
+  if (restart_count == 0) await_name(is_short ? settings_.join_timeout : kSilentWait, is_short);
+  StaticRendezvous::begin_round(restart_count);
+}
+
+// Looking a name up may take long, or for ever.
+void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_last) {
+  name_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, is_last] {
+    name_timer_.reset();
+    if (is_last) {
+      refuse({"the host of --rdzv_endpoint, " + settings_.master_addr + ", was not known by that name in time",
+              to_int(ExitStatus::kTimeout)});
+      return;
+    }
+    messages_.say("waiting for the host of --rdzv_endpoint, " + settings_.master_addr + ", to be known by that name");
+    await_name(settings_.join_timeout - kSilentWait, true);
+  });
+}
+
+void EndpointRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) {
+  if (!addresses.empty() && name_timer_) {
+    loop_.cancel(*name_timer_);
+    name_timer_.reset();
+  }
+  if (addresses.empty()) {
+    timer_ = loop_.call_at(EventLoop::Clock::now() + kResolveEndpointAgain, [this] {
+      timer_.reset();
+      resolve();
+    });
+  } else if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) {
+    host_or_search(addresses);
+  } else {
+    search();
+  }
+}
+
+// Of several on this machine the first one gets the port.
+void EndpointRendezvous::host_or_search(const std::vector<SocketAddress>& addresses) {
+  try {
+    host(addresses);
+  } catch (const PortInUse&) {
+    coordinator_.reset();
+    search();
+    return;
+  }
+  watch_.emplace(loop_, store_->host(), store_->port(), [] {});
+  watch_->wait(TorchrunKeys::c10d_state(settings_.run_id), [this] { refuse(torchrun_is_there(meeting())); });
+}
+
+void EndpointRendezvous::on_foreign_store() {
+  refuse(torchrun_is_there(meeting()));
+}
+
+}  // namespace launcher

@@ -1,0 +1,42 @@
+// --rdzv_backend c10d: the same command on each node, which needs no number. Whichever launcher has the address of
+// --rdzv_endpoint and gets its port hosts the store; the nodes are numbered as they arrive, or by their host names.
+// Among ddprun nodes only: the state that torchrun's nodes exchange is a Python pickle.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/nodes/rendezvous/static_rendezvous.h"
+#include "launcher/nodes/store/store_client.h"
+#include "launcher/os/network/address.h"
+
+namespace launcher {
+
+class EndpointRendezvous : public StaticRendezvous {
+ public:
+  // See RendezvousKind.
+  static std::string objection(const Options& options);
+
+  using StaticRendezvous::StaticRendezvous;
+  ~EndpointRendezvous() override;
+
+  void begin_round(int restart_count) override;
+
+ protected:
+  void on_resolved(const std::vector<SocketAddress>& addresses) override;
+  bool may_host() const override { return true; }
+  void on_foreign_store() override;
+  NodeOrder order() const override { return settings_.node_order; }
+  int own_number() const override { return control::kAnyNode; }
+
+ private:
+  void host_or_search(const std::vector<SocketAddress>& addresses);
+  void await_name(EventLoop::Clock::duration time, bool is_last);
+
+  std::optional<EventLoop::TimerId> timer_;
+  std::optional<EventLoop::TimerId> name_timer_;  // until the endpoint's name is known
+  std::optional<store::StoreClient> watch_;       // for a torchrun node
+};
+
+}  // namespace launcher

@@ -1,0 +1,365 @@
+#include "launcher/nodes/rendezvous/member.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/nodes/control/clock_offset.h"
+#include "launcher/os/system/exit_status.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How often the coordinator's silence is looked at, well within the shortest one.
+constexpr auto kWatch = 50ms;
+
+std::int64_t microseconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+SideChannel::Connection side_connection(control::ControlLink& link) {
+  return {.is_open = [&link] { return link.is_open(); },
+          .waiting = [&link] { return link.carried(); },
+          .is_idle = [&link] { return link.is_idle(); },
+          .send =
+              [&link](std::string_view bytes) {
+                link.carry(control::kSideRound, bytes);
+                link.flush();
+              }};
+}
+
+}  // namespace
+
+Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, UniqueFd fd)
+    : loop_(loop), messages_(messages), options_(std::move(options)) {
+  link_ = make_link(options_.is_local ? std::move(fd) : UniqueFd());
+  link_->set_patience(std::chrono::duration_cast<std::chrono::milliseconds>(silence_.patience()));
+  link_->send(options_.hello);
+  if (!options_.is_local) make_connector(std::move(fd));
+  if (options_.side_channel) options_.side_channel->attach(side_connection(*link_));
+  next_watch_ = Clock::now();
+  watch();
+}
+
+std::unique_ptr<control::ControlLink> Member::make_link(UniqueFd fd) {
+  return std::make_unique<control::ControlLink>(
+      loop_, std::move(fd),
+      control::ControlLink::Callbacks{
+          .on_message = [this](const control::Message& message) { on_message(message); },
+          .on_sign_of_life = [this] { silence_.heard(Clock::now()); },
+          .on_carried = [this](std::uint32_t round, std::string_view bytes) { on_carried(round, bytes); },
+          .on_room =
+              [this] {
+                if (carrier_ && carrier_->on_room) carrier_->on_room();
+              },
+          .on_closed = [this](const std::string& reason) { on_lost(reason); },
+          .on_disconnected = [this](bool is_network) { return on_disconnected(is_network); }});
+}
+
+void Member::make_connector(UniqueFd fd) {
+  connector_ = std::make_unique<SessionConnector>(
+      loop_,
+      SessionConnector::Settings{
+          .secret = options_.secret, .coordinator = options_.coordinator, .hello = options_.hello},
+      SessionConnector::Callbacks{
+          .received = [this] { return link_->received(); },
+          .acknowledged = [this] { return link_->acknowledged(); },
+          .on_asking = [this] { return link_->release(); },
+          .on_connected = [this](UniqueFd connection, const control::Welcome& welcome,
+                                 std::string_view rest) { on_connected(std::move(connection), welcome, rest); },
+          .on_refused = [this](const JoinFailure& reason) { on_refused(reason); },
+          .on_ended =
+              [this](const std::string& reason) { give_up("the connection was lost, and a new one: " + reason); }});
+  connector_->begin(std::move(fd));
+}
+
+// May end this object.
+void Member::on_connected(UniqueFd fd, const control::Welcome& welcome, std::string_view rest) {
+  silence_.heard(Clock::now());
+  reconnect_after_ = welcome.reconnect_after;
+  if (!link_->can_resume(welcome.received)) {
+    give_up("it claims to have received more than was sent");
+    return;
+  }
+  link_->resume(std::move(fd), welcome.received, rest);
+}
+
+// A process that ends closes its connections, so this node need not ask again, unless it does already.
+bool Member::on_disconnected(bool is_network) {
+  if (!connector_ || (!is_network && !connector_->is_trying())) return false;
+  connector_->reconnect();
+  return true;
+}
+
+void Member::on_refused(const JoinFailure& reason) {
+  link_->break_off();
+  if (has_started_) {
+    on_lost(reason.text);
+  } else if (!join_failure_) {
+    join_failure_ = reason;
+    if (options_.on_refusal) options_.on_refusal(reason);
+  }
+}
+
+Member::~Member() {
+  if (timer_) loop_.cancel(*timer_);
+  close_carrier();
+  if (options_.side_channel) options_.side_channel->detach();
+  const bool is_missed = !has_started_ && !join_failure_ && !is_leaving_;
+  if (link_->is_open() && (is_missed || (has_ended_ && !have_all_ended_)))
+    link_->send(control::Leaving{{"it ended", 1}, false});
+}
+
+void Member::begin_round(int round) {
+  round_ = round;
+  close_carrier();
+  if (first_failure_) last_status_ = std::max(first_failure_->exit_status, 1);
+  has_started_ = false;
+  has_ended_ = false;
+  have_all_ended_ = false;
+  own_failure_.reset();
+  told_.reset();
+  first_failure_.reset();
+  stop_status_.reset();
+  agreed_status_.reset();
+  // It broke when all was over but the next round: whoever hosts the store did not want another one, or is gone.
+  if (next_refusal_ && !join_failure_) join_failure_ = next_refusal_;
+  if (!broken_.empty() && !join_failure_) join_failure_ = JoinFailure{broken_, last_status_};
+  if (!join_failure_) link_->send(control::Ready{round});
+}
+
+void Member::announce_patience() {
+  if (link_->is_open()) link_->send(control::Pong{0, microseconds_since_1970(), options_.patience()});
+}
+
+void Member::announce(FailureNotice notice) {
+  notice.node = node_;
+  if (notice.time == decltype(notice.time){}) notice.time = std::chrono::system_clock::now();
+  if (!has_started_) {
+    if (!is_leaving_)
+      link_->send(control::Leaving{{notice.text, std::max(notice.exit_status, 1)}, !notice.may_come_again});
+    is_leaving_ = true;
+    return;
+  }
+  if (own_failure_ || first_failure_) return;
+  own_failure_ = notice;
+  if (link_->is_open()) {
+    link_->send(control::Failed{round_, std::move(notice)});
+  } else {
+    first_failure_ = std::move(notice);  // nobody is there to know better
+  }
+}
+
+void Member::report_stop(int status) {
+  stop_status_ = status;
+  say_stopped();
+}
+
+void Member::say_stopped() {
+  if (!was_stopped() || !stop_status_) return;
+  const int signalled = to_int(ExitStatus::kSignalBase);  // whichever signal it was
+  link_->send(control::Stopped{round_, *stop_status_ < signalled ? *stop_status_ : first_failure_->exit_status});
+}
+
+bool Member::awaits_stop() const {
+  return was_stopped() && link_->is_open() && !agreed_status_;
+}
+
+// Without the coordinator nothing is known of the others.
+std::optional<int> Member::agreed_status() const {
+  if (!was_stopped()) return std::nullopt;
+  return agreed_status_.value_or(first_failure_->exit_status);
+}
+
+void Member::on(const control::AllStopped& all_stopped) {
+  if (all_stopped.round != round_ || !was_stopped()) return;
+  link_->send(control::Heard{round_});
+  agreed_status_ = all_stopped.status;
+}
+
+void Member::end_well() {
+  has_ended_ = true;
+  link_->send(control::Ended{round_});
+}
+
+void Member::on_message(const control::Message& message) {
+  std::visit([&](const auto& content) { on(content); }, message);
+}
+
+void Member::on(const control::Refusal& refusal) {
+  link_->send(control::Heard{round_});
+  if (has_started_ && !next_refusal_) next_refusal_ = refusal.reason;
+  if (has_started_ || join_failure_) return;
+  join_failure_ = refusal.reason;
+  if (options_.on_refusal) options_.on_refusal(refusal.reason);
+}
+
+void Member::on(const control::Waiting& waiting) {
+  messages_.say(waiting.text);
+}
+
+void Member::on(const control::Start& start) {
+  if (start.round < round_ || has_started_ || is_leaving_) return;
+  round_ = start.round;  // a node that comes late learns how many there were
+  has_started_ = true;
+  node_ = start.place.group_rank;
+  coordinator_ = start.coordinator;
+  open_carrier();
+  options_.on_start(start);
+}
+
+void Member::open_carrier() {
+  close_carrier();
+  carrier_ = std::make_shared<store::Carrier>();
+  carrier_->send = [this](std::string_view bytes) { link_->carry(static_cast<std::uint32_t>(round_), bytes); };
+  carrier_->flush = [this] { link_->flush(); };
+  carrier_->has_room = [this] { return link_->has_room(); };
+}
+
+void Member::close_carrier() {
+  const auto carrier = std::exchange(carrier_, nullptr);
+  if (!carrier) return;
+  carrier->send = nullptr;
+  carrier->flush = nullptr;
+  carrier->has_room = nullptr;
+  if (const auto on_closed = carrier->on_closed) on_closed();
+}
+
+// What is late belongs to the store of an earlier round.
+void Member::on_carried(std::uint32_t round, std::string_view bytes) {
+  has_received_much_ = true;
+  if (round == control::kSideRound) {
+    const auto& channel = options_.side_channel;
+    if (channel && channel->on_coordinator) channel->on_coordinator(bytes);
+    return;
+  }
+  if (static_cast<int>(round) == round_ && carrier_ && carrier_->on_bytes) carrier_->on_bytes(bytes);
+}
+
+void Member::on(const control::Inquiry& inquiry) {
+  if (inquiry.round != round_ || !has_started_) return;
+  if (inquiry.stop_because) stop_because(*inquiry.stop_because);
+  link_->send(control::Report{round_, own_failure_, options_.is_any_ending()});
+}
+
+void Member::on(const control::Verdict& verdict) {
+  if (verdict.round != round_ || !has_started_) return;
+  link_->send(control::Heard{round_});
+  if (first_failure_) return;
+  first_failure_ = verdict.notice;
+  stop_because(*first_failure_);
+  say_stopped();
+}
+
+// Another node's failure, each of them once; or what the others found this one guilty of, which knows of nothing
+// itself.
+void Member::stop_because(const FailureNotice& notice) {
+  if ((notice.node == node_ && own_failure_) || (told_ && told_->node == notice.node && told_->text == notice.text))
+    return;
+  told_ = notice;
+  options_.on_failure(notice);
+}
+
+void Member::on(const control::AllEnded& all_ended) {
+  if (all_ended.round != round_) return;
+  link_->send(control::Heard{round_});
+  have_all_ended_ = true;
+}
+
+void Member::on(const control::Ping& ping) {
+  if (asked_patience_ != ping.patience) link_->set_patience(ping.patience);
+  asked_patience_ = ping.patience;
+  silence_.allow(control::nodes_patience(ping.patience));
+  link_->acknowledge();
+  link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience(), control::steady_microseconds()});
+}
+
+void Member::on(const control::LeftBehind& /*message*/) {
+  was_left_behind_ = true;
+  if (has_started_) return;  // what was decided without this node comes, too
+  if (options_.on_left_behind) {
+    options_.on_left_behind();
+  } else {
+    give_up("nothing was heard of this node for too long");
+  }
+}
+
+bool Member::looks_again() const {
+  return has_lost_sight_ && options_.may_come_back && options_.may_come_back();
+}
+
+std::string Member::text_of_loss(const std::string& reason) const {
+  return "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator +
+         "): " + reason + (looks_again() ? "; this node stops its ranks and looks for it" : options_.loss_note);
+}
+
+// When the coordinator is itself again it is to know why all have gone, and not to look for the culprit among them.
+void Member::give_up_silent(const std::string& reason) {
+  has_lost_sight_ = true;
+  const bool is_final = !options_.on_lost && !looks_again();
+  if (has_started_ && is_final) {
+    link_->send(control::GivenUp{round_,
+                                 {.node = coordinator_,
+                                  .exit_status = 1,
+                                  .text = text_of_loss(reason),
+                                  .time = std::chrono::system_clock::now(),
+                                  .is_final = true}});
+  }
+  give_up(reason);
+}
+
+void Member::on_lost(const std::string& reason) {
+  const std::string text = text_of_loss(reason);
+  broken_ = text;
+  close_carrier();
+  if (have_all_ended_ || first_failure_ || join_failure_) return;
+  if (!has_started_) {
+    if (options_.on_lost) {
+      options_.on_lost();
+    } else {
+      join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : to_int(ExitStatus::kTimeout)};
+    }
+    return;
+  }
+  // Also when this node has failed of itself: the others cannot know that any more, and all are to end alike.
+  const bool is_final = !options_.on_lost && !looks_again();
+  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = is_final};
+  stop_because(*first_failure_);
+}
+
+void Member::give_up(const std::string& reason) {
+  link_->break_off();
+  if (connector_) connector_->cancel();
+  on_lost(reason);
+}
+
+void Member::watch() {
+  const auto now = Clock::now();
+  if (now - next_watch_ > kWatch) silence_.forgive(now - next_watch_);
+  if (std::exchange(has_received_much_, false)) announce_patience();
+  if (link_->is_open()) look_after_connection(now);
+  next_watch_ = now + kWatch;
+  timer_ = loop_.call_at(next_watch_, [this] { watch(); });
+}
+
+void Member::look_after_connection(Clock::time_point now) {
+  if (link_->has_overflown()) {
+    give_up_silent("it takes nothing of what it is sent");
+  } else if (silence_.is_over(now)) {
+    const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - silence_.last());
+    give_up_silent("nothing was heard of it for " + std::to_string(silence.count()) +
+                   " ms: it is frozen, or cannot be reached");
+  } else if (connector_) {
+    const bool is_lost =
+        !link_->is_connected() || now - silence_.last() > reconnect_after_ || link_->is_stalled(now, reconnect_after_);
+    if (is_lost) {
+      connector_->reconnect();
+    } else if (connector_->is_trying() && !connector_->has_asked()) {
+      connector_->cancel();  // the connection that it has works again
+    }
+  }
+}
+
+}  // namespace launcher

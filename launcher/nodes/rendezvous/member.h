@@ -1,0 +1,168 @@
+// A launcher's side of its connection to the coordinator, which may be its own.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "launcher/nodes/control/control_link.h"
+#include "launcher/nodes/control/control_messages.h"
+#include "launcher/nodes/control/secret.h"
+#include "launcher/nodes/control/silence.h"
+#include "launcher/nodes/rendezvous/session_connector.h"
+#include "launcher/nodes/store/carrier.h"
+#include "launcher/os/network/side_channel.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/os/system/unique_fd.h"
+#include "launcher/plan/outcome/job_end.h"
+
+namespace launcher {
+
+struct MemberOptions {
+  control::Hello hello{};
+  bool is_local = false;                                  // the coordinator is this launcher's own
+  std::optional<control::Secret> secret = std::nullopt;   // that the coordinator must know
+  std::string coordinator{};                              // "host0:29500", for messages
+  std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
+  std::function<bool()> is_any_ending{};                  // a rank of this node shows that it is about to fail
+  std::function<void(const control::Start&)> on_start{};
+  // Another node failed: the ranks of this one are to stop. May be called again when an earlier failure became known.
+  std::function<void(const FailureNotice&)> on_failure{};
+  // The coordinator does not take this node in; may destroy the member. Empty: join_failure() says it.
+  std::function<void(const JoinFailure&)> on_refusal{};
+  // Another launcher may take the coordinator's place. Called when it is lost before the round has begun, and no
+  // join_failure() comes of it; later it is a failure that is not final.
+  std::function<void()> on_lost{};
+  // A coordinator that was not heard of for too long may be there again later, and this node then comes back to it: its
+  // loss is not final. May be null.
+  std::function<bool()> may_come_back{};
+  // Another node, or this one itself, tells this one something in the round that runs. May be null.
+  std::function<void(int from, const std::string& text)> on_word{};
+  // The coordinator has given this node up before the round has begun; may destroy the member. May be null: that is a
+  // join_failure().
+  std::function<void()> on_left_behind{};
+  std::string loss_note{};                      // what else there is to say when it is lost
+  std::shared_ptr<SideChannel> side_channel{};  // null: none
+};
+
+class Member {
+ public:
+  // `fd` is connected to the coordinator. `loop` and `messages` must outlive the member.
+  Member(EventLoop& loop, Messages& messages, MemberOptions options, UniqueFd fd);
+  // Tells the coordinator, when the others would count on this node.
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  void begin_round(int round);
+  // The patience of this launcher is another one now.
+  void announce_patience();
+  // It can begin another round.
+  bool is_connected() const { return link_->is_open(); }
+  // The coordinator has gone on without this node, which was not heard of for too long.
+  bool was_left_behind() const { return was_left_behind_; }
+  // This node has heard nothing of the coordinator for too long.
+  bool has_lost_sight() const { return has_lost_sight_; }
+  const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
+  // The way to the ranks' store of the round that has begun; null before.
+  const std::shared_ptr<store::Carrier>& carrier() const { return carrier_; }
+
+  // Tells node `to`, which may be this one, or control::kEveryNode. Lost when the connection is, or no round runs.
+  void tell(int to, std::string text) {
+    if (has_started_ && link_->is_open()) link_->send(control::Word{round_, node_, to, std::move(text)});
+  }
+  // This node's ranks are being stopped. Before the round has begun: this node goes, and the others may wait for it to
+  // come again if the notice says so.
+  void announce(FailureNotice notice);
+  const std::optional<FailureNotice>& first_failure() const { return first_failure_; }
+  // This node's ranks have ended, with this status if the job was stopped.
+  void report_stop(int status);
+  // The job was stopped, and ranks of other nodes are still ending.
+  bool awaits_stop() const;
+  // What all nodes of a job that was stopped end with.
+  std::optional<int> agreed_status() const;
+  // A failure of this node's was announced in this round.
+  bool has_failed() const { return own_failure_.has_value(); }
+  // The coordinator, which is this launcher's own, may coordinate no longer.
+  void give_up(const std::string& reason);
+  // This node's ranks have ended well.
+  void end_well();
+  // Every node's have, or those of which nothing can be known any more.
+  bool have_all_ended() const { return have_all_ended_; }
+
+ private:
+  using Clock = EventLoop::Clock;
+
+  void on_message(const control::Message& message);
+  void on_carried(std::uint32_t round, std::string_view bytes);
+  void open_carrier();
+  void close_carrier();
+  void on(const control::Refusal& refusal);
+  void on(const control::Waiting& waiting);
+  void on(const control::Start& start);
+  void on(const control::Inquiry& inquiry);
+  void on(const control::Verdict& verdict);
+  void on(const control::AllStopped& all_stopped);
+  void on(const control::AllEnded& all_ended);
+  void on(const control::Word& word) {
+    if (word.round == round_ && has_started_ && options_.on_word) options_.on_word(word.from, word.text);
+  }
+  void on(const control::Ping& ping);
+  void on(const control::LeftBehind& message);
+  template <typename Other>
+  void on(const Other& /*message*/) {}  // what only a node says
+  std::unique_ptr<control::ControlLink> make_link(UniqueFd fd);
+  void make_connector(UniqueFd fd);
+  void on_connected(UniqueFd fd, const control::Welcome& welcome, std::string_view rest);
+  bool on_disconnected(bool is_network);
+  void on_refused(const JoinFailure& reason);
+  void look_after_connection(Clock::time_point now);
+  // The coordinator may be found again, which begins another round.
+  bool looks_again() const;
+  std::string text_of_loss(const std::string& reason) const;
+  void give_up_silent(const std::string& reason);
+  void on_lost(const std::string& reason);
+  void stop_because(const FailureNotice& notice);
+  bool was_stopped() const { return first_failure_ && first_failure_->stop_signal != 0; }
+  void say_stopped();
+  void watch();
+
+  EventLoop& loop_;
+  Messages& messages_;
+  MemberOptions options_;
+  std::unique_ptr<control::ControlLink> link_;
+  std::unique_ptr<SessionConnector> connector_;  // null where the coordinator is this launcher's own
+  std::chrono::milliseconds reconnect_after_{1'000};
+  control::Silence silence_{Clock::now()};
+  std::chrono::milliseconds asked_patience_{0};  // by the coordinator
+  Clock::time_point next_watch_{};
+  std::optional<EventLoop::TimerId> timer_;
+  std::shared_ptr<store::Carrier> carrier_;
+  bool has_received_much_ = false;  // lately: the question whether this node is there comes after that
+  bool was_left_behind_ = false;
+  bool has_lost_sight_ = false;
+  int round_ = 0;
+  int last_status_ = 1;  // of the failure before this round
+  std::string broken_;   // why there is no connection any more
+  bool has_started_ = false;
+  bool has_ended_ = false;
+  bool have_all_ended_ = false;
+  bool is_leaving_ = false;
+  int node_ = 0;
+  int coordinator_ = 0;  // its node
+  std::optional<JoinFailure> join_failure_;
+  std::optional<JoinFailure> next_refusal_;  // of a round that this node has not begun yet
+  std::optional<FailureNotice> own_failure_;
+  std::optional<FailureNotice> told_;  // of another node's failure, to on_failure
+  std::optional<FailureNotice> first_failure_;
+  std::optional<int> stop_status_;    // of this node
+  std::optional<int> agreed_status_;  // of all
+};
+
+}  // namespace launcher

@@ -1,0 +1,56 @@
+#include "launcher/nodes/rendezvous/rival.h"
+
+#include <chrono>
+#include <utility>
+
+#include "launcher/os/system/exit_status.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// As it is looked for only to be told, a job that is about to begin need not be patient with it.
+constexpr auto kRivalPatience = 30'000ms;
+
+}  // namespace
+
+Rival::Rival(EventLoop& loop, Messages& messages, Settings settings, std::function<void(JoinFailure)> on_found)
+    : loop_(loop), messages_(messages), settings_(std::move(settings)), on_found_(std::move(on_found)) {
+  search_ = std::make_unique<CoordinatorSearch>(
+      loop_, settings_.host, settings_.port, settings_.hello.nnodes,
+      CoordinatorSearch::Callbacks{
+          .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+          .on_foreign =
+              [this] {
+                on_found_({"a store that is no ddprun's is at " + place() +
+                               ", as torchrun's node 0 would have: start this node with another --node_rank, or choose "
+                               "another --master_port",
+                           to_int(ExitStatus::kLauncherError)});
+              },
+          .on_stranger =
+              [this](const std::string& text) {
+                on_found_({text, to_int(ExitStatus::kLauncherError)});
+              }});
+}
+
+Rival::~Rival() = default;
+
+// It compares the two, and tells both that there is one too many. If this launcher came back to itself, it hears
+// nothing.
+void Rival::meet(UniqueFd fd) {
+  MemberOptions options{.hello = settings_.hello, .secret = settings_.secret, .coordinator = place()};
+  options.patience = [] { return kRivalPatience; };
+  options.is_any_ending = [] { return false; };
+  options.on_start = [](const control::Start&) {};
+  options.on_failure = [](const FailureNotice&) {};
+  options.on_refusal = [this](const JoinFailure& reason) {
+    const auto on_found = on_found_;  // which may end this object
+    on_found(reason);
+  };
+  member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));
+  member_->begin_round(0);
+  search_.reset();
+}
+
+}  // namespace launcher

@@ -1,0 +1,88 @@
+// Connects a node's session to the coordinator: with the connection by which the node found it, and with a new one
+// after an interruption of the network. Each attempt is short, as the kernel asks a host that does not answer ever more
+// seldom.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/nodes/control/control_link.h"
+#include "launcher/nodes/control/control_messages.h"
+#include "launcher/nodes/control/secret.h"
+#include "launcher/os/network/address.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
+#include "launcher/plan/outcome/job_end.h"
+
+namespace launcher {
+
+class SessionConnector {
+ public:
+  struct Settings {
+    std::optional<control::Secret> secret = std::nullopt;  // that the coordinator must know
+    std::string coordinator{};                             // "host0:29500", for messages
+    control::Hello hello{};                                // for a coordinator that is older than sessions
+  };
+  struct Callbacks {
+    // How far the session is.
+    std::function<std::uint64_t()> received{};
+    std::function<std::uint64_t()> acknowledged{};
+    // The node asks to continue with a new connection: what still arrives on the one that it has does not count.
+    // Returns that one, which is kept open until the coordinator has answered: its end would be the node's.
+    std::function<UniqueFd()> on_asking{};
+    // `rest` was read from the new connection already. This callback and the next two may destroy the object.
+    std::function<void(UniqueFd fd, const control::Welcome& welcome, std::string_view rest)> on_connected{};
+    // The coordinator does not want this node.
+    std::function<void(const JoinFailure& reason)> on_refused{};
+    // Nobody listens there any more.
+    std::function<void(const std::string& reason)> on_ended{};
+  };
+  SessionConnector(EventLoop& loop, Settings settings, Callbacks callbacks);
+  ~SessionConnector();
+  SessionConnector(const SessionConnector&) = delete;
+  SessionConnector& operator=(const SessionConnector&) = delete;
+
+  // With the first connection, whose other end is where later ones go.
+  void begin(UniqueFd fd);
+  void reconnect();
+  // What it tries is not needed any more. Not after on_asking.
+  void cancel();
+  bool is_trying() const { return is_trying_; }
+  bool has_asked() const { return has_asked_; }
+
+ private:
+  void connect();
+  void on_connect_outcome();
+  void shake_hands(UniqueFd fd);
+  void on_message(const control::Message& message);
+  void on(const control::Challenge& challenge);
+  void on(const control::Welcome& welcome);
+  void refuse_version();
+  void refuse(const JoinFailure& reason);
+  void end(const std::string& reason);
+  void try_again(EventLoop::Clock::duration pause);
+  void drop_attempt();
+  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
+
+  EventLoop& loop_;
+  Settings settings_;
+  Callbacks callbacks_;
+  std::string session_;
+  SocketAddress address_{};
+  bool is_trying_ = false;
+  bool has_asked_ = false;
+  UniqueFd connecting_;
+  std::unique_ptr<control::ControlLink> attempt_;
+  std::string theirs_;              // the coordinator's challenge
+  std::string ours_;                // this node's
+  std::vector<UniqueFd> replaced_;  // by which the coordinator may have been asked
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher

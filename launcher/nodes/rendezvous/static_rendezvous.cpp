@@ -1,0 +1,266 @@
+#include "launcher/nodes/rendezvous/static_rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/version.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long a node that ended well waits for torchrun's, of which nothing else is heard; torchrun's own.
+constexpr auto kForeignExitBarrier = 300s;
+// Without them the coordinator knows that the others are there, and a wait ends with the last of them.
+constexpr auto kExitBarrier = 24h * 365;
+// After a failure: how long it may take until it is known which was the first, with a rank that writes its core file;
+// at a store of torchrun's its answer is all that is waited for.
+constexpr auto kVerdict = 65s;
+constexpr auto kFailureTimeout = 1s;
+
+}  // namespace
+
+std::string StaticRendezvous::objection(const Options& options) {
+  const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
+  if (options.node_rank >= options.nnodes) {
+    return "--node_rank " + std::to_string(options.node_rank) + " is too large: with " + nodes +
+           " the nodes are numbered from 0 to " + std::to_string(options.nnodes - 1);
+  }
+  if (options.store == Options::Store::kRank0) {
+    return "--store rank0 works on one node only: the nodes meet at node 0's store";
+  }
+  if (options.node_rank > 0 && options.master_addr.empty())
+    return nodes + ": --master_addr is missing: give the name or address of node 0's host";
+  if (options.node_rank > 0 && options.master_port == 0) return nodes + ": --master_port must be node 0's port, not 0";
+  return "";
+}
+
+StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings)
+    : loop_(loop), messages_(messages), settings_(std::move(settings)), master_port_(settings_.master_port) {
+  settings_.node_timeout = control::silence_limit(settings_.node_timeout, settings_.nnodes);
+}
+
+StaticRendezvous::~StaticRendezvous() {
+  if (leave_timer_) loop_.cancel(*leave_timer_);
+  if (search_timer_) loop_.cancel(*search_timer_);
+  member_.reset();  // before what it is connected to
+}
+
+std::string StaticRendezvous::meeting() const {
+  const std::string host = settings_.has_master_addr ? settings_.master_addr : "host " + host_name();
+  const bool must_be_named = settings_.node_rank == 0 && settings_.nnodes > 1 && !settings_.has_master_addr;
+  return host + " port " + std::to_string(master_port_) +
+         (must_be_named ? " (which the other nodes name by --master_addr)" : "");
+}
+
+void StaticRendezvous::begin_round(int restart_count) {
+  info_.reset();
+  answers_at_once_ = false;
+  round_ = restart_count;
+  if (leave_timer_) loop_.cancel(*leave_timer_);
+  leave_timer_.reset();
+  if (coordinator_) {
+    open_store();
+    coordinator_->begin_round(round_, *store_);
+  }
+  if (member_) {
+    member_->begin_round(round_);
+  } else if (may_host()) {
+    resolve();
+  } else if (!search_ && !torchrun_) {
+    search();
+  }
+}
+
+void StaticRendezvous::search() {
+  search_ = std::make_unique<CoordinatorSearch>(
+      loop_, settings_.master_addr, static_cast<std::uint16_t>(master_port_), settings_.nnodes,
+      CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+                                   .on_foreign = [this] { on_foreign_store(); },
+                                   .on_stranger =
+                                       [this](const std::string& text) {
+                                         refuse({text, to_int(ExitStatus::kLauncherError)});
+                                       }});
+  search_timer_ =
+      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, settings_.join_timeout),
+                    [this] { watch_search(); });
+}
+
+// Once to say what is waited for, then at the end of the time.
+void StaticRendezvous::watch_search() {
+  search_timer_.reset();
+  if (!search_) return;
+  const std::string problem = search_->problem();
+  const std::string node = "node 0" + (problem.empty() ? "" : " (" + problem + ")");
+  if (settings_.join_timeout <= kSilentWait || has_said_who_is_missing_) {
+    refuse({node + " did not arrive at " + meeting() + " in time", to_int(ExitStatus::kTimeout)});
+    return;
+  }
+  messages_.say("waiting for " + node + " at " + meeting());
+  has_said_who_is_missing_ = true;
+  search_timer_ =
+      loop_.call_at(EventLoop::Clock::now() + settings_.join_timeout - kSilentWait, [this] { watch_search(); });
+}
+
+void StaticRendezvous::refuse(JoinFailure reason) {
+  if (coordinator_) {
+    coordinator_->refuse(reason);
+  } else if (!join_failure_) {
+    join_failure_ = std::move(reason);
+  }
+}
+
+control::Hello StaticRendezvous::hello() const {
+  return {.version = kVersion,
+          .host = host_name(),
+          .pid = ::getpid(),
+          .launcher = launcher_id_,
+          .nnodes = settings_.nnodes,
+          .node_rank = own_number(),
+          .run_id = settings_.run_id,
+          .backend = order() == NodeOrder::kGiven ? "static" : "c10d",
+          .max_restarts = settings_.max_restarts,
+          .local_world_size = settings_.local_world_size,
+          .role = settings_.role,
+          .trouble = settings_.trouble};
+}
+
+void StaticRendezvous::meet(UniqueFd fd) {
+  MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
+  if (!coordinator_) {
+    options.secret = settings_.secret;  // its own is none to be asked
+    own_address_ = local_address(fd.get());
+  } else if (where_.kind == ListenAt::Kind::kAddresses) {
+    own_address_ = host_in(where_.addresses.front());
+  }
+  options.coordinator = meeting();
+  options.patience = [this] { return patience(); };
+  options.is_any_ending = settings_.is_any_ending;
+  options.on_word = settings_.on_word;
+  options.on_start = [this](const control::Start& start) {
+    has_foreign_nodes_ = start.has_foreign_nodes;
+    set_info(start.place);
+  };
+  options.on_failure = [this](const FailureNotice& notice) { on_failure(notice, false); };
+  options.side_channel = settings_.side_channel;
+  member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));
+  member_->begin_round(round_);
+  search_.reset();
+}
+
+void StaticRendezvous::on_foreign_store() {
+  if (settings_.secret) {
+    refuse({"a torchrun node is at " + meeting() + ", which knows nothing of --rdzv_secret_file",
+            to_int(ExitStatus::kLauncherError)});
+    return;
+  }
+  has_foreign_nodes_ = true;
+  torchrun_ = std::make_unique<TorchrunRound>(
+      loop_, messages_,
+      TorchrunRoundOptions{
+          .own = {settings_.role, settings_.node_rank, settings_.local_world_size},
+          .nnodes = settings_.nnodes,
+          .run_id = settings_.run_id,
+          .host = settings_.master_addr,
+          .port = static_cast<std::uint16_t>(master_port_),
+          .join_timeout = settings_.join_timeout,
+          .on_joined =
+              [this](const NodeRanks& ranks) {
+                set_info({settings_.node_rank, settings_.nnodes, ranks});
+              },
+          .on_failure = [this](const FailureNotice& notice, bool is_own) { on_failure(notice, is_own); }});
+  search_.reset();
+}
+
+void StaticRendezvous::set_info(const NodePlace& place) {
+  rival_.reset();
+  info_ = {.place = place,
+           .master_addr = settings_.master_addr,
+           .master_port = master_port_,
+           .carrier = coordinator_ || !member_ ? nullptr : member_->carrier(),
+           .own_address = own_address_};
+}
+
+std::optional<JoinFailure> StaticRendezvous::join_failure() const {
+  if (member_) return member_->join_failure();
+  return torchrun_ ? torchrun_->join_failure() : join_failure_;
+}
+
+bool StaticRendezvous::can_restart() const {
+  return !has_foreign_nodes_;
+}
+
+void StaticRendezvous::announce(FailureNotice notice) {
+  if (!info_ && coordinator_) {
+    coordinator_->refuse({"node 0: " + notice.text, std::max(notice.exit_status, 1)});
+  } else if (member_) {
+    member_->announce(std::move(notice));
+  } else if (torchrun_ && info_) {
+    notice.node = settings_.node_rank;
+    torchrun_->announce(notice);
+  }
+}
+
+const std::optional<FailureNotice>& StaticRendezvous::first_failure() const {
+  static const std::optional<FailureNotice> kNone;
+  if (member_) return member_->first_failure();
+  return torchrun_ ? torchrun_->first_failure() : kNone;
+}
+
+void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
+  if (leave_timer_ && torchrun_) {
+    leave_by(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
+  }
+  if (!is_own) settings_.on_failure(notice);
+}
+
+// While it does, its silence means that it is lost.
+void StaticRendezvous::answer_at_once(bool does) {
+  answers_at_once_ = does;
+  if (coordinator_) coordinator_->announce_patience();
+  if (member_) member_->announce_patience();
+}
+
+// After a good end the ranks of other nodes may still use the store. After a failure it must become known whether
+// another node failed before, and all nodes must hear of it before the store goes.
+void StaticRendezvous::leave(bool ended_well) {
+  answer_at_once(false);
+  if (ended_well && member_) member_->end_well();
+  if (ended_well && torchrun_) torchrun_->leave();
+  const EventLoop::Clock::duration good = has_foreign_nodes_ ? kForeignExitBarrier : kExitBarrier;
+  const EventLoop::Clock::duration bad = torchrun_ ? kFailureTimeout : kVerdict + settings_.node_timeout;
+  leave_by(EventLoop::Clock::now() + (ended_well ? good : bad));
+}
+
+void StaticRendezvous::leave_by(EventLoop::Clock::time_point deadline) {
+  if (leave_timer_) loop_.cancel(*leave_timer_);
+  leave_deadline_ = deadline;
+  leave_timer_ = loop_.call_at(deadline, [this] { leave_timer_.reset(); });
+}
+
+void StaticRendezvous::report_stop(int status) {
+  if (member_) member_->report_stop(status);
+}
+
+std::optional<int> StaticRendezvous::agreed_status() const {
+  return member_ ? member_->agreed_status() : std::nullopt;
+}
+
+bool StaticRendezvous::has_left() const {
+  if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
+  if (member_ && member_->awaits_stop()) return false;
+  if (!leave_timer_) return true;
+  if (torchrun_) return first_failure() || torchrun_->has_left();
+  if (!first_failure() && !member_->have_all_ended()) return false;
+  return !coordinator_ || coordinator_->have_all_heard();
+}
+
+}  // namespace launcher

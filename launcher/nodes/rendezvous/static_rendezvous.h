@@ -1,0 +1,114 @@
+// Several nodes at an address that all know: that of node 0 (torchrun's static rendezvous, with which ddprun and
+// torchrun nodes can be mixed), or of whichever node has it (--rdzv_backend c10d, among ddprun nodes), and then the
+// nodes need no numbers. The launcher at that address hosts the store for the ranks of all, and is the coordinator of
+// the others.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/nodes/rendezvous/coordinator.h"
+#include "launcher/nodes/rendezvous/coordinator_search.h"
+#include "launcher/nodes/rendezvous/member.h"
+#include "launcher/nodes/rendezvous/rendezvous.h"
+#include "launcher/nodes/rendezvous/rival.h"
+#include "launcher/nodes/store/store_server.h"
+#include "launcher/nodes/torchrun/torchrun_round.h"
+#include "launcher/os/network/address.h"
+#include "launcher/os/network/listener.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/os/system/random_id.h"
+#include "launcher/plan/options.h"
+
+namespace launcher {
+
+class StaticRendezvous : public Rendezvous {
+ public:
+  // See RendezvousKind.
+  static std::string objection(const Options& options);
+
+  StaticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings);
+  ~StaticRendezvous() override;
+
+  void begin_round(int restart_count) override;
+  const std::optional<RendezvousInfo>& info() const override { return info_; }
+  std::optional<JoinFailure> join_failure() const override;
+  store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
+  void ranks_started() override { answer_at_once(true); }
+  bool can_restart() const override;
+  void tell(int to, std::string text) override {
+    if (member_) member_->tell(to, std::move(text));
+  }
+  void announce(FailureNotice notice) override;
+  const std::optional<FailureNotice>& first_failure() const override;
+  void report_stop(int status) override;
+  std::optional<int> agreed_status() const override;
+  void leave(bool ended_well) override;
+  bool has_left() const override;
+
+ protected:
+  // What a subclass decides: whether this launcher hosts the store.
+  void host(const std::vector<SocketAddress>& addresses);
+  void search();
+  void resolve();
+  // The store is torchrun's.
+  virtual void on_foreign_store();
+  virtual NodeOrder order() const { return NodeOrder::kGiven; }
+  virtual int own_number() const { return settings_.node_rank; }
+  // The first round begins. This node may host the store: what its address means here is known.
+  virtual void on_resolved(const std::vector<SocketAddress>& addresses);
+  virtual bool may_host() const { return settings_.node_rank == 0; }
+  void refuse(JoinFailure reason);
+  std::string meeting() const;
+
+  EventLoop& loop_;
+  Messages& messages_;
+  RendezvousSettings settings_;
+  std::optional<store::StoreServer> store_;
+  std::unique_ptr<Coordinator> coordinator_;
+
+ private:
+  void open_store();
+  void say_who_can_join();
+  void look_for_rival();
+  void on_taken_port(const std::string& problem);
+  void answer_at_once(bool does);
+  // How long this launcher may be silent: while the ranks are prepared or cleaned up after, a slow disk may hold it up.
+  std::chrono::milliseconds patience() const {
+    return answers_at_once_ ? settings_.node_timeout : std::chrono::milliseconds(30'000);
+  }
+  void meet(UniqueFd fd);
+  void set_info(const NodePlace& place);
+  control::Hello hello() const;
+  void watch_search();
+  void end_search();
+  void on_failure(const FailureNotice& notice, bool is_own);
+  void leave_by(EventLoop::Clock::time_point deadline);
+
+  ListenAt where_{};
+  std::string own_address_{};
+  std::unique_ptr<AddressLookup> lookup_;
+  int master_port_ = 0;
+  int round_ = 0;
+  std::string launcher_id_ = random_id();
+  bool answers_at_once_ = false;
+  bool has_foreign_nodes_ = false;
+  bool has_said_who_is_missing_ = false;
+  std::unique_ptr<CoordinatorSearch> search_;
+  std::unique_ptr<Rival> rival_;
+  std::unique_ptr<Member> member_;
+  std::unique_ptr<TorchrunRound> torchrun_;
+  std::optional<RendezvousInfo> info_;
+  std::optional<JoinFailure> join_failure_;  // while there is neither a coordinator nor torchrun
+  EventLoop::Clock::time_point leave_deadline_{};
+  std::optional<EventLoop::TimerId> leave_timer_;  // while it runs, there is time to leave in good order
+  std::optional<EventLoop::TimerId> search_timer_;
+};
+
+}  // namespace launcher

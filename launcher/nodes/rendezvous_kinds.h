@@ -1,0 +1,29 @@
+// The ways in which the launchers of a job can meet, by the names that --rdzv_backend has for them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "launcher/nodes/rendezvous/rendezvous.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/plan/options.h"
+
+namespace launcher {
+
+struct RendezvousKind {
+  std::string_view name;
+  // Why `options` do not fit it, "" when they do. Pure.
+  std::string (*objection)(const Options& options);
+  // References must outlive the rendezvous.
+  std::unique_ptr<Rendezvous> (*make)(EventLoop& loop, Messages& messages, RendezvousSettings settings);
+};
+
+// The one for a job with these options: on one node there is nothing to choose. Null when there is none of that name.
+const RendezvousKind* find_rendezvous(const Options& options);
+
+// "'static', 'c10d' or 'other'": those for several nodes.
+std::string rendezvous_names();
+
+}  // namespace launcher

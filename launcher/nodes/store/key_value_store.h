@@ -1,0 +1,93 @@
+// The store's contents and who waits for which key. Takes requests, gives replies; no sockets. Pure.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "launcher/nodes/store/memory_budget.h"
+#include "launcher/nodes/store/reply_sink.h"
+#include "launcher/nodes/store/request_parser.h"
+#include "launcher/nodes/store/waiters.h"
+
+namespace launcher::store {
+
+class KeyValueStore {
+ public:
+  KeyValueStore() : KeyValueStore(std::make_shared<MemoryBudget>()) {}
+  explicit KeyValueStore(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
+
+  // Answers `request` of connection `from`; it may also wake other connections. Returns what is wrong with a request
+  // that cannot be answered (adding to a value that is no number, no room in the budget), else an empty string.
+  [[nodiscard]] std::string handle(ConnectionId from, Request request, ReplySink& replies);
+  // The connection is gone: it waits for nothing any more.
+  void forget(ConnectionId connection) { waiters_.forget(connection); }
+  std::size_t size() const { return values_.size(); }
+  // The value of `key`, null when there is none.
+  Value find(const std::string& key) const;
+  void set(const std::string& key, std::string value, ReplySink& replies);
+
+ private:
+  // The budget is charged for a value as long as a reply on its way has it, too.
+  struct ChargedValue {
+    std::string bytes;
+    Charge charge{};
+  };
+  struct Entry {
+    std::shared_ptr<ChargedValue> value{};
+    Charge key_charge{};
+  };
+  struct Queue {
+    std::deque<Value> values{};
+    Charge key_charge{};
+  };
+  static Value share(const std::shared_ptr<ChargedValue>& value);
+  std::shared_ptr<ChargedValue> charged(std::string bytes) const;
+  Charge charge_key(const std::string& key) const;
+  bool has_room_for(const Request& request) const;
+  bool is_ready(const std::string& key) const;
+  void put(const std::string& key, std::string value);
+  std::string count(const std::string& key, std::int64_t increment, std::int64_t& sum);
+  void wake(const std::vector<ConnectionId>& connections, ReplySink& replies);
+
+  // One request being answered.
+  struct Call {
+    ConnectionId from;
+    Request& request;
+    ReplySink& replies;
+    const std::string& key() const { return request.keys.front(); }
+  };
+  // Each returns what is wrong with the request, as handle() does.
+  using Operation = std::string (KeyValueStore::*)(Call&);
+  struct Operations;
+  std::string validate(Call& call);
+  std::string ping(Call& call);
+  std::string set(Call& call);
+  std::string compare_set(Call& call);
+  std::string get(Call& call);
+  std::string add(Call& call);
+  std::string check(Call& call);
+  std::string wait(Call& call);
+  std::string cancel_wait(Call& call);
+  std::string count_keys(Call& call);
+  std::string remove(Call& call);
+  std::string append(Call& call);
+  std::string multi_get(Call& call);
+  std::string multi_set(Call& call);
+  std::string push_to_queue(Call& call);
+  std::string pop_from_queue(Call& call);
+  std::string queue_length(Call& call);
+  std::string list_keys(Call& call);
+  std::string barrier(Call& call);
+
+  std::shared_ptr<MemoryBudget> budget_;
+  std::unordered_map<std::string, Entry> values_;
+  std::weak_ptr<const std::string> listed_keys_;  // the reply, while somebody is being sent it and no key has changed
+  std::unordered_map<std::string, Queue> queues_;
+  Waiters waiters_{budget_};
+};
+
+}  // namespace launcher::store

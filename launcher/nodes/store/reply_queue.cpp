@@ -1,0 +1,99 @@
+#include "launcher/nodes/store/reply_queue.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace launcher::store {
+namespace {
+
+// From this size a value is shared with the reply instead of copied.
+constexpr std::size_t kShareFrom = 128;
+// Bytes of a piece that were sent, and are worth moving the rest for.
+constexpr std::size_t kForgetRepliesFrom = std::size_t{64} << 10;
+
+}  // namespace
+
+std::string& ReplyQueue::packed(std::size_t size) {
+  if (pieces_.empty() || pieces_.back().shared) {
+    pieces_.emplace_back();
+    own_bytes_ += sizeof(Piece);
+  }
+  size_ += size;
+  own_bytes_ += size;
+  return pieces_.back().own;
+}
+
+void ReplyQueue::add(const Value& bytes) {
+  if (bytes->size() < kShareFrom) {
+    packed(bytes->size()).append(*bytes);
+    return;
+  }
+  pieces_.push_back({bytes, {}});
+  size_ += bytes->size();
+  own_bytes_ += sizeof(Piece);
+}
+
+bool ReplyQueue::send_to(int socket) {
+  while (!pieces_.empty()) {
+    std::array<iovec, 64> vectors;
+    std::size_t count = 0;
+    for (const Piece& piece : pieces_) {
+      if (count == vectors.size()) break;
+      std::string_view bytes = piece.bytes();
+      if (count == 0) bytes.remove_prefix(sent_of_first_);
+      vectors[count].iov_base = const_cast<char*>(bytes.data());
+      vectors[count].iov_len = bytes.size();
+      ++count;
+    }
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno == EAGAIN;
+    drop_sent(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+std::string ReplyQueue::take(std::size_t size) {
+  std::string taken;
+  taken.reserve(std::min(size, size_));
+  while (!pieces_.empty() && taken.size() < size) {
+    const std::string_view part = pieces_.front().bytes().substr(sent_of_first_, size - taken.size());
+    taken.append(part);
+    drop_sent(part.size());
+  }
+  return taken;
+}
+
+// A peer that is always a little behind never empties the piece to which more and more is packed.
+void ReplyQueue::forget_sent() {
+  std::string& own = pieces_.front().own;
+  if (sent_of_first_ < kForgetRepliesFrom || sent_of_first_ < own.size() / 2 || own.empty()) return;
+  own.erase(0, sent_of_first_);
+  own_bytes_ -= sent_of_first_;
+  sent_of_first_ = 0;
+}
+
+void ReplyQueue::drop_sent(std::size_t count) {
+  size_ -= count;
+  while (!pieces_.empty()) {
+    const std::size_t of_first = pieces_.front().bytes().size() - sent_of_first_;
+    if (count < of_first) {
+      sent_of_first_ += count;
+      forget_sent();
+      return;
+    }
+    count -= of_first;
+    sent_of_first_ = 0;
+    own_bytes_ -= pieces_.front().own.size() + sizeof(Piece);
+    pieces_.pop_front();
+  }
+}
+
+}  // namespace launcher::store

@@ -1,0 +1,92 @@
+// A client of the store inside the event loop, for the launchers of several nodes. Requests are answered in their
+// order.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/nodes/store/request_parser.h"
+#include "launcher/os/network/connector.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher::store {
+
+class StoreClient {
+ public:
+  using OnNumber = std::function<void(std::int64_t)>;
+  using OnText = std::function<void(std::string)>;
+  using OnDone = std::function<void()>;
+
+  // Connects to `host` and tries again until it succeeds; requests may be made at once. `on_lost` is called when a
+  // connection that existed breaks, or what listens there is no store; no reply comes after that. `early_pause`: see
+  // Connector.
+  StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost,
+              std::chrono::milliseconds early_pause = Connector::kEarlyPause);
+  ~StoreClient();
+  StoreClient(const StoreClient&) = delete;
+  StoreClient& operator=(const StoreClient&) = delete;
+
+  void set(std::string_view key, std::string_view value);
+  void add(std::string_view key, std::int64_t increment, OnNumber on_sum);
+  void compare_set(std::string_view key, std::string_view expected, std::string_view desired, OnText on_value);
+  void get(std::string_view key, OnText on_value);
+  void wait(std::string_view key, OnDone on_ready);
+  void check(std::string_view key, std::function<void(bool exists)> on_answer);
+  // As the last request, while connected: its reply, which comes before that of a wait, is not expected.
+  void remove_and_leave(std::string_view key);
+
+  // The connection's descriptor, while there is one.
+  int fd() const { return fd_.get(); }
+  bool is_connected() const { return state_ == State::kConnected; }
+  // Where nothing has been answered for so long after the connection, a line of text is sent: servers of protocols made
+  // of lines say nothing until they have got one. What a store that is merely slow answers then is not used, as it may
+  // have taken the line for requests.
+  void provoke_after(std::chrono::milliseconds time) { silence_ = time; }
+  bool has_provoked() const { return has_provoked_; }
+  // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.
+  const std::string& stranger() const { return stranger_; }
+  // Why the last attempt to connect failed.
+  const std::string& problem() const { return connector_.problem(); }
+
+ private:
+  enum class State { kConnecting, kConnected, kStranger, kLost };
+  struct Reply {
+    OnNumber on_number{};
+    OnText on_text{};
+    OnDone on_done{};
+    std::function<void(bool)> on_answer{};
+  };
+
+  void on_connected(UniqueFd fd);
+  void on_event(std::uint32_t events);
+  void send_pending();
+  void parse_replies();
+  bool is_no_reply() const;
+  void hear_stranger();
+  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
+  void provoke();
+  void lose();
+  void request(std::string_view bytes);
+  void ask(Opcode opcode, std::string_view key);
+
+  EventLoop& loop_;
+  OnDone on_lost_;
+  UniqueFd fd_;
+  State state_ = State::kConnecting;
+  std::string outgoing_;
+  std::string incoming_;
+  std::deque<Reply> replies_;
+  std::optional<std::chrono::milliseconds> silence_;  // until a line is sent
+  bool has_provoked_ = false;
+  std::string stranger_;
+  std::optional<EventLoop::TimerId> timer_;
+  Connector connector_;
+};
+
+}  // namespace launcher::store

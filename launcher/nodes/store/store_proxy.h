@@ -1,0 +1,78 @@
+// The store of another node, for this node's ranks: listens on loopback, and carries all their requests and replies
+// over the launcher's own connection to that node. Their bytes pass as they are, so a client of any version works, and
+// no answer is ever older than the store's own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "launcher/nodes/store/carrier.h"
+#include "launcher/nodes/store/channel_link.h"
+#include "launcher/os/network/listener.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher::store {
+
+struct ProxyOptions {
+  std::shared_ptr<Carrier> carrier{};  // to the store, which must be one of ddprun's
+  // As ServerOptions has it.
+  std::function<bool(std::uint16_t peer_port)> on_connection{};
+};
+
+class StoreProxy {
+ public:
+  // Listens at once. When the carrier is closed, all clients' connections are closed, and those that come. Throws
+  // LaunchError when there is no port. `loop` and `messages` must outlive the proxy.
+  StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options);
+  ~StoreProxy();
+  StoreProxy(const StoreProxy&) = delete;
+  StoreProxy& operator=(const StoreProxy&) = delete;
+
+  std::uint16_t port() const { return listener_.port(); }
+  std::size_t clients() const { return clients_.size(); }
+  // Reads from the connections that on_connection wanted to be held.
+  void release();
+
+ private:
+  struct Client {
+    UniqueFd fd;
+    bool is_held = false;
+    bool is_ending = false;  // the store is done with it; what is left of its replies is still to be sent
+    std::uint32_t interest = 0;
+    SendWindow to_store{};
+    ReceiveWindow from_store{};
+    std::string replies{};  // not sent yet
+  };
+  using Clients = std::unordered_map<Channel, Client>;
+
+  void accept_all(int listener);
+  void add_client(UniqueFd fd, std::uint16_t peer_port);
+  void pause_accepting();
+  void on_room();
+  void on_lost();
+  void on_client(Channel channel, std::uint32_t events);
+  bool read_requests(Channel channel, Client& client);
+  bool send_replies(Channel channel, Client& client);
+  void on_frame(const Frame& frame);
+  void update_interest(Client& client);
+  void update_all();
+  void end(Channel channel, bool tell_store);
+
+  EventLoop& loop_;
+  Messages& messages_;
+  ProxyOptions options_;
+  Listener listener_;
+  std::unique_ptr<ChannelLink> link_;  // until it is lost
+  bool is_full_ = false;               // the link: no client is read from
+  Channel next_channel_ = 0;
+  Clients clients_;
+};
+
+}  // namespace launcher::store

@@ -1,0 +1,246 @@
+#include "launcher/nodes/store/store_server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "launcher/nodes/store/limits.h"
+#include "launcher/nodes/store/reply_queue.h"
+#include "launcher/nodes/store/wire_format.h"
+#include "launcher/os/network/tcp_socket.h"
+
+namespace launcher::store {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 << 10;
+// Refused connections are named one by one up to here: strangers must not flood the job's output.
+constexpr std::size_t kMaxNamedRefusals = 8;
+// Descriptors that connections leave for what ends the job: looking at processes, reading error files.
+constexpr int kReservedDescriptors = 16;
+
+}  // namespace
+
+struct StoreServer::Connection {
+  Connection(UniqueFd descriptor, std::uint16_t port, ConnectionId id, StoreServer& server)
+      : fd(std::move(descriptor)), peer_port(port), session(id, server.store_, server.router_, server.budget_) {}
+
+  UniqueFd fd;
+  std::uint16_t peer_port;
+  EventLoop::Clock::time_point accepted = EventLoop::Clock::now();
+  ClientSession session;
+  std::uint32_t interest = EPOLLIN;
+  std::optional<pid_t> owner = std::nullopt;  // once looked for; 0: no process of this job
+  bool broken = false;
+};
+
+StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions options)
+    : loop_(loop),
+      messages_(messages),
+      options_(std::move(options)),
+      descriptor_limit_(descriptor_limit()),
+      listener_(loop, options_.where, options_.port, [this](int listener) { accept_all(listener); }),
+      budget_(std::make_shared<MemoryBudget>(memory_limit())),
+      proxies_(
+          store_, router_, budget_,
+          {.on_answered = [this] { flush_woken(); },
+           .on_refused = [this](const std::string& name, const std::string& reason) { say_refused(name, reason); }}) {}
+
+StoreServer::~StoreServer() {
+  for (const auto& [id, connection] : connections_) loop_.remove(connection->fd.get());
+}
+
+void StoreServer::accept_all(int listener) {
+  // A bounded number in a row: a flood of connections must not keep the loop from the ranks.
+  for (int i = 0; i < 64; ++i) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    UniqueFd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
+      return;
+    }
+    // The kernel gives out the lowest free number, so a high one means that few are left: so many connections and no
+    // more.
+    if (fd.get() >= descriptor_limit_ - kReservedDescriptors) capacity_ = std::min(capacity_, connections_.size());
+    try {
+      add_connection(std::move(fd), port_in(peer));
+    } catch (const std::exception&) {  // no memory, or no more descriptors can be watched
+      pause_accepting();
+      return;
+    }
+    // With the new one among them: it may be the one that has to go.
+    if (connections_.size() > capacity_ && !make_room()) {
+      close(next_id_ - 1);
+      pause_accepting();
+      return;
+    }
+  }
+}
+
+void StoreServer::add_connection(UniqueFd fd, std::uint16_t peer_port) {
+  set_connection_options(fd.get());
+  const ConnectionId id = next_id_++;
+  const int number = fd.get();
+  auto connection = std::make_unique<Connection>(std::move(fd), peer_port, id, *this);
+  const bool is_held = options_.on_connection && options_.on_connection(peer_port);
+  const std::uint32_t interest = is_held ? 0U : static_cast<std::uint32_t>(EPOLLIN);
+  connection->interest = interest;
+  connections_.emplace(id, std::move(connection));
+  try {
+    loop_.add(number, interest, [this, id](std::uint32_t events) { on_event(id, events); });
+    if (is_held) held_.push_back(id);
+  } catch (...) {
+    connections_.erase(id);
+    throw;
+  }
+}
+
+void StoreServer::release() {
+  for (const ConnectionId id : std::exchange(held_, {})) {
+    const auto found = connections_.find(id);
+    if (found != connections_.end()) update_interest(*found->second);
+  }
+}
+
+// Few descriptors are left. False when there is no connection that the job will not miss.
+bool StoreServer::make_room() {
+  const bool knows_all = options_.where.kind == ListenAt::Kind::kLoopback && options_.owners;
+  const auto now = EventLoop::Clock::now();
+  auto eviction = find_outsider(eviction_candidates(), knows_all, now);
+  if (!eviction) {
+    find_owners();
+    const std::vector<EvictionCandidate> candidates = eviction_candidates();
+    eviction = find_outsider(candidates, knows_all, now);
+    if (!eviction) eviction = find_greediest(candidates);
+  }
+  if (!eviction) return false;
+  refuse(*connections_.at(eviction->id), std::string("few descriptors are left (ulimit -n) and ") + eviction->reason);
+  close(eviction->id);
+  return true;
+}
+
+std::vector<EvictionCandidate> StoreServer::eviction_candidates() const {
+  std::vector<EvictionCandidate> candidates;
+  candidates.reserve(connections_.size());
+  for (const auto& [id, c] : connections_)
+    candidates.push_back({id, c->owner, c->session.is_known(), c->session.uses_store(), c->accepted});
+  return candidates;
+}
+
+// Of connections that were not looked at before: looking takes time.
+void StoreServer::find_owners() {
+  const std::map<std::uint16_t, pid_t> owners =
+      options_.owners ? options_.owners(port()) : std::map<std::uint16_t, pid_t>();
+  for (const auto& [id, connection] : connections_) {
+    if (connection->owner) continue;
+    const auto owner = owners.find(connection->peer_port);
+    connection->owner = owner != owners.end() ? owner->second : 0;
+  }
+}
+
+void StoreServer::pause_accepting() {
+  if (listener_.pause(std::chrono::milliseconds(200))) {
+    messages_.say("the store cannot take more connections: too few descriptors are left (ulimit -n)");
+  }
+}
+
+void StoreServer::on_event(ConnectionId id, std::uint32_t events) {
+  Connection& connection = *connections_.at(id);
+  try {
+    serve(connection, events);
+  } catch (const std::bad_alloc&) {
+    refuse(connection, "there is not enough memory for what it asks (ulimit -v, or the container's limit)");
+  }
+  flush_woken();
+  if (connection.broken) {
+    close(id);
+  } else {
+    update_interest(connection);
+  }
+}
+
+void StoreServer::serve(Connection& connection, std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) write_some(connection);
+  if (connection.session.has_requests_waiting()) {
+    // A peer that is gone takes no more replies.
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0) connection.broken = true;
+  } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+    read_some(connection);
+  }
+  if (connection.broken) return;
+  std::string problem = connection.session.answer();
+  if (problem.empty()) problem = connection.session.charge();
+  if (!problem.empty()) refuse(connection, problem);
+}
+
+void StoreServer::read_some(Connection& connection) {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t count = ::read(connection.fd.get(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) {
+    connection.broken = true;
+    return;
+  }
+  connection.session.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+}
+
+void StoreServer::refuse(Connection& connection, const std::string& reason) {
+  if (connection.broken) return;
+  connection.broken = true;
+  say_refused(peer_of(connection.fd.get()), reason);
+}
+
+void StoreServer::say_refused(const std::string& name, const std::string& reason) {
+  ++refusals_;
+  if (refusals_ > kMaxNamedRefusals) return;
+  messages_.say("the store closed the connection of " + name + ": " + reason +
+                (refusals_ == kMaxNamedRefusals ? " (further ones are not reported)" : ""));
+}
+
+void StoreServer::close(ConnectionId id) {
+  const auto found = connections_.find(id);
+  loop_.remove(found->second->fd.get());
+  connections_.erase(found);
+}
+
+void StoreServer::write_some(Connection& connection) {
+  if (!connection.session.replies().send_to(connection.fd.get())) connection.broken = true;
+}
+
+void StoreServer::update_interest(Connection& connection) {
+  std::uint32_t wanted = 0;
+  const bool has_requests_waiting = connection.session.has_requests_waiting();
+  if (!has_requests_waiting) wanted |= EPOLLIN;
+  if (!connection.session.replies().is_empty() || has_requests_waiting) wanted |= EPOLLOUT;
+  if (wanted != connection.interest) {
+    connection.interest = wanted;
+    loop_.change(connection.fd.get(), wanted);
+  }
+}
+
+// Writes the replies that one event produced, in one go per connection.
+void StoreServer::flush_woken() {
+  for (auto woken = router_.take_woken(); !woken.empty(); woken = router_.take_woken()) {
+    for (const ConnectionId id : woken) {
+      const auto found = connections_.find(id);
+      if (found == connections_.end()) {
+        proxies_.on_replies(id);
+        continue;
+      }
+      Connection& connection = *found->second;
+      write_some(connection);
+      connection.session.charge();
+      update_interest(connection);
+    }
+  }
+}
+
+}  // namespace launcher::store

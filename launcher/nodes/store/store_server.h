@@ -1,0 +1,107 @@
+// The store on a TCP port, inside the launcher's event loop: never blocks it, reads no more from a connection that does
+// not take its replies, closes connections that do not speak the protocol or ask for more memory than there is, and
+// keeps places for the job's own processes. Its clients on other nodes may come by the launchers' own connections
+// (store_proxy.h).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "launcher/nodes/store/eviction.h"
+#include "launcher/nodes/store/key_value_store.h"
+#include "launcher/nodes/store/memory_budget.h"
+#include "launcher/nodes/store/proxy_links.h"
+#include "launcher/nodes/store/reply_router.h"
+#include "launcher/os/network/listener.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher::store {
+
+struct ServerOptions {
+  std::uint16_t port = 0;  // 0: the kernel chooses a free one
+  ListenAt where{};        // loopback
+  // Called with the port of the other end when a connection was accepted. True: nothing is read from it, and so nothing
+  // answered, before release().
+  std::function<bool(std::uint16_t peer_port)> on_connection{};
+  // Which process of this job has the other end of each connection to `port`, by that end's port. Asked when
+  // descriptors run out and a connection has to go.
+  std::function<std::map<std::uint16_t, pid_t>(std::uint16_t port)> owners{};
+};
+
+class StoreServer {
+ public:
+  // Binds and listens. Throws LaunchError when the port is taken. `loop` and `messages` must outlive the server.
+  StoreServer(EventLoop& loop, Messages& messages, ServerOptions options);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  std::uint16_t port() const { return listener_.port(); }
+  // An address at which it can be reached from this machine.
+  const std::string& host() const { return listener_.host(); }
+  // The value of `key`, "" when there is none.
+  std::string look_up(const std::string& key) const {
+    const Value value = store_.find(key);
+    return value ? *value : std::string();
+  }
+  // As a client would; also keys that no client of torch can write.
+  void set(const std::string& key, std::string value) {
+    store_.set(key, std::move(value), router_);
+    flush_woken();
+  }
+  std::size_t connections() const { return connections_.size(); }
+  // The clients of other nodes that come by their launchers.
+  ProxyLinks& proxies() { return proxies_; }
+  // Reads from the connections that on_connection wanted to be held.
+  void release();
+
+ private:
+  struct Connection;
+  using Connections = std::unordered_map<ConnectionId, std::unique_ptr<Connection>>;
+
+  void accept_all(int listener);
+  void add_connection(UniqueFd fd, std::uint16_t peer_port);
+  void pause_accepting();
+  bool make_room();
+  std::vector<EvictionCandidate> eviction_candidates() const;
+  void find_owners();
+  void on_event(ConnectionId id, std::uint32_t events);
+  void serve(Connection& connection, std::uint32_t events);
+  void read_some(Connection& connection);
+  void write_some(Connection& connection);
+  void update_interest(Connection& connection);
+  void refuse(Connection& connection, const std::string& reason);
+  void say_refused(const std::string& name, const std::string& reason);
+  void close(ConnectionId id);
+
+  void flush_woken();
+
+  EventLoop& loop_;
+  Messages& messages_;
+  ServerOptions options_;
+  int descriptor_limit_;
+  std::size_t capacity_ = std::numeric_limits<std::size_t>::max();  // connections that the descriptors suffice for
+  Listener listener_;
+  ConnectionId next_id_ = 0;
+  std::shared_ptr<MemoryBudget> budget_;
+  KeyValueStore store_{budget_};
+  ReplyRouter router_;
+  Connections connections_;
+  std::vector<ConnectionId> held_;
+  std::size_t refusals_ = 0;
+  ProxyLinks proxies_;
+};
+
+}  // namespace launcher::store

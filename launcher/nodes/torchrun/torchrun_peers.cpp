@@ -1,0 +1,93 @@
+#include "launcher/nodes/torchrun/torchrun_peers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "launcher/nodes/torchrun/static_messages.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMaxQuoted = 80;
+// What a node says of itself is read once; who says it again afterwards is another one.
+constexpr const char* kTaken = "taken";
+constexpr auto kLook = 100ms;
+
+}  // namespace
+
+TorchrunPeers::TorchrunPeers(EventLoop& loop, store::StoreServer& store, const std::string& run_id, Callbacks callbacks)
+    : store_(store),
+      keys_(run_id),
+      callbacks_(std::move(callbacks)),
+      loop_(loop),
+      client_(loop, store.host(), store.port(), [] {}) {}
+
+TorchrunPeers::~TorchrunPeers() {
+  if (soon_) loop_.cancel(*soon_);
+  if (look_) loop_.cancel(*look_);
+}
+
+void TorchrunPeers::expect(int node) {
+  if (node == expected_) return;
+  expected_ = node;
+  // A connection for each: a wait that is given up would answer later, in the middle of others.
+  watch_ = std::make_unique<store::StoreClient>(loop_, store_.host(), store_.port(), [] {});
+  watch_->wait(keys_.role_info(node), [this, node] { soon([this, node] { on_come(node); }); });
+}
+
+// Whoever is called may expect another node, and so replace the connection whose reply this is.
+void TorchrunPeers::soon(std::function<void()> action) {
+  if (soon_) loop_.cancel(*soon_);
+  soon_ = loop_.call_at(EventLoop::Clock::now(), [this, action = std::move(action)] {
+    soon_.reset();
+    action();
+  });
+}
+
+void TorchrunPeers::on_come(int node) {
+  if (node != expected_) return;
+  const std::string text = store_.look_up(keys_.role_info(node));
+  const auto info = parse_role_info(text);
+  if (info && info->node == node) {
+    callbacks_.on_arrived(*info);
+  } else {
+    callbacks_.on_nonsense("node " + std::to_string(node) + " introduced itself as '" +
+                           printable(beginning(text, kMaxQuoted)) + "'");
+  }
+}
+
+void TorchrunPeers::assign(int node, const NodeRanks& ranks) {
+  client_.set(keys_.assigned_ranks(node), to_json(ranks));
+  store_.set(keys_.role_info(node), kTaken);
+  assigned_.insert(node);
+  if (!look_) look_for_second();
+}
+
+void TorchrunPeers::look_for_second() {
+  const auto second = std::find_if(assigned_.begin(), assigned_.end(),
+                                   [this](int node) { return store_.look_up(keys_.role_info(node)) != kTaken; });
+  look_.reset();
+  if (second != assigned_.end()) {
+    callbacks_.on_twice(*second);
+  } else {
+    look_ = loop_.call_at(EventLoop::Clock::now() + kLook, [this] { look_for_second(); });
+  }
+}
+
+void TorchrunPeers::node_ended(int nnodes) {
+  client_.add(keys_.ended(), 1, [this, nnodes](std::int64_t ended) {
+    if (ended == nnodes) client_.set(keys_.all_ended(), "done");
+  });
+}
+
+void TorchrunPeers::watch_end() {
+  watch_ = std::make_unique<store::StoreClient>(loop_, store_.host(), store_.port(), [] {});
+  watch_->wait(keys_.all_ended(), [this] { soon([this] { callbacks_.on_all_ended(); }); });
+}
+
+}  // namespace launcher

@@ -1,0 +1,105 @@
+#include "launcher/nodes/torchrun/torchrun_round.h"
+
+#include <utility>
+
+#include "launcher/nodes/torchrun/static_messages.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMaxQuotedName = 80;
+
+}  // namespace
+
+TorchrunRound::TorchrunRound(EventLoop& loop, Messages& messages, TorchrunRoundOptions options)
+    : loop_(loop),
+      messages_(messages),
+      options_(std::move(options)),
+      keys_(options_.run_id),
+      client_(loop, options_.host, options_.port, [this] { on_lost(); }) {
+  const auto now = EventLoop::Clock::now();
+  const std::string place = options_.host + " port " + std::to_string(options_.port);
+  timers_.push_back(loop_.call_at(now + kSilentWait, [this, place] {
+    if (!has_joined_ && !join_failure_) {
+      messages_.say("waiting for the other nodes at " + place + " (node 0, torchrun's, knows which)");
+    }
+  }));
+  timers_.push_back(loop_.call_at(now + options_.join_timeout, [this, place] {
+    if (!has_joined_)
+      fail_to_join("the other nodes (node 0, torchrun's, knows which) did not arrive at " + place + " in time");
+  }));
+
+  client_.add(TorchrunKeys::kArrived, 1, [](std::int64_t) {});
+  client_.set(keys_.role_info(options_.own.node), to_json(options_.own));
+  client_.wait(keys_.assigned_ranks(options_.own.node), [this] {
+    client_.get(keys_.assigned_ranks(options_.own.node), [this](const std::string& text) { join(text); });
+  });
+}
+
+TorchrunRound::~TorchrunRound() {
+  for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+  // The others are not to count on us.
+  if (!has_joined_) client_.remove_and_leave(keys_.role_info(options_.own.node));
+}
+
+void TorchrunRound::fail_to_join(const std::string& reason) {
+  if (!join_failure_) join_failure_ = JoinFailure{reason, to_int(ExitStatus::kTimeout)};
+}
+
+// From now on other nodes' failures are listened for.
+void TorchrunRound::join(const std::string& text) {
+  const auto ranks = parse_node_ranks(text);
+  if (!ranks) {
+    fail_to_join("node 0 sent no ranks but '" + printable(beginning(text, kMaxQuotedName)) + "'");
+    return;
+  }
+  has_joined_ = true;
+  watcher_.emplace(loop_, options_.host, options_.port, [] {});
+  watcher_->wait(keys_.failure(),
+                 [this] { watcher_->get(keys_.failure(), [this](const std::string& notice) { hear(notice); }); });
+  options_.on_joined(*ranks);
+}
+
+void TorchrunRound::on_lost() {
+  if (has_left_) return;
+  if (is_leaving_) {
+    has_left_ = true;  // node 0 went first; it does so only when all is over
+  } else if (!has_joined_) {
+    fail_to_join(client_.stranger().empty() ? "node 0 closed the connection"
+                                            : "what answered is no store but " + client_.stranger());
+  } else if (!first_failure_) {
+    fail({.exit_status = 1, .text = "the connection to node 0 broke", .is_final = true}, false);
+  }
+}
+
+void TorchrunRound::announce(const FailureNotice& notice) {
+  // Only the first one stays; the answer tells whose it is.
+  client_.compare_set(keys_.failure(), "", to_json(notice), [this](const std::string& text) { hear(text); });
+}
+
+void TorchrunRound::hear(const std::string& text) {
+  if (first_failure_) return;
+  FailureNotice notice = parse_failure_notice(text).value_or(FailureNotice{.text = "another node failed"});
+  const bool is_own = notice.node == options_.own.node;
+  fail(std::move(notice), is_own);
+}
+
+void TorchrunRound::fail(FailureNotice notice, bool is_own) {
+  first_failure_ = std::move(notice);
+  options_.on_failure(*first_failure_, is_own);
+}
+
+void TorchrunRound::leave() {
+  is_leaving_ = true;
+  client_.add(keys_.ended(), 1, [this](std::int64_t ended) {
+    if (ended == options_.nnodes) client_.set(keys_.all_ended(), "done");
+  });
+  client_.wait(keys_.all_ended(), [this] { has_left_ = true; });
+}
+
+}  // namespace launcher

@@ -1,0 +1,180 @@
+#include "launcher/observe/gathering/hang_gathering.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "launcher/observe/gathering/view_json.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// For all nodes to say what they see; and for node 0 to say what follows.
+constexpr auto kGathering = 3s;
+constexpr auto kSampleAnswer = 6s;
+// Others look at other moments, and at longer intervals.
+constexpr double kNearlyIdle = 0.6;
+constexpr int kNodeZero = 0;
+// Where ranks have called different things, they differ not long ago.
+constexpr std::size_t kMostCalls = 40;
+// What a word may hold, with some air.
+constexpr std::size_t kMostStackBytes = 20'000;
+constexpr std::size_t kMostCulprits = 1000;
+
+std::string text_of(const json& word) {
+  return word.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+}
+
+json short_enough(const RankView& view, std::uint64_t now) {
+  std::size_t calls = kMostCalls;
+  json object = json_of(view, now, calls);
+  while (calls > 1 && text_of(object).size() > kMostStackBytes) object = json_of(view, now, calls /= 2);
+  return object;
+}
+
+}  // namespace
+
+HangGathering::HangGathering(EventLoop& loop, HangGatheringOptions options)
+    : loop_(loop), options_(std::move(options)) {}
+
+HangGathering::~HangGathering() {
+  if (timer_) loop_.cancel(*timer_);
+  if (answer_timer_) loop_.cancel(*answer_timer_);
+}
+
+void HangGathering::send(int to, const json& word) {
+  options_.tell(to, text_of(word));
+}
+
+void HangGathering::ask(milliseconds timeout) {
+  if (std::exchange(has_asked_, true)) return;
+  answer_timer_ = loop_.call_at(EventLoop::Clock::now() + kSampleAnswer, [this] {
+    answer_timer_.reset();
+    has_asked_ = false;
+    options_.on_silence();
+  });
+  send(kNodeZero, {{"hang", "stuck"}, {"timeout", timeout.count()}});
+}
+
+bool HangGathering::on_word(int from, const json& word) try {
+  if (!word.contains("hang")) return false;
+  const std::string what = word.at("hang");
+  if (what == "stuck" && options_.node == kNodeZero) {
+    begin(milliseconds(std::clamp(word.at("timeout").get<std::int64_t>(), std::int64_t{1}, std::int64_t{1} << 40)));
+  } else if (what == "look" && from == kNodeZero) {
+    answer(word.at("number"));
+  } else if (what == "view" || what == "seen") {
+    take(from, word);
+  } else if (what == "verdict" && from == kNodeZero) {
+    if (answer_timer_) loop_.cancel(*answer_timer_);
+    answer_timer_.reset();
+    has_asked_ = false;
+    if (!word.contains("sentence")) {
+      options_.on_progress();
+      return true;
+    }
+    on_verdict(word);
+  }
+  return true;
+} catch (const json::exception&) {
+  return true;  // nothing of a launcher
+}
+
+void HangGathering::on_verdict(const json& word) {
+  HangReport report{.verdict = {.kind = static_cast<Verdict::Kind>(word.at("kind").get<int>()),
+                                .culprits = word.at("culprits"),
+                                .sentence = printable(word.at("sentence").get_ref<const std::string&>())},
+                    .idle = microseconds(word.at("idle").get<std::int64_t>()),
+                    .is_shown_elsewhere = options_.node != kNodeZero && word.at("shown").get<bool>(),
+                    .views = std::exchange(judged_, {})};
+  if (word.contains("waiter")) report.verdict.waiter = word.at("waiter").get<int>();
+  if (options_.reports) options_.on_report(report);
+}
+
+// Of all nodes, by rank.
+std::vector<RankView> HangGathering::take_views() {
+  std::vector<RankView> all;
+  for (auto& [node, views] : std::exchange(views_, {})) {
+    std::move(views.begin(), views.end(), std::back_inserter(all));
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return all;
+}
+
+void HangGathering::begin(milliseconds timeout) {
+  if (gathers_) return;
+  gathers_ = true;
+  timeout_ = timeout;
+  views_.clear();
+  complete_.clear();
+  ++number_;
+  timer_ = loop_.call_at(EventLoop::Clock::now() + kGathering, [this] {
+    timer_.reset();
+    judge_all();
+  });
+  for (int node = 0; node < options_.nodes; ++node) send(node, {{"hang", "look"}, {"number", number_}});
+}
+
+// A word for each rank, as words must be short.
+void HangGathering::answer(int number) {
+  const std::vector<RankView> views = options_.views();
+  const std::uint64_t now = ddp::detail::page_clock();
+  for (const RankView& view : views) {
+    send(kNodeZero, {{"hang", "view"}, {"number", number}, {"view", short_enough(view, now)}});
+  }
+  send(kNodeZero, {{"hang", "seen"}, {"number", number}});
+}
+
+void HangGathering::take(int from, const json& word) {
+  if (!gathers_ || word.at("number") != number_) return;
+  if (word.at("hang") == "view") {
+    if (auto view = view_from(word.at("view"), ddp::detail::page_clock())) views_[from].push_back(std::move(*view));
+    return;
+  }
+  complete_.insert(from);
+  if (static_cast<int>(complete_.size()) < options_.nodes) return;
+  if (timer_) loop_.cancel(*timer_);
+  timer_.reset();
+  judge_all();
+}
+
+std::string HangGathering::absent_nodes() const {
+  std::string text;
+  for (int node = 0; node < options_.nodes; ++node) {
+    if (!complete_.contains(node)) text += (text.empty() ? "node " : ", node ") + std::to_string(node);
+  }
+  return text.empty() ? text : "; " + text + " did not say what it sees";
+}
+
+void HangGathering::judge_all() {
+  gathers_ = false;
+  // Another gathering may begin before the verdict on this one has come back.
+  judged_ = take_views();
+  std::optional<std::uint64_t> idle;
+  for (const RankView& view : judged_) {
+    if (view.runs()) idle = std::min(idle.value_or(view.idle_us), view.idle_us);
+  }
+  const auto limit = static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(timeout_).count());
+  json word{{"hang", "verdict"}};
+  if (idle && static_cast<double>(*idle) >= kNearlyIdle * static_cast<double>(limit)) {
+    Verdict verdict = judge(judged_, ddp::detail::page_clock());
+    verdict.culprits.resize(std::min(verdict.culprits.size(), kMostCulprits));
+    word.update({{"kind", static_cast<int>(verdict.kind)},
+                 {"culprits", verdict.culprits},
+                 {"shown", options_.reports},
+                 {"sentence", verdict.sentence + absent_nodes()},
+                 {"idle", std::max(*idle, limit)}});
+    if (verdict.waiter) word["waiter"] = *verdict.waiter;
+  }
+  for (int node = 0; node < options_.nodes; ++node) send(node, word);
+}
+
+}  // namespace launcher

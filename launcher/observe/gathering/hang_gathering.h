@@ -1,0 +1,77 @@
+// A report on ranks that get nowhere, over all nodes: a node whose own ranks make no progress asks node 0, which asks
+// all for what they see, and says who is to blame. Whoever does not answer is left out, so nothing waits for a lost
+// node.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/observe/watch/hang_report.h"
+#include "launcher/observe/watch/rank_view.h"
+#include "launcher/os/system/event_loop.h"
+
+namespace launcher {
+
+struct HangGatheringOptions {
+  int node = 0;  // this one
+  int nodes = 1;
+  // To another node, or to this one itself; see Rendezvous::tell().
+  std::function<void(int to, std::string text)> tell{};
+  // This node's ranks, as they are now; none while they are not expected to get on.
+  std::function<std::vector<RankView>()> views{};
+  // Whether this node reports.
+  bool reports = true;
+  // Node 0 has judged.
+  std::function<void(const HangReport& report)> on_report{};
+  // Elsewhere ranks still make progress: this node is to look again.
+  std::function<void()> on_progress{};
+  // Node 0 does not answer.
+  std::function<void()> on_silence{};
+};
+
+class HangGathering {
+ public:
+  // `loop` must outlive this.
+  HangGathering(EventLoop& loop, HangGatheringOptions options);
+  ~HangGathering();
+  HangGathering(const HangGathering&) = delete;
+  HangGathering& operator=(const HangGathering&) = delete;
+
+  // This node's ranks have made no progress for `timeout`: one of the three calls follows.
+  void ask(std::chrono::milliseconds timeout);
+  // What another node, or this one, has told. False when it is meant for somebody else.
+  bool on_word(int from, const nlohmann::json& word);
+
+ private:
+  void send(int to, const nlohmann::json& word);
+  void begin(std::chrono::milliseconds timeout);
+  void answer(int number);
+  void take(int from, const nlohmann::json& word);
+  void judge_all();
+  void on_verdict(const nlohmann::json& word);
+  std::vector<RankView> take_views();
+  std::string absent_nodes() const;
+
+  EventLoop& loop_;
+  HangGatheringOptions options_;
+  bool has_asked_ = false;
+  std::optional<EventLoop::TimerId> answer_timer_;  // of who has asked
+  // On node 0.
+  int number_ = 0;  // of the question
+  bool gathers_ = false;
+  std::chrono::milliseconds timeout_{};
+  std::map<int, std::vector<RankView>> views_;  // by node
+  std::set<int> complete_;                      // nodes
+  std::vector<RankView> judged_;                // until the verdict has come back to this node
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,108 @@
+#include "launcher/observe/straggler/kernel_figures.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "launcher/observe/watch/process_state.h"
+#include "launcher/os/machine/own_cgroup.h"
+#include "launcher/os/machine/usable_cpus.h"
+
+namespace launcher {
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string file_of(pid_t pid, const char* name) {
+  return "/proc/" + std::to_string(pid) + "/" + name;
+}
+
+std::uint64_t number_in(std::string_view text) {
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// 0 where there is none.
+std::uint64_t number_behind(std::string_view text, std::string_view name) {
+  const std::size_t at = text.find(name);
+  return at == std::string_view::npos ? 0 : number_in(text.substr(at + name.size()));
+}
+
+// The file that says how long the process's cgroup was without CPU time.
+std::string cpu_stat_of(pid_t pid) {
+  const std::string groups = text_of(file_of(pid, "cgroup"));
+  const std::string mounts = text_of("/proc/self/mountinfo");
+  for (const char* controller : {"cpu", ""}) {
+    const auto folder = cgroup_folder(groups, mounts, controller);
+    if (folder && text_of(*folder + "/cpu.stat").find("throttled") != std::string::npos) return *folder + "/cpu.stat";
+  }
+  return "";
+}
+
+}  // namespace
+
+Scheduled scheduled_in(std::string_view schedstat) {
+  const std::size_t blank = schedstat.find(' ');
+  if (blank == std::string_view::npos) return {};
+  return {.on_cpu_us = number_in(schedstat) / 1000, .run_delay_us = number_in(schedstat.substr(blank + 1)) / 1000};
+}
+
+std::uint64_t throttled_us(std::string_view cpu_stat) {
+  const std::uint64_t nanoseconds = number_behind(cpu_stat, "throttled_time ");
+  return nanoseconds != 0 ? nanoseconds / 1000 : number_behind(cpu_stat, "throttled_usec ");
+}
+
+// The thread that has wanted a CPU most since the last look: the one that trains, or one for which that one waits.
+void KernelFigures::look_at_threads(pid_t pid, Known& known) {
+  std::map<pid_t, Scheduled> threads;
+  Scheduled busiest;
+  std::error_code none;
+  const std::filesystem::directory_iterator folder(file_of(pid, "task"), none);
+  for (auto thread = begin(folder); !none && thread != end(folder); thread.increment(none)) {
+    const pid_t number = std::atoi(thread->path().filename().c_str());
+    const Scheduled now = scheduled_in(text_of(thread->path() / "schedstat"));
+    threads[number] = now;
+    const auto before = known.threads.find(number);
+    if (before == known.threads.end()) continue;
+    const Scheduled since{.on_cpu_us = now.on_cpu_us - std::min(before->second.on_cpu_us, now.on_cpu_us),
+                          .run_delay_us = now.run_delay_us - std::min(before->second.run_delay_us, now.run_delay_us)};
+    if (since.on_cpu_us + since.run_delay_us > busiest.on_cpu_us + busiest.run_delay_us) busiest = since;
+  }
+  known.threads = std::move(threads);
+  known.busiest.on_cpu_us += busiest.on_cpu_us;
+  known.busiest.run_delay_us += busiest.run_delay_us;
+}
+
+Hindrances KernelFigures::look_at(pid_t pid) {
+  const auto [found, is_new] = known_.try_emplace(pid);
+  Known& known = found->second;
+  if (is_new) known.cpu_stat = cpu_stat_of(pid);
+  // Of a process that has had no processor time since, nothing but its state may be new.
+  const auto time = processor_time(pid);
+  if (is_new || !time || time != known.processor_time) {
+    known.processor_time = time;
+    look_at_threads(pid, known);
+    known.held.on_cpu_us = known.busiest.on_cpu_us;
+    known.held.run_delay_us = known.busiest.run_delay_us;
+    known.held.throttled_us = known.cpu_stat.empty() ? 0 : throttled_us(text_of(known.cpu_stat));
+    known.held.cpus = usable_cpus_of(pid);
+  }
+  if (const auto process = process_stat(pid)) {
+    ++known.held.looks;
+    if (process->state == 'D') ++known.held.disk_looks;
+    known.held.major_faults = process->major_faults;
+    known.held.disk_us = static_cast<std::uint64_t>(seconds_of_ticks(process->disk_wait_ticks) * 1e6);
+  }
+  return known.held;
+}
+
+}  // namespace launcher

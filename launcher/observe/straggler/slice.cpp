@@ -1,0 +1,147 @@
+#include "launcher/observe/straggler/slice.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+// A rank that others have left behind by so many looks takes no part: it has joined the others' end, say.
+constexpr int kMostLooksBehind = 4;
+constexpr std::uint64_t kMostStepsBehind = 2;
+
+double difference(std::uint64_t now, std::uint64_t before) {
+  return now > before ? static_cast<double>(now - before) : 0;
+}
+
+Hindrances held_between(const Hindrances& a, const Hindrances& b) {
+  const auto added = [](std::uint64_t now, std::uint64_t before) { return now > before ? now - before : 0; };
+  return {.on_cpu_us = added(b.on_cpu_us, a.on_cpu_us),
+          .run_delay_us = added(b.run_delay_us, a.run_delay_us),
+          .throttled_us = added(b.throttled_us, a.throttled_us),
+          .major_faults = added(b.major_faults, a.major_faults),
+          .disk_us = added(b.disk_us, a.disk_us),
+          .disk_looks = added(b.disk_looks, a.disk_looks),
+          .looks = added(b.looks, a.looks),
+          .cpus = b.cpus};
+}
+
+RankShare share_of(const RankSample& a, const RankSample& b) {
+  RankShare share{.rank = b.rank,
+                  .host = b.host,
+                  .steps = b.account.steps - a.account.steps,
+                  .time = difference(b.account.time, a.account.time),
+                  .held = held_between(a.held, b.held),
+                  .gpu = b.gpu};
+  double all_waited = 0;
+  for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
+    all_waited += difference(b.account.waited[kind], a.account.waited[kind]);
+  }
+  // Threads that wait at once are counted one by one, and the rank waits once.
+  const double part = all_waited > share.time ? share.time / all_waited : 1;
+  for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
+    const double waited = part * difference(b.account.waited[kind], a.account.waited[kind]);
+    // Phases are told by a clock that ticks, waiting is told exactly: a phase may seem shorter.
+    share.phases[kind] = difference(b.account.spent[kind], a.account.spent[kind]) - waited;
+    share.waiting[kind] = waited;
+    share.waited += waited;
+  }
+  for (const auto& [name, now] : b.account.named) {
+    const auto before = a.account.named.find(name);
+    const ddp::detail::NamedTime since = before != a.account.named.end() ? before->second : ddp::detail::NamedTime{};
+    share.named[name] = difference(now.spent, since.spent) - part * difference(now.waited, since.waited);
+  }
+  return share;
+}
+
+bool is_same_program(const RankSample& a, const RankSample& b) {
+  return a.account.process == b.account.process && b.account.steps >= a.account.steps;
+}
+
+}  // namespace
+
+double RankShare::unnamed() const {
+  double rest = phases[static_cast<std::size_t>(ddp::progress::Phase::kUser)];
+  for (const auto& [name, own_time] : named) rest -= own_time;
+  return std::max(rest, 0.0);
+}
+
+void RankShare::add(const RankShare& later) {
+  steps += later.steps;
+  time += later.time;
+  waited += later.waited;
+  for (std::size_t kind = 0; kind < phases.size(); ++kind) {
+    phases[kind] += later.phases[kind];
+    waiting[kind] += later.waiting[kind];
+  }
+  held.on_cpu_us += later.held.on_cpu_us;
+  held.run_delay_us += later.held.run_delay_us;
+  held.throttled_us += later.held.throttled_us;
+  held.major_faults += later.held.major_faults;
+  held.disk_us += later.held.disk_us;
+  held.disk_looks += later.held.disk_looks;
+  held.looks += later.held.looks;
+  held.cpus = later.held.cpus;
+  for (const auto& [name, own_time] : later.named) named[name] += own_time;
+  gpu = later.gpu;
+}
+
+Slice sum_of(const std::vector<Slice>& slices) {
+  std::map<int, RankShare> sums;
+  for (const Slice& slice : slices) {
+    for (const RankShare& share : slice) {
+      const auto [found, is_new] = sums.emplace(share.rank, share);
+      if (!is_new) found->second.add(share);
+    }
+  }
+  Slice sum;
+  for (auto& [rank, share] : sums) sum.push_back(std::move(share));
+  return sum;
+}
+
+double low_median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double median_of(const Slice& slice, const std::function<double(const RankShare&)>& value) {
+  std::vector<double> values;
+  for (const RankShare& share : slice) values.push_back(value(share));
+  return low_median(std::move(values));
+}
+
+bool Slicer::is_over(const std::vector<RankSample>& samples) {
+  std::uint64_t furthest = 0;
+  for (const RankSample& sample : samples) {
+    furthest = std::max(furthest, sample.account.steps - tracks_[sample.rank].at_begin.account.steps);
+  }
+  if (furthest == 0) return false;
+  bool all_have = true;
+  for (const RankSample& sample : samples) {
+    Track& track = tracks_[sample.rank];
+    if (sample.account.steps > track.at_begin.account.steps) continue;
+    if (furthest >= kMostStepsBehind) ++track.looks_behind;
+    all_have = all_have && track.looks_behind >= kMostLooksBehind;
+  }
+  return all_have;
+}
+
+std::optional<Slice> Slicer::add(const std::vector<RankSample>& samples) {
+  for (const RankSample& sample : samples) {
+    Track& track = tracks_[sample.rank];
+    if (track.at_begin.account.steps == 0 || !is_same_program(track.at_begin, sample)) track = Track{sample};
+  }
+  if (!is_over(samples)) return std::nullopt;
+  Slice slice;
+  for (const RankSample& sample : samples) {
+    Track& track = tracks_[sample.rank];
+    if (sample.account.steps == track.at_begin.account.steps) continue;
+    slice.push_back(share_of(track.at_begin, sample));
+    track = Track{sample};
+  }
+  return slice;
+}
+
+}  // namespace launcher

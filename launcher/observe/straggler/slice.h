@@ -1,0 +1,71 @@
+// What all ranks did between two moments at which all of them had ended a step: sums, of which a step's means are made.
+// Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/observe/straggler/rank_sample.h"
+
+namespace launcher {
+
+// One rank's share of a slice, or of several. Times are in microseconds.
+struct RankShare {
+  int rank = 0;
+  std::string host{};
+  std::uint64_t steps = 0;
+  double time = 0;
+  double waited = 0;                                       // for other ranks
+  std::array<double, ddp::detail::kPhaseKinds> phases{};   // own time, without waiting
+  std::map<std::string, double> named{};                   // of the program's own phases: by name
+  std::array<double, ddp::detail::kPhaseKinds> waiting{};  // by the phase in which it waited
+  Hindrances held{};                                       // what was added; `cpus` as they are now
+  std::optional<GpuState> gpu{};
+
+  double own() const { return time - waited; }
+  double own_per_step() const { return steps > 0 ? own() / static_cast<double>(steps) : 0; }
+  double waited_per_step() const { return steps > 0 ? waited / static_cast<double>(steps) : 0; }
+  double phase_per_step(std::size_t kind) const { return steps > 0 ? phases[kind] / static_cast<double>(steps) : 0; }
+  double named_per_step(const std::string& name) const {
+    const auto found = named.find(name);
+    return found != named.end() && steps > 0 ? found->second / static_cast<double>(steps) : 0;
+  }
+  // In phases of the program's own beyond those that are kept by name.
+  double unnamed() const;
+  double unnamed_per_step() const { return steps > 0 ? unnamed() / static_cast<double>(steps) : 0; }
+  void add(const RankShare& later);
+};
+
+using Slice = std::vector<RankShare>;  // by rank
+
+// The sum of several slices.
+Slice sum_of(const std::vector<Slice>& slices);
+
+// The middle one; of an even number of values the lower one of the two, so that of two ranks it is the faster one's.
+// 0 of none.
+double low_median(std::vector<double> values);
+// Of what `value` says of each rank.
+double median_of(const Slice& slice, const std::function<double(const RankShare&)>& value);
+
+// Cuts what ranks tell into slices.
+class Slicer {
+ public:
+  // The ranks as they are now. A slice once each of those that take part has ended a step since the last one.
+  std::optional<Slice> add(const std::vector<RankSample>& samples);
+
+ private:
+  struct Track {
+    RankSample at_begin{};
+    int looks_behind = 0;  // so often others had gone on and it had not
+  };
+  bool is_over(const std::vector<RankSample>& samples);
+
+  std::map<int, Track> tracks_;
+};
+
+}  // namespace launcher

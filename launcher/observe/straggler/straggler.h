@@ -1,0 +1,32 @@
+// Which rank makes the others wait, and where. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/observe/straggler/slice.h"
+
+namespace launcher {
+
+struct Straggler {
+  int rank = 0;
+  std::string host{};
+  std::string phase{};           // "data"
+  double excess = 0;             // of its own time above the median of all, as a share of that: 0.2
+  double own_us = 0;             // a step
+  double median_us = 0;          // the same of all ranks
+  std::string reason{};          // "" when it is not known
+  bool for_want_of_cpu = false;  // without its waits for a CPU it would be like the others
+};
+
+// The ranks whose own time in some slices of training is above the median of all by more than `threshold` (0.1): in the
+// median of the slices, in all of them together, and by half of it in most of them; and for which others have waited.
+std::vector<Straggler> find_stragglers(const std::vector<Slice>& slices, double threshold);
+
+// Why the own time of `slow` is above that of `all`, as far as kernel and driver know: "" when they do not.
+std::string reason_of(const RankShare& slow, const Slice& all);
+
+// "rank 3 holds up the others: ..."
+std::string to_text(const Straggler& straggler);
+
+}  // namespace launcher

@@ -1,0 +1,68 @@
+// Watches the ranks' steps while a job runs: says which rank holds up the others, and in the end where the time went.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/observe/straggler/efficiency.h"
+#include "launcher/observe/straggler/kernel_figures.h"
+#include "launcher/observe/straggler/straggler_tracker.h"
+#include "launcher/observe/watch/watched_rank.h"
+#include "launcher/os/system/event_loop.h"
+
+namespace launcher {
+
+struct StragglerWatchOptions {
+  double threshold = 0.1;  // 0: nobody is watched
+  bool judges = true;      // else node 0 does
+  std::string host{};
+  WatchedRanks ranks{};
+  std::function<std::optional<GpuState>(int rank)> gpu_of{};
+  // What the ranks of other nodes had done when they last told so; and this node's, for them. May be null.
+  std::function<std::vector<RankSample>()> others{};
+  std::function<void(const std::vector<RankSample>&)> on_samples{};
+  std::function<void(const StragglerNews&)> on_news{};
+};
+
+// Own and waited time of a rank over its last steps.
+struct StepTimes {
+  double own_seconds = 0;
+  double waited_seconds = 0;
+};
+
+class StragglerWatch {
+ public:
+  // `loop` must outlive this.
+  StragglerWatch(EventLoop& loop, StragglerWatchOptions options);
+  ~StragglerWatch();
+  StragglerWatch(const StragglerWatch&) = delete;
+  StragglerWatch& operator=(const StragglerWatch&) = delete;
+
+  // Of a step of this rank lately; nothing before there were any.
+  std::optional<StepTimes> step_times(int rank) const;
+  // Of the rank that holds up the others, if one does and is this one.
+  const Straggler* straggler(int rank) const;
+  // The last look, at ranks that have ended; where the time of all went: "" for a short job.
+  std::string finish(const std::vector<WatchedRank>& ranks);
+
+ private:
+  void look();
+  void take(const std::vector<WatchedRank>& ranks);
+  std::vector<RankSample> samples_of(const std::vector<WatchedRank>& ranks);
+
+  EventLoop& loop_;
+  StragglerWatchOptions options_;
+  KernelFigures kernel_;
+  Slicer slicer_;
+  StragglerTracker tracker_;
+  Efficiency efficiency_;
+  std::map<int, StepTimes> times_;
+  std::map<int, Straggler> named_;
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher

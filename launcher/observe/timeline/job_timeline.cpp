@@ -1,0 +1,298 @@
+#include "launcher/observe/timeline/job_timeline.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "launcher/observe/timeline/rank_ring.h"
+#include "launcher/observe/watch/collective_text.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/launch_error.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::detail::RecordingMode;
+
+// How often what was recorded is sent on, and problems are looked for.
+constexpr auto kTimelineInterval = 50ms;
+// For what is left to get to the node that writes the file.
+constexpr auto kSendingTime = 5s;
+constexpr std::size_t kSentAtOnce = std::size_t{64} << 10;
+
+}  // namespace
+
+JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& options,
+                         std::shared_ptr<SideChannel> channel)
+    : loop_(loop),
+      messages_(messages),
+      options_(options),
+      channel_(std::move(channel)),
+      plan_(recording_plan(options)) {
+  channel_->on_member = [this](int node, auto ahead, std::string_view bytes) { on_member(node, ahead, bytes); };
+  channel_->on_coordinator = [this](std::string_view bytes) { on_coordinator(bytes); };
+  // Others may know only later which of them they are.
+  const bool is_first = options.nnodes == 1 || (options.rdzv_backend != "c10d" && options.node_rank == 0);
+  if (options.timeline_file.empty() || !is_first || options.elastic.is_on()) return;
+  try {
+    begin(Role::kWrites, options.timeline_file);
+  } catch (const std::runtime_error& error) {
+    throw LaunchError("--timeline " + options.timeline_file + ": " + error.what());
+  }
+}
+
+JobTimeline::~JobTimeline() {
+  if (timer_) loop_.cancel(*timer_);
+  channel_->on_member = nullptr;
+  channel_->on_coordinator = nullptr;
+  collector_.reset();
+  if (!written_) return;
+  written_->finish();
+  say_problem();
+}
+
+void JobTimeline::begin(Role role, const std::string& file) {
+  collector_.reset();
+  stream_.reset();
+  const auto rests = written_ ? written_->finish() : WrittenTimeline::Rests{};
+  written_.reset();
+  role_ = Role::kNone;
+  if (role == Role::kWrites) {
+    written_ = std::make_unique<WrittenTimeline>(file, rests);
+    own_files_.add(written_->identity());
+    collector_ = std::make_unique<ddp::detail::Collector>(written_->sink(), [this] { written_->after_pass(); });
+  } else {
+    stream_ = std::make_unique<NodeStreamWriter>();
+    collector_ = std::make_unique<ddp::detail::Collector>(*stream_, [] {});
+  }
+  role_ = role;
+  if (!timer_) timer_ = loop_.call_at(EventLoop::Clock::now() + kTimelineInterval, [this] { look(); });
+}
+
+void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart) {
+  ranks_ = ranks;
+  node_ = node;
+  restart_ = restart;
+  if (written_) written_->forget_ended_nodes();
+  if (plan_.mode == RecordingMode::kOff) return;
+  if (role_ == Role::kNone || (role_ == Role::kSends && !channel_->has_coordinator())) {
+    const bool is_sender = !channel_->to_members && channel_->has_coordinator();
+    const bool is_alone = !is_sender && !channel_->to_members && options_.nnodes > 1;
+    const std::string& file = options_.timeline_file;
+    try {
+      begin(is_sender ? Role::kSends : Role::kWrites, is_alone ? file_of_node(file, node_, restart_) : file);
+    } catch (const std::runtime_error& error) {
+      messages_.say("no timeline is written: " + file + ": " + error.what());
+      plan_.mode = RecordingMode::kOff;
+    }
+  }
+  apply(plan_);
+  add_ranks();
+  if (written_) tell_others();  // they need not have been told --timeline
+}
+
+void JobTimeline::add_ranks() {
+  if (!collector_) return;
+  for (const WatchedRank& rank : ranks_) {
+    if (!rank.timeline) continue;
+    std::string name = "rank " + std::to_string(rank.rank) + " on " + host_name();
+    if (restart_ > 0) name += ", restart " + std::to_string(restart_);
+    collector_->add(rank.rank, std::move(name), rank.timeline);
+  }
+  const std::string without = ranks_without_memory();
+  if (without.empty() || std::exchange(has_said_empty_, true)) return;
+  messages_.say(without);
+}
+
+std::string JobTimeline::ranks_without_memory() const {
+  std::vector<int> ranks;
+  for (const WatchedRank& rank : ranks_) {
+    if (!rank.timeline) ranks.push_back(rank.rank);
+  }
+  return ranks.empty() ? ""
+                       : "nothing of " + rank_ranges(ranks) +
+                             " is recorded: there is no memory for it (each rank needs up to 17 MB of shared memory; "
+                             "ulimit -f and ulimit -v count it)";
+}
+
+void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
+  for (const WatchedRank& rank : ranks_) {
+    if (rank.timeline) ddp::detail::set_plan(*rank.timeline, plan, /*is_running=*/true);
+  }
+}
+
+void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
+  tell_open_work();
+  for (const WatchedRank& rank : ranks_) {
+    if (rank.timeline) most_steps_ = std::max(most_steps_, rank.timeline->step.load(std::memory_order_relaxed));
+  }
+  if (collector_) collector_->end_all();
+  if (stream_) stream_->end_node();
+  ranks_.clear();
+  run_until([&] { return is_sent() || gives_up(); });
+}
+
+// Once for a job, whose next attempt may tell more.
+void JobTimeline::say_emptiness() {
+  if (!written_ || plan_.mode == RecordingMode::kOff || written_->events() > 0 ||
+      std::exchange(has_said_empty_, true)) {
+    return;
+  }
+  const std::string why =
+      plan_.mode == RecordingMode::kSteps && most_steps_ > 0
+          ? "no rank came to step " + std::to_string(plan_.first) + "; there were " + std::to_string(most_steps_)
+          : "no rank recorded anything; only programs that use ddprun's library do";
+  messages_.say("the timeline in " + written_->path() + " is empty: " + why);
+}
+
+void JobTimeline::await_others(const std::function<bool()>& gives_up) {
+  run_until([&] { return has_all() || gives_up(); });
+  if (collector_) say_emptiness();
+}
+
+void JobTimeline::run_until(const std::function<bool()>& is_done) {
+  const auto deadline = EventLoop::Clock::now() + kSendingTime;
+  while (!is_done() && EventLoop::Clock::now() < deadline) loop_.run_once();  // the timer wakes it
+}
+
+bool JobTimeline::is_sent() const {
+  return !stream_ || !channel_->has_coordinator() || (stream_->is_empty() && channel_->is_sent());
+}
+
+bool JobTimeline::has_all() const {
+  const bool expects = role_ == Role::kWrites && plan_.mode != RecordingMode::kOff && channel_->to_members;
+  return !expects || written_->ended_nodes() >= channel_->members();
+}
+
+void JobTimeline::on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes) {
+  if (!written_) return;
+  collector_->post(
+      [written = written_.get(), node, ahead, bytes = std::string(bytes)] { written->take(node, ahead, bytes); });
+}
+
+void JobTimeline::on_coordinator(std::string_view bytes) {
+  orders_ += bytes;
+  const auto plan = take_plan(orders_);
+  if (!plan || channel_->to_members) return;
+  const bool goes_on = plan_.mode == RecordingMode::kOff && plan->mode != RecordingMode::kOff && stream_;
+  plan_ = *plan;
+  if (goes_on) collector_->end_all();  // its file may be another one, to which the ranks are told anew
+  const bool begins = role_ == Role::kNone && plan_.mode != RecordingMode::kOff;
+  if (begins) begin(Role::kSends, "");
+  if (begins || goes_on) add_ranks();
+  apply(plan_);
+  if (plan_.mode == RecordingMode::kOn) open_work_.note(ranks_);
+  if (stream_ && plan_.mode == RecordingMode::kOff) {
+    tell_open_work();
+    collector_->pause_all([] {});
+  }
+}
+
+void JobTimeline::tell_open_work() {
+  if (!collector_) return;
+  for (auto& [rank, words] : open_work_.take(ranks_)) collector_->tell(rank, std::move(words));
+}
+
+void JobTimeline::tell_others() {
+  if (channel_->to_members) channel_->to_members(to_bytes(plan_));
+}
+
+void JobTimeline::send_some() {
+  while (channel_->has_room()) {
+    const std::string bytes = stream_->take_bytes(kSentAtOnce);
+    if (bytes.empty()) return;
+    channel_->send(bytes);
+  }
+}
+
+void JobTimeline::say_problem() {
+  const std::string problem = written_->take_problem();
+  if (problem.empty()) return;
+  messages_.say("the timeline in " + written_->path() + " ends here: " + problem);
+  plan_.mode = RecordingMode::kOff;
+  apply(plan_);
+  tell_others();
+}
+
+void JobTimeline::look() {
+  if (stream_) send_some();
+  if (written_) say_problem();
+  if (written_ && written_->holds_back()) collector_->post([] {});  // it sleeps while it has no rank to read
+  timer_ = loop_.call_at(EventLoop::Clock::now() + kTimelineInterval, [this] { look(); });
+}
+
+std::string JobTimeline::command(const std::string& words) {
+  if (words == "stop") return stop();
+  if (words == "stopped") return stopped();
+  if (words == "start") return start("");
+  if (words.starts_with("start ")) return start(words.substr(6));
+  return "error: expected start or stop";
+}
+
+std::string JobTimeline::start(const std::string& file) {
+  const bool is_coordinator = channel_->to_members != nullptr;
+  if (role_ == Role::kSends || (channel_->has_coordinator() && !is_coordinator)) {
+    return "error: the timeline of all nodes is written by the one that they meet at; ask ddprun there";
+  }
+  const bool is_alone = options_.nnodes > 1 && !is_coordinator;
+  const std::string own = is_alone && !options_.timeline_file.empty()
+                              ? file_of_node(options_.timeline_file, node_, restart_)
+                              : options_.timeline_file;
+  std::string target = !file.empty() ? file : written_ ? written_->path() : own;
+  if (target.empty()) return "error: the job was started without --timeline: name a file with -o";
+  target = whole_path(target);
+  if (!goes_on_in(target)) {
+    if (written_ && plan_.mode != RecordingMode::kOff) {
+      return "error: a timeline is being written to " + whole_path(written_->path()) + "; stop it first";
+    }
+    if (own_files_.has(target)) return "error: " + target + " has an earlier recording of this job; name another file";
+    try {
+      begin(Role::kWrites, target);
+    } catch (const std::runtime_error& error) {
+      return "error: " + target + ": " + error.what();
+    }
+    add_ranks();
+  }
+  const bool was_off = plan_.mode == RecordingMode::kOff;
+  plan_ = {.mode = RecordingMode::kOn};
+  apply(plan_);
+  if (was_off) open_work_.note(ranks_);
+  tell_others();
+  const std::string without = ranks_without_memory();
+  return "recording to " + target + (without.empty() ? "" : "; " + without);
+}
+
+// In the file that was written last, where it is as it was left.
+bool JobTimeline::goes_on_in(const std::string& target) {
+  if (!written_ || whole_path(written_->path()) != target || !written_->problem().empty()) return false;
+  bool goes_on = plan_.mode != RecordingMode::kOff;
+  if (!goes_on) collector_->run_now([&] { goes_on = written_->resume(); });
+  return goes_on;
+}
+
+std::string JobTimeline::stop() {
+  if (written_ && !written_->problem().empty()) return stopped();
+  if (!written_ || plan_.mode == RecordingMode::kOff) return "error: no timeline is being recorded";
+  plan_ = {.mode = RecordingMode::kOff};
+  apply(plan_);
+  tell_others();
+  tell_open_work();
+  written_->unsettle();
+  collector_->pause_all([written = written_.get()] { written->settle(); });
+  return std::string(kStopping);
+}
+
+std::string JobTimeline::stopped() const {
+  if (!written_) return "error: no timeline is being recorded";
+  const std::string path = whole_path(written_->path());
+  if (const std::string problem = written_->problem(); !problem.empty()) {
+    return "error: the timeline in " + path + " has ended: " + problem;
+  }
+  if (!written_->is_settled()) return std::string(kStopping);
+  return "stopped; " + whole_path(written_->place()) + " has " + std::to_string(written_->events()) + " events" +
+         (options_.nnodes > 1 ? " so far: what other nodes have recorded may still be on its way" : "");
+}
+
+}  // namespace launcher

@@ -1,0 +1,34 @@
+#include "launcher/observe/timeline/rank_ring.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <utility>
+
+namespace launcher {
+
+RankRing::RankRing(const ddp::detail::RecordingPlan& plan) {
+  using ddp::detail::TimelineRing;
+  UniqueFd fd(::memfd_create("ddprun-timeline", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // The mode is for who opens /proc/<pid>/fd/<n>.
+  if (!fd || ::fchmod(fd.get(), 0600) != 0 || ::ftruncate(fd.get(), sizeof(TimelineRing)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return;
+  }
+  void* memory = ::mmap(nullptr, sizeof(TimelineRing), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return;
+  ring_ = {static_cast<TimelineRing*>(memory), [](TimelineRing* ring) { ::munmap(ring, sizeof(TimelineRing)); }};
+  ddp::detail::set_plan(*ring_, plan, /*is_running=*/false);
+  ring_->greeting.store(ddp::detail::kTimelineGreeting, std::memory_order_release);
+  fd_ = std::move(fd);
+}
+
+ddp::detail::RecordingPlan recording_plan(const Options& options) {
+  using ddp::detail::RecordingMode;
+  if (options.timeline_file.empty()) return {.mode = RecordingMode::kOff};
+  if (!options.timeline_steps) return {.mode = RecordingMode::kOn};
+  return {.mode = RecordingMode::kSteps, .first = options.timeline_steps->first, .last = options.timeline_steps->last};
+}
+
+}  // namespace launcher

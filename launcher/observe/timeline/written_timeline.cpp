@@ -1,0 +1,124 @@
+#include "launcher/observe/timeline/written_timeline.h"
+
+#include <utility>
+
+namespace launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// More than any job has; what else comes is nothing that a launcher sends.
+constexpr int kMostRanks = 1 << 20;
+constexpr std::chrono::milliseconds kFlushInterval{500};
+// For some answers on a node's clock, ten of which come in a second: one alone may have been on its way for long.
+constexpr std::chrono::milliseconds kHeldBack{600};
+constexpr std::size_t kMostWaitingEvents = std::size_t{16} << 20;
+constexpr std::size_t kMuchText = std::size_t{1} << 20;
+
+}  // namespace
+
+WrittenTimeline::WrittenTimeline(const std::string& file, const Rests& rests)
+    : path_(file), file_(file, ddp::detail::about_json(base_, -1, 0)), builder_(file_, base_.steady) {
+  for (const auto& [number, rest] : rests) node_of(number).reader->feed(rest);
+}
+
+WrittenTimeline::Node& WrittenTimeline::node_of(int number) {
+  Node& node = nodes_[number];
+  if (!node.reader) {
+    node.reader = std::make_unique<NodeStreamReader>(
+        builder_, kMostRanks,
+        NodeStreamReader::Callbacks{.on_clocks =
+                                        [this, &node](int rank, const ddp::detail::ClockPair& theirs) {
+                                          // Where no answer has come: as far as the hosts agree on the time of day.
+                                          const std::int64_t by_day =
+                                              static_cast<std::int64_t>(theirs.steady - base_.steady) -
+                                              (theirs.wall - base_.wall);
+                                          set_ahead(node, rank, node.ahead.value_or(by_day));
+                                        },
+                                    .on_node_end = [this] { ++ended_nodes_; }});
+  }
+  return node;
+}
+
+void WrittenTimeline::take(int number, std::optional<std::int64_t> ahead, const std::string& bytes) {
+  Node& node = node_of(number);
+  if (ahead) {
+    node.ahead = *ahead * 1000;
+    for (const int rank : node.ranks) builder_.set_ahead(rank, *node.ahead);
+  }
+  if (!node.first_bytes) node.first_bytes = Clock::now();
+  node.waiting += bytes;
+  if (node.waiting.size() > kMostWaitingEvents || Clock::now() - *node.first_bytes > kHeldBack) feed(node);
+  holds_back_ = true;
+}
+
+void WrittenTimeline::feed(Node& node) {
+  if (node.reader) node.reader->feed(std::exchange(node.waiting, {}));
+}
+
+void WrittenTimeline::set_ahead(Node& node, int rank, std::int64_t ahead) {
+  node.ranks.insert(rank);
+  builder_.set_ahead(rank, ahead);
+}
+
+void WrittenTimeline::after_pass() {
+  const auto now = Clock::now();
+  bool holds_back = false;
+  for (auto& [number, node] : nodes_) {
+    if (node.first_bytes && now - *node.first_bytes > kHeldBack) feed(node);
+    holds_back = holds_back || !node.waiting.empty();
+  }
+  holds_back_ = holds_back;
+  events_ = builder_.events();
+  if (file_.waiting() < kMuchText && now - last_flush_ < kFlushInterval) return;
+  last_flush_ = now;
+  flush();
+}
+
+void WrittenTimeline::settle() {
+  file_.rest();
+  flush();
+  events_ = builder_.events();
+  {
+    const std::lock_guard lock(mutex_);
+    place_ = file_.place();
+  }
+  is_settled_ = true;
+}
+
+bool WrittenTimeline::resume() {
+  return file_.resume();
+}
+
+std::string WrittenTimeline::place() {
+  const std::lock_guard lock(mutex_);
+  return place_.empty() ? path_ : place_;
+}
+
+WrittenTimeline::Rests WrittenTimeline::finish() {
+  Rests rests;
+  for (auto& [number, node] : nodes_) {
+    feed(node);
+    if (node.reader && !node.reader->rest().empty()) rests[number] = node.reader->rest();
+  }
+  flush();
+  return rests;
+}
+
+void WrittenTimeline::flush() {
+  file_.flush();
+  const std::lock_guard lock(mutex_);
+  problem_ = file_.problem();
+}
+
+std::string WrittenTimeline::problem() {
+  const std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+std::string WrittenTimeline::take_problem() {
+  const std::lock_guard lock(mutex_);
+  return problem_.empty() || std::exchange(has_told_, true) ? "" : problem_;
+}
+
+}  // namespace launcher

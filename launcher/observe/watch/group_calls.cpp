@@ -1,0 +1,144 @@
+#include "launcher/observe/watch/group_calls.h"
+
+#include <algorithm>
+#include <set>
+
+#include "launcher/observe/watch/collective_text.h"
+
+namespace launcher {
+namespace {
+
+using ddp::detail::CollectiveRecord;
+using ddp::detail::GroupRecord;
+
+// The index of the group in the rank's page: the last one, as a job may be formed again under the same name.
+std::optional<std::uint32_t> index_of(const RankView& rank, const GroupRecord& group) {
+  if (!rank.progress) return std::nullopt;
+  const auto& groups = rank.progress->groups;
+  for (std::size_t i = groups.size(); i > 0; --i) {
+    if (groups[i - 1].is_same(group)) return static_cast<std::uint32_t>(i - 1);
+  }
+  return std::nullopt;
+}
+
+RankCalls calls_of(const RankView& rank, std::optional<std::uint32_t> group) {
+  RankCalls calls{.rank = &rank};
+  if (!group) return calls;
+  calls.rank_in_group = rank.progress->groups[*group].rank;
+  for (const CollectiveRecord& call : rank.progress->collectives) {
+    if (call.group != *group) continue;
+    (call.is_message ? calls.messages : calls.calls).push_back(&call);
+  }
+  std::sort(calls.calls.begin(), calls.calls.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
+  if (!calls.calls.empty()) calls.last_begun = static_cast<std::int64_t>(calls.calls.back()->number);
+  return calls;
+}
+
+GroupCalls calls_in(const GroupRecord& group, const std::vector<RankView>& ranks) {
+  GroupCalls result{.group = group};
+  const bool is_jobs = group.path.empty();
+  for (const RankView& rank : ranks) {
+    const auto index = index_of(rank, group);
+    // What a rank that tells nothing has called is not known.
+    if (index || (is_jobs && (rank.progress || !rank.runs()))) result.members.push_back(calls_of(rank, index));
+  }
+  return result;
+}
+
+bool differ_at(const GroupCalls& group, std::uint64_t number) {
+  const CollectiveRecord* first = nullptr;
+  for (const RankCalls& member : group.members) {
+    const CollectiveRecord* call = member.call(number);
+    if (call == nullptr) continue;
+    if (first == nullptr) first = call;
+    if (!call->calls_the_same(*first)) return true;
+  }
+  return false;
+}
+
+bool answers(const RankCalls& other, const MessageParts& message, int rank_in_group) {
+  return std::any_of(other.messages.begin(), other.messages.end(), [&](const CollectiveRecord* call) {
+    const auto answer = call->is_open() ? message_of(*call) : std::nullopt;
+    return answer && answer->fits(message) && (answer->peer == rank_in_group || answer->peer < 0);
+  });
+}
+
+// Who receives from anybody waits for all others.
+void add_message_waits(const GroupCalls& group, const RankCalls& member, std::vector<Wait>& waits) {
+  const CollectiveRecord* call = member.open_message();
+  if (call == nullptr) return;
+  const MessageParts message = *message_of(*call);
+  for (const RankCalls& other : group.members) {
+    const bool is_meant = message.peer < 0 ? &other != &member : other.rank_in_group == message.peer;
+    if (is_meant && !answers(other, message, member.rank_in_group)) {
+      waits.push_back({member.rank, other.rank, &group, call});
+    }
+  }
+}
+
+}  // namespace
+
+const CollectiveRecord* RankCalls::call(std::uint64_t number) const {
+  const auto found = std::lower_bound(calls.begin(), calls.end(), number,
+                                      [](const CollectiveRecord* each, std::uint64_t n) { return each->number < n; });
+  return found != calls.end() && (*found)->number == number ? *found : nullptr;
+}
+
+const CollectiveRecord* RankCalls::first_open() const {
+  const auto found = std::find_if(calls.begin(), calls.end(), [](const auto* call) { return call->is_open(); });
+  return found != calls.end() ? *found : nullptr;
+}
+
+// An earlier one may have been given up by its caller.
+const CollectiveRecord* RankCalls::open_message() const {
+  const auto found = std::find_if(messages.rbegin(), messages.rend(), [](const auto* call) { return call->is_open(); });
+  return found != messages.rend() ? *found : nullptr;
+}
+
+std::vector<GroupCalls> group_calls(const std::vector<RankView>& ranks) {
+  std::vector<GroupCalls> result;
+  for (const RankView& rank : ranks) {
+    if (!rank.progress) continue;
+    for (const GroupRecord& group : rank.progress->groups) {
+      const bool is_known =
+          std::any_of(result.begin(), result.end(), [&](const auto& each) { return each.group.is_same(group); });
+      if (!is_known) result.push_back(calls_in(group, ranks));
+    }
+  }
+  return result;
+}
+
+std::optional<Mismatch> first_mismatch(const std::vector<GroupCalls>& groups) {
+  for (const GroupCalls& group : groups) {
+    std::set<std::uint64_t> numbers;
+    for (const RankCalls& member : group.members) {
+      for (const CollectiveRecord* call : member.calls) numbers.insert(call->number);
+    }
+    for (const std::uint64_t number : numbers) {
+      if (differ_at(group, number)) return Mismatch{&group, number};
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<Wait> waits_in(const std::vector<GroupCalls>& groups) {
+  std::vector<Wait> waits;
+  for (const GroupCalls& group : groups) {
+    for (const RankCalls& member : group.members) {
+      if (!member.rank->runs()) continue;
+      const CollectiveRecord* call = member.first_open();
+      if (call == nullptr) {
+        add_message_waits(group, member, waits);
+        continue;
+      }
+      for (const RankCalls& other : group.members) {
+        if (other.last_begun < static_cast<std::int64_t>(call->number)) {
+          waits.push_back({member.rank, other.rank, &group, call});
+        }
+      }
+    }
+  }
+  return waits;
+}
+
+}  // namespace launcher

@@ -1,0 +1,61 @@
+// The collectives of several ranks side by side, by the group that they are of. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/observe/watch/rank_view.h"
+
+namespace launcher {
+
+// One rank's calls in one group.
+struct RankCalls {
+  const RankView* rank = nullptr;
+  std::vector<const ddp::detail::CollectiveRecord*> calls{};  // by number
+  std::int64_t last_begun = -1;                               // number; -1: none
+  int rank_in_group = -1;                                     // -1: it has not told
+  // Those with single ranks, oldest first.
+  std::vector<const ddp::detail::CollectiveRecord*> messages{};
+
+  const ddp::detail::CollectiveRecord* call(std::uint64_t number) const;
+  const ddp::detail::CollectiveRecord* first_open() const;
+  const ddp::detail::CollectiveRecord* open_message() const;
+};
+
+struct GroupCalls {
+  ddp::detail::GroupRecord group{};
+  std::vector<RankCalls> members{};  // those that are seen
+};
+
+// Every group that a rank has told of. All ranks are in the job's, whether they have told so or not.
+std::vector<GroupCalls> group_calls(const std::vector<RankView>& ranks);
+
+// The earliest number in a group at which ranks have called different things.
+struct Mismatch {
+  const GroupCalls* group = nullptr;
+  std::uint64_t number = 0;
+};
+std::optional<Mismatch> first_mismatch(const std::vector<GroupCalls>& groups);
+
+// A call, and the ranks that have made it at one number; those with fewest ranks first.
+using Camp = std::pair<std::string, std::vector<int>>;
+std::vector<Camp> camps_at(const Mismatch& mismatch);
+std::string mismatch_text(const Mismatch& mismatch);
+// Where the ranks' last collectives differ, for a report on a job that has failed: "" when they do not.
+std::string divergence(const std::vector<RankView>& ranks);
+
+// `waiter` is in a collective that `missing` has not entered, or in a message that it does not answer.
+struct Wait {
+  const RankView* waiter = nullptr;
+  const RankView* missing = nullptr;
+  const GroupCalls* group = nullptr;
+  const ddp::detail::CollectiveRecord* call = nullptr;
+};
+// Of running ranks, in every group.
+std::vector<Wait> waits_in(const std::vector<GroupCalls>& groups);
+
+}  // namespace launcher

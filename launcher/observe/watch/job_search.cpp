@@ -1,0 +1,205 @@
+#include "launcher/observe/watch/job_search.h"
+
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <pwd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "launcher/observe/watch/process_state.h"
+#include "launcher/observe/watch/runtime_folder.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/line.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// For all of them together. Who runs answers within milliseconds.
+constexpr auto kSearchPatience = 5s;
+
+// That of a job with tens of thousands of ranks is shorter.
+constexpr std::size_t kLongestAnswer = std::size_t{256} << 20;
+
+// One ddprun that is asked.
+struct Asked {
+  std::string socket;
+  UniqueFd fd;
+  std::string answer{};
+  bool is_over = false;
+};
+
+// False once there is nothing more to come.
+bool read_some(Asked& asked) {
+  std::array<char, 1 << 16> buffer{};
+  const ssize_t count = ::read(asked.fd.get(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (count <= 0) return false;
+  asked.answer.append(buffer.data(), static_cast<std::size_t>(count));
+  if (asked.answer.size() <= kLongestAnswer) return true;
+  asked.answer.clear();  // of no ddprun
+  return false;
+}
+
+void ask_all(std::vector<Asked>& all, const std::string& question) {
+  for (Asked& asked : all) {
+    asked.is_over = !asked.fd || ::send(asked.fd.get(), question.data(), question.size(), MSG_NOSIGNAL) < 0;
+  }
+  const auto deadline = Clock::now() + kSearchPatience;
+  while (true) {
+    std::vector<pollfd> polled;
+    std::vector<Asked*> open;
+    for (Asked& asked : all) {
+      if (asked.is_over) continue;
+      polled.push_back({.fd = asked.fd.get(), .events = POLLIN, .revents = 0});
+      open.push_back(&asked);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (open.empty() || left <= 0ms) return;
+    if (::poll(polled.data(), polled.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) return;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      if (polled[i].revents != 0) open[i]->is_over = !read_some(*open[i]);
+    }
+  }
+}
+
+// The number in "/run/user/1000/ddprun/1234.sock"; 0: none.
+pid_t number_in_name(const std::string& socket) {
+  const std::string name = socket.substr(socket.rfind('/') + 1);
+  pid_t pid = 0;
+  std::from_chars(name.data(), name.data() + name.size(), pid);
+  return pid;
+}
+
+std::string list_of(const std::vector<pid_t>& pids, const char* between) {
+  std::string text;
+  for (const pid_t pid : pids) text += (text.empty() ? "" : between) + std::to_string(pid);
+  return text;
+}
+
+// A ddprun is three processes, each the child of the one before.
+std::string why_silent(pid_t ddprun) {
+  std::vector<pid_t> processes{ddprun};
+  for (const pid_t child : children_of(ddprun)) {
+    processes.push_back(child);
+    for (const pid_t grandchild : children_of(child)) processes.push_back(grandchild);
+  }
+  std::vector<pid_t> stopped;
+  std::string how;
+  std::string states;
+  for (const pid_t pid : processes) {
+    const auto state = process_state(pid, /*in_detail=*/true);
+    if (!state) continue;
+    states += (states.empty() ? "" : ", ") + std::to_string(pid) + " is " + to_text(*state);
+    if (!state->is_stopped()) continue;
+    stopped.push_back(pid);
+    how = to_text(*state);
+  }
+  const std::string begin = "ddprun " + std::to_string(ddprun) + " does not answer";
+  if (stopped.empty()) {
+    return begin + " within " + std::to_string(kSearchPatience.count()) + " s" +
+           (states.empty() ? "" : " (" + states + ")") + "; ask again later";
+  }
+  return begin + ": of its processes " + list_of(stopped, ", ") + (stopped.size() == 1 ? " is " : " are ") + how +
+         "; its ranks may go on; `kill -CONT " + list_of(stopped, " ") + "` lets it go on";
+}
+
+bool has_name(const std::string& document, const std::string& job) try {
+  const auto parsed = nlohmann::json::parse(document, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() && (parsed.value("job", "") == job || std::to_string(parsed.value("pid", 0)) == job);
+} catch (const nlohmann::json::exception&) {
+  return false;  // another user may have written anything
+}
+
+std::string user_name(uid_t number) {
+  const passwd* const entry = ::getpwuid(number);
+  return entry != nullptr ? entry->pw_name : std::to_string(number);
+}
+
+std::string owner_of(const std::string& socket) {
+  struct stat status {};
+  return ::lstat(socket.c_str(), &status) == 0 ? user_name(status.st_uid) : "?";
+}
+
+std::vector<std::string> own_sockets() {
+  const std::string folder = runtime_folder();
+  if (const std::string problem = make_runtime_folder(folder); !problem.empty()) {
+    throw LaunchError("jobs cannot be looked for: " + problem);
+  }
+  return living_sockets(folder);
+}
+
+std::vector<std::string> all_sockets() {
+  std::ifstream file("/proc/net/unix");
+  std::ostringstream text;
+  text << file.rdbuf();
+  std::vector<std::string> sockets;
+  for (const std::string& folder : listening_folders(text.str())) {
+    const auto found = others_sockets(folder);
+    sockets.insert(sockets.end(), found.begin(), found.end());
+  }
+  return sockets;
+}
+
+}  // namespace
+
+std::optional<std::string> ask(const std::string& socket, const std::string& question) {
+  std::vector<Asked> one(1);
+  one.front().fd = connect_to(socket);
+  ask_all(one, question);
+  std::string& answer = one.front().answer;
+  return answer.empty() ? std::nullopt : std::optional(std::move(answer));
+}
+
+std::vector<FoundJob> find_jobs(const std::string& job, WhoseJobs whose) {
+  const bool is_of_all = whose == WhoseJobs::kAll;
+  std::vector<Asked> all;
+  for (const std::string& socket : is_of_all ? all_sockets() : own_sockets()) {
+    UniqueFd fd = connect_to(socket);
+    if (fd || errno == EAGAIN) all.push_back({.socket = socket, .fd = std::move(fd)});  // else it has just ended
+  }
+  ask_all(all, "status\n");
+  std::vector<FoundJob> found;
+  std::vector<FoundJob> silent;
+  for (Asked& asked : all) {
+    const pid_t pid = number_in_name(asked.socket);
+    const std::string user = is_of_all ? owner_of(asked.socket) : "";
+    if (asked.is_over && !asked.answer.empty()) {
+      if (job.empty() || has_name(asked.answer, job))
+        found.push_back({.socket = asked.socket, .pid = pid, .user = user, .document = std::move(asked.answer)});
+    } else if (!asked.is_over || !asked.fd) {  // else it has ended meanwhile, too
+      silent.push_back({.socket = asked.socket, .pid = pid, .user = user, .problem = why_silent(pid)});
+    }
+  }
+  const auto is_meant = [&](const FoundJob& each) { return std::to_string(each.pid) == job; };
+  if (const auto meant = std::find_if(silent.begin(), silent.end(), is_meant); meant != silent.end()) return {*meant};
+  if (job.empty() || found.empty()) found.insert(found.end(), silent.begin(), silent.end());
+  return found;
+}
+
+int refuse_job(const std::string& job, WhoseJobs whose) {
+  if (whose == WhoseJobs::kAll) {
+    print_line(job.empty() ? "no job runs on this machine" : "no job '" + job + "' runs on this machine");
+    return 1;
+  }
+  const char* const others = ::geteuid() == 0 ? "; --all_users looks for those of other users too" : "";
+  print_line((job.empty()
+                  ? "no job of yours runs on this machine"
+                  : "no job '" + job + "' of yours runs on this machine (its name, or ddprun's process number)") +
+             std::string(others));
+  return 1;
+}
+
+}  // namespace launcher

@@ -1,0 +1,205 @@
+#include "launcher/observe/watch/process_state.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher {
+namespace {
+
+template <typename Number>
+Number number_in(std::string_view text, int base = 10) {
+  Number value{};
+  std::from_chars(text.data(), text.data() + text.size(), value, base);
+  return value;
+}
+
+// The words behind the command, which may hold any character.
+std::vector<std::string_view> fields_behind_command(std::string_view stat) {
+  std::vector<std::string_view> fields;
+  const std::size_t bracket = stat.rfind(')');
+  if (bracket == std::string_view::npos) return fields;
+  stat.remove_prefix(bracket + 1);
+  while (true) {
+    const std::size_t begin = stat.find_first_not_of(" \n");
+    if (begin == std::string_view::npos) return fields;
+    stat.remove_prefix(begin);
+    const std::size_t end = std::min(stat.find_first_of(" \n"), stat.size());
+    fields.push_back(stat.substr(0, end));
+    stat.remove_prefix(end);
+  }
+}
+
+// The text behind "name:" in a file of such lines.
+std::string_view value_behind(std::string_view text, std::string_view name) {
+  for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    if (at > 0 && text[at - 1] != '\n') continue;
+    std::string_view value = text.substr(at + name.size());
+    value = value.substr(0, value.find('\n'));
+    value.remove_prefix(std::min(value.find_first_not_of(": \t"), value.size()));
+    return value;
+  }
+  return {};
+}
+
+// "" when there is none. Without a stream: this is read again and again as long as a job runs.
+std::string proc_file(pid_t pid, const char* name) {
+  const UniqueFd file(::open(("/proc/" + std::to_string(pid) + "/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 1024> part;
+  ssize_t count = 0;
+  while (file && (count = ::read(file.get(), part.data(), part.size())) > 0) {
+    text.append(part.data(), static_cast<std::size_t>(count));
+    if (static_cast<std::size_t>(count) < part.size()) break;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint64_t page_bytes) {
+  // The command's successor is field number 3, the state.
+  constexpr std::size_t kState = 0;
+  constexpr std::size_t kMajorFaults = 9;
+  constexpr std::size_t kUserTicks = 11;
+  constexpr std::size_t kSystemTicks = 12;
+  constexpr std::size_t kResidentPages = 21;
+  constexpr std::size_t kDiskWaitTicks = 39;
+  const auto fields = fields_behind_command(stat);
+  if (fields.size() <= kResidentPages || fields[kState].empty()) return std::nullopt;
+  return ProcessState{
+      .state = fields[kState].front(),
+      .cpu_ticks = number_in<std::uint64_t>(fields[kUserTicks]) + number_in<std::uint64_t>(fields[kSystemTicks]),
+      .resident_bytes = number_in<std::uint64_t>(fields[kResidentPages]) * page_bytes,
+      .major_faults = number_in<std::uint64_t>(fields[kMajorFaults]),
+      .disk_wait_ticks = fields.size() > kDiskWaitTicks ? number_in<std::uint64_t>(fields[kDiskWaitTicks]) : 0};
+}
+
+std::uint64_t io_bytes_in(std::string_view io) {
+  return number_in<std::uint64_t>(value_behind(io, "rchar")) + number_in<std::uint64_t>(value_behind(io, "wchar"));
+}
+
+bool takes_signal(std::string_view status, int signal_number) {
+  const auto caught = number_in<std::uint64_t>(value_behind(status, "SigCgt"), 16);
+  return signal_number >= 1 && signal_number <= 64 && (caught >> (signal_number - 1) & 1) != 0;
+}
+
+std::optional<ProcessState> process_stat(pid_t pid) {
+  return parse_process_state(proc_file(pid, "stat"), static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
+}
+
+std::optional<std::uint64_t> processor_time(pid_t pid) {
+  constexpr clockid_t kWholeProcess = 2;  // the kernel's CPUCLOCK_SCHED
+  timespec time{};
+  if (pid <= 0 || ::clock_gettime((~static_cast<clockid_t>(pid)) * 8 + kWholeProcess, &time) != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+std::optional<ProcessState> process_state(pid_t pid, bool in_detail) {
+  auto state = process_stat(pid);
+  if (!state) return state;
+  state->io_bytes = io_bytes_in(proc_file(pid, "io"));
+  if (in_detail && state->state != 'R') {
+    state->waits_in = proc_file(pid, "wchan");
+    if (state->waits_in == "0") state->waits_in.clear();
+  }
+  return state;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> children;
+  std::error_code none;
+  const std::filesystem::directory_iterator threads("/proc/" + std::to_string(pid) + "/task", none);
+  if (none) return children;
+  for (auto thread = begin(threads); thread != end(threads); thread.increment(none)) {
+    std::ifstream list(thread->path() / "children");
+    for (pid_t child = 0; list >> child;) children.push_back(child);
+  }
+  return children;
+}
+
+std::vector<pid_t> family_of(pid_t pid) {
+  constexpr std::size_t kMost = 1000;  // who starts processes faster than they can be counted is not waited for
+  std::vector<pid_t> family{pid};
+  for (std::size_t i = 0; i < family.size() && family.size() < kMost; ++i) {
+    const auto children = children_of(family[i]);
+    family.insert(family.end(), children.begin(), children.end());
+  }
+  return family;
+}
+
+FamilyWork family_work(const std::vector<pid_t>& family) {
+  FamilyWork work;
+  for (const pid_t pid : family) {
+    const auto state = process_state(pid, /*in_detail=*/false);
+    if (!state) continue;
+    work.cpu_ticks += state->cpu_ticks;
+    work.io_bytes += state->io_bytes;
+    work.resident_bytes += state->resident_bytes;
+    work.is_ready = work.is_ready || state->state == 'R';
+    work.ticks[pid] = state->cpu_ticks;
+  }
+  return work;
+}
+
+std::optional<std::uint64_t> family_time(const std::vector<pid_t>& family) {
+  std::uint64_t sum = 0;
+  for (const pid_t pid : family) {
+    const auto time = processor_time(pid);
+    if (!time) return std::nullopt;
+    sum += *time;
+  }
+  return sum;
+}
+
+bool is_any_ready(const std::vector<pid_t>& family) {
+  return std::any_of(family.begin(), family.end(), [](pid_t pid) {
+    const auto state = process_stat(pid);
+    return state && state->state == 'R';
+  });
+}
+
+std::uint64_t ticks_since(const FamilyWork& before, const FamilyWork& now) {
+  std::uint64_t sum = 0;
+  for (const auto& [pid, ticks] : now.ticks) {
+    const auto known = before.ticks.find(pid);
+    if (known != before.ticks.end()) sum += ticks - std::min(ticks, known->second);
+  }
+  return sum;
+}
+
+double seconds_of_ticks(std::uint64_t ticks) {
+  return static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+std::string to_text(const ProcessState& state) {
+  const std::string where = state.waits_in.empty() ? "" : " in " + state.waits_in;
+  switch (state.state) {
+    case 'R':
+      return "running";
+    case 'S':
+      return "sleeping" + where;
+    case 'D':
+      return "waiting for a disk" + where;
+    case 'T':
+      return "stopped by a signal";
+    case 't':
+      return "stopped by a debugger";
+    case 'Z':
+    case 'X':
+      return "ending";
+    default:
+      return "in state " + std::string(1, state.state);
+  }
+}
+
+}  // namespace launcher

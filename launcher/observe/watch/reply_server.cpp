@@ -1,0 +1,128 @@
+#include "launcher/observe/watch/reply_server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostSessions = 16;
+constexpr std::size_t kLongestQuestion = 8192;
+constexpr auto kReplyPatience = 10s;
+// Who sends more than this after the question is cut off.
+constexpr std::size_t kMostDiscarded = 1 << 20;
+
+bool is_this_users(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
+  return peer.uid == ::geteuid() || peer.uid == 0;
+}
+
+}  // namespace
+
+ReplyServer::ReplyServer(EventLoop& loop, Questions questions) : loop_(loop), questions_(std::move(questions)) {}
+
+ReplyServer::~ReplyServer() {
+  while (!sessions_.empty()) end(sessions_.begin()->first);
+}
+
+bool ReplyServer::accept_from(int listener) {
+  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
+  if (questions_.for_this_user && !is_this_users(fd.get())) return true;
+  // Who comes and says nothing must keep nobody out.
+  if (sessions_.size() >= kMostSessions) end_oldest();
+  const int number = fd.get();
+  const auto deadline =
+      loop_.call_at(EventLoop::Clock::now() + kReplyPatience, [this, number] { on_deadline(number); });
+  sessions_.emplace(number, Session{.fd = std::move(fd), .deadline = deadline});
+  loop_.add(number, EPOLLIN, [this, number](std::uint32_t) { on_event(number); });
+  return true;
+}
+
+void ReplyServer::on_event(int fd) {
+  Session& session = sessions_.at(fd);
+  if (session.is_answered) {
+    discard(session);
+  } else if (session.answer.empty()) {
+    read_question(session);
+  } else {
+    write_answer(session);
+  }
+}
+
+void ReplyServer::read_question(Session& session) {
+  std::array<char, 2048> buffer{};
+  const ssize_t count = ::read(session.fd.get(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) return end(session.fd.get());
+  session.question.append(buffer.data(), static_cast<std::size_t>(count));
+  if (questions_.is_whole(session.question)) {
+    begin_answer(session, questions_.answer(session.question));
+  } else if (session.question.size() > kLongestQuestion) {
+    begin_answer(session, questions_.too_long);
+  }
+}
+
+void ReplyServer::begin_answer(Session& session, std::string answer) {
+  if (answer.empty()) return end(session.fd.get());
+  session.answer = std::move(answer);
+  loop_.change(session.fd.get(), EPOLLOUT);
+}
+
+// Closing a connection with unread bytes would take the answer from the client, so the client closes it first.
+void ReplyServer::discard(Session& session) {
+  std::array<char, 16384> buffer{};
+  const ssize_t count = ::read(session.fd.get(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  session.discarded += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+  if (count <= 0 || session.discarded > kMostDiscarded) end(session.fd.get());
+}
+
+void ReplyServer::on_deadline(int fd) {
+  const Session& session = sessions_.at(fd);
+  const bool is_waited_for = session.answer.empty() && !session.is_answered && !questions_.too_late.empty();
+  if (is_waited_for) {
+    [[maybe_unused]] const ssize_t sent =
+        ::send(fd, questions_.too_late.data(), questions_.too_late.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  loop_.remove(fd);
+  sessions_.erase(fd);
+}
+
+void ReplyServer::write_answer(Session& session) {
+  const ssize_t count = ::send(session.fd.get(), session.answer.data(), session.answer.size(), MSG_NOSIGNAL);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count > 0) session.answer.erase(0, static_cast<std::size_t>(count));
+  if (count < 0) return end(session.fd.get());
+  if (!session.answer.empty()) return;
+  session.is_answered = true;
+  ::shutdown(session.fd.get(), SHUT_WR);
+  loop_.change(session.fd.get(), EPOLLIN);
+}
+
+void ReplyServer::end_oldest() {
+  const auto oldest = std::min_element(sessions_.begin(), sessions_.end(), [](const auto& a, const auto& b) {
+    return a.second.deadline < b.second.deadline;
+  });
+  end(oldest->first);
+}
+
+void ReplyServer::end(int fd) {
+  const auto session = sessions_.find(fd);
+  loop_.cancel(session->second.deadline);
+  loop_.remove(fd);
+  sessions_.erase(session);
+}
+
+}  // namespace launcher

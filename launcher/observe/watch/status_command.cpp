@@ -1,0 +1,138 @@
+#include "launcher/observe/watch/status_command.h"
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/terminal_size.h"
+#include "base/text_table.h"
+#include "launcher/observe/watch/job_search.h"
+#include "launcher/observe/watch/status_document.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/line.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::detail::terminal_size;
+
+struct Question {
+  std::string job{};  // its name or ddprun's process number; empty: all
+  bool json = false;
+  bool refreshes = false;
+  WhoseJobs whose = WhoseJobs::kOwn;
+};
+
+Question parse_question(std::span<const std::string> arguments) {
+  Question question{.refreshes = arguments.front() == "top"};
+  for (const std::string& word : arguments.subspan(1)) {
+    if (word == "--json" && !question.refreshes) {
+      question.json = true;
+    } else if (word == "--all_users" || word == "--all-users") {
+      question.whose = WhoseJobs::kAll;
+    } else if (word.starts_with('-') || !question.job.empty()) {
+      throw LaunchError("expected ddprun status [JOB] [--json] [--all_users] or ddprun top [JOB] [--all_users], got '" +
+                        word + "'");
+    } else {
+      question.job = word;
+    }
+  }
+  if (question.whose == WhoseJobs::kAll && ::geteuid() != 0) {
+    print_line("--all_users: only root can see the jobs of other users; these are yours");
+    question.whose = WhoseJobs::kOwn;
+  }
+  return question;
+}
+
+// With the user in front where it is known.
+std::string document_of(const FoundJob& job) {
+  if (job.user.empty()) return job.document;
+  auto document = nlohmann::ordered_json::parse(job.document, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) return job.document;
+  document["user"] = job.user;
+  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+    throw LaunchError("cannot write to standard output");
+}
+
+// Of one that does not answer its socket and its process are all that is known.
+std::string json_of_silent(const FoundJob& job) {
+  return nlohmann::ordered_json{
+      {"job", ""}, {"pid", job.pid}, {"problem", job.problem}, {"ranks", nlohmann::ordered_json::array()}}
+      .dump();
+}
+
+std::string text_of_user(const FoundJob& job) {
+  return job.user.empty() ? "" : "user " + printable(job.user) + ":\n";
+}
+
+std::string text_of(const std::vector<FoundJob>& found, bool json, std::size_t columns) {
+  std::string text;
+  for (const FoundJob& job : found) {
+    if (job.document.empty() && !json) continue;
+    if (!text.empty() && !json) text += "\n";
+    text += !json ? text_of_user(job) + status_text(job.document, columns)
+                  : (job.problem.empty() ? document_of(job) : json_of_silent(job)) + "\n";
+  }
+  return text;
+}
+
+std::string problems_of(const std::vector<FoundJob>& found, std::size_t columns = 0) {
+  std::string text;
+  for (const FoundJob& job : found) {
+    if (job.problem.empty()) continue;
+    const std::string line = "ddprun: " + job.problem;
+    text += columns == 0 ? line + "\n" : ddp::detail::wrapped_text(printable(line), columns);
+  }
+  return text;
+}
+
+// As many lines as there are rows but one, for the cursor; 0: all.
+std::string beginning_of(const std::string& text, std::size_t rows, std::size_t columns) {
+  const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  if (rows == 0 || lines < rows) return text;
+  if (rows < 3) return text.substr(0, rows == 1 ? text.find('\n') : text.find('\n') + 1);
+  std::size_t end = 0;
+  for (std::size_t i = 0; i + 2 < rows; ++i) end = text.find('\n', end) + 1;
+  const std::string more = "... and " + std::to_string(lines - (rows - 2)) + " more lines";
+  return text.substr(0, end) + more.substr(0, columns == 0 ? more.size() : columns) + "\n";
+}
+
+}  // namespace
+
+bool is_status_command(std::span<const std::string> arguments) {
+  return !arguments.empty() && (arguments.front() == "status" || arguments.front() == "top");
+}
+
+int run_status_command(std::span<const std::string> arguments) {
+  const Question question = parse_question(arguments);
+  auto found = find_jobs(question.job, question.whose);
+  if (found.empty()) return refuse_job(question.job, question.whose);
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  while (question.refreshes && is_terminal && !found.empty()) {
+    // Home, and everything anew. Lines that the terminal broke would tear the table.
+    const auto [columns, rows] = terminal_size(STDOUT_FILENO);
+    const std::string text = text_of(found, false, columns) + problems_of(found, columns);
+    print("\x1b[H\x1b[2J" + beginning_of(text, rows, columns));
+    std::this_thread::sleep_for(1s);
+    found = find_jobs(question.job, question.whose);
+  }
+  const std::string text = text_of(found, question.json, terminal_size(STDOUT_FILENO).columns);
+  if (!text.empty()) print(text);
+  const std::string problems = problems_of(found);
+  print_block(problems);
+  return problems.empty() ? 0 : 1;
+}
+
+}  // namespace launcher

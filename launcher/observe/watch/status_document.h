@@ -1,0 +1,47 @@
+// What a job is doing, as one JSON document: what `ddprun status --json` prints, and the others are made of. Pure.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/observe/watch/rank_view.h"
+#include "launcher/os/machine/gpu_state.h"
+
+namespace launcher {
+
+struct JobView {
+  std::string job{};  // TORCHELASTIC_RUN_ID
+  int pid = 0;        // of ddprun, as its user sees it
+  std::string host{};
+  std::vector<std::string> program{};
+  int attempt = 0;
+  int world_size = 0;
+  std::chrono::system_clock::time_point start{};
+  std::string metrics{};  // their URL; empty: none are served
+};
+
+struct RankFigures {
+  RankView view{};
+  std::optional<double> steps_per_second = std::nullopt;
+  std::optional<double> own_step_seconds = std::nullopt;     // of a step lately, without waiting for other ranks
+  std::optional<double> waited_step_seconds = std::nullopt;  // and that
+  std::string holds_up{};                                    // how it holds up the others; empty: it does not
+  std::optional<GpuState> gpu = std::nullopt;
+};
+
+nlohmann::ordered_json status_document(const JobView& job, const std::vector<RankFigures>& ranks, std::uint64_t now,
+                                       std::chrono::system_clock::time_point time);
+
+// A line on the job, a table of its ranks, and a line for each that holds up the others, from such a document; "" when
+// it is none. No line is wider than `columns`; 0: they are as wide as they come.
+std::string status_text(const std::string& document, std::size_t columns = 0);
+
+// The document as OpenMetrics.
+std::string open_metrics(const nlohmann::ordered_json& document);
+
+}  // namespace launcher

@@ -1,0 +1,124 @@
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text_table.h"
+#include "launcher/observe/watch/collective_text.h"
+#include "launcher/observe/watch/status_document.h"
+#include "launcher/os/system/formatted.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+using nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string duration(double seconds) {
+  return duration_text(static_cast<std::uint64_t>(std::max(seconds, 0.0) * 1e6));
+}
+
+// The names of all values that a rank reports.
+std::vector<std::string> value_names(const ordered_json& document) {
+  std::set<std::string> names;
+  for (const auto& rank : document.at("ranks")) {
+    if (!rank.contains("values")) continue;
+    for (const auto& item : rank.at("values").items()) names.insert(item.key());
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string value_text(const ordered_json& rank, const std::string& name) {
+  if (!rank.contains("values") || !rank.at("values").contains(name)) return "";
+  const auto& value = rank.at("values").at(name);
+  return value.is_number() ? formatted("%.4g", value.get<double>()) : value.get<std::string>();
+}
+
+// "12.4 ms", "1.2 s"; "" where it is not known.
+std::string step_part(const ordered_json& rank, const char* field) {
+  if (!rank.contains(field) || !rank.at(field).is_number()) return "";
+  const auto seconds = rank.at(field).get<double>();
+  return seconds < 1 ? formatted("%.1f ms", seconds * 1e3) : duration(seconds);
+}
+
+std::string gpu_text(const ordered_json& rank) {
+  if (!rank.contains("gpu")) return "";
+  const ordered_json& gpu = rank.at("gpu");
+  return formatted("%.0f %%, ", gpu.at("use_percent").get<double>()) +
+         bytes_text(gpu.at("memory_bytes").get<std::uint64_t>());
+}
+
+bool has_gpus(const ordered_json& document) {
+  const auto& ranks = document.at("ranks");
+  return std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.contains("gpu"); });
+}
+
+// Empty until it is known.
+std::string rate_text(const ordered_json& rate) {
+  return rate.is_number() ? formatted("%.2f", rate.get<double>()) : "";
+}
+
+std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std::string>& values, bool gpus) {
+  const bool tells = rank.contains("phase");
+  std::vector<std::string> row{std::to_string(rank.at("rank").get<int>()),
+                               rank.at("host").get<std::string>(),
+                               tells ? rank.at("phase").get<std::string>() : "?",
+                               duration(rank.value(tells ? "phase_seconds" : "idle_seconds", 0.0)),
+                               tells ? std::to_string(rank.at("step").get<std::uint64_t>()) : "?",
+                               tells ? rate_text(rank.at("steps_per_second")) : "?",
+                               step_part(rank, "own_step_seconds"),
+                               step_part(rank, "waited_step_seconds")};
+  for (const std::string& name : values) row.push_back(value_text(rank, name));
+  row.push_back(tells && rank.at("collective").is_object() ? rank.at("collective").at("text").get<std::string>() : "");
+  if (gpus) row.push_back(gpu_text(rank));
+  row.push_back(rank.contains("memory_bytes") ? bytes_text(rank.at("memory_bytes").get<std::uint64_t>()) : "");
+  std::string process = rank.value("process", std::string());
+  if (rank.contains("cpu_share")) process += formatted(", %.0f %% CPU", 100 * rank.value("cpu_share", 0.0));
+  row.push_back(rank.at("runs").get<bool>() ? process : rank.at("ended").get<std::string>());
+  return row;
+}
+
+std::string to_text(const ordered_json& document, std::size_t columns) {
+  std::string text = "job ";
+  text.append(document.at("job").get<std::string>()).append(" (ddprun ");
+  text.append(std::to_string(document.at("pid").get<int>())).append(" on ");
+  text.append(document.at("host").get<std::string>()).append(") for ");
+  text.append(duration(document.at("seconds").get<double>()));
+  const int attempt = document.at("attempt").get<int>();
+  if (attempt > 0) text.append(", restart ").append(std::to_string(attempt));
+  text.append(":");
+  for (const auto& word : document.at("program")) text.append(" ").append(word.get<std::string>());
+  const auto in_lines = [&](const std::string& line) {
+    return columns == 0 ? line + "\n" : ddp::detail::wrapped_text(line, columns);
+  };
+  text = in_lines(printable(text));
+  const auto values = value_names(document);
+  const bool gpus = has_gpus(document);
+  Rows rows{{"rank", "host", "phase", "since", "step", "steps/s", "own", "waits"}};
+  for (const std::string& name : values) rows[0].push_back(name.empty() ? "(no name)" : printable(name));
+  rows[0].emplace_back("collective");
+  if (gpus) rows[0].emplace_back("GPU");
+  for (const char* title : {"memory", "process"}) rows[0].emplace_back(title);
+  std::string stragglers;
+  for (const auto& rank : document.at("ranks")) {
+    rows.push_back(row_of(rank, values, gpus));
+    for (std::string& cell : rows.back()) cell = printable(cell);
+    if (rank.contains("holds_up") && rank.at("holds_up").is_string()) {
+      stragglers += in_lines(printable(rank.at("holds_up").get<std::string>()));
+    }
+  }
+  return text + ddp::detail::text_table(rows, columns) + stragglers;
+}
+
+}  // namespace
+
+std::string status_text(const std::string& document, std::size_t columns) {
+  try {
+    return to_text(ordered_json::parse(document), columns);
+  } catch (const ordered_json::exception&) {
+    return "";
+  }
+}
+
+}  // namespace launcher

@@ -1,0 +1,253 @@
+#include "launcher/observe/watch/verdict.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "launcher/observe/watch/collective_text.h"
+#include "launcher/observe/watch/group_calls.h"
+
+namespace launcher {
+namespace {
+
+using ddp::detail::CollectiveRecord;
+using RankPhase = ddp::progress::Phase;
+
+std::string step_text(const RankView& rank) {
+  return rank.progress ? " (step " + std::to_string(rank.progress->step) + ")" : "";
+}
+
+// "it has been in data for 121 s"
+std::string whereabouts(const RankView& rank, std::uint64_t now, const char* subject) {
+  if (!rank.runs()) return std::string(subject) + " has ended (" + rank.ended + ")";
+  const std::string stopped =
+      rank.process && rank.process->is_stopped() ? " is " + to_text(*rank.process) + ";" : std::string();
+  const std::string begin = stopped.empty() ? subject : std::string(subject) + stopped + " it";
+  if (!rank.progress) return begin + " tells nothing of itself";
+  const std::uint64_t since = rank.progress->phase_since;
+  const std::string time = duration_text(now > since ? now - since : 0);
+  const RankPhase phase = rank.progress->phase;
+  if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time;
+  if (phase == RankPhase::kStart) return begin + " has told no phase of its work, for " + time;
+  return begin + " has been in " + rank.progress->phase_name + " for " + time;
+}
+
+// Of each, as far as there is room in a sentence.
+std::string whereabouts_of_all(const std::vector<const RankView*>& ranks, std::uint64_t now) {
+  constexpr std::size_t kNamed = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
+    text += (i == 0 ? "" : "; ") + whereabouts(*ranks[i], now, rank_ranges({ranks[i]->rank}).c_str());
+  }
+  return ranks.size() > kNamed ? text + "; and so on" : text;
+}
+
+std::vector<int> ranks_of(const std::vector<const RankView*>& views) {
+  std::vector<int> ranks;
+  for (const RankView* view : views) ranks.push_back(view->rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+Verdict different_calls(const Mismatch& mismatch) {
+  const auto camps = camps_at(mismatch);
+  Verdict verdict{.kind = Verdict::Kind::kDifferentCalls, .sentence = mismatch_text(mismatch)};
+  const bool has_minority = camps.front().second.size() < camps.back().second.size();
+  for (const auto& [signature, ranks] : camps) {
+    if (has_minority && ranks.size() == camps.back().second.size()) continue;
+    verdict.culprits.insert(verdict.culprits.end(), ranks.begin(), ranks.end());
+  }
+  if (has_minority) verdict.waiter = camps.back().second.front();
+  return verdict;
+}
+
+// " not entered all_reduce #4711 of 25.0 MB"; " not answered rank 0's recv from rank 1 of 24 bytes"
+std::string what_is_missing(const Wait& wait) {
+  const std::string text = collective_text(*wait.call, wait.group->group);
+  if (!wait.call->is_message) return " not entered " + text;
+  return " not answered " + rank_ranges({wait.waiter->rank}) + "'s " + text;
+}
+
+// `wait` is one of those that `culprits` cause.
+Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits, const std::vector<Wait>& waits,
+                std::uint64_t now) {
+  const auto is_culprit = [&](const RankView* rank) {
+    return std::find(culprits.begin(), culprits.end(), rank) != culprits.end();
+  };
+  std::vector<const RankView*> waiting;
+  const Wait* first = nullptr;
+  for (const Wait& wait : waits) {
+    if (is_culprit(wait.waiter)) continue;
+    waiting.push_back(wait.waiter);
+    if (is_culprit(wait.missing) && (first == nullptr || wait.call->number < first->call->number)) first = &wait;
+  }
+  Verdict verdict{.kind = kind, .culprits = ranks_of(culprits)};
+  const RankView& culprit = *culprits.front();
+  const std::string named = rank_ranges(verdict.culprits);
+  if (first == nullptr) {
+    verdict.sentence = whereabouts_of_all(culprits, now);
+    return verdict;
+  }
+  verdict.waiter = first->waiter->rank;
+  verdict.sentence = named + (culprits.size() == 1 ? " has" : " have") + what_is_missing(*first) + step_text(culprit) +
+                     "; " +
+                     (culprits.size() == 1 ? whereabouts(culprit, now, "it") : whereabouts_of_all(culprits, now)) +
+                     "; " + rank_ranges(ranks_of(waiting)) + (ranks_of(waiting).size() == 1 ? " waits" : " wait") +
+                     (culprits.size() == 1 ? " for it" : " for them");
+  return verdict;
+}
+
+// What begins each way through the ranks that wait for each other: who is waited for and waits for nobody.
+std::vector<const RankView*> free_ranks(const std::vector<Wait>& waits) {
+  std::set<const RankView*> waiting;
+  for (const Wait& wait : waits) waiting.insert(wait.waiter);
+  std::vector<const RankView*> result;
+  for (const Wait& wait : waits) {
+    const bool is_new = std::find(result.begin(), result.end(), wait.missing) == result.end();
+    if (is_new && !waiting.contains(wait.missing)) result.push_back(wait.missing);
+  }
+  return result;
+}
+
+Verdict cycle(const std::vector<Wait>& waits, std::uint64_t now) {
+  // Where one of them computes, it is not there that it waits: what it has begun goes on beside its work.
+  std::vector<const RankView*> busy;
+  for (const Wait& wait : waits) {
+    const bool computes = wait.missing->cpu_share > 0.5;
+    if (computes && std::find(busy.begin(), busy.end(), wait.missing) == busy.end()) busy.push_back(wait.missing);
+  }
+  if (busy.size() == 1) return missing(Verdict::Kind::kMissing, busy, waits, now);
+  Verdict verdict{.kind = Verdict::Kind::kCycle, .waiter = waits.front().waiter->rank};
+  std::set<const RankView*> named;
+  for (const Wait& wait : waits) {
+    if (!named.insert(wait.waiter).second) continue;
+    verdict.culprits.push_back(wait.waiter->rank);
+    if (named.size() > 4) continue;
+    verdict.sentence += (verdict.sentence.empty() ? "ranks wait for each other: " : "; ") +
+                        rank_ranges({wait.waiter->rank}) + " is in " + collective_text(*wait.call, wait.group->group) +
+                        ", which " + rank_ranges({wait.missing->rank}) +
+                        (wait.call->is_message ? " has not answered" : " has not entered");
+  }
+  return verdict;
+}
+
+// Who comes to the store waits there until all have. What a program without the library does there is not known.
+std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uint64_t now) {
+  std::vector<const RankView*> absent;
+  std::vector<const RankView*> there;
+  for (const RankView& rank : ranks) {
+    if (rank.is_in_group()) return std::nullopt;
+    if (rank.at_store == true) there.push_back(&rank);
+  }
+  const bool are_ours =
+      std::all_of(there.begin(), there.end(), [](const RankView* rank) { return rank->progress.has_value(); });
+  for (const RankView& rank : ranks) {
+    if (rank.at_store == false || (!rank.runs() && are_ours)) absent.push_back(&rank);
+  }
+  if (absent.empty() || there.empty()) return std::nullopt;
+  Verdict verdict{.kind = Verdict::Kind::kNotAtStore, .culprits = ranks_of(absent), .waiter = there.front()->rank};
+  const bool is_one = absent.size() == 1;
+  const bool is_one_there = there.size() == 1;
+  verdict.sentence =
+      rank_ranges(verdict.culprits) + (is_one ? " has" : " have") + " no connection to the job's store, " +
+      (are_ours ? "where " : "which ") + rank_ranges(ranks_of(there)) +
+      (are_ours ? std::string(is_one_there ? " waits" : " wait") + " for all to come"
+                : std::string(is_one_there ? " has" : " have")) +
+      "; " + whereabouts(*absent.front(), now, is_one ? "it" : rank_ranges({absent.front()->rank}).c_str());
+  return verdict;
+}
+
+// All that have been seen are in the same collective.
+std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
+  for (const GroupCalls& group : groups) {
+    std::vector<int> inside;
+    const CollectiveRecord* call = nullptr;
+    for (const RankCalls& member : group.members) {
+      const CollectiveRecord* open = member.first_open();
+      if (open == nullptr || !member.rank->runs()) continue;
+      if (call == nullptr) call = open;
+      inside.push_back(member.rank->rank);
+    }
+    if (call == nullptr) continue;
+    Verdict verdict{.kind = Verdict::Kind::kUnfinished, .waiter = inside.front()};
+    const bool sees_all = static_cast<int>(group.members.size()) >= group.group.size;
+    verdict.sentence =
+        rank_ranges(inside) + (inside.size() == 1 ? " is in " : " are in ") + collective_text(*call, group.group) +
+        (sees_all ? ", which all ranks have entered and which does not end: the network between them, or their backend"
+                  : ", which all ranks that are seen have entered; who is missing runs on a node that does not say "
+                    "what it sees");
+    return verdict;
+  }
+  return std::nullopt;
+}
+
+Verdict nobody_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
+  // Who closes its group waits there for the others to do so.
+  std::vector<const RankView*> at_work;
+  std::vector<const RankView*> running;
+  for (const RankView& rank : ranks) {
+    if (!rank.runs()) continue;
+    running.push_back(&rank);
+    if (!rank.progress || rank.progress->phase != RankPhase::kClosing) at_work.push_back(&rank);
+  }
+  if (at_work.empty()) at_work = running;
+  const bool is_seen =
+      std::any_of(running.begin(), running.end(), [](const RankView* rank) { return rank->progress.has_value(); });
+  Verdict verdict{.kind = is_seen ? Verdict::Kind::kNoneWaits : Verdict::Kind::kUnseen, .culprits = ranks_of(at_work)};
+  if (at_work.size() < running.size() && !running.empty()) {
+    for (const RankView* rank : running) {
+      const bool closes = std::find(at_work.begin(), at_work.end(), rank) == at_work.end();
+      if (closes && !verdict.waiter) verdict.waiter = rank->rank;
+    }
+  }
+  if (!is_seen) {
+    verdict.sentence = rank_ranges(verdict.culprits) +
+                       ": no processor time, and nothing read or written; programs that do not use the library are "
+                       "seen from outside only";
+    return verdict;
+  }
+  // Beside them another thread may be in an older one.
+  const bool has_older = std::any_of(running.begin(), running.end(), [](const RankView* rank) {
+    return rank->progress && rank->progress->collectives_begun > ddp::detail::kRingEntries;
+  });
+  verdict.sentence =
+      has_older ? "no rank waits in one of its last " + std::to_string(ddp::detail::kRingEntries) + " collectives; "
+                : "no rank waits in a collective; ";
+  verdict.sentence += whereabouts_of_all(at_work, now);
+  return verdict;
+}
+
+bool is_still_open(const Mismatch& mismatch) {
+  const auto& members = mismatch.group->members;
+  return std::any_of(members.begin(), members.end(), [&](const RankCalls& member) {
+    const CollectiveRecord* open = member.first_open();
+    return open != nullptr && open->number >= mismatch.number;
+  });
+}
+
+}  // namespace
+
+Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
+  const std::vector<GroupCalls> groups = group_calls(ranks);
+  if (const auto mismatch = first_mismatch(groups); mismatch && is_still_open(*mismatch)) {
+    return different_calls(*mismatch);
+  }
+  const std::vector<Wait> waits = waits_in(groups);
+  std::vector<const RankView*> stopped;
+  for (const RankView& rank : ranks) {
+    if (rank.runs() && rank.process && rank.process->is_stopped()) stopped.push_back(&rank);
+  }
+  if (!stopped.empty()) return missing(Verdict::Kind::kStopped, stopped, waits, now);
+  if (waits.empty()) {
+    if (auto verdict = not_at_store(ranks, now)) return *verdict;
+  }
+  if (!waits.empty()) {
+    const auto culprits = free_ranks(waits);
+    return culprits.empty() ? cycle(waits, now) : missing(Verdict::Kind::kMissing, culprits, waits, now);
+  }
+  if (auto verdict = unfinished(groups)) return *verdict;
+  return nobody_waits(ranks, now);
+}
+
+}  // namespace launcher

@@ -1,0 +1,169 @@
+#include "launcher/options/check_options.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "launcher/nodes/rendezvous_kinds.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/usage_error.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+// What the launchers tell each other of a name.
+constexpr std::size_t kLongestName = 1024;
+
+void check_export(const std::string& entry) {
+  const std::string name = entry.substr(0, entry.find('='));
+  if (name.empty()) throw UsageError("-x: expected NAME or NAME=VALUE, got '" + entry + "'");
+  if (name.find_first_of(", \t") != std::string::npos) {
+    throw UsageError("-x: expected NAME or NAME=VALUE, got '" + printable(entry) +
+                     "'; for several variables repeat the option: -x A -x B=1");
+  }
+}
+
+// mpirun's -n 2 ./a : -n 3 ./b. A colon that is an argument of the program comes after --.
+void check_single_program(const std::vector<std::string>& program) {
+  for (std::size_t i = 1; i + 2 < program.size(); ++i) {
+    if (program[i] != ":" || (program[i + 1] != "-n" && program[i + 1] != "-np")) continue;
+    throw UsageError(
+        "':' separates several programs for mpirun, but ddprun starts only one. Let the shell choose by the variable "
+        "RANK, for example: ddprun -n 5 sh -c 'if [ $RANK -lt 2 ]; then exec ./a; else exec ./b; fi'. If ':' is an "
+        "argument of the program, write -- before the program");
+  }
+}
+
+void check_program(Options& options) {
+  const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
+  if (options.program.empty() && needs_program) {
+    throw UsageError("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
+  }
+  if (!options.program.empty() && options.program.front().empty()) throw UsageError("the program's name is empty");
+  if (!options.is_separated) check_single_program(options.program);
+  if (options.module + options.run_path + options.no_python > 1) {
+    throw UsageError("only one of -m, --run_path and --no_python can be given");
+  }
+  for (const std::string& entry : options.exported) {
+    check_export(entry);
+  }
+  if (options.local_rank_argument) {
+    std::string& name = *options.local_rank_argument;
+    name.erase(0, name.find_first_not_of('-'));  // some write the dashes too
+    if (name.empty()) throw UsageError("--pass_local_rank: expected a name, got only dashes");
+  }
+}
+
+// DNS allows 253 bytes.
+void check_host_name(const char* option, const std::string& name) {
+  constexpr std::size_t kLongestHost = 255;
+  if (name.size() > kLongestHost) {
+    throw UsageError(std::string(option) + ": expected a host name of at most " + std::to_string(kLongestHost) +
+                     " bytes, got " + std::to_string(name.size()));
+  }
+  if (std::any_of(name.begin(), name.end(), [](unsigned char letter) { return letter <= ' ' || letter == 0x7f; }))
+    throw UsageError(std::string(option) + ": expected a host's name or address, without blanks, got '" +
+                     printable(name) + "'");
+  if (std::count(name.begin(), name.end(), ':') == 1)  // an IPv6 address has two or more
+    throw UsageError(std::string(option) + ": expected a host's name or address, without a port, got '" +
+                     printable(name) + "'; the port is --master_port");
+}
+
+// An IPv6 address may come in brackets, as before a port.
+void remove_brackets(std::string& host) {
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+}
+
+// torchrun's way to say --master_addr and --master_port.
+void read_endpoint(Options& options) {
+  if (options.rdzv_endpoint.empty()) return;
+  const std::size_t colon = options.rdzv_endpoint.rfind(':');
+  options.master_addr = options.rdzv_endpoint.substr(0, colon);
+  if (colon == std::string::npos) return;
+  options.master_port = static_cast<std::uint16_t>(
+      parse_number("--rdzv_endpoint HOST:PORT", options.rdzv_endpoint.substr(colon + 1), 0, 65535));
+}
+
+void check_hosts(const Options& options) {
+  const bool has_hosts = !options.hosts.empty() || !options.host_file.empty();
+  if (!options.hosts.empty() && !options.host_file.empty()) throw UsageError("-H and --hostfile exclude each other");
+  if (!options.include.empty() && !options.exclude.empty())
+    throw UsageError("--include and --exclude exclude each other");
+  if (!has_hosts && !(options.include.empty() && options.exclude.empty())) {
+    throw UsageError("--include and --exclude choose among the hosts of --hostfile or -H, which are missing");
+  }
+  if (has_hosts && options.nnodes > 1) {
+    throw UsageError("the hosts of -H and --hostfile are the nodes: leave --nnodes out");
+  }
+  if (options.ssh.command.find_first_not_of(" \t") == std::string::npos) throw UsageError("--ssh_command is empty");
+  if (options.ssh.timeout < std::chrono::seconds(1)) throw UsageError("--ssh_timeout: expected at least 1 second");
+}
+
+// One node needs none of torchrun's backends, but a misspelt name must not wait for the day on which there are two.
+void check_backend(const std::string& name) {
+  constexpr std::array<std::string_view, 5> kNames = {"", "static", "c10d", "etcd", "etcd-v2"};
+  if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) return;
+  throw UsageError("--rdzv_backend " + name + ": expected static, c10d, etcd or etcd-v2");
+}
+
+void check_rendezvous(Options& options) {
+  const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
+  if (options.rdzv_id.size() > kLongestName) {
+    throw UsageError("--rdzv_id: expected at most " + std::to_string(kLongestName) + " bytes, got " +
+                     std::to_string(options.rdzv_id.size()));
+  }
+  if (options.nnodes > 1 && options.standalone)
+    throw UsageError("--standalone is for one node, not for " + nodes + ": leave one of them out");
+  check_backend(options.rdzv_backend);
+  const RendezvousKind* kind = find_rendezvous(options);
+  if (kind == nullptr) {
+    throw UsageError("--rdzv_backend " + options.rdzv_backend + ": several nodes meet by " + rendezvous_names() +
+                     " only");
+  }
+  if (options.nnodes > 1) read_endpoint(options);
+  remove_brackets(options.master_addr);
+  check_host_name("--local_addr", options.local_addr);
+  check_host_name(options.rdzv_endpoint.empty() ? "--master_addr" : "--rdzv_endpoint", options.master_addr);
+  if (const std::string objection = kind->objection(options); !objection.empty()) throw UsageError(objection);
+}
+
+void check_prefixes(const Options& options) {
+  if (options.prefix && options.no_prefix) throw UsageError("--prefix and --no_prefix exclude each other");
+  if (!options.line_prefix_template.empty() && (options.prefix || options.no_prefix)) {
+    throw UsageError("--log_line_prefix_template excludes --prefix and --no_prefix: give one of them");
+  }
+}
+
+}  // namespace
+
+void check_options(Options& options) {
+  if (options.on_hang == Options::OnHang::kRestart && options.max_restarts == 0 && !options.elastic.is_on()) {
+    throw UsageError("--on_hang restart needs --max_restarts: how often the job may be started again");
+  }
+  if (options.timeline_steps && options.timeline_file.empty()) {
+    throw UsageError("--timeline_steps needs --timeline: the file to write");
+  }
+  check_program(options);
+  check_hosts(options);
+  check_rendezvous(options);
+  options.has_master_addr = !options.master_addr.empty();
+  if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
+  if (!options.gpus.empty() && options.nproc_per_node == Options::kUnset) {
+    options.nproc_per_node = static_cast<int>(options.gpus.size());
+  }
+  check_prefixes(options);
+  if (!options.output_folder.empty() && !(options.redirects.is_empty() && options.tee.is_empty())) {
+    throw UsageError("--output_filename and --redirects or --tee exclude each other");
+  }
+  if (options.node_timeout.count() == 0) throw UsageError("--node_timeout: expected more than 0 seconds");
+  if (options.start_timeout && options.start_timeout->count() == 0) {
+    throw UsageError("--start_timeout: expected more than 0 seconds");
+  }
+  if (options.start_timeout && options.store == Options::Store::kRank0) {
+    throw UsageError("--start_timeout needs ddprun's own store: not with --store rank0");
+  }
+}
+
+}  // namespace launcher

@@ -1,0 +1,107 @@
+#include "launcher/options/command_line.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/options/check_options.h"
+#include "launcher/options/declare_options.h"
+#include "launcher/options/generated_texts.h"
+#include "launcher/options/help.h"
+#include "launcher/options/option_variables.h"
+#include "launcher/options/split_arguments.h"
+#include "launcher/options/torchrun_variables.h"
+#include "launcher/options/usage_error.h"
+#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/line.h"
+#include "launcher/os/version.h"
+#include "launcher/plan/scheduled_options.h"
+#include "launcher/plan/variables_behind.h"
+
+namespace launcher {
+namespace {
+
+ExitRequest refuse(const std::string& text) {
+  return {to_int(ExitStatus::kLauncherError), "ddprun: " + message_text(text) + "\n"};
+}
+
+// The options of a node's place that were given, and how.
+GivenOptions given_options(const CLI::App& app, const std::vector<std::string>& words) {
+  GivenOptions given;
+  for (const std::string& name : place_options()) {
+    const CLI::Option* option = app.get_option("--" + name);
+    if (name == "grace" && option->count() == 0) option = app.get_option("--shutdown_timeout");
+    if (option->count() == 0) continue;
+    given[name] = is_typed(app, option, words) ? "the command line" : option->get_envname();
+  }
+  return given;
+}
+
+bool is_about_a_job(Options::Mode mode) {
+  return mode == Options::Mode::kRun || mode == Options::Mode::kDryRun || mode == Options::Mode::kShowEnvironment;
+}
+
+// The ddprun that has started this one has them, and this one their variables.
+void forget_hosts(Options& options) {
+  options.hosts.clear();
+  options.host_file.clear();
+  options.include.clear();
+  options.exclude.clear();
+}
+
+// `options` are those that `app` has been told of.
+std::variant<Options, ExitRequest> take(CLI::App& app, SplitArguments split, Options& options) {
+  ignore_outranked_variables(app, split);
+  check_variables_of_flags(app);
+  options.own_words = split.own;
+  options.variables = variables_in_use(app, split.own);
+  std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
+  app.parse(std::move(split.own));
+  options.program = std::move(split.program);
+  options.is_separated = split.is_separated;
+  options.remarks = std::move(split.remarks);
+  options.counts_all_ranks = split.counts_all_ranks;
+  take_torchruns_variables(app, options);
+  if (options.part_descriptor) forget_hosts(options);
+  if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
+  if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};
+  if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
+  // Those that the front names hosts to, or that it starts, are told where they are.
+  const bool is_placed = options.part_descriptor || !options.hosts.empty() || !options.host_file.empty();
+  if (is_about_a_job(options.mode) && !is_placed)
+    take_from_scheduler(own_surroundings(), given_options(app, options.own_words), options);
+  check_options(options);
+  return options;
+}
+
+std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
+  CLI::App app(
+      "Starts one process per rank of a distributed program and ends them together.\n"
+      "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
+      "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing;\n"
+      "`ddprun timeline start|stop [JOB]` records it. Each has a --help of its own.",
+      "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
+  Options options;
+  declare_options(app, options);
+  const SplitArguments split = split_arguments(app, arguments);
+  try {
+    return take(app, split, options);
+  } catch (const UsageError& error) {
+    throw UsageError(error.what() + variables_behind(error.what(), variables_in_use(app, split.own)));
+  }
+}
+
+}  // namespace
+
+std::variant<Options, ExitRequest> parse_command_line(std::span<const std::string> arguments) {
+  try {
+    return parse(arguments);
+  } catch (const UsageError& error) {
+    return refuse(error.what());
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what());
+  }
+}
+
+}  // namespace launcher

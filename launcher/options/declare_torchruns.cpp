@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/declare_options.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/suggestion.h"
+#include "launcher/options/usage_error.h"
+
+namespace launcher {
+namespace {
+
+constexpr int kMostWholeSeconds = 1'000'000'000;
+
+// torchrun strips blanks as well. Quotes around the whole list come from YAML files, where a shell would remove them.
+std::string without_quotes(std::string text) {
+  const auto strip = [&text] {
+    const std::size_t first = text.find_first_not_of(" \t");
+    text = first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+  };
+  strip();
+  const bool is_quoted =
+      text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.front() == text.back();
+  if (is_quoted) text = text.substr(1, text.size() - 2);
+  strip();
+  return text;
+}
+
+template <std::size_t count>
+bool is_one_of(const std::array<std::string_view, count>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_truth_value(std::string value) {
+  constexpr std::array<std::string_view, 10> kValues = {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"};
+  std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return std::tolower(c); });
+  return is_one_of(kValues, value);
+}
+
+// Settings without effect must have a valid value all the same. Those that would protect the connection are refused.
+void check_setting(const std::string& name, const std::string& value) {
+  constexpr std::array<std::string_view, 6> kNumbers = {
+      "close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt", "rank", "read_timeout"};
+  constexpr std::array<std::string_view, 6> kCertificates = {"ca_cert", "cacert",   "cert",
+                                                             "key",     "ssl_cert", "ssl_cert_key"};
+  if (is_one_of(kNumbers, name)) parse_number("--rdzv_conf " + name, value, 0, kMostWholeSeconds);
+  if (name == "cas_backoff_max_seconds") parse_seconds("--rdzv_conf " + name, value);
+  if (name == "is_host" && !is_truth_value(value)) {
+    throw UsageError("--rdzv_conf is_host: expected true or false, got '" + value + "'");
+  }
+  if (name == "store_type" && value != "tcp") {
+    throw UsageError("--rdzv_conf store_type: expected tcp, got '" + value + "': ddprun has no store in a file");
+  }
+  if (name == "protocol" && value != "http") {
+    throw UsageError("--rdzv_conf protocol: expected http, got '" + value + "': ddprun speaks no TLS with etcd");
+  }
+  if (is_one_of(kCertificates, name)) {
+    throw UsageError("--rdzv_conf " + name + ": ddprun speaks no TLS with etcd; name a port with http, without " +
+                     name);
+  }
+}
+
+// torchrun ignores settings that nothing reads, so scripts may have them: a note, no error.
+void note_unknown_setting(const std::string& name, Options& options) {
+  const std::vector<std::string> known = {"ca_cert",
+                                          "cacert",
+                                          "cas_backoff_max_seconds",
+                                          "cert",
+                                          "close_timeout",
+                                          "etcd_prefix",
+                                          "heartbeat_timeout",
+                                          "is_host",
+                                          "join_timeout",
+                                          "keep_alive_interval",
+                                          "keep_alive_max_attempt",
+                                          "key",
+                                          "last_call_timeout",
+                                          "protocol",
+                                          "rank",
+                                          "read_timeout",
+                                          "ssl_cert",
+                                          "ssl_cert_key",
+                                          "store_type",
+                                          "timeout"};
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::string nearest = nearest_name(name, known);
+  options.notes.push_back("--rdzv_conf " + name + " has no effect: there is no such setting" +
+                          (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+}
+
+// torchrun's "k=v,k=v". Only the times for the nodes to meet have an effect.
+void read_rendezvous_settings(const std::string& text, Options& options) {
+  for (const std::string& part : split_at_commas(without_quotes(text))) {
+    const std::size_t equals = part.find('=');
+    const std::string name = without_quotes(part.substr(0, equals));
+    const std::string value = equals == std::string::npos ? "" : without_quotes(part.substr(equals + 1));
+    if (name.empty() || value.empty() || name.find_first_of("'\"") != std::string::npos) {
+      throw UsageError("--rdzv_conf: expected K=V,..., such as timeout=600, got '" + part + "'");
+    }
+    check_setting(name, value);
+    note_unknown_setting(name, options);
+    const bool is_last_call = name == "last_call_timeout";
+    if (name != "timeout" && name != "join_timeout" && !is_last_call) continue;
+    (is_last_call ? options.elastic.last_call : options.join_timeout) = parse_seconds("--rdzv_conf " + name, value);
+  }
+}
+
+// `null` is torchrun's default. Its other handlers write by Python's logging.
+void check_event_handler(const std::string& name) {
+  if (name == "null" || name == "dynamic_rendezvous") return;
+  throw UsageError("--event_log_handler: expected null, got '" + name +
+                   "': ddprun runs no handlers of Python; --events FILE writes the events of the job");
+}
+
+void check_logs_specs(const std::string& name) {
+  if (name == "default") return;
+  throw UsageError("--logs_specs: expected default, got '" + name +
+                   "': ddprun runs no plug-ins of Python; see --log_dir, --redirects and --tee");
+}
+
+void declare_completion(OptionTable& table, Options& options) {
+  const auto print = [&options](const char* shell) {
+    return [&options, shell] {
+      options.mode = Options::Mode::kGenerate;
+      options.generated = shell;
+    };
+  };
+  const auto refuse = [] {
+    throw UsageError("--print_completion tcsh: ddprun has completions for bash, zsh and fish only");
+  };
+  table.command("--print_completion",
+                {{"bash", print("bash")}, {"zsh", print("zsh")}, {"fish", print("fish")}, {"tcsh", refuse}},
+                "Print the completion for a shell, as --generate does; tcsh is not supported");
+}
+
+}  // namespace
+
+void declare_torchruns(OptionTable& table, Options& options) {
+  const std::string nothing = "Accepted; there is nothing to choose here";
+  table.group("Of torchrun and torch.distributed.launch");
+  table.text("--rdzv_backend", options.rdzv_backend, "NAME", "static",
+             "Several nodes: static, or the same command on each, without --node_rank: c10d, etcd");
+  table.text("--rdzv_endpoint", options.rdzv_endpoint, "HOST[:PORT]", "none",
+             "Several nodes: another way to give --master_addr and --master_port");
+  table.parsed(
+      "--rdzv_conf", [&](const std::string& text) { read_rendezvous_settings(text, options); }, "K=V,...", "none",
+      "timeout or join_timeout is --join_timeout, last_call_timeout --last_call; others have no effect");
+  table.text("--log_line_prefix_template", options.line_prefix_template, "TEMPLATE", "none",
+             "torchrun's form of --prefix, with ${role_name}, ${rank}, ${local_rank} and ${hostname}");
+  table.parsed(
+      "--shutdown_timeout",
+      [&](const std::string& text) {
+        options.shutdown_timeout = std::chrono::seconds(parse_number("--shutdown_timeout", text, 0, kMostWholeSeconds));
+      },
+      "SECONDS", "--grace", "Another name of --grace, in whole seconds");
+  table.parsed(
+      "--monitor_interval", [](const std::string& text) { parse_seconds("--monitor_interval", text); }, "SECONDS", "",
+      nothing + ": ranks are watched without polling");
+  table.choice("--start_method", {{"spawn", [] {}}, {"fork", [] {}}, {"forkserver", [] {}}}, nothing);
+  table.parsed("--event_log_handler", check_event_handler, "null", "", nothing + "; see --events");
+  table.parsed("--logs_specs", check_logs_specs, "default", "", nothing);
+  table.accepted_flag("--use_env", "Accepted: ranks always get their numbers in the environment");
+  table.group("Information");
+  declare_completion(table, options);
+}
+
+}  // namespace launcher

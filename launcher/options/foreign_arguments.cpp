@@ -1,0 +1,222 @@
+#include "launcher/options/foreign_arguments.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+#include "launcher/options/foreign_options.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/usage_error.h"
+
+namespace launcher {
+namespace {
+
+using Treatment = ForeignOption::Treatment;
+
+// "--map-by", "-map_by" and "-map-by" are one name: "map_by".
+std::string plain_name(std::string_view dashed) {
+  std::string name(dashed.substr(std::min(dashed.find_first_not_of('-'), dashed.size())));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::vector<std::string> parts(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(separator));
+    parts.emplace_back(part);
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+  }
+  return parts;
+}
+
+bool has_name(const ForeignOption& option, const std::string& name) {
+  const auto names = parts(option.names, ',');
+  return std::any_of(names.begin(), names.end(), [&](const std::string& each) { return plain_name(each) == name; });
+}
+
+// Takes any text.
+bool is_placeholder(std::string_view pattern) {
+  return pattern != "N" && std::isupper(static_cast<unsigned char>(pattern.front())) != 0 &&
+         pattern.find('|') == std::string_view::npos;
+}
+
+// What of `value` a word of ForeignOption::values captures; nothing where it does not fit.
+std::optional<std::string> captured(const std::string& value, std::string_view pattern) {
+  if (is_placeholder(pattern)) return value;
+  for (const std::string& alternative : parts(pattern, '|')) {
+    if (alternative == value) return value;
+    const std::size_t number = alternative.find('N');
+    if (number == std::string::npos) continue;
+    const std::string_view after = std::string_view(alternative).substr(number + 1);
+    if (value.size() < number + after.size() || !value.starts_with(alternative.substr(0, number)) ||
+        !value.ends_with(after)) {
+      continue;
+    }
+    std::string digits = value.substr(number, value.size() - number - after.size());
+    if (is_whole_number(digits)) return digits;
+  }
+  return std::nullopt;
+}
+
+// One argument, taken apart.
+struct Argument {
+  std::string name;
+  std::optional<std::string> value{};  // in the same word
+};
+
+Argument long_form(const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  Argument result{plain_name(std::string_view(argument).substr(0, equals))};
+  if (equals != std::string::npos) result.value = argument.substr(equals + 1);
+  return result;
+}
+
+Argument short_form(const std::string& argument) {
+  Argument result{argument.substr(1, 1)};
+  if (argument.size() > 2) result.value = argument.substr(argument[2] == '=' ? 3 : 2);
+  return result;
+}
+
+// The values of `option`, of which `own` may be in the first word; the others are in those after it.
+std::optional<std::vector<std::string>> captured_values(const ForeignOption& option,
+                                                        const std::optional<std::string>& own,
+                                                        std::span<const std::string> after) {
+  std::vector<std::string> values;
+  for (const std::string& pattern : parts(option.values, ' ')) {
+    std::string value;
+    if (values.empty() && own) {
+      value = *own;
+    } else {
+      const std::size_t next = values.size() - (own ? 1 : 0);
+      if (next >= after.size()) return std::nullopt;
+      value = after[next];
+    }
+    auto capture = captured(value, pattern);
+    if (!capture) return std::nullopt;
+    values.push_back(std::move(*capture));
+  }
+  return values;
+}
+
+void replace(std::string& text, std::string_view mark, const std::string& value) {
+  if (const std::size_t at = text.find(mark); at != std::string::npos) text.replace(at, mark.size(), value);
+}
+
+std::vector<std::string> translated(const ForeignOption& option, const std::vector<std::string>& values) {
+  std::vector<std::string> words;
+  for (const std::string& word : parts(option.here, '\n')) {
+    const bool is_for_each = word.find("$each") != std::string::npos;
+    for (const std::string& part : is_for_each ? split_at_commas(values.front()) : std::vector<std::string>{""}) {
+      std::string filled = word;
+      if (is_for_each) replace(filled, "$each", part);
+      if (!values.empty()) replace(filled, "$1", values[0]);
+      if (values.size() > 1) replace(filled, "$2", values[1]);
+      words.push_back(std::move(filled));
+    }
+  }
+  return words;
+}
+
+bool is_specific(const ForeignOption& option) {
+  const auto patterns = parts(option.values, ' ');
+  return std::any_of(patterns.begin(), patterns.end(), [](const std::string& each) { return !is_placeholder(each); });
+}
+
+// The rows of one name, and what of the argument is its value.
+std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const Argument& argument, bool is_own) {
+  const std::string shown = arguments.front().substr(0, arguments.front().find('='));
+  std::string_view wanted;
+  for (const ForeignOption& option : foreign_options()) {
+    if (!has_name(option, argument.name) || option.treatment == Treatment::kSame) continue;
+    if (is_own && !is_specific(option)) continue;
+    const auto values = captured_values(option, argument.value, arguments.subspan(1));
+    const bool is_any = !is_specific(option);
+    if (option.treatment == Treatment::kRefused && (values || is_any)) {
+      throw UsageError(shown + " is an option of " + launcher_names(option) +
+                       ", not of ddprun: " + std::string(option.here));
+    }
+    if (!values) {
+      wanted = option.values;
+      continue;
+    }
+    ForeignUse use{.taken = std::max<std::size_t>(1, values->size() + (argument.value ? 0 : 1))};
+    if (option.treatment == Treatment::kTranslated) use.words = translated(option, *values);
+    if (option.treatment == Treatment::kIgnored) use.ignored = option.here;
+    return use;
+  }
+  if (!wanted.empty() && !is_own) {
+    const bool is_number_wanted = wanted == "N" && (argument.value || arguments.size() > 1);
+    throw UsageError(is_number_wanted
+                         ? shown + ": expected a number, got '" +
+                               argument.value.value_or(arguments[std::min<std::size_t>(1, arguments.size() - 1)]) + "'"
+                         : shown + " needs a value: " + shown + " " + std::string(wanted));
+  }
+  return std::nullopt;
+}
+
+// --n is mpirun's; other letters with two dashes are torchrun's options, abbreviated.
+bool is_spelled_so(const std::string& dashed) {
+  const auto options = foreign_options();
+  return std::any_of(options.begin(), options.end(), [&](const ForeignOption& option) {
+    const auto names = parts(option.names, ',');
+    return std::find(names.begin(), names.end(), dashed) != names.end();
+  });
+}
+
+bool takes_no_value(const std::string& name) {
+  const auto options = foreign_options();
+  return std::any_of(options.begin(), options.end(),
+                     [&](const ForeignOption& option) { return has_name(option, name) && option.values.empty(); });
+}
+
+}  // namespace
+
+bool is_whole_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
+                                      const std::function<bool(const std::string& dashed)>& is_own) {
+  const std::string& first = arguments.front();
+  const bool has_two_dashes = first.starts_with("--");
+  const Argument full = long_form(first);
+  if (full.name.size() >= 2) {
+    const bool is_own_name = is_own("--" + full.name);
+    if (auto use = use_rows(arguments, full, is_own_name)) return use;
+    if (has_two_dashes || is_own_name) return std::nullopt;
+  }
+  if (has_two_dashes) return is_spelled_so("--" + full.name) ? use_rows(arguments, full, false) : std::nullopt;
+  const Argument letter = short_form(first);
+  if (letter.name.size() != 1 || is_own("-" + letter.name)) return std::nullopt;
+  // -vv, but no other value after a letter that takes none.
+  const bool is_repeated = letter.value && letter.value->find_first_not_of(letter.name) == std::string::npos;
+  if (letter.value && !is_repeated && takes_no_value(letter.name)) return std::nullopt;
+  return use_rows(arguments, letter, /*is_own=*/false);
+}
+
+void IgnoredOptions::add(std::span<const std::string> words, const std::string& reason) {
+  std::string shown;
+  for (const std::string& word : words) shown.append(shown.empty() ? "" : " ").append(word);
+  const auto known =
+      std::find_if(reasons_.begin(), reasons_.end(), [&](const auto& each) { return each.first == reason; });
+  if (known == reasons_.end()) {
+    reasons_.push_back({reason, {shown}});
+  } else if (std::find(known->second.begin(), known->second.end(), shown) == known->second.end()) {
+    known->second.push_back(shown);
+  }
+}
+
+std::vector<std::string> IgnoredOptions::lines() const {
+  std::vector<std::string> lines;
+  for (const auto& [reason, options] : reasons_) {
+    std::string line;
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      line.append(i == 0 ? "" : i + 1 == options.size() ? " and " : ", ").append(options[i]);
+    }
+    lines.push_back(line + (options.size() == 1 ? " is" : " are") + " ignored: " + reason);
+  }
+  return lines;
+}
+
+}  // namespace launcher

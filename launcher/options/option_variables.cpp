@@ -1,0 +1,98 @@
+#include "launcher/options/option_variables.h"
+
+#include <CLI/App.hpp>
+#include <CLI/StringTools.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/options/usage_error.h"
+
+namespace launcher {
+namespace {
+
+// Options that contradict each other, or that are two ways to say one thing. Not what merely does not work together: to
+// drop one of those would be to do something that nobody asked for.
+constexpr std::array<std::pair<const char*, const char*>, 20> kRivals = {{
+    {"prefix", "no_prefix"},
+    {"prefix", "log_line_prefix_template"},
+    {"no_prefix", "log_line_prefix_template"},
+    {"grace", "shutdown_timeout"},
+    {"module", "run_path"},
+    {"module", "no_python"},
+    {"run_path", "no_python"},
+    {"output_filename", "redirects"},
+    {"output_filename", "tee"},
+    {"standalone", "nnodes"},
+    {"standalone", "node_rank"},
+    {"standalone", "master_port"},
+    {"master_addr", "rdzv_endpoint"},
+    {"master_port", "rdzv_endpoint"},
+    {"join_timeout", "rdzv_conf"},
+    {"bind_to", "numa_binding"},
+    {"hosts", "hostfile"},
+    {"include", "exclude"},
+    {"hosts", "nnodes"},
+    {"hostfile", "nnodes"},
+}};
+
+bool is_given(const CLI::App& app, const SplitArguments& split, const char* name) {
+  return is_typed(app, app.get_option_no_throw(std::string("--") + name), split.own);
+}
+
+void ignore_variable(CLI::App& app, const std::string& name) {
+  if (CLI::Option* option = app.get_option_no_throw("--" + name)) option->envname("");
+}
+
+// CLI11 would name the option, of which the user knows nothing, and takes any number.
+void check_flag(const CLI::Option& option) {
+  constexpr std::array<std::string_view, 8> kChoices = {"1", "true", "yes", "on", "0", "false", "no", "off"};
+  const char* value = std::getenv(option.get_envname().c_str());
+  if (value == nullptr || *value == '\0') return;
+  if (std::find(kChoices.begin(), kChoices.end(), CLI::detail::to_lower(value)) != kChoices.end()) return;
+  throw UsageError(option.get_envname() + ": expected 1, true, yes or on, or 0, false, no or off, got '" + value + "'");
+}
+
+}  // namespace
+
+void check_variables_of_flags(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0 && !option->get_envname().empty()) check_flag(*option);
+  }
+}
+
+void ignore_outranked_variables(CLI::App& app, const SplitArguments& split) {
+  for (const std::string& name : split.emptied) ignore_variable(app, name);
+  for (const auto& [first, second] : kRivals) {
+    const bool has_first = is_given(app, split, first);
+    const bool has_second = is_given(app, split, second);
+    if (has_first && !has_second) ignore_variable(app, second);
+    if (has_second && !has_first) ignore_variable(app, first);
+  }
+}
+
+bool is_typed(const CLI::App& app, const CLI::Option* option, std::span<const std::string> words) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    return app.get_option_no_throw(word.substr(0, word.find('='))) == option;
+  });
+}
+
+std::map<std::string, std::string> variables_in_use(const CLI::App& app, std::span<const std::string> words) {
+  std::map<std::string, std::string> variables;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& variable = option->get_envname();
+    const char* const value = variable.empty() ? nullptr : std::getenv(variable.c_str());
+    if (value == nullptr || *value == '\0' || is_typed(app, option, words)) continue;
+    for (const std::string& name : option->get_snames()) variables["-" + name] = variable;
+    for (const std::string& name : option->get_lnames()) variables["--" + name] = variable;
+  }
+  return variables;
+}
+
+}  // namespace launcher

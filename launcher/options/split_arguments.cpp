@@ -1,0 +1,134 @@
+#include "launcher/options/split_arguments.h"
+
+#include <CLI/App.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "launcher/options/abbreviations.h"
+#include "launcher/options/foreign_arguments.h"
+#include "launcher/options/suggestion.h"
+#include "launcher/options/usage_error.h"
+
+namespace launcher {
+namespace {
+
+// One argument that looks like an option.
+struct Word {
+  std::string name;  // without dashes, with underscores
+  std::optional<std::string> value{};
+};
+
+Word split_word(const CLI::App& app, const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  const auto after_equals = [&]() -> std::optional<std::string> {
+    return equals == std::string::npos ? std::nullopt : std::optional(argument.substr(equals + 1));
+  };
+  if (argument.starts_with("--")) {
+    Word word{argument.substr(2, equals == std::string::npos ? equals : equals - 2), after_equals()};
+    std::replace(word.name.begin(), word.name.end(), '-', '_');
+    const bool is_known = app.get_option_no_throw("--" + word.name) != nullptr;
+    if (!is_known) word.name = complete_torchruns_name(word.name).value_or(word.name);
+    return word;
+  }
+  if (argument.substr(0, equals) == kMpirunsRanks) return {"nproc_per_node", after_equals()};
+  if (argument.starts_with(kMpirunsRanks) && is_whole_number(argument.substr(kMpirunsRanks.size()))) {
+    return {"nproc_per_node", argument.substr(kMpirunsRanks.size())};
+  }
+  // mpirun's long options have one dash or two: -hostfile.
+  std::string name = argument.substr(1, equals == std::string::npos ? equals : equals - 1);
+  std::replace(name.begin(), name.end(), '-', '_');
+  if (name.size() > 1 && app.get_option_no_throw("--" + name) != nullptr) return {name, after_equals()};
+  Word word{argument.substr(1, 1)};
+  if (argument.size() > 2) word.value = argument.substr(argument[2] == '=' ? 3 : 2);
+  return word;
+}
+
+// torchrun takes these empty, and scripts pass them so: "--rdzv_endpoint=$ENDPOINT".
+bool may_be_empty(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kNames = {"rdzv_backend", "rdzv_conf",  "rdzv_endpoint",
+                                                      "rdzv_id",      "local_addr", "log_line_prefix_template"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& shown, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  const std::string nearest = name.size() == 1 ? "" : nearest_name(name, names);
+  throw UsageError("unknown option " + shown + "; " +
+                   (nearest.empty() ? "see ddprun --help" : "did you mean --" + nearest + "?"));
+}
+
+void replace_foreign(std::vector<std::string>& arguments, std::size_t at, const ForeignUse& use,
+                     IgnoredOptions& ignored) {
+  const auto begin = arguments.begin() + static_cast<std::ptrdiff_t>(at);
+  const auto end = begin + static_cast<std::ptrdiff_t>(use.taken);
+  if (!use.ignored.empty()) ignored.add(std::vector<std::string>(begin, end), use.ignored);
+  arguments.insert(arguments.erase(begin, end), use.words.begin(), use.words.end());
+}
+
+}  // namespace
+
+SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> given) {
+  SplitArguments split;
+  std::vector<std::string> arguments(given.begin(), given.end());
+  IgnoredOptions ignored;
+  std::size_t replaced_until = 0;  // what stands in place of another launcher's options
+  std::size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    const std::string argument = arguments[i];
+    if (argument == "--") {
+      split.is_separated = true;
+      ++i;
+      break;
+    }
+    if (argument.size() < 2 || argument[0] != '-') break;
+
+    if (i >= replaced_until) {
+      if (const auto use = foreign_use(std::span(arguments).subspan(i), [&](const std::string& dashed) {
+            return app.get_option_no_throw(dashed) != nullptr;
+          })) {
+        replaced_until = i + use->words.size();
+        replace_foreign(arguments, i, *use, ignored);
+        --i;
+        continue;
+      }
+    }
+    auto [name, value] = split_word(app, argument);
+    const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
+    const CLI::Option* option = app.get_option_no_throw(dashed);
+    if (option == nullptr) refuse_unknown(app, argument.substr(0, argument.find('=')), name);
+    if (option->get_items_expected_max() == 0 && value) {
+      throw UsageError(dashed + " takes no value, got '" + *value + "'");
+    }
+    // Where a value may be left out, it can only be in the same word.
+    if (!value && option->get_items_expected_min() == 0) {
+      split.own.push_back(dashed);
+      continue;
+    }
+    if (!value) {
+      if (i + 1 == arguments.size()) throw UsageError(dashed + " needs a value; see ddprun --help");
+      value = arguments[++i];
+    }
+    const std::string long_name = option->get_lnames().empty() ? name : option->get_lnames().front();
+    std::erase(split.emptied, long_name);
+    if (long_name == "nproc_per_node") split.counts_all_ranks = !argument.starts_with("--");
+    if (!value->empty()) {
+      split.own.push_back("--" + long_name + "=" + *value);
+      continue;
+    }
+    if (!may_be_empty(long_name)) throw UsageError(dashed + " needs a value, got an empty one");
+    std::erase_if(split.own, [&](const std::string& word) { return word.starts_with("--" + long_name + "="); });
+    split.emptied.push_back(long_name);
+  }
+  split.remarks = ignored.lines();
+  split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+  return split;
+}
+
+}  // namespace launcher

@@ -1,0 +1,57 @@
+#include "launcher/options/subcommands.h"
+
+#include <algorithm>
+
+namespace launcher {
+
+std::string SubcommandForm::usage(const std::string& word) const {
+  std::string text = word + (verb.empty() ? "" : " " + verb) + " [JOB]";
+  for (const ShownOption& option : options) {
+    text.append(" [").append(option.names.front()).append(option.value.empty() ? "" : " " + option.value).append("]");
+  }
+  return text;
+}
+
+std::vector<Subcommand> subcommands() {
+  const std::string id = "its --rdzv_id, or ddprun's process number; ";
+  const std::string not_answering = "0; 1 when there is no such job, or one does not answer.";
+  const ShownOption all_users{.names = {"--all_users"}, .meaning = "for root: the jobs of all users"};
+  return {
+      {.word = "status",
+       .meaning = "Shows what your jobs on this machine are doing: a line and a table of its ranks for each.",
+       .job = id + "all jobs unless given",
+       .forms = {{.options = {{.names = {"--json"}, .meaning = "one JSON document a job, each on a line of its own"},
+                              all_users}}},
+       .exit_status = not_answering},
+      {.word = "top",
+       .meaning = "Shows what your jobs on this machine are doing, once a second, until they have ended or you press "
+                  "Ctrl-C. Where standard output is no terminal: once.",
+       .job = id + "all jobs unless given",
+       .forms = {{.options = {all_users}}},
+       .exit_status = not_answering},
+      {.word = "timeline",
+       .meaning =
+           "Records what each rank of a running job does and when, for Perfetto and ddprun-timeline. To record a "
+           "job from its start on: ddprun --timeline FILE",
+       .job = id + "may be left out where only one job runs",
+       .forms = {{.verb = "start",
+                  .options = {{.names = {"-o", "--output"},
+                               .value = "FILE",
+                               .meaning = "the file to write; the job's own unless given"}}},
+                 {.verb = "stop"}},
+       .exit_status = "0; 1 when there is no such job, or it refuses."}};
+}
+
+std::vector<ShownOption> options_of(const Subcommand& subcommand) {
+  std::vector<ShownOption> all;
+  for (const SubcommandForm& form : subcommand.forms) {
+    for (const ShownOption& option : form.options) {
+      const bool is_there =
+          std::any_of(all.begin(), all.end(), [&](const auto& other) { return other.names == option.names; });
+      if (!is_there) all.push_back(option);
+    }
+  }
+  return all;
+}
+
+}  // namespace launcher

@@ -1,0 +1,46 @@
+// From a host name to socket addresses, without blocking the event loop: the system's resolver can take a minute.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+
+// Of an address in numbers, as "10.0.0.1" or "fe80::1"; none when `host` is a name. Asks nobody.
+std::vector<SocketAddress> numeric_addresses(const std::string& host, std::uint16_t port);
+
+class AddressLookup {
+ public:
+  // Calls `done` once with the addresses, none when the name is unknown; it may end the object. Ends quietly
+  // with the object.
+  AddressLookup(EventLoop& loop, const std::string& host, std::uint16_t port,
+                std::function<void(std::vector<SocketAddress>)> done);
+  ~AddressLookup();
+  AddressLookup(const AddressLookup&) = delete;
+  AddressLookup& operator=(const AddressLookup&) = delete;
+
+ private:
+  void read();
+  void finish();
+
+  EventLoop& loop_;
+  std::function<void(std::vector<SocketAddress>)> done_;
+  pid_t helper_ = -1;  // the process that asks the resolver
+  UniqueFd pidfd_;     // of it; empty where the kernel or the container has no pidfd_open
+  UniqueFd answer_;
+  std::string bytes_;
+};
+
+}  // namespace launcher

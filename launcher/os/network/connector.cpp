@@ -1,0 +1,161 @@
+#include "launcher/os/network/connector.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "launcher/os/network/tcp_socket.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A pause is this part of the time waited so far, within limits; after a long wait it is this smaller part of it,
+// within others: the wait gets no longer by more than that.
+constexpr int kPauses = 16;
+constexpr auto kShortestPause = 2ms;
+constexpr int kLatePauses = 512;
+constexpr auto kLongestPause = 200ms;
+// Asking for a name is a process each time.
+constexpr int kUnresolvedPauses = 4;
+constexpr auto kShortestUnresolvedPause = 50ms;
+constexpr auto kLongestUnresolvedPause = 2s;
+// A name may come to mean another address: a pod that was moved.
+constexpr auto kResolveAgain = 10s;
+// The kernel itself asks a host that does not answer for two minutes, ever more seldom.
+constexpr auto kAttempt = 3s;
+constexpr auto kAttemptOfSeveral = 500ms;
+
+EventLoop::Clock::duration part_of(EventLoop::Clock::duration waited, int parts, EventLoop::Clock::duration least,
+                                   EventLoop::Clock::duration most) {
+  return std::clamp(waited / parts, least, most);
+}
+
+}  // namespace
+
+Connector::Connector(EventLoop& loop, std::string host, std::uint16_t port, std::function<void(UniqueFd)> on_connected,
+                     std::chrono::milliseconds early_pause)
+    : loop_(loop),
+      host_(std::move(host)),
+      port_(port),
+      on_connected_(std::move(on_connected)),
+      early_pause_(std::clamp<std::chrono::milliseconds>(early_pause, kShortestPause, kLongestPause)) {
+  addresses_ = numeric_addresses(host_, port_);
+  is_numeric_ = !addresses_.empty();
+  // Not in the constructor: its caller may not be ready for the outcome.
+  pause(0ms);
+}
+
+Connector::~Connector() {
+  drop_attempt();
+  if (timer_) loop_.cancel(*timer_);
+}
+
+void Connector::drop_attempt() {
+  if (fd_) loop_.remove(fd_.get());
+  fd_.reset();
+}
+
+void Connector::pause(Clock::duration time) {
+  if (timer_) loop_.cancel(*timer_);
+  timer_ = loop_.call_at(Clock::now() + time, [this] {
+    timer_.reset();
+    begin();
+  });
+}
+
+Connector::Clock::duration Connector::pause_after(Clock::duration waited, Clock::duration early_pause) {
+  return std::max(part_of(waited, kPauses, kShortestPause, early_pause),
+                  part_of(waited, kLatePauses, kShortestPause, kLongestPause));
+}
+
+Connector::Clock::duration Connector::pause_after_refusal() const {
+  return pause_after(Clock::now() - begun_, early_pause_);
+}
+
+void Connector::retry(std::string problem) {
+  problem_ = std::move(problem);
+  drop_attempt();
+  pause(pause_after_refusal());
+}
+
+void Connector::begin() {
+  next_address_ = 0;
+  if (is_numeric_ || (!addresses_.empty() && Clock::now() < resolved_ + kResolveAgain)) {
+    connect_next();
+  } else {
+    look_up();
+  }
+}
+
+void Connector::look_up() {
+  lookup_ = std::make_unique<AddressLookup>(loop_, host_, port_, [this](std::vector<SocketAddress> addresses) {
+    resolved_ = Clock::now();
+    if (!addresses.empty()) addresses_ = std::move(addresses);  // else those that it had, if any
+    if (!addresses_.empty()) {
+      connect_next();
+      return;
+    }
+    problem_ = "the name " + host_ + " cannot be resolved";
+    pause(part_of(Clock::now() - begun_, kUnresolvedPauses, kShortestUnresolvedPause, kLongestUnresolvedPause));
+  });
+}
+
+void Connector::connect_next() {
+  const SocketAddress& address = addresses_[next_address_++];
+  fd_.reset(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd_) {  // a machine without IPv6, say
+    on_failed(errno);
+    return;
+  }
+  const auto* peer = reinterpret_cast<const sockaddr*>(&address.storage);
+  // What the kernel knows at once, that there is no route, say, is no outcome but a refusal as any other.
+  if (::connect(fd_.get(), peer, address.length) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    const int error = errno;
+    fd_.reset();
+    on_failed(error);
+    return;
+  }
+  loop_.add(fd_.get(), EPOLLOUT, [this](std::uint32_t) { on_outcome(); });
+  const bool is_last = next_address_ == addresses_.size();
+  timer_ = loop_.call_at(Clock::now() + (is_last ? kAttempt : kAttemptOfSeveral), [this] {
+    timer_.reset();
+    drop_attempt();
+    on_failed(ETIMEDOUT);
+  });
+}
+
+void Connector::on_outcome() {
+  const int error = pending_error(fd_.get());
+  if (timer_) loop_.cancel(*timer_);
+  timer_.reset();
+  loop_.remove(fd_.get());
+  UniqueFd fd = std::move(fd_);
+  // Where nobody listens on a port that the kernel also gives out, a socket can meet itself, and would keep the port.
+  if (error != 0 || is_connected_to_itself(fd.get())) {
+    fd.reset();
+    on_failed(error != 0 ? error : ECONNREFUSED);
+    return;
+  }
+  set_connection_options(fd.get());
+  problem_.clear();
+  on_connected_(std::move(fd));
+}
+
+void Connector::on_failed(int error) {
+  if (next_address_ < addresses_.size()) {
+    connect_next();
+    return;
+  }
+  problem_ = std::strerror(error);
+  was_refused_ = error == ECONNREFUSED;
+  pause(pause_after_refusal());
+}
+
+}  // namespace launcher

@@ -1,0 +1,71 @@
+// A TCP connection to a server that may not be there yet: tries again until it is, first within milliseconds, then less
+// and less often, so that whoever starts last is found at once and a long wait costs next to nothing.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/os/network/address.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher {
+
+class Connector {
+ public:
+  // How long the pauses get within the first ten seconds, 200 ms at most.
+  static constexpr std::chrono::milliseconds kEarlyPause{20};
+
+  // Begins at once. `on_connected` gets the connection, not blocking, once; then this does nothing more until retry().
+  Connector(EventLoop& loop, std::string host, std::uint16_t port, std::function<void(UniqueFd)> on_connected,
+            std::chrono::milliseconds early_pause = kEarlyPause);
+  ~Connector();
+  Connector(const Connector&) = delete;
+  Connector& operator=(const Connector&) = delete;
+
+  // The pause before the next attempt, when it has waited for so long. Pure.
+  static EventLoop::Clock::duration pause_after(EventLoop::Clock::duration waited,
+                                                EventLoop::Clock::duration early_pause = kEarlyPause);
+  // Connects once more, after a pause: who was there was not who is wanted, or went away.
+  void retry(std::string problem);
+  // The last attempt was refused: the host is there, and nobody listens at the port.
+  bool was_refused() const { return was_refused_; }
+  // Why the last attempt failed, "" after one that succeeded.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  using Clock = EventLoop::Clock;
+
+  void begin();
+  void look_up();
+  void connect_next();
+  void on_outcome();
+  void on_failed(int error);
+  void drop_attempt();
+  void pause(Clock::duration time);
+  Clock::duration pause_after_refusal() const;
+
+  EventLoop& loop_;
+  std::string host_;
+  std::uint16_t port_;
+  std::function<void(UniqueFd)> on_connected_;
+  std::chrono::milliseconds early_pause_;
+  std::unique_ptr<AddressLookup> lookup_;
+  std::vector<SocketAddress> addresses_;
+  bool is_numeric_ = false;
+  Clock::time_point resolved_{};
+  Clock::time_point begun_ = Clock::now();
+  std::size_t next_address_ = 0;
+  UniqueFd fd_;                              // while it is connecting
+  std::optional<EventLoop::TimerId> timer_;  // of the attempt, or of the pause before the next one
+  std::string problem_;
+  bool was_refused_ = false;
+};
+
+}  // namespace launcher

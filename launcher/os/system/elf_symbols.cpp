@@ -1,0 +1,174 @@
+#include "launcher/os/system/elf_symbols.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "base/symbol_name.h"
+#include "launcher/os/system/unique_fd.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+constexpr std::size_t kLongestSymbol = 160;
+constexpr std::size_t kMostFrames = 32;
+
+// `count` records of one kind at `offset`; none where they are not all in the file.
+template <typename Record>
+std::vector<Record> records_at(std::string_view file, std::uint64_t offset, std::uint64_t count) {
+  if (offset > file.size() || count > (file.size() - offset) / sizeof(Record)) return {};
+  std::vector<Record> records(count);
+  if (count > 0) std::memcpy(records.data(), file.data() + offset, count * sizeof(Record));
+  return records;
+}
+
+std::optional<Elf64_Ehdr> header_of(std::string_view file) {
+  const auto headers = records_at<Elf64_Ehdr>(file, 0, 1);
+  if (headers.empty() || std::memcmp(headers[0].e_ident, ELFMAG, SELFMAG) != 0 ||
+      headers[0].e_ident[EI_CLASS] != ELFCLASS64 || headers[0].e_phentsize != sizeof(Elf64_Phdr) ||
+      headers[0].e_shentsize != sizeof(Elf64_Shdr)) {
+    return std::nullopt;
+  }
+  return headers[0];
+}
+
+// Where the linker has put the byte at `offset`.
+std::optional<std::uint64_t> address_of(std::string_view file, const Elf64_Ehdr& header, std::uint64_t offset) {
+  for (const Elf64_Phdr& part : records_at<Elf64_Phdr>(file, header.e_phoff, header.e_phnum)) {
+    if (part.p_type == PT_LOAD && offset >= part.p_offset && offset - part.p_offset < part.p_filesz) {
+      return offset - part.p_offset + part.p_vaddr;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string name_at(std::string_view file, const Elf64_Shdr& names, std::uint64_t index) {
+  if (names.sh_offset > file.size() || index >= names.sh_size || names.sh_size > file.size() - names.sh_offset)
+    return "";
+  const std::string_view text = file.substr(names.sh_offset, names.sh_size).substr(index);
+  return std::string(text.substr(0, std::min(text.find('\0'), text.size())));
+}
+
+// The function with the highest address that is not above `address`.
+struct Best {
+  Elf64_Sym symbol{};
+  const Elf64_Shdr* names = nullptr;
+};
+
+void search(std::string_view file, const Elf64_Shdr& table, const Elf64_Shdr& names, std::uint64_t address,
+            Best& best) {
+  const std::uint64_t count = table.sh_size / sizeof(Elf64_Sym);
+  if (table.sh_offset > file.size() || count > (file.size() - table.sh_offset) / sizeof(Elf64_Sym)) return;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Elf64_Sym symbol{};
+    std::memcpy(&symbol, file.data() + table.sh_offset + i * sizeof symbol, sizeof symbol);
+    const bool is_function =
+        ELF64_ST_TYPE(symbol.st_info) == STT_FUNC || ELF64_ST_TYPE(symbol.st_info) == STT_GNU_IFUNC;
+    if (!is_function || symbol.st_value > address || symbol.st_shndx == SHN_UNDEF) continue;
+    if (symbol.st_size != 0 && address - symbol.st_value >= symbol.st_size) continue;
+    if (best.names == nullptr || symbol.st_value > best.symbol.st_value) best = {symbol, &names};
+  }
+}
+
+std::uint64_t hexadecimal(std::string_view text) {
+  std::uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  return value;
+}
+
+std::string function_in(const std::string& path, std::uint64_t offset) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return "";
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (memory == MAP_FAILED) return "";
+  const auto name = function_at({static_cast<const char*>(memory), size}, offset);
+  ::munmap(memory, size);
+  return name ? printable(ddp::detail::symbol_name(*name, kLongestSymbol)) : "";
+}
+
+std::string hex_text(std::uint64_t value) {
+  std::array<char, 24> text{};
+  std::snprintf(text.data(), text.size(), "0x%llx", static_cast<unsigned long long>(value));
+  return text.data();
+}
+
+std::string frame_text(int pid, const std::vector<MappedFile>& files, std::uint64_t address) {
+  const auto file = std::find_if(files.begin(), files.end(),
+                                 [&](const auto& each) { return address >= each.begin && address < each.end; });
+  if (file == files.end()) return hex_text(address);
+  const std::uint64_t offset = address - file->begin + file->offset;
+  std::string place = "(";
+  place.append(printable(file->path.substr(file->path.rfind('/') + 1)))
+      .append("+")
+      .append(hex_text(offset))
+      .append(")");
+  // As the process sees it, which may be in a container of its own.
+  const std::string function = function_in("/proc/" + std::to_string(pid) + "/root" + file->path, offset);
+  return function.empty() ? place : function + " " + place;
+}
+
+}  // namespace
+
+std::optional<std::string> function_at(std::string_view file, std::uint64_t offset) {
+  const auto header = header_of(file);
+  if (!header) return std::nullopt;
+  const auto address = address_of(file, *header, offset);
+  if (!address) return std::nullopt;
+  const auto sections = records_at<Elf64_Shdr>(file, header->e_shoff, header->e_shnum);
+  Best best;
+  for (const Elf64_Shdr& section : sections) {
+    const bool has_symbols = section.sh_type == SHT_SYMTAB || section.sh_type == SHT_DYNSYM;
+    if (has_symbols && section.sh_link < sections.size()) {
+      search(file, section, sections[section.sh_link], *address, best);
+    }
+  }
+  if (best.names == nullptr) return std::nullopt;
+  std::string name = name_at(file, *best.names, best.symbol.st_name);
+  return name.empty() ? std::nullopt : std::optional(std::move(name));
+}
+
+std::vector<MappedFile> executable_files(std::string_view maps) {
+  // begin-end rwxp offset device inode      path
+  std::vector<MappedFile> files;
+  while (!maps.empty()) {
+    const std::string_view line = maps.substr(0, maps.find('\n'));
+    maps.remove_prefix(std::min(line.size() + 1, maps.size()));
+    const std::size_t dash = line.find('-');
+    const std::size_t space = line.find(' ');
+    const std::size_t path = line.find('/');
+    if (dash == std::string_view::npos || space == std::string_view::npos || dash > space ||
+        path == std::string_view::npos || line.size() < space + 6 || line[space + 3] != 'x') {
+      continue;
+    }
+    files.push_back({.begin = hexadecimal(line.substr(0, dash)),
+                     .end = hexadecimal(line.substr(dash + 1)),
+                     .offset = hexadecimal(line.substr(space + 6)),
+                     .path = std::string(line.substr(path))});
+  }
+  return files;
+}
+
+std::string stack_text(int pid, const std::vector<std::uint64_t>& frames) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/maps", std::ios::binary);
+  const auto files = executable_files(std::string(std::istreambuf_iterator<char>(file), {}));
+  std::string text;
+  for (std::size_t i = 0; i < std::min(frames.size(), kMostFrames); ++i) {
+    // But for the innermost, what stands there is where a call returns to, which may be the next function.
+    text += "    #" + std::to_string(i) + " " + frame_text(pid, files, frames[i] - (i > 0 ? 1 : 0)) + "\n";
+  }
+  return text;
+}
+
+}  // namespace launcher

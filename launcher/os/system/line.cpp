@@ -1,0 +1,52 @@
+#include "launcher/os/system/line.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <string>
+
+#include "launcher/os/system/unblocked_output.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+// For a reader that is busy; one that has stopped must not stop us.
+constexpr auto kLinePatience = std::chrono::seconds(1);
+// Of a text beyond the two, which has room for three of the longest paths: a variable of 100 kB that a message quotes
+// would push all else off the screen.
+constexpr std::size_t kBeginning = 12 << 10;
+constexpr std::size_t kEnd = 4 << 10;
+
+}  // namespace
+
+std::string message_text(std::string_view text) {
+  if (text.size() <= kBeginning + kEnd) return printable(text);
+  return printable(beginning(text, kBeginning)) + " ... (" + std::to_string(text.size() - kBeginning - kEnd) +
+         " bytes) ... " + printable(text.substr(text.size() - kEnd));
+}
+
+void print_line(std::string_view text) {
+  print_block("ddprun: " + message_text(text) + "\n");
+}
+
+void print_block(std::string_view text) {
+  const UnblockedOutput output(STDERR_FILENO);
+  const auto deadline = std::chrono::steady_clock::now() + kLinePatience;
+  while (!text.empty() && output.error() == 0) {
+    const ssize_t written = output.write(text);
+    if (written > 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (written < 0 && errno == EAGAIN) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      pollfd room{output.fd(), POLLOUT, 0};
+      if (left.count() <= 0 || (::poll(&room, 1, static_cast<int>(left.count())) <= 0 && errno != EINTR)) return;
+    } else if (written < 0 && errno != EINTR) {
+      return;
+    }
+  }
+}
+
+}  // namespace launcher

@@ -1,0 +1,30 @@
+// Takes descriptors out of this process's table for a while. Each rank that is forked copies the table and closes it at
+// its exec, so with n ranks the pipes of all others cost n * n: half of the start-up time of 1000 ranks.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "launcher/os/system/unique_fd.h"
+
+namespace launcher {
+
+class ParkedDescriptors {
+ public:
+  // `fd` must stay where it is until take_back(), and may be empty until then.
+  void park(UniqueFd& fd);
+  // All descriptors are back, perhaps under other numbers. Throws LaunchError when the limit on open files is reached.
+  void take_back();
+
+ private:
+  void park_batch();
+
+  // Descriptors wait in messages that nobody has received yet.
+  UniqueFd sender_;
+  UniqueFd receiver_;
+  std::vector<UniqueFd*> batch_;                // still in the table
+  std::vector<std::vector<UniqueFd*>> parked_;  // one element per message
+  bool is_refused_ = false;
+};
+
+}  // namespace launcher

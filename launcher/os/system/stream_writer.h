@@ -1,0 +1,60 @@
+// Writes lines to one of ddprun's own output descriptors without ever blocking the launcher.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/unblocked_output.h"
+
+namespace launcher {
+
+class StreamWriter {
+ public:
+  // Lines waiting for a slow reader above this: nobody should add more.
+  static constexpr std::size_t kFull = 1 << 20;
+
+  // `on_room` is called when there is room again, and when the stream has failed.
+  StreamWriter(EventLoop& loop, int fd, std::function<void()> on_room);
+  ~StreamWriter();
+  StreamWriter(const StreamWriter&) = delete;
+  StreamWriter& operator=(const StreamWriter&) = delete;
+
+  // Where to append lines of `source` (any number that tells writers apart); then call flush(). A source that takes
+  // over in the middle of another one's line begins a new line.
+  std::string& lines_of(int source);
+  void flush();
+
+  bool is_full() const { return waiting() >= kFull; }
+  bool is_empty() const { return waiting() == 0; }
+  // errno of the write that failed, 0 while all is well. EPIPE: nobody reads any more.
+  int error() const { return error_; }
+  // When the reader last took something.
+  EventLoop::Clock::time_point last_progress() const { return last_progress_; }
+  // Forgets what waits, and returns how many bytes that was.
+  std::size_t drop_all();
+
+ private:
+  std::size_t waiting() const { return buffer_.size() - written_; }
+  void watch(bool on);
+  void fail(int error);
+  void clear();
+
+  EventLoop& loop_;
+  UnblockedOutput output_;
+  std::function<void()> on_room_;
+  std::string buffer_;
+  std::size_t written_ = 0;
+  int last_source_ = -1;
+  char last_byte_ = '\n';
+  char last_taken_ = '\n';  // by the reader
+  bool watched_ = false;
+  int error_ = 0;
+  EventLoop::Clock::time_point last_progress_{};
+};
+
+// Both descriptors are of one file, pipe or terminal.
+bool are_same_file(int a, int b);
+
+}  // namespace launcher

@@ -1,0 +1,34 @@
+#include "launcher/os/system/temporary_folder.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/random_id.h"
+
+namespace launcher {
+
+TemporaryFolder::TemporaryFolder() {
+  const char* parent = std::getenv("TMPDIR");
+  path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/ddprun_" + random_id();
+  path_ = std::filesystem::absolute(path_).string();  // the ranks may be in another folder when they write
+}
+
+void TemporaryFolder::make() const {
+  if (::mkdir(path_.c_str(), 0700) != 0) {
+    throw LaunchError("cannot make a folder for error files as " + path_ + ": " + std::strerror(errno) +
+                      " (TMPDIR names another place)");
+  }
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;  // a worker may have put things there that cannot be removed
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace launcher

@@ -1,0 +1,62 @@
+// One terminal on which ddprun shows its ranks: finished lines pass through, rows that ranks redraw stay at the bottom.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/stream_writer.h"
+#include "launcher/os/terminal/live_screen.h"
+
+namespace launcher {
+
+class LiveDisplay {
+ public:
+  // All ranks' rows, cut to a number of columns.
+  using Rows = std::function<std::vector<ShownRow>(std::size_t columns)>;
+
+  // `writer` writes to `terminal`; both outlive it. Rows are shown while the process group `own_group` is in front
+  // there.
+  LiveDisplay(EventLoop& loop, int terminal, pid_t own_group, StreamWriter& writer, Rows rows);
+  ~LiveDisplay();
+  LiveDisplay(const LiveDisplay&) = delete;
+  LiveDisplay& operator=(const LiveDisplay&) = delete;
+
+  // False where rows cannot be redrawn: no terminal, or TERM is "dumb".
+  static bool is_possible(int terminal);
+
+  // Lines of `source` (any number that tells writers apart), the last one perhaps without its newline. At once.
+  void print(int source, std::string_view lines);
+  // Soon: at most 25 times a second.
+  void rows_changed();
+  // ddprun will be suspended: the rows stay where they are, and the shell's prompt comes below them.
+  void suspend();
+  void resume();
+  // No row will change any more.
+  void leave();
+
+ private:
+  void paint(std::string_view lines);
+  bool is_in_background() const;
+  std::vector<ShownRow> fitting_rows(std::size_t columns, std::size_t height) const;
+  void cancel_timer();
+
+  EventLoop& loop_;
+  int terminal_;
+  pid_t own_group_;
+  StreamWriter& writer_;
+  Rows rows_;
+  LiveScreen screen_;
+  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Clock::time_point last_paint_{};
+  int last_source_ = -1;
+  bool suspended_ = false;
+};
+
+}  // namespace launcher

@@ -1,0 +1,77 @@
+#include "launcher/plan/outcome/first_failure.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <string_view>
+
+namespace launcher {
+namespace {
+
+double seconds(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+// True when the failure of `a` rather than that of `b` explains the other one.
+bool outranks(const RankEnd& a, const RankEnd& b, const JobEnd& job) {
+  if (is_consequence(a) != is_consequence(b)) {
+    if (is_consequence(a)) return false;
+    // `b` says that its peer went away. A time in whole seconds may be up to one too early, which does no harm here.
+    return !a.told_to_stop || !a.error->time || *a.error->time <= seconds(b.time);
+  }
+  return trouble_time(a, job) < trouble_time(b, job);
+}
+
+// What gloo, NCCL and the store say when the other end of a connection went away, and when there is none.
+constexpr std::array<std::string_view, 6> kLostPeer = {
+    "Connection closed by peer", "Connection reset by peer", "Broken pipe",
+    "remote process exited",     "connection was closed",    "Stop_waiting response"};
+constexpr std::array<std::string_view, 1> kNoPeer = {"Connection refused"};
+
+template <std::size_t kCount>
+bool says_any_of(const RankEnd& rank, const std::array<std::string_view, kCount>& signs) {
+  // Programs that write no error file say it on standard error.
+  const std::string& words = rank.error ? rank.error->message : rank.last_lines;
+  return std::any_of(signs.begin(), signs.end(),
+                     [&](std::string_view sign) { return words.find(sign) != std::string::npos; });
+}
+
+}  // namespace
+
+double trouble_time(const RankEnd& rank, const JobEnd& job) {
+  const double end = seconds(rank.time);
+  if (!rank.error || !rank.error->time) return end;
+  double written = *rank.error->time;
+  if (written == std::floor(written)) written += 1;
+  return written >= seconds(job.start) && written <= end ? written : end;  // and not what is no number
+}
+
+bool is_consequence(const RankEnd& rank) {
+  return says_any_of(rank, kLostPeer) || says_any_of(rank, kNoPeer);
+}
+
+bool is_vague_consequence(const RankEnd& rank) {
+  return says_any_of(rank, kNoPeer) && !says_any_of(rank, kLostPeer);
+}
+
+std::optional<std::size_t> first_failure(const JobEnd& job) {
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+    if (job.announced == job.ranks[i].rank) return i;
+  }
+  for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+    if (!job.ranks[i].failed() || job.ranks[i].told_to_stop) continue;
+    if (!first || outranks(job.ranks[i], job.ranks[*first], job)) first = i;
+  }
+  if (!first) return first;
+  // A rank that ended only after it was asked to stop is a candidate if it had written down its own trouble.
+  for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+    const RankEnd& rank = job.ranks[i];
+    if (rank.failed() && rank.told_to_stop && rank.error && outranks(rank, job.ranks[*first], job)) first = i;
+  }
+  return first;
+}
+
+}  // namespace launcher

@@ -1,0 +1,85 @@
+#include "launcher/options/program_hints.h"
+
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace launcher {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using Words = std::vector<std::string>;
+
+Options options_for(Words words) {
+  Options options;
+  options.program = std::move(words);
+  return options;
+}
+
+std::string hint(const std::string& program) {
+  return program_hint(options_for({program}));
+}
+
+TEST_CASE("ProgramHints: words that are no program's name") {
+  CHECK_THAT(hint("train.py --lr 0.1"), ContainsSubstring("leave them out: ddprun ... train.py --lr 0.1"));
+  CHECK_THAT(hint("cd pkg; python3 train.py"), ContainsSubstring("sh -c 'cd pkg; python3 train.py'"));
+  CHECK_THAT(hint("torchrun"), ContainsSubstring("leave it out"));
+  CHECK_THAT(hint("4"), ContainsSubstring("-n 4 before"));
+  CHECK_THAT(hint("A=1"), ContainsSubstring("-x A=1"));
+  CHECK_THAT(hint("statsu"), ContainsSubstring("ddprun status"));
+  CHECK_THAT(hint("timelin"), ContainsSubstring("ddprun timeline"));
+  CHECK_THAT(hint("\u2013\u2013standalone"), ContainsSubstring("long dash"));
+  CHECK(hint("quite-another-thing") == "");
+  CHECK(hint("tp") == "");
+}
+
+TEST_CASE("ProgramHints: the file whose name is nearly this one") {
+  const ddp::test::TemporaryFolder folder;
+  ddp::test::write_file(folder / "train.py", "");
+  CHECK(hint(folder / "trian.py") == " (did you mean " + (folder / "train.py").string() + "?)");
+  CHECK(hint(folder / "train.py") == "");
+  CHECK(hint(folder / "evaluate.py") == "");
+  Options options = options_for({"./trian.py"});
+  options.working_folder = folder.path();
+  CHECK(program_hint(options) == " (did you mean ./train.py?)");
+}
+
+TEST_CASE("ProgramHints: a value behind an option that takes it in the same word only") {
+  Options options = options_for({"/opt/openmpi"});
+  options.own_words = {"--prefix"};
+  CHECK_THAT(program_hint(options), ContainsSubstring("leave out --prefix /opt/openmpi"));
+  options.own_words = {"--prefix=x"};
+  CHECK(program_hint(options) == "");
+}
+
+TEST_CASE("ProgramHints: the number of ranks behind the program is said where there is none in front") {
+  CHECK(misplaced_ranks(options_for({"train.py", "-n", "2"})) ==
+        "only 1 rank is started: -n 2 comes after the program, so it is passed to the program. Put ddprun's options "
+        "before the program: ddprun -n "
+        "2 train.py");
+  CHECK(misplaced_ranks(options_for({"./train", "--nproc-per-node=gpu"})));
+  CHECK(misplaced_ranks(options_for({"train", "-np", "2"})));
+  CHECK_FALSE(misplaced_ranks(options_for({"head", "-n", "2"})));
+  CHECK_FALSE(misplaced_ranks(options_for({"./train", "-n", "x"})));
+  CHECK_FALSE(misplaced_ranks(options_for({"./train", "-n"})));
+  CHECK_FALSE(misplaced_ranks(options_for({"./train", "--", "-n", "2"})));
+  CHECK_FALSE(misplaced_ranks({}));
+  Options counted = options_for({"train.py", "-n", "2"});
+  counted.nproc_per_node = 1;
+  CHECK_FALSE(misplaced_ranks(counted));
+}
+
+TEST_CASE("ProgramHints: a module's name has no ending, and variables that are exported exist") {
+  Options options = options_for({"train.py"});
+  CHECK_FALSE(module_with_ending(options));
+  options.module = true;
+  CHECK_THAT(module_with_ending(options).value_or(""), ContainsSubstring("ddprun -m train,"));
+  options.exported = {"PATH", "A=1", "DDPRUN_TEST_NO_SUCH"};
+  CHECK(unset_exports(options).size() == 1U);
+}
+
+}  // namespace
+}  // namespace launcher

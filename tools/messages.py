@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""docs/messages.md lists each text that library and launcher print, under what it means and what to do.
+"""docs/messages.md explains what library and launcher print; the texts themselves stand in the sources only.
 
-    messages.py [--root PROJECT]                 says what the page lacks; the exit status is 1 then
-    messages.py [--root PROJECT] --write         brings its lists up to date
-    messages.py [--root PROJECT] --find TEXT     prints the sections that know a message
+    messages.py [--root PROJECT]                              says which source no section explains; the exit status is 1 then
+    messages.py [--root PROJECT] --cpp FILE --depfile FILE    writes sections and texts as C++, for `ddprun --explain`
 
-A section names its sources in a comment, `<!-- from comm/core/init_method.cpp launcher/plan/* -->`, and the list of their messages
-follows, which this program writes. Of several sections that match a source the one with the longest pattern has it. A source that
-none has is an error, and so is a pattern without a message: somebody has to say what the message means.
+A section names its sources in a comment, `<!-- from comm/core/init_method.cpp launcher/plan/* -->`. Of several sections that match a
+source, the one with the longest pattern has its texts. A source with messages that no section names is an error, and so is a pattern that
+matches no message: somebody has to say what the message means.
 """
 
 import argparse
@@ -46,8 +45,8 @@ NO_MESSAGE = re.compile(r"HTTP/1\.1|\"extraInfo\"|exec /bin/sh|\[ -x |import imp
 # What --help of an example says, among its messages.
 HELP_OF_EXAMPLE = re.compile(r"^void declare\(.*?^}|CLI::App app\(.*?;", re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"[A-Za-z][A-Za-z']+")
-SECTION = re.compile(r"^## (?P<title>.*?)\n(?P<text>.*?)^<!-- from (?P<patterns>[^>]*?) -->\n(?P<list>(?:```text\n.*?^```\n)?)", re.DOTALL | re.MULTILINE)
-WIDTH = 150
+SECTION = re.compile(r"^## (?P<title>.*?)\n(?P<text>.*?)^<!-- from (?P<patterns>[^>]*?) -->$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[([^]]*)\]\(([^)\s]+)\)")
 
 
 def is_message(text: str) -> bool:
@@ -93,69 +92,53 @@ def assign(found, sections, say) -> dict[str, list[str]]:
     return {title: list(texts) for title, texts in by_section.items()}
 
 
-def listing(texts) -> str:
-    lines = "".join(textwrap.fill(text, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) + "\n" for text in texts)
-    return f"```text\n{lines}```\n"
+def cpp_string(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def pattern_of(text: str) -> re.Pattern:
-    """What fits a message as it was printed."""
-    return re.compile(".*?".join(re.escape(part.strip()) for part in text.split("…") if part.strip()), re.DOTALL)
-
-
-def says_enough(text: str) -> bool:
-    """Not `… of …`, which fits everything."""
-    return max(len(part.strip()) for part in text.split("…")) >= 8
-
-
-def fits(line: str, text: str) -> bool:
-    """`text` may be a message with all around it, or a piece of one; where `line` has … it may have anything."""
-    if text.lower() in line.lower() or (says_enough(line) and pattern_of(line).search(text)):
-        return True
-    parts = [part.strip() for part in line.split("…") if len(part.strip()) >= 16]
-    return any(part in text for part in parts)
-
-
-def find(text: str, page: str) -> bool:
-    text, found = " ".join(text.split()), False
+def as_cpp(page: str, texts: dict[str, list[str]]) -> str:
+    """The definition of launcher/options/answers/explanation.h's known_explanations()."""
+    rows = ""
     for match in SECTION.finditer(page):
-        known = re.sub(r"\n    ", " ", match["list"]).splitlines()[1:-1]
-        hits = [line for line in known if fits(line, text)]
-        if hits:
-            print(f"{match['title']}\n{match['text'].rstrip()}\n\n" + "".join(f"    {line}\n" for line in hits))
-            found = True
-    return found
+        text = LINK.sub(lambda link: f"docs/{link[2]}" if link[1] == link[2].partition("#")[0] else f"{link[1]} (docs/{link[2]})", match["text"])
+        text = "\n\n".join(textwrap.fill(part, 80, break_long_words=False, break_on_hyphens=False) for part in text.replace("**", "").split("\n\n"))
+        known = "".join(f"\n        {cpp_string(message + chr(10))}" for message in texts[match["title"]])
+        rows += f"    {{{cpp_string(match['title'])},\n     {cpp_string(text.strip())},{known}}},\n"
+    return f'''// Written by tools/messages.py.
+#include "launcher/options/answers/explanation.h"
+
+namespace launcher {{
+
+std::span<const Explanation> known_explanations() {{
+  static constexpr Explanation kAll[] = {{
+{rows}  }};
+  return kAll;
+}}
+
+}}  // namespace launcher
+'''
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--find", metavar="TEXT")
+    parser.add_argument("--cpp", type=pathlib.Path)
+    parser.add_argument("--depfile", type=pathlib.Path)
     args = parser.parse_args()
-    file = args.root / "docs/messages.md"
-    page = file.read_text()
-    if args.find is not None:
-        if not find(args.find, page):
-            print("no section knows it", file=sys.stderr)
-            return 1
-        return 0
+    page = (args.root / "docs/messages.md").read_text()
     sections = {match["title"]: match["patterns"].split() for match in SECTION.finditer(page)}
     faults = []
     texts = assign(collect(args.root), sections, faults.append)
-
-    def renewed(match):
-        return match[0].removesuffix(match["list"]) + listing(texts[match["title"]])
-
-    new = SECTION.sub(renewed, page)
-    if args.write:
-        file.write_text(new)
-    elif new != page:
-        before = set(page.splitlines())
-        faults += [f"docs/messages.md lacks: {line}" for line in new.splitlines() if line not in before]
-        faults.append("the lists of docs/messages.md are not those of the sources: read what is new there, and its section; then tools/messages.py --write")
-    print("".join(fault + "\n" for fault in faults), end="")
-    return 1 if faults else 0
+    if args.cpp is None:
+        print("".join(fault + "\n" for fault in faults), end="")
+        return 1 if faults else 0
+    new = as_cpp(page, texts)  # whatever the faults are: a test reports them, and nobody waits for that with a build
+    if not args.cpp.exists() or args.cpp.read_text() != new:
+        args.cpp.write_text(new)
+    if args.depfile is not None:
+        read = [path for folder in FOLDERS for path in sorted((args.root / folder).rglob("*")) if path.is_dir() or path.suffix in (".h", ".cpp")]
+        args.depfile.write_text(f"{args.cpp}: " + " ".join(str(path).replace(" ", "\\ ") for path in read) + "\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@
 #include "launcher/observe/timeline/timeline_command.h"
 #include "launcher/observe/watch/status_command.h"
 #include "launcher/options/answers/cmake_prefix_path.h"
+#include "launcher/options/answers/explanation.h"
 #include "launcher/options/answers/machine_check.h"
 #include "launcher/options/answers/preview.h"
 #include "launcher/options/command_line.h"
@@ -225,7 +226,19 @@ int run_job(Options options, Program program, ProcessTitle& title) {
   return status == 0 ? with_events(status, events) : status;
 }
 
+int print_explanation(const std::string& message, const Answer& answer) {
+  const std::string text = explain(message, known_explanations());
+  if (text.empty()) {
+    throw LaunchError(
+        "--explain: no message of this ddprun has these words; give the words of the message without names and "
+        "numbers");
+  }
+  answer.print(text);
+  return to_int(ExitStatus::kSuccess);
+}
+
 int run(Options options, ProcessTitle& title, const Answer& answer) {
+  if (options.mode == Options::Mode::kExplain) return print_explanation(options.explained, answer);
   if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
   if (options.part_descriptor) become_part(options);
   say_remarks(options);

@@ -244,6 +244,11 @@ void declare_information(OptionTable& table, Options& options) {
   table.command("--show_env", mode(Mode::kShowEnvironment), "Print each rank's variables and GPUs, and start nothing");
   table.command("--check", mode(Mode::kCheck),
                 "Print what was built and what this machine offers; status 0 when a job could run");
+  const auto explain = [&options](const std::string& text) {
+    options.mode = Mode::kExplain;
+    options.explained = text;
+  };
+  table.command("--explain", explain, "TEXT", "Print what a message of ddprun or of the library means, and what to do");
   std::vector<OptionTable::Choice> texts;
   for (const GeneratedText& text : generated_texts()) {
     texts.emplace_back(text.kind, [&options, kind = text.kind] {

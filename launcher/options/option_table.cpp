@@ -67,9 +67,11 @@ void OptionTable::command(const std::string& names, std::function<void()> action
 
 void OptionTable::command(const std::string& names, std::vector<Choice> choices, const std::string& meaning) {
   const std::string type = listed(choices, "|");
-  app_.add_option_function<std::string>(names, chooser(names, std::move(choices)), meaning)
-      ->group(group_)
-      ->type_name(type);
+  command(names, chooser(names, std::move(choices)), type, meaning);
+}
+
+void OptionTable::command(const std::string& names, Parse parse, const std::string& type, const std::string& meaning) {
+  app_.add_option_function<std::string>(names, std::move(parse), meaning)->group(group_)->type_name(type);
 }
 
 void OptionTable::text(const std::string& names, std::string& target, const std::string& type,

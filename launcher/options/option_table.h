@@ -58,6 +58,8 @@ class OptionTable {
   void command(const std::string& names, std::function<void()> action, const std::string& meaning);
   // One of a few words, from which no variable chooses; without the option nothing happens.
   void command(const std::string& names, std::vector<Choice> choices, const std::string& meaning);
+  // With a value, which no variable gives; without the option nothing happens.
+  void command(const std::string& names, Parse parse, const std::string& type, const std::string& meaning);
 
  private:
   void finish(CLI::Option* option, const std::string& type, const std::string& fallback) const;

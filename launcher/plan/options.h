@@ -50,10 +50,11 @@ struct Options {
   static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
 
   // What the command line asks for besides running a job.
-  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kGenerate, kCmakePrefixPath, kVersion, kHelp };
+  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kExplain, kGenerate, kCmakePrefixPath, kVersion, kHelp };
 
   Mode mode = Mode::kRun;
   std::string generated{};  // --generate: what to print
+  std::string explained{};  // --explain: a message
   int nnodes = 1;           // the most that there may be
   ElasticOptions elastic{};
   int node_rank = 0;

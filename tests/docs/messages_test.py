@@ -1,4 +1,4 @@
-"""docs/messages.md has each message of library and launcher, and the check would notice one that is missing."""
+"""docs/messages.md explains each message of library and launcher, and the check would notice one that is missing."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ def tool(*arguments, root=SOURCE):
 
 
 class Page(unittest.TestCase):
-    def test_it_has_each_message(self):
+    def test_it_explains_each_message(self):
         result = tool()
         self.assertEqual(result.returncode, 0, result.stdout)
 
@@ -48,9 +48,18 @@ class Page(unittest.TestCase):
             ]
         for section, line in cases:
             with self.subTest(line=line):
-                found = tool("--find", line)
+                found = subprocess.run([ddprun, "--explain", line], capture_output=True, text=True)
                 self.assertEqual(found.returncode, 0, found.stderr)
-                self.assertIn(section, found.stdout)
+                self.assertTrue(found.stdout.startswith(section), found.stdout)
+
+    def test_ddprun_has_the_page_and_says_when_it_knows_nothing(self):
+        def explained(text):
+            return subprocess.run([PROGRAMS / "ddprun", "--explain", text], capture_output=True, text=True)
+
+        self.assertIn("docs/launcher.md#options", explained("unknown option '--x'").stdout)
+        nothing = explained("the moon has two sides")
+        self.assertEqual((nothing.returncode, nothing.stdout), (125, ""))
+        self.assertIn("no message of this ddprun has these words", nothing.stderr)
 
 
 class Check(unittest.TestCase):
@@ -74,17 +83,13 @@ class Check(unittest.TestCase):
         with open(self.root / name, "a") as file:
             file.write(code)
 
-    def test_a_new_message(self):
+    def test_a_new_message_is_known(self):
         self.append("base/rank_info.cpp", 'void f(int n) { throw std::runtime_error("the moon has " + std::to_string(n) + " sides"); }\n')
-        self.assert_reports("the moon has … sides")
-        self.assertEqual(tool("--write", root=self.root).returncode, 0)
-        self.assertEqual(tool(root=self.root).returncode, 0)
-        self.assertIn("Which rank a process is", tool("--find", "rank 0: the moon has 2 sides", root=self.root).stdout)
-
-    def test_a_message_that_is_gone(self):
-        page = self.root / "docs/messages.md"
-        page.write_text(page.read_text().replace("program not found: …\n", "program not found: …\nthe moon has … sides\n", 1))
-        self.assert_reports("are not those of the sources")
+        data = self.root / "explanations.cpp"
+        self.assertEqual(tool("--cpp", data, "--depfile", self.root / "explanations.d", root=self.root).returncode, 0)
+        section = data.read_text().partition('{"Which rank a process is",')[2].partition("\n    {")[0]
+        self.assertIn("the moon has … sides", section)
+        self.assertIn(f"{self.root}/base/rank_info.cpp", (self.root / "explanations.d").read_text())
 
     def test_a_source_of_no_section(self):
         (self.root / "base/moon").mkdir()

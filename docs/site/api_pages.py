@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 
 from doxygen_text import plain, rst
 
-MEMBERS = {"function": "function", "variable": "member", "typedef": "type", "enum": "enum"}
+MEMBERS = {"function": "cpp:function", "variable": "cpp:member", "typedef": "cpp:type", "enum": "cpp:enum", "define": "c:macro"}
 
 
 def signature(member) -> str:
@@ -21,7 +21,7 @@ def signature(member) -> str:
     kind = member.get("kind")
     name = member.findtext("name")
     type_ = plain(member.find("type"))
-    if kind == "enum":
+    if kind in ("enum", "define"):
         return name
     if kind == "typedef":
         template = template_of(member)
@@ -98,6 +98,10 @@ class Pages:
         if kind == "namespace":
             for member in compound.iter("memberdef"):
                 self.by_file[file_of(member)].append((line_of(member), name, member))
+        elif kind == "file":
+            for member in compound.iter("memberdef"):
+                if member.get("kind") == "define" and comment(member):
+                    self.by_file[file_of(member)].append((line_of(member), "", member))
         elif kind in ("class", "struct", "concept") and "<" not in name:  # specialisations are details
             self.classes[name] = compound
             self.by_file[file_of(compound)].append((line_of(compound), name.rpartition("::")[0], compound))
@@ -112,16 +116,16 @@ class Pages:
         """One declaration with its comment and, of a class, its members."""
         kind = node.get("kind")
         if node.tag == "memberdef":
-            directive = "enum-class" if kind == "enum" and node.get("strong") == "yes" else MEMBERS[kind]
+            directive = "cpp:enum-class" if kind == "enum" and node.get("strong") == "yes" else MEMBERS[kind]
             text = head(directive, signature(node), depth) + indented(comment(node), depth + 1)
             for value in node.findall("enumvalue"):
-                text += head("enumerator", value.findtext("name"), depth + 1) + indented(comment(value), depth + 2)
+                text += head("cpp:enumerator", value.findtext("name"), depth + 1) + indented(comment(value), depth + 2)
             return text
         name = node.findtext("compoundname").rpartition("::")[2]
         if kind == "concept":
-            return head("concept", template_of(node) + name, depth) + indented(comment(node), depth + 1)
+            return head("cpp:concept", template_of(node) + name, depth) + indented(comment(node), depth + 1)
         bases = ", ".join(f"public {plain(b)}" for b in node.findall("basecompoundref") if b.get("prot") == "public" and "detail::" not in plain(b))
-        text = head(kind, template_of(node) + name + (f" : {bases}" if bases else ""), depth) + indented(comment(node), depth + 1)
+        text = head(f"cpp:{kind}", template_of(node) + name + (f" : {bases}" if bases else ""), depth) + indented(comment(node), depth + 1)
         # Constructors that differ in what they require of a type look alike.
         entities = dict.fromkeys(self.entity(member, depth + 1) for member in self.members(node))
         heads = {entity.split("\n", 1)[0]: entity for entity in reversed(entities)}
@@ -137,7 +141,7 @@ class Pages:
             is_member = node.tag == "memberdef"
             if namespace in self.classes or (is_member and (not is_shown(node) or node.findtext("name") in classes)):
                 continue  # of a class, which shows it, or a deduction guide
-            if namespace != space:
+            if namespace and namespace != space:
                 text += f".. cpp:namespace:: {namespace}\n\n"
                 space = namespace
             once = (namespace, signature(node)) if is_member else (namespace, node.findtext("compoundname"))
@@ -150,7 +154,7 @@ class Pages:
 
 
 def head(directive: str, what: str, depth: int) -> str:
-    return f"{'   ' * depth}.. cpp:{directive}:: {what}\n\n"
+    return f"{'   ' * depth}.. {directive}:: {what}\n\n"
 
 
 def declares(header: pathlib.Path) -> bool:
@@ -190,7 +194,7 @@ def main():
         if folder:
             entries = "".join(f"   {name}\n" for name in names)
             (target / folder / "index.rst").write_text(f"{folder}\n{'=' * len(folder)}\n\n.. toctree::\n   :maxdepth: 1\n\n{entries}")
-    entries = "".join(f"   {folder}/index\n" for folder in sorted(folders) if folder) + "   ddp\n"
+    entries = "".join(f"   {folder}/index\n" for folder in sorted(folders) if folder) + "".join(f"   {name}\n" for name in folders[""])
     (target / "index.rst").write_text(
         "API reference\n=============\n\nEach public header, by folder. ``#include <ddprun/ddp.h>`` brings in nearly all of them.\n\n"
         f".. toctree::\n   :maxdepth: 2\n\n{entries}")  # fmt: skip

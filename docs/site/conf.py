@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 project = "ddprun"
 author = copyright = "the ddprun authors"
-release = re.search(r"project\([^)]*VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.DOTALL)[1]
+release = re.search(r'DDPRUN_VERSION_STRING "(.*)"', (ROOT / "include/ddprun/version.h").read_text())[1]
 
 extensions = ["myst_parser"]
 myst_heading_anchors = 4

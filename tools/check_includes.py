@@ -8,6 +8,7 @@ The arrows are read from docs/design.md ("a, b → c → d"), so that page is th
     has its source; one without a source, to the highest that it includes. Where "(at most N folders, M arrows)" stands, FOLDER has no more
     sub-folders than N, and no more than M pairs of them of which one includes the other.
   - only comm/ includes c10d, gloo, CUDA and NCCL headers.
+  - a folder's README.md says after "May include:" what the arrows allow.
   - the section "Walks" names files that exist, not too many for each walk, and without climb where it says so.
 Prints one line per violation; the exit status is 1 if there is any.
 """
@@ -26,6 +27,7 @@ COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/
 INTERNAL = re.compile(r"// Internal\b")
 LIBTORCH = re.compile(r"torch/|ATen/|c10/|caffe2/")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+MAY_INCLUDE = re.compile(r"^May include: (.*)\.$", re.MULTILINE)
 TOP = 1000  # the layer of what lies in a folder itself
 
 
@@ -177,6 +179,11 @@ class Tree:
 
         yield from self.excesses()
         yield from walk_violations(self)
+        for folder, allowed in self.arrows.items():
+            readme = self.root / folder / "README.md"
+            expected = f"May include: {', '.join(sorted(allowed))}."
+            if readme.is_file() and MAY_INCLUDE.findall(readme.read_text()) != [expected[len("May include: ") : -1]]:
+                yield f"{folder}/README.md: docs/design.md allows: {expected}"
 
     def excesses(self):
         """Folders with more sub-folders, or more arrows between these, than the design allows."""

@@ -1,4 +1,4 @@
-"""Makes the folder that Sphinx builds the site from: README and docs/*.md with their links led to where the pages are then.
+"""Makes the folder that Sphinx builds the site from: README, docs/*.md and the folders' READMEs, with links to the staged pages.
 
     stage_pages.py PROJECT TARGET
 
@@ -25,10 +25,15 @@ CODE = re.compile(r"^```(?s:.*?)^```$|`[^`\n]+`|^    .*$", re.MULTILINE)
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sbatch": "bash", ".sh": "bash", ".diff": "diff"}
 
 
+def toctree(caption: str, names) -> str:
+    return "\n```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "".join(f"{name}\n" for name in names) + "```\n"
+
+
 class Staging:
     def __init__(self, project: pathlib.Path, target: pathlib.Path):
         self.project, self.target = project, target
-        self.pages = {f"docs/{page.name}": page.stem for page in (project / "docs").glob("*.md")} | NAMES
+        self.chapters = {f"{page.parent.name}/README.md": f"design-{page.parent.name}" for page in sorted(project.glob("*/README.md"))}
+        self.pages = {f"docs/{page.name}": page.stem for page in (project / "docs").glob("*.md")} | NAMES | self.chapters
         self.shown = set()
 
     def place(self, path: str) -> str | None:
@@ -75,14 +80,10 @@ class Staging:
         while "\0" in text:  # code within the text of a link
             text = re.sub("\0(\\d+)\0", lambda match: kept[int(match[1])], text)
         if page == "README.md":
-            text += self.navigation()
+            text += "".join(toctree(caption, names) for caption, names in CONTENTS.items())
+        if page == "docs/design.md":
+            text += toctree("Folders", self.chapters.values())
         (self.target / f"{self.pages[page]}.md").write_text(text)
-
-    def navigation(self) -> str:
-        return "".join(
-            "\n```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "".join(f"{name}\n" for name in names) + "```\n"
-            for caption, names in CONTENTS.items()
-        )
 
     def show_files(self):
         for path in sorted(self.shown):

@@ -13,6 +13,12 @@ def pages():
     yield from (SOURCE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
     yield from sorted((SOURCE / "docs").glob("*.md"))
     yield from sorted((SOURCE / "examples").rglob("*.md"))
+    yield from chapters()
+
+
+def chapters():
+    """The READMEs of the folders, which belong to docs/design.md."""
+    return sorted(SOURCE.glob("*/README.md"))
 
 
 def prose(text: str) -> str:
@@ -44,6 +50,18 @@ class Links(unittest.TestCase):
                     if anchor:
                         self.assertIn(anchor, anchors(file.read_text()))
         self.assertGreater(count, 200)
+
+    def test_chapters_name_files_that_exist(self):
+        count = 0
+        for chapter in chapters():
+            self.assertIn(f"(../{chapter.parent.name}/README.md)", (SOURCE / "docs/design.md").read_text())
+            self.assertLessEqual(len(chapter.read_text().splitlines()), 40, chapter)
+            for name in re.findall(r"`([\w/.-]+\.(?:h|cpp|py|cmake|in))`", chapter.read_text()):
+                with self.subTest(chapter=chapter.parent.name, file=name):
+                    folders = (chapter.parent, SOURCE / "include/ddprun" / chapter.parent.name)
+                    self.assertTrue((SOURCE / name).is_file() or any(found for folder in folders for found in folder.rglob(name)))
+                    count += 1
+        self.assertGreater(count, 40)
 
     def test_headings_have_githubs_names(self):
         text = "# Nodes that come and go\n## What's new, in `ddprun`?\n```sh\n# no heading\n```\n## A\n## A\n"

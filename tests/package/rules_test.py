@@ -132,6 +132,12 @@ class ChecksFindViolations(unittest.TestCase):
                    + "    up (at most 9, no climb): launcher/low/a.h, launcher/high/b.h\n    gone (at most 9): launcher/c.h\n")
         self.assert_reports("check_includes.py", "down has 3 files", "up climbs at launcher/high/b.h", "names launcher/c.h")
 
+    def test_a_readme_that_says_something_else_than_the_arrows(self):
+        self.write("ddp/README.md", "# ddp\n\nMay include: LibTorch, comm.\n")
+        self.assertEqual(check("check_includes.py", self.root).returncode, 0)
+        self.write("ddp/README.md", "# ddp\n\nMay include: LibTorch.\n")
+        self.assert_reports("check_includes.py", "ddp/README.md: docs/design.md allows: May include: LibTorch, comm.")
+
     def test_paths_of_one_machine_and_cuda_sources(self):
         self.write("scripts/run", "echo\ncat /" + "home/somebody/data\n")
         self.write("ddp/kernel.cu", "")

@@ -13,6 +13,8 @@ project = "ddprun"
 author = copyright = "the ddprun authors"
 release = re.search(r'DDPRUN_VERSION_STRING "(.*)"', (ROOT / "include/ddprun/version.h").read_text())[1]
 
+ADDRESSES = dict(re.findall(r'set\((\w+) "(.*)"\)', (ROOT / "cmake/ProjectAddresses.cmake").read_text()))
+
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
 primary_domain = "cpp"
@@ -28,7 +30,11 @@ html_css_files = ["pages.css"]
 html_favicon = str(ROOT / "docs/site/static/icon.svg")
 html_copy_source = False
 html_show_sphinx = False
-html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+html_theme_options = {
+    "navigation_with_keys": True,
+    "top_of_page_buttons": [],
+    "footer_icons": [{"name": name, "url": ADDRESSES[key], "html": name, "class": ""} for name, key in [("Repository", "DDPRUN_REPOSITORY"), ("Issues", "DDPRUN_ISSUES")]],
+}  # fmt: skip
 
 
 class CppWithDots(CppLexer):

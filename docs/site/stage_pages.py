@@ -17,9 +17,9 @@ CONTENTS = {
                "guide-dataset", "guide-fine-tuning", "many-nodes", "watching", "errors"],
     "Reference": ["launcher", "collectives", "samplers", "data", "training", "checkpoints", "optim", "schedules", "amp", "nn", "syncbn", "monitor",
                   "horovod", "messages", "api/index"],
-    "Project": ["design", "contributing", "changelog", "versions", "cuda-status"],
+    "Project": ["design", "contributing", "changelog", "security", "versions", "cuda-status"],
 }  # fmt: skip
-NAMES = {"README.md": "index", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog"}
+NAMES = {"README.md": "index", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog", "SECURITY.md": "security"}
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 CODE = re.compile(r"^```(?s:.*?)^```$|`[^`\n]+`|^    .*$", re.MULTILINE)
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sbatch": "bash", ".sh": "bash", ".diff": "diff"}

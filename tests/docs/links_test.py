@@ -10,7 +10,7 @@ LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 
 def pages():
-    yield from (SOURCE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+    yield from (SOURCE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"))
     yield from sorted((SOURCE / "docs").glob("*.md"))
     yield from sorted((SOURCE / "examples").rglob("*.md"))
     yield from chapters()

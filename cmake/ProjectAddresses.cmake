@@ -1,0 +1,6 @@
+# Where the project is, where faults are reported, and who is told of security problems. Nothing else names these addresses: CMake, scripts/package and
+# docs/site/conf.py read them here. They are placeholders until the first release.
+set(DDPRUN_REPOSITORY "https://example.org/ddprun")
+set(DDPRUN_ISSUES "https://example.org/ddprun/issues")
+set(DDPRUN_SECURITY "security@example.org")
+set(DDPRUN_AUTHORS "the ddprun authors <ddprun@example.org>")

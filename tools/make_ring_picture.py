@@ -48,7 +48,7 @@ def picture() -> str:
     height_of_panel = RANKS * (CELL + GAP) + 50
     width, height = LEFT + columns * PANEL, TOP + rows * height_of_panel + 30
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="15" fill="{INK}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="15" fill="{INK}">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
     for i, (title, held, messages) in enumerate(panels):

@@ -90,7 +90,7 @@ def draw_field(ranks, field, place, times):
             yield text(left - 6, y(10**power) + 4, time_text(10**power), "end")
     for size in sizes[::2]:
         yield line([(x(size), TOP), (x(size), TOP + HEIGHT)], "#eeeeee")
-        yield text(x(size), TOP + HEIGHT + 15, bytes_text(size), size=9)
+        yield text(x(size), TOP + HEIGHT + 15, bytes_text(size))
     for name, series in field.items():
         points = [(x(size), y(time)) for size, time in sorted(series.items())]
         yield line(points, COLOURS.get(name, "#000000"), 2.2 if name == "shm" else 1.4)
@@ -100,7 +100,7 @@ def draw(fields):
     width, height = LEFT + len(fields) * (WIDTH + GAP), TOP + HEIGHT + BOTTOM
     times = [time for field in fields.values() for series in field.values() for time in series.values()]
     times = [10 ** math.floor(math.log10(min(times))), 10 ** math.ceil(math.log10(max(times)))]
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif">'
     yield f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
     for place, (ranks, field) in enumerate(sorted(fields.items())):
         yield from draw_field(ranks, field, place, times)
@@ -109,5 +109,5 @@ def draw(fields):
         at = LEFT + index * (width - LEFT) / len(names)
         yield line([(at, height - 24), (at + 22, height - 24)], COLOURS[name], 2.2)
         yield text(at + 28, height - 20, NAMES.get(name, name), "start")
-    yield text(width / 2, height - 44, "size of the tensor of float32", size=10)
+    yield text(width / 2, height - 44, "size of the tensor of float32")
     yield "</svg>"

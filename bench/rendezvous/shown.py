@@ -53,8 +53,8 @@ def svg(table):
     first, last = math.log10(nodes[0]), math.log10(nodes[-1])
     x = lambda n: LEFT + (math.log10(n) - first) / (last - first) * (WIDTH - LEFT - RIGHT)
     y = lambda v: HEIGHT - BOTTOM - (math.log10(v) - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-             'font-size="12">', f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+             'font-family="sans-serif" font-size="12">', f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
     for power in range(low, high + 1):
         at = y(10.0**power)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')

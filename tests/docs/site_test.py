@@ -101,14 +101,32 @@ class Site(unittest.TestCase):
                 if page in ("index.html", "port.html", "messages.html", "api/ddp/distributed_data_parallel.html"):
                     window.screenshot(WORK / f"phone-{pathlib.Path(page).stem}.png")
 
-    def test_charts_keep_their_size_on_a_phone(self):
+    def test_charts_keep_their_size(self):
+        for width in (PHONE, DESK):
+            with browser.Browser(width, 844) as window:
+                count = 0
+                for page in ("programs", "gallery", "guide-allreduce", "watching", "many-nodes", "collectives"):
+                    window.open(f"{self.root}{page}.html")
+                    for shown, natural in window.evaluate("[...document.querySelectorAll('article img')].map(i => [i.clientWidth, i.naturalWidth])"):
+                        self.assertGreaterEqual(shown, 0.99 * natural, page)
+                        count += 1
+                    self.assertLessEqual(window.evaluate("document.scrollingElement.scrollWidth"), width)
+                self.assertGreater(count, 10)
+
+    def test_options_have_anchors_and_unbroken_names(self):
         with browser.Browser(PHONE, 844) as window:
-            window.open(self.root + "programs.html")
-            widths = window.evaluate("[...document.querySelectorAll('article img')].map(i => [i.clientWidth, i.naturalWidth])")
-            self.assertGreater(len(widths), 4)
-            for shown, natural in widths:
-                self.assertGreaterEqual(shown, 0.99 * natural)
-            self.assertLessEqual(window.evaluate("document.scrollingElement.scrollWidth"), PHONE)
+            window.open(self.root + "launcher.html#option-hang_timeout")
+            self.assertEqual(window.evaluate("document.querySelector('a.option:target').innerText"), "--hang_timeout SECONDS")
+            self.assertGreater(window.evaluate("document.querySelectorAll('a.option[id]').length"), 80)
+            broken = window.evaluate("[...document.querySelectorAll('.option code')].filter(e => e.getClientRects().length > 1).map(e => e.innerText)")
+            self.assertEqual(broken, [])
+
+    def test_guides_and_reference_lead_to_each_other(self):
+        with browser.Browser(DESK) as window:
+            window.open(self.root + "optim.html")
+            self.assertIn("api/optim/adam.html", " ".join(window.evaluate(LINKS)))
+            window.open(self.root + "api/optim/adam.html")
+            self.assertIn(self.root + "optim.html", window.evaluate("[...document.querySelectorAll('article a')].map(a => a.href)"))
 
     def test_the_reference_says_what_the_headers_say(self):
         with browser.Browser(DESK) as window:

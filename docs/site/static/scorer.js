@@ -11,3 +11,22 @@ var Scorer = {
   term: 5,
   partialTerm: 2,
 };
+
+// Where few pages have all words of a question, those that lack one of them follow.
+if (typeof Search !== "undefined") {
+  const withAllWords = Search.performTermsSearch;
+  Search.performTermsSearch = (words, excluded) => {
+    const found = withAllWords(words, excluded);
+    if (found.length >= 5 || words.size < 2) return found;
+    const pages = new Set(found.map((result) => result[0]));
+    for (const word of words) {
+      for (const result of withAllWords(new Set([...words].filter((other) => other !== word)), excluded)) {
+        if (pages.has(result[0])) continue;
+        pages.add(result[0]);
+        result[4] -= 10;
+        found.push(result);
+      }
+    }
+    return found;
+  };
+}

@@ -1,7 +1,8 @@
-// How the site's search orders what it finds: guides and users' reference before pages for developers, whose words are in all topics.
+// How the search of the site orders results: users' pages before pages for developers, whose words are in all topics; of the reference what has the name
+// that was searched for first, and what only mentions it after the guides.
 const DEVELOPERS = /^(changelog|contributing|design.*|security|cuda-status|files\/.*)$/;
 var Scorer = {
-  score: ([page, , anchor, , score]) => score - (DEVELOPERS.test(page) ? 20 : page.startsWith("api/") ? 6 : 0) - (anchor ? 1 : 0),
+  score: ([page, , anchor, , score]) => score - (DEVELOPERS.test(page) ? 20 : page.startsWith("api/") && score <= 5 ? 6 : 0) - (anchor ? 1 : 0),
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },

@@ -94,6 +94,8 @@ class Staging:
             if page == "docs/launcher.md" and line.startswith("| ") and " | " not in line and match[0].startswith("`--"):
                 return f'<a class="option" id="option-{option["name"]}" href="#option-{option["name"]}">{match[0]}</a>'
             return f'<span class="option">{match[0]}</span>'
+        if " -" in match[0] and max(map(len, match[0].split())) < 35:
+            return f'<span class="command">{match[0]}</span>'
         mention = MENTION.fullmatch(match[0])
         is_name = mention and (mention["call"] or "::" in match[0] or re.search(r"[A-Z]\w*[a-z]|\w_\w", mention["name"]))
         if not is_name or is_in_link or mention["name"] in seen or mention["name"] not in self.reference or self.pages[page] not in GUIDES:

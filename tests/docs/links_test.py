@@ -63,6 +63,16 @@ class Links(unittest.TestCase):
                     count += 1
         self.assertGreater(count, 40)
 
+    def test_addresses_are_in_one_file(self):
+        addresses = SOURCE / "cmake/ProjectAddresses.cmake"
+        known = [address.partition("<")[2].rstrip(">") or address for address in re.findall(r'set\(\w+ "(.*)"\)', addresses.read_text())]
+        self.assertEqual(len(known), 4)
+        files = [*SOURCE.glob("*.*"), *(file for folder in ("docs", "cmake", "scripts", ".github") for file in (SOURCE / folder).rglob("*"))]
+        for file in files:
+            if file.is_file() and file != addresses and b"\0" not in file.read_bytes():
+                for address in known:
+                    self.assertNotIn(address, file.read_text(errors="replace"), file)
+
     def test_headings_have_githubs_names(self):
         text = "# Nodes that come and go\n## What's new, in `ddprun`?\n```sh\n# no heading\n```\n## A\n## A\n"
         self.assertEqual(anchors(text), {"nodes-that-come-and-go", "whats-new-in-ddprun", "a", "a-1"})

@@ -185,6 +185,8 @@ def main():
     folders = collections.defaultdict(list)
     for header in sorted(include.rglob("*.h")):
         name = header.relative_to(include).as_posix()
+        if name.startswith("ddprun/detail/"):
+            continue
         folder = header.parent.relative_to(include / "ddprun").as_posix().removeprefix(".")
         page = target / folder / f"{header.stem}.rst"
         page.parent.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,10 @@
 #include <unordered_set>
 #include <vector>
 
-#include <ddprun/amp/loss_scaler.h>
 #include <ddprun/amp/opt_level.h>
-#include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/detail/comm/wrapped_parameters.h>
 
+#include "amp/loss_scaler.h"
 #include "amp/optimizer_record.h"
 
 namespace torch::nn {

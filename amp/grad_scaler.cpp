@@ -16,7 +16,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include <ddprun/comm/device_copy.h>
+#include <ddprun/detail/comm/device_copy.h>
 #include <ddprun/optim/fused_optimizer.h>
 
 #include "amp/rank_prefix.h"

@@ -1,4 +1,4 @@
-#include "ddprun/amp/loss_scaler.h"
+#include "amp/loss_scaler.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include <ddprun/comm/device_copy.h>
+#include <ddprun/detail/comm/device_copy.h>
 
 #include "amp/scale_floor.h"
 #include "amp/unscale.h"

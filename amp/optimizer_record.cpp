@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <ddprun/comm/device_copy.h>
+#include <ddprun/detail/comm/device_copy.h>
 #include <ddprun/optim/fused_optimizer.h>
 
 #include "amp/unscale.h"

@@ -1,5 +1,3 @@
-#include "ddprun/amp/scaled_loss.h"
-
 #include <ATen/core/grad_mode.h>
 
 #include <exception>
@@ -7,6 +5,7 @@
 
 #include "amp/amp_state.h"
 #include "amp/unscale.h"
+#include "ddprun/amp/amp.h"
 
 namespace ddp::amp {
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/device_copy.h>
+#include <ddprun/detail/comm/device_copy.h>
 
 namespace ddp::amp::detail {
 namespace {

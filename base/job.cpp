@@ -1,4 +1,4 @@
-#include "ddprun/base/job.h"
+#include "base/job.h"
 
 #include <charconv>
 #include <optional>

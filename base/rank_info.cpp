@@ -3,8 +3,7 @@
 #include <charconv>
 #include <stdexcept>
 
-#include <ddprun/base/launcher_variables.h>
-
+#include "base/schedulers/launcher_variables.h"
 #include "base/schedulers/meeting_point.h"
 #include "base/schedulers/slurm_step.h"
 

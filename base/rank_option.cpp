@@ -1,8 +1,8 @@
-#include "ddprun/base/rank_option.h"
+#include "ddprun/detail/base/rank_option.h"
 
 #include <stdexcept>
 
-#include <ddprun/base/job.h>
+#include "base/job.h"
 
 namespace ddp {
 

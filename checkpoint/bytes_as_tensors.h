@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-#include <ddprun/checkpoint/storage/byte_sink.h>
+#include "checkpoint/storage/byte_sink.h"
 
 // What a checkpoint keeps that is no tensor by itself.
 namespace ddp {

@@ -1,11 +1,10 @@
-#include "ddprun/checkpoint/freeze_layers.h"
-
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "checkpoint/core/name_pattern.h"
+#include "ddprun/checkpoint/checkpoint.h"
 
 namespace ddp {
 namespace {

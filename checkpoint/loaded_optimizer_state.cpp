@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <ddprun/optim/fused_optimizer.h>
-#include <ddprun/optim/options.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "base/json_float.h"
 #include "checkpoint/core/saved_optimizer.h"

@@ -1,10 +1,10 @@
-#include "ddprun/checkpoint/model_refs.h"
-
 #include <algorithm>
 #include <set>
 #include <stdexcept>
 
 #include <ddprun/checkpoint/safetensors_header.h>
+
+#include "ddprun/checkpoint/training_state.h"
 
 namespace ddp {
 namespace {

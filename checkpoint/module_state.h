@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/checkpoint/load_options.h>
-#include <ddprun/checkpoint/model_refs.h>
-#include <ddprun/checkpoint/stored_tensors.h>
+#include <ddprun/checkpoint/options.h>
+#include <ddprun/checkpoint/safetensors.h>
+#include <ddprun/checkpoint/training_state.h>
 
 namespace torch::nn {
 class Module;

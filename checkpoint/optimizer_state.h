@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include <ddprun/checkpoint/load_options.h>
-#include <ddprun/checkpoint/stored_tensors.h>
+#include <ddprun/checkpoint/options.h>
+#include <ddprun/checkpoint/safetensors.h>
 
 namespace torch::optim {
 class Optimizer;

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include <ddprun/checkpoint/stored_tensors.h>
+#include <ddprun/checkpoint/safetensors.h>
 
 namespace ddp {
 

@@ -9,6 +9,7 @@
 #include "checkpoint/core/other_file.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
+#include "checkpoint/safetensors_bytes.h"
 
 namespace ddp {
 namespace {

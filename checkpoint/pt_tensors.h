@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include <ddprun/checkpoint/stored_tensors.h>
+#include <ddprun/checkpoint/safetensors.h>
 
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/state_dict.h"

@@ -19,6 +19,7 @@
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
+#include "checkpoint/safetensors_bytes.h"
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp {

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include <ddprun/checkpoint/stored_tensors.h>
+#include <ddprun/checkpoint/safetensors.h>
 #include <ddprun/checkpoint/training_state.h>
 #include <ddprun/comm/process_group.h>
 

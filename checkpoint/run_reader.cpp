@@ -13,6 +13,7 @@
 #include "checkpoint/core/other_file.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/pt_run.h"
+#include "checkpoint/safetensors_bytes.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/verified_files.h"

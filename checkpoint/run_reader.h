@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
-#include <ddprun/checkpoint/storage/mapped_file.h>
+#include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "checkpoint/safetensors_bytes.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
-#include <ddprun/checkpoint/storage/file_system.h>
-#include <ddprun/checkpoint/storage/retention.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
 
+#include "checkpoint/core/retention.h"
 #include "checkpoint/run_content.h"
 
 namespace ddp {

@@ -14,6 +14,7 @@
 
 #include "checkpoint/core/atomic_file.h"
 #include "checkpoint/core/other_file.h"
+#include "checkpoint/safetensors_bytes.h"
 
 namespace ddp {
 namespace {

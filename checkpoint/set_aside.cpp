@@ -1,7 +1,7 @@
 #include "checkpoint/storage/set_aside.h"
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
-#include <ddprun/comm/objects.h>
+#include <ddprun/comm/collectives.h>
 
 #include "checkpoint/failures.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <ddprun/checkpoint/stored_tensors.h>
+#include <ddprun/checkpoint/safetensors.h>
 
 namespace ddp {
 

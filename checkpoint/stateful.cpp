@@ -1,5 +1,3 @@
-#include "ddprun/checkpoint/stateful.h"
-
 #include <torch/csrc/api/include/torch/serialize/input-archive.h>
 #include <torch/csrc/api/include/torch/serialize/output-archive.h>
 #include <torch/nn/module.h>
@@ -10,6 +8,8 @@
 
 #include "checkpoint/bytes_as_tensors.h"
 #include "checkpoint/module_state.h"
+#include "checkpoint/safetensors_bytes.h"
+#include "ddprun/checkpoint/training_state.h"
 
 namespace ddp::detail {
 

@@ -20,6 +20,7 @@
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
+#include "checkpoint/safetensors_bytes.h"
 
 namespace ddp {
 namespace {

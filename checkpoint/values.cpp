@@ -1,10 +1,9 @@
-#include "ddprun/checkpoint/values.h"
-
 #include <nlohmann/json.hpp>
 
 #include <charconv>
 
 #include "base/json_float.h"
+#include "ddprun/checkpoint/training_state.h"
 
 namespace ddp {
 namespace {

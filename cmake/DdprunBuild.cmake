@@ -80,25 +80,30 @@ if(DDPRUN_LLD AND NOT DDPRUN_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_link_options(ddprun_build_flags INTERFACE -fuse-ld=lld)
 endif()
 
-# ddprun_public_headers(<name> <PUBLIC|INTERFACE> <folder> <header>...): makes headers of include/ddprun/<folder> the library's.
+# ddprun_public_headers(<name> <PUBLIC|INTERFACE> <folder> <header>...): makes headers of include/ddprun/<folder> the library's, to be
+# installed with it.
 function(ddprun_public_headers name scope folder)
   set(root "${PROJECT_SOURCE_DIR}/include")
   list(TRANSFORM ARGN PREPEND "${root}/ddprun/${folder}/")
   target_sources(ddprun_${name} ${scope} FILE_SET HEADERS BASE_DIRS "${root}" FILES ${ARGN})
 endfunction()
 
-# ddprun_library(<name> SOURCES ... [HEADERS ...] [PUBLIC <libraries>] [PRIVATE <libraries>])
-# One static library ddprun_<name>, alias ddprun::<name>, of the calling folder. HEADERS are its public ones, which stand in
-# include/ddprun/<folder>/ and are all that users' include path shows; private ones are included from the project's root.
+# ddprun_library(<name> SOURCES ... [HEADERS ...] [DETAIL ...] [PUBLIC <libraries>] [PRIVATE <libraries>])
+# One static library ddprun_<name>, alias ddprun::<name>, of the calling folder. HEADERS are its public ones, in
+# include/ddprun/<folder>/; DETAIL are those that public templates and inline functions need, in include/ddprun/detail/<folder>/.
+# Both are installed. Private headers are included from the project's root.
 function(ddprun_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;DETAIL;PUBLIC;PRIVATE")
   add_library(ddprun_${name} STATIC ${arg_SOURCES})
   add_library(ddprun::${name} ALIAS ddprun_${name})
   set_target_properties(ddprun_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(ddprun_${name} PUBLIC cxx_std_20)
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
   if(arg_HEADERS)
-    cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
     ddprun_public_headers(${name} PUBLIC ${folder} ${arg_HEADERS})
+  endif()
+  if(arg_DETAIL)
+    ddprun_public_headers(${name} PUBLIC detail/${folder} ${arg_DETAIL})
   endif()
   target_include_directories(ddprun_${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(

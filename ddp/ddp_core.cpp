@@ -1,4 +1,4 @@
-#include "ddprun/ddp/ddp_core.h"
+#include "ddprun/detail/ddp/ddp_core.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
@@ -14,6 +14,7 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
+#include <ddprun/ddp/ddp_wrapper.h>
 
 #include "base/progress/own_page.h"
 #include "base/timeline/own_timeline.h"

@@ -1,7 +1,7 @@
 // What a rank without inputs does for a wrapped model while others still train. Reference: _DDPJoinHook.
 #pragma once
 
-#include <ddprun/ddp/ddp_core.h>
+#include <ddprun/detail/ddp/ddp_core.h>
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "ddprun/ddp/delayed_reduction.h"
+#include "ddprun/detail/ddp/delayed_reduction.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>

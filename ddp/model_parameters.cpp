@@ -1,4 +1,4 @@
-#include "ddprun/ddp/model_parameters.h"
+#include "ddprun/detail/ddp/model_parameters.h"
 
 namespace ddp {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/ddp/model_parameters.h>
+#include <ddprun/detail/ddp/model_parameters.h>
 
 #include "ddp/seen_parameter.h"
 

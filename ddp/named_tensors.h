@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/ddp/model_parameters.h>
+#include <ddprun/detail/ddp/model_parameters.h>
 
 namespace ddp {
 

@@ -6,7 +6,7 @@
 
 #include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/process_group.h>
-#include <ddprun/ddp/model_parameters.h>
+#include <ddprun/detail/ddp/model_parameters.h>
 
 namespace ddp {
 

@@ -1,5 +1,3 @@
-#include "ddprun/horovod/adasum.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -12,10 +10,11 @@
 #include <string>
 #include <utility>
 
-#include <ddprun/comm/point_to_point.h>
+#include <ddprun/comm/collectives.h>
 
 #include "comm/group/argument_checks.h"
 #include "comm/group/group_backends.h"
+#include "ddprun/horovod/horovod.h"
 
 namespace ddp::horovod {
 namespace {

@@ -1,5 +1,3 @@
-#include "ddprun/horovod/broadcast_state.h"
-
 #include <torch/nn/module.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
@@ -8,11 +6,10 @@
 #include <sstream>
 #include <stdexcept>
 
-#include <ddprun/comm/broadcast.h>
-#include <ddprun/comm/objects.h>
-#include <ddprun/horovod/distributed_optimizer.h>
+#include <ddprun/comm/collectives.h>
 
 #include "comm/group/argument_checks.h"
+#include "ddprun/horovod/horovod.h"
 #include "horovod/parameter_list.h"
 
 namespace ddp::horovod {

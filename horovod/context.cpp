@@ -1,5 +1,3 @@
-#include "ddprun/horovod/context.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -7,10 +5,10 @@
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/horovod/adasum.h>
 
 #include "comm/group/argument_checks.h"
 #include "comm/group/multiply.h"
+#include "ddprun/horovod/horovod.h"
 
 namespace ddp::horovod {
 namespace {

@@ -1,5 +1,3 @@
-#include "ddprun/horovod/distributed_optimizer.h"
-
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/optim/lbfgs.h>
@@ -14,9 +12,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include <ddprun/comm/gradient_hook.h>
-#include <ddprun/horovod/adasum.h>
+#include <ddprun/detail/comm/gradient_hook.h>
 
+#include "ddprun/horovod/horovod.h"
 #include "horovod/gradient_buckets.h"
 #include "horovod/parameter_list.h"
 

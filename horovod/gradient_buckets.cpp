@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include <ddprun/comm/reductions.h>
+#include <ddprun/comm/collectives.h>
 
 #include "comm/group/multiply.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ddprun/comm/process_group.h>
-#include <ddprun/horovod/distributed_optimizer.h>
+#include <ddprun/horovod/horovod.h>
 
 #include "horovod/gradient_buckets.h"
 

@@ -1,5 +1,3 @@
-#include "ddprun/metrics/accuracy.h"
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -12,6 +10,8 @@
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
+
+#include "ddprun/metrics/metrics.h"
 
 namespace ddp {
 

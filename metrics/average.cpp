@@ -1,5 +1,3 @@
-#include "ddprun/metrics/average.h"
-
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -7,6 +5,8 @@
 #include <string>
 
 #include <ddprun/comm/collectives.h>
+
+#include "ddprun/metrics/metrics.h"
 
 namespace ddp {
 namespace {

@@ -1,5 +1,3 @@
-#include "ddprun/metrics/confusion_matrix.h"
-
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/zeros.h>
 
@@ -11,6 +9,8 @@
 #include <string>
 
 #include <ddprun/comm/collectives.h>
+
+#include "ddprun/metrics/metrics.h"
 
 namespace ddp {
 namespace {

@@ -1,10 +1,10 @@
-#include "ddprun/metrics/throughput.h"
-
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include <ddprun/comm/collectives.h>
+
+#include "ddprun/metrics/metrics.h"
 
 namespace ddp {
 

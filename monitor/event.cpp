@@ -1,4 +1,4 @@
-#include "ddprun/monitor/event.h"
+#include "monitor/event.h"
 
 #include "base/utf8.h"
 #include "monitor/wire/message_writer.h"

@@ -12,10 +12,9 @@
 #include <string_view>
 #include <utility>
 
-#include <ddprun/monitor/event.h>
-
 #include "base/block_file_size_signal.h"
 #include "monitor/errno_text.h"
+#include "monitor/event.h"
 #include "monitor/wire/record.h"
 
 namespace ddp {

@@ -1,4 +1,4 @@
-#include "ddprun/monitor/histogram.h"
+#include "monitor/histogram.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
-#include "ddprun/monitor/images.h"
-
 #include <png.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <stdexcept>
+
+#include "ddprun/monitor/summary_values.h"
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddprun/monitor/progress_format.h"
+#include "ddprun/detail/monitor/progress_format.h"
 
 #include <algorithm>
 #include <array>

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "monitor/event.h"
 #include "monitor/event_file.h"
 
 namespace ddp {

@@ -1,4 +1,4 @@
-#include "ddprun/nn/transformer_layers.h"
+#include "ddprun/nn/transformer.h"
 #include "nn/activation.h"
 
 namespace ddp::nn {

@@ -1,6 +1,6 @@
 #include <ATen/ops/_transformer_encoder_layer_fwd.h>
 
-#include "ddprun/nn/transformer_layers.h"
+#include "ddprun/nn/transformer.h"
 #include "nn/activation.h"
 #include "nn/fast_path.h"
 #include "nn/masks.h"

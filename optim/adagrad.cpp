@@ -1,9 +1,8 @@
-#include "ddprun/optim/adagrad.h"
-
 #include <ATen/ops/_fused_adagrad.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 
+#include "ddprun/optim/optimizers.h"
 #include "optim/groups.h"
 
 namespace ddp::optim {

@@ -1,10 +1,9 @@
-#include "ddprun/optim/adam.h"
-
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "ddprun/optim/optimizers.h"
 #include "optim/groups.h"
 
 namespace ddp::optim {

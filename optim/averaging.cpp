@@ -1,5 +1,3 @@
-#include "ddprun/optim/averaging.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_lerp.h>
 
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "base/rank_prefix.h"
+#include "ddprun/optim/averaged_model.h"
 
 namespace ddp::optim {
 namespace {

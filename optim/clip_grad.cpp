@@ -19,7 +19,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include <ddprun/comm/device_copy.h>
+#include <ddprun/detail/comm/device_copy.h>
 
 #include "base/rank_prefix.h"
 #include "comm/core/graph_capture.h"

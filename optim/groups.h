@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/optim/options.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "base/rank_prefix.h"
 

@@ -7,8 +7,8 @@
 
 #include <stdexcept>
 
-#include <ddprun/comm/device_copy.h>
-#include <ddprun/optim/options.h>
+#include <ddprun/detail/comm/device_copy.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "base/rank_prefix.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/optim/local_optimizer.h"
+#include "ddprun/detail/optim/local_optimizer.h"
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_sub.h>
@@ -12,7 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include <ddprun/comm/device_copy.h>
+#include <ddprun/detail/comm/device_copy.h>
 
 #include "base/rank_prefix.h"
 #include "optim/gradient_checks.h"

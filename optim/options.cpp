@@ -1,10 +1,9 @@
-#include "ddprun/optim/options.h"
-
 #include <torch/serialize/archive.h>
 
 #include <stdexcept>
 
 #include "base/rank_prefix.h"
+#include "ddprun/optim/optimizers.h"
 #include "optim/option_errors.h"
 
 namespace ddp::optim {

@@ -1,4 +1,4 @@
-#include "ddprun/optim/partition.h"
+#include "ddprun/detail/optim/partition.h"
 
 #include <algorithm>
 #include <numeric>

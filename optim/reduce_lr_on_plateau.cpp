@@ -1,5 +1,3 @@
-#include "ddprun/optim/reduce_lr_on_plateau.h"
-
 #include <ATen/ops/scalar_tensor.h>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +5,7 @@
 
 #include <ddprun/comm/collectives.h>
 
+#include "ddprun/optim/lr_scheduler.h"
 #include "optim/scheduled_groups.h"
 
 namespace ddp::optim {

@@ -1,8 +1,7 @@
-#include "ddprun/optim/sgd.h"
-
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "ddprun/optim/optimizers.h"
 #include "optim/groups.h"
 
 namespace ddp::optim {

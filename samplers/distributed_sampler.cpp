@@ -1,6 +1,6 @@
 #include "ddprun/samplers/distributed_sampler.h"
 
-#include <ddprun/samplers/permutation.h>
+#include <ddprun/samplers/shard.h>
 
 namespace ddp {
 

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include <ddprun/samplers/permutation.h>
+#include <ddprun/samplers/shard.h>
 
 namespace ddp {
 namespace {

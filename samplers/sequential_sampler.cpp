@@ -1,6 +1,6 @@
 #include "ddprun/samplers/sequential_sampler.h"
 
-#include <ddprun/samplers/permutation.h>
+#include <ddprun/samplers/shard.h>
 
 namespace ddp {
 

@@ -1,11 +1,10 @@
-#include "ddprun/schedules/plateau.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/json_float.h"
+#include "ddprun/schedules/schedule.h"
 #include "schedules/python_state.h"
 #include "schedules/scheduler.h"
 

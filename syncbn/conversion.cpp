@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/detail/comm/wrapped_parameters.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
 
 #include "syncbn/batch_norm_members.h"

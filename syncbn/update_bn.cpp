@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include <ddprun/comm/reductions.h>
+#include <ddprun/comm/collectives.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
 
 namespace ddp::detail {

@@ -3,6 +3,9 @@
 The arrows are read from docs/design.md ("a, b → c → d"), so that page is the rule. Besides:
   - public headers stand in include/ddprun/FOLDER and are included as <ddprun/FOLDER/...>, by their own source in quotes; they
     include no private header and do not say "Internal". ddprun/ddp.h, which users include, may include those of every folder.
+  - include/ddprun/detail/FOLDER has what only templates and inline functions of public headers need. It belongs to FOLDER. No page,
+    no example and not ddprun/ddp.h names a header of it.
+  - there are at most 95 public headers, and ddprun/ddp.h or a page (README.md, docs/) names each of them.
   - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left; what lies in FOLDER itself
     is above them, or where "." stands. "inside FOLDER/a: ..." orders the sub-folders of one of them. A public header belongs to the sub-folder that
     has its source; one without a source, to the highest that it includes. Where "(at most N folders, M arrows)" stands, FOLDER has no more
@@ -23,6 +26,10 @@ from report import report
 
 PUBLIC = pathlib.PurePath("include/ddprun")
 UMBRELLA = PUBLIC / "ddp.h"
+DETAIL = PUBLIC / "detail"
+MOST_PUBLIC_HEADERS = 95
+HEADER_NAME = re.compile(r"\bddprun/[\w/]+\.h\b")
+FOR_MAINTAINERS = {"design.md", "messages.md"}  # of docs/: they may name any file
 COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/|nccl|cuda")
 INTERNAL = re.compile(r"// Internal\b")
 LIBTORCH = re.compile(r"torch/|ATen/|c10/|caffe2/")
@@ -123,15 +130,20 @@ class Tree:
             if match := INCLUDE.match(line):
                 parts = match[2].split("/")
                 is_public = parts[0] == "ddprun"
-                folder = parts[1] if is_public and len(parts) > 2 else parts[0]
                 path = pathlib.PurePath("include", match[2]) if is_public else pathlib.PurePath(match[2])
+                folder = self.folder_of(path)
                 is_there = (self.root / path).is_file() or (self.root / f"{path}.in").is_file()  # the latter is made by CMake
                 found.append(Include(number, match[2], is_public, folder, path if is_there else None))
         return found
 
     @staticmethod
-    def folder_of(name: pathlib.PurePath) -> str:
-        return name.parts[2] if name.is_relative_to(PUBLIC) and len(name.parts) > 3 else name.parts[0]
+    def inside(name: pathlib.PurePath) -> tuple[str, ...]:
+        """A public header's folder, its sub-folder if any, and its file name."""
+        return name.relative_to(DETAIL if name.is_relative_to(DETAIL) else PUBLIC).parts
+
+    @classmethod
+    def folder_of(cls, name: pathlib.PurePath) -> str:
+        return cls.inside(name)[0] if name.is_relative_to(PUBLIC) and len(cls.inside(name)) > 1 else name.parts[0]
 
     def floor(self, name: pathlib.PurePath) -> tuple[int | None, ...]:
         """The layers of a file in its folder, in the sub-folder that it is in, and so on, of which the first that differs tells who is above."""
@@ -154,8 +166,8 @@ class Tree:
             return TOP
         if not name.is_relative_to(PUBLIC):
             return self.layer_in(1, name)
-        if len(name.parts) > 4:
-            return layers.get(name.parts[3])
+        if len(self.inside(name)) > 2:
+            return layers.get(self.inside(name)[1])
         if (self.root / folder / f"{name.stem}.cpp").is_file():
             return layers.get(".", TOP)
         for sub_folder, layer in layers.items():
@@ -179,6 +191,8 @@ class Tree:
 
         yield from self.excesses()
         yield from walk_violations(self)
+        if (self.root / UMBRELLA).is_file():
+            yield from self.interface_violations()
         for folder, allowed in self.arrows.items():
             readme = self.root / folder / "README.md"
             expected = f"May include: {', '.join(sorted(allowed))}."
@@ -198,6 +212,25 @@ class Tree:
                 yield f"{folder}: {len(folders)} folders, more than {most_folders}"
             if len(arrows) > most_arrows:
                 yield f"{folder}: {len(arrows)} arrows between its folders, more than {most_arrows}"
+
+    def interface_violations(self):
+        def named_in(file: pathlib.Path) -> set[str]:
+            return set(HEADER_NAME.findall(file.read_text()))
+
+        headers = {file.relative_to(self.root / "include").as_posix() for file in (self.root / PUBLIC).rglob("*.h")}
+        detail = {header for header in headers if header.startswith("ddprun/detail/")}
+        public = headers - detail - {"ddprun/ddp.h"}
+        if len(public) >= MOST_PUBLIC_HEADERS:
+            yield f"{PUBLIC}: {len(public) + 1} public headers; at most {MOST_PUBLIC_HEADERS}"
+        pages = [self.root / "README.md", *sorted((self.root / "docs").glob("*.md"))]
+        pages = [page for page in pages if page.is_file() and page.name not in FOR_MAINTAINERS]
+        named = named_in(self.root / UMBRELLA).union(*map(named_in, pages))
+        for header in sorted(public - named):
+            yield f"include/{header}: neither {UMBRELLA} nor a page names it"
+        examples = (file for file in sorted((self.root / "examples").rglob("*")) if file.suffix in {".h", ".cpp", ".md"})
+        for file in [self.root / UMBRELLA, *pages, *examples]:
+            for header in sorted(named_in(file) & detail):
+                yield f"{file.relative_to(self.root)}: names {header}, which is not for users"
 
     def objection(self, name: pathlib.PurePath, include: Include) -> str | None:
         folder = self.folder_of(name)

@@ -3,7 +3,7 @@
   - no file names a path of one particular machine: the project depends on nothing outside itself. The one exception is the
     data folder that .ci/run looks for beside the checkout;
   - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc;
-  - copies between devices go through include/ddprun/comm/device_copy.h, so that the host never reads one towards the CPU before it has ended;
+  - copies between devices go through include/ddprun/detail/comm/device_copy.h, so that the host never reads one towards the CPU before it has ended;
   - every C++ source is built: the CMake files of its folder, or of one above, name it (a test by what it tests);
   - a test's source is named <unit>_test, never test_<unit>, and the programs that tests start <name>_program;
   - nothing lies about that nobody meant to commit: no binary files but the examples' data, and no folder at the root that
@@ -25,7 +25,7 @@ SHARED = "shared" + "/"
 OUTSIDE = re.compile(rf"(?<![\w.$}}])/(?:work|root|home|mnt|Users)/\w|\.\./{SHARED}|(?<![\w/]){SHARED}(?:data|conformance|hooks)")
 # Those of the others are towards a device, or are waited for.
 UNAWAITED = re.compile(r"non_blocking=\*/\s*(?!false)|\bnon_blocking\((?!false)|\bcopy_\([^;]*, *true\)|\.to\([^,;()]*, *true\)")
-MAY_BE_UNAWAITED = {"include/ddprun/comm/device_copy.h", "data/loading/device_loader.cpp", "checkpoint/host_snapshot.cpp", "amp/scale_floor.cpp"}
+MAY_BE_UNAWAITED = {"include/ddprun/detail/comm/device_copy.h", "data/loading/device_loader.cpp", "checkpoint/host_snapshot.cpp", "amp/scale_floor.cpp"}
 # A line of the list of folders: four blanks and one or more names with a slash.
 FOLDER_LINE = re.compile(r"^    ((?:\w+/ *)+)", re.MULTILINE)
 BINARY_DATA = ("examples", "data")
@@ -91,7 +91,7 @@ def violations(root: pathlib.Path):
         is_library = path.suffix in {".h", ".cpp"} and name.parts[0] not in {"tests", "bench"}
         for number, line in enumerate(text.splitlines(), 1):
             if is_library and UNAWAITED.search(line) and name.as_posix() not in MAY_BE_UNAWAITED:
-                yield f"{name}:{number}: a copy that nobody waits for; use include/ddprun/comm/device_copy.h"
+                yield f"{name}:{number}: a copy that nobody waits for; use include/ddprun/detail/comm/device_copy.h"
             if match := OUTSIDE.search(line):
                 yield f"{name}:{number}: names a path outside the project ({match[0]}...)"
 

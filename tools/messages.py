@@ -37,7 +37,7 @@ NO_MESSAGES = {
     "launcher/observe/watch/open_metrics.cpp": "the names and units of metrics",
     "launcher/nodes/elastic/http_request.cpp": "what etcd is asked",
     "include/ddprun/training/command_line.h": "what --help of a user's program says",
-    "include/ddprun/base/number_ranges.h": "what CLI11 says of an option of a user's program",
+    "include/ddprun/base/option_checks.h": "what CLI11 says of an option of a user's program",
     "monitor/curves/svg.cpp": "parts of a picture",
 }
 # Texts that are printed to nobody, by their words: protocols, programs for a shell, formats of files.

@@ -1,6 +1,6 @@
-#include "ddprun/training/describe_job.h"
-
 #include <sstream>
+
+#include "ddprun/training/start_run.h"
 
 namespace ddp {
 

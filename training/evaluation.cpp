@@ -2,7 +2,7 @@
 
 #include <torch/nn/module.h>
 
-#include <ddprun/comm/broadcast.h>
+#include <ddprun/comm/collectives.h>
 
 #include "comm/group/argument_checks.h"
 

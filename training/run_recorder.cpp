@@ -12,7 +12,7 @@
 #include <utility>
 
 #include <ddprun/base/progress.h>
-#include <ddprun/comm/main_process.h>
+#include <ddprun/comm/process_group.h>
 
 namespace ddp {
 namespace {

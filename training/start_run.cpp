@@ -7,10 +7,10 @@
 #include <sstream>
 #include <string>
 
-#include <ddprun/base/launcher_variables.h>
-#include <ddprun/comm/main_process.h>
-#include <ddprun/comm/objects.h>
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/process_group.h>
 
+#include "base/schedulers/launcher_variables.h"
 #include "checkpoint/run_content.h"
 #include "checkpoint/storage/set_aside.h"
 

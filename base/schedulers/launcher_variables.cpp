@@ -1,4 +1,4 @@
-#include "ddprun/base/launcher_variables.h"
+#include "base/schedulers/launcher_variables.h"
 
 #include <cstdlib>
 #include <string_view>

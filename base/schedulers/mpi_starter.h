@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include <ddprun/base/launcher_variables.h>
+#include "base/schedulers/launcher_variables.h"
 
 namespace ddp::detail {
 

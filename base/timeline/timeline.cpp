@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <string>
 
-#include <ddprun/base/job.h>
 #include <ddprun/base/rank_info.h>
 
+#include "base/job.h"
 #include "base/timeline/collector.h"
 #include "base/timeline/own_timeline.h"
 #include "base/timeline/trace_about.h"

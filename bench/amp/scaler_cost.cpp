@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <ddprun/amp/grad_scaler.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "examples/models/lenet.h"
 

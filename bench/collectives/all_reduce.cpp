@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/comm/barrier.h>
+#include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
-#include <ddprun/comm/reductions.h>
 
 namespace {
 

@@ -21,7 +21,7 @@
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "bench/ddp/accumulation.h"
 #include "bench/ddp/overlap.h"

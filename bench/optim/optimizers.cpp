@@ -10,8 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include <ddprun/optim/adam.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 namespace {
 

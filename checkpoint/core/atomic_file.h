@@ -7,8 +7,9 @@
 #include <filesystem>
 #include <memory>
 
-#include <ddprun/checkpoint/storage/byte_sink.h>
-#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
+
+#include "checkpoint/storage/byte_sink.h"
 
 namespace ddp {
 

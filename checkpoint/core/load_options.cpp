@@ -1,4 +1,4 @@
-#include "ddprun/checkpoint/load_options.h"
+#include "ddprun/checkpoint/options.h"
 
 namespace ddp {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include <ddprun/checkpoint/storage/mapped_file.h>
+#include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
 #include "checkpoint/pt/value.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <ddprun/checkpoint/storage/byte_sink.h>
+#include "checkpoint/storage/byte_sink.h"
 
 namespace ddp::pt {
 

@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 
-#include <ddprun/checkpoint/storage/byte_sink.h>
-#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
+
+#include "checkpoint/storage/byte_sink.h"
 
 namespace ddp::storage {
 

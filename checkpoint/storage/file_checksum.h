@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
 
 namespace ddp::storage {
 

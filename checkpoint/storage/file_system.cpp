@@ -1,4 +1,4 @@
-#include "ddprun/checkpoint/storage/file_system.h"
+#include "ddprun/detail/checkpoint/storage/file_system.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
 
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/manifest.h"

@@ -7,9 +7,9 @@
 #include <functional>
 #include <string>
 
-#include <ddprun/checkpoint/storage/byte_sink.h>
-#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
 
+#include "checkpoint/storage/byte_sink.h"
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp::storage {

@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include <ddprun/checkpoint/storage/file_system.h>
-#include <ddprun/checkpoint/storage/mapped_file.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
 #include "checkpoint/storage/manifest.h"
 

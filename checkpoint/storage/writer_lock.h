@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
 
 namespace ddp::storage {
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include <ddprun/checkpoint/storage/mapped_file.h>
+#include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
 #include "checkpoint/core/other_file.h"
 #include "checkpoint/core/sharded_index.h"

@@ -1,5 +1,3 @@
-#include "ddprun/comm/all_to_all.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -13,6 +11,7 @@
 #include "comm/collectives/tensor_shape.h"
 #include "comm/group/argument_checks.h"
 #include "comm/versions/single_tensor_collectives.h"
+#include "ddprun/comm/collectives.h"
 
 namespace ddp {
 namespace {

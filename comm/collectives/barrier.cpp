@@ -1,8 +1,7 @@
-#include "ddprun/comm/barrier.h"
-
 #include "comm/collectives/collective_call.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_backends.h"
+#include "ddprun/comm/collectives.h"
 
 namespace ddp {
 

@@ -1,9 +1,8 @@
-#include "ddprun/comm/broadcast.h"
-
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "comm/collectives/collective_call.h"
 #include "comm/group/argument_checks.h"
+#include "ddprun/comm/collectives.h"
 
 namespace ddp {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/comm/collective_options.h>
+#include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
 
 #include "comm/group/argument_checks.h"

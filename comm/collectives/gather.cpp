@@ -1,5 +1,3 @@
-#include "ddprun/comm/gather.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -12,6 +10,7 @@
 #include "comm/collectives/tensor_shape.h"
 #include "comm/group/argument_checks.h"
 #include "comm/versions/single_tensor_collectives.h"
+#include "ddprun/comm/collectives.h"
 
 namespace ddp {
 namespace {

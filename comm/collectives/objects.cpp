@@ -1,15 +1,11 @@
-#include "ddprun/comm/objects.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <cstring>
 
-#include <ddprun/comm/broadcast.h>
-#include <ddprun/comm/gather.h>
-
 #include "comm/group/argument_checks.h"
+#include "ddprun/comm/collectives.h"
 
 namespace ddp {
 namespace {

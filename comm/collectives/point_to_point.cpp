@@ -1,5 +1,3 @@
-#include "ddprun/comm/point_to_point.h"
-
 #include <optional>
 #include <utility>
 
@@ -7,6 +5,7 @@
 #include "comm/group/argument_checks.h"
 #include "comm/group/group_backends.h"
 #include "comm/group/pair_exchange.h"
+#include "ddprun/comm/collectives.h"
 
 namespace ddp {
 namespace {

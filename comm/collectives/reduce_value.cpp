@@ -1,6 +1,4 @@
-#include "ddprun/comm/reduce_value.h"
-
-#include <ddprun/comm/reductions.h>
+#include "ddprun/comm/collectives.h"
 
 namespace ddp {
 

@@ -1,5 +1,3 @@
-#include "ddprun/comm/reductions.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 
@@ -16,6 +14,7 @@
 #include "comm/group/argument_checks.h"
 #include "comm/group/direct_all_reduce.h"
 #include "comm/versions/single_tensor_collectives.h"
+#include "ddprun/comm/collectives.h"
 
 namespace ddp {
 namespace {

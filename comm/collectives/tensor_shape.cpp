@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include <ddprun/comm/gather.h>
+#include <ddprun/comm/collectives.h>
 
 #include "comm/group/argument_checks.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <ddprun/comm/collective_options.h>
+#include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
 
 namespace ddp::detail {

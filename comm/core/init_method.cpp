@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include <ddprun/base/launcher_variables.h>
+#include "base/schedulers/launcher_variables.h"
 
 namespace ddp::detail {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include <ddprun/comm/collective_options.h>
+#include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
 
 namespace ddp::detail {

@@ -1,4 +1,4 @@
-#include "ddprun/comm/module_holder.h"
+#include "ddprun/detail/comm/module_holder.h"
 
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,3 @@
-#include "ddprun/comm/new_group.h"
-
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "comm/group/store.h"
 #include "comm/group/store_keys.h"
 #include "comm/group/verify_across_ranks.h"
+#include "ddprun/comm/process_group.h"
 
 namespace ddp {
 namespace {

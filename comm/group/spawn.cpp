@@ -8,8 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include <ddprun/base/job.h>
-
+#include "base/job.h"
 #include "comm/backends/backend_types.h"
 #include "comm/backends/cuda_plugin.h"
 #include "comm/core/backend_choice.h"

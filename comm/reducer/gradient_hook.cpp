@@ -1,4 +1,4 @@
-#include "ddprun/comm/gradient_hook.h"
+#include "ddprun/detail/comm/gradient_hook.h"
 
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>

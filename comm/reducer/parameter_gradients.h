@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/detail/comm/wrapped_parameters.h>
 
 #include "comm/reducer/bucket_tuning.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/comm/wrapped_parameters.h"
+#include "ddprun/detail/comm/wrapped_parameters.h"
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>

@@ -1,6 +1,6 @@
-#include "ddprun/data/augmented_images.h"
-
 #include <ATen/ops/empty.h>
+
+#include "ddprun/data/image_datasets.h"
 
 namespace ddp {
 

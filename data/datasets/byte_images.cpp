@@ -1,10 +1,10 @@
-#include "ddprun/data/byte_images.h"
-
 #include <ATen/ops/empty.h>
 
 #include <sstream>
 #include <stdexcept>
 #include <utility>
+
+#include "ddprun/data/image_datasets.h"
 
 namespace ddp {
 namespace {

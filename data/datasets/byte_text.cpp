@@ -1,9 +1,9 @@
-#include "ddprun/data/byte_text.h"
-
 #include <ATen/ops/empty.h>
 
 #include <stdexcept>
 #include <utility>
+
+#include "ddprun/data/datasets.h"
 
 namespace ddp {
 

@@ -1,6 +1,6 @@
-#include "ddprun/data/cifar10.h"
-
 #include <ATen/ops/empty.h>
+
+#include "ddprun/data/image_datasets.h"
 
 namespace ddp {
 namespace {

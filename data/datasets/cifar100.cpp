@@ -1,10 +1,9 @@
-#include "ddprun/data/cifar100.h"
-
 #include <utility>
 
-#include <ddprun/data/cifar100_format.h>
+#include <ddprun/data/file_formats.h>
 
 #include "data/datasets/tensors_of.h"
+#include "ddprun/data/image_datasets.h"
 
 namespace ddp {
 namespace {

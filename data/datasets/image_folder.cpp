@@ -8,8 +8,7 @@
 #include <string>
 #include <utility>
 
-#include <ddprun/data/image_transform.h>
-#include <ddprun/data/resize.h>
+#include <ddprun/data/image.h>
 
 #include "data/formats/limits.h"
 

@@ -1,12 +1,11 @@
-#include "ddprun/data/mnist.h"
-
 #include <algorithm>
 #include <utility>
 
-#include <ddprun/data/error.h>
-#include <ddprun/data/idx_format.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/file_formats.h>
 
 #include "data/datasets/tensors_of.h"
+#include "ddprun/data/image_datasets.h"
 
 namespace ddp {
 namespace {

@@ -1,12 +1,12 @@
-#include "ddprun/data/synthetic_images.h"
-
 #include <ATen/ops/empty.h>
 
 #include <cmath>
 #include <stdexcept>
 #include <string>
 
-#include <ddprun/data/sample_random.h>
+#include <ddprun/data/image.h>
+
+#include "ddprun/data/image_datasets.h"
 
 namespace ddp {
 

@@ -1,11 +1,11 @@
-#include "ddprun/data/tensor_dataset.h"
-
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 
 #include <sstream>
 #include <stdexcept>
 #include <utility>
+
+#include "ddprun/data/datasets.h"
 
 namespace ddp {
 

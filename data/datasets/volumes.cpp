@@ -8,8 +8,10 @@
 #include <string>
 #include <utility>
 
-#include <ddprun/data/error.h>
-#include <ddprun/data/nifti_format.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/file_formats.h>
+
+#include "data/transforms/volume_crop.h"
 
 namespace ddp {
 namespace {

@@ -2,7 +2,7 @@
 #include <bit>
 #include <string>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 
 #include "data/formats/bmp_header.h"
 #include "data/formats/picture_formats.h"

@@ -4,7 +4,7 @@
 #include <bit>
 #include <string>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 
 namespace ddp {
 namespace {

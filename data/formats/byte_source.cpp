@@ -12,8 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include <ddprun/data/error.h>
-
 #include "data/formats/limits.h"
 
 namespace ddp {

@@ -1,5 +1,3 @@
-#include "ddprun/data/cifar100_format.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -7,9 +5,9 @@
 #include <string>
 
 #include <ddprun/data/byte_source.h>
-#include <ddprun/data/error.h>
 
 #include "data/formats/limits.h"
+#include "ddprun/data/file_formats.h"
 
 namespace ddp {
 namespace {

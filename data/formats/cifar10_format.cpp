@@ -1,5 +1,3 @@
-#include "ddprun/data/cifar10_format.h"
-
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -9,7 +7,9 @@
 #include <stdexcept>
 #include <system_error>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
+
+#include "ddprun/data/file_formats.h"
 
 namespace ddp {
 namespace fs = std::filesystem;

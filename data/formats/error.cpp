@@ -1,6 +1,6 @@
-#include "ddprun/data/error.h"
-
 #include <utility>
+
+#include "ddprun/data/byte_source.h"
 
 namespace ddp {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 
 #include "data/formats/picture_formats.h"
 

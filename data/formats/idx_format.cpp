@@ -1,13 +1,11 @@
-#include "ddprun/data/idx_format.h"
-
 #include <algorithm>
 #include <array>
 #include <string>
 
 #include <ddprun/data/byte_source.h>
-#include <ddprun/data/error.h>
 
 #include "data/formats/limits.h"
+#include "ddprun/data/file_formats.h"
 
 namespace ddp {
 namespace {

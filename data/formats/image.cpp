@@ -4,7 +4,6 @@
 #include <string>
 
 #include <ddprun/data/byte_source.h>
-#include <ddprun/data/error.h>
 
 #include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"

@@ -1,5 +1,3 @@
-#include "ddprun/data/image_folder_listing.h"
-
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,12 +14,12 @@
 #include <utility>
 
 #include <ddprun/data/byte_source.h>
-#include <ddprun/data/error.h>
-#include <ddprun/data/image_format.h>
-#include <ddprun/samplers/permutation.h>
+#include <ddprun/samplers/shard.h>
 
 #include "base/block_file_size_signal.h"
+#include "data/formats/image_format.h"
 #include "data/formats/limits.h"
+#include "ddprun/data/listings.h"
 
 namespace ddp {
 namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-#include "ddprun/data/image_format.h"
+#include "data/formats/image_format.h"
 
 #include <algorithm>
 #include <cctype>

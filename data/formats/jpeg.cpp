@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 
 #include "data/formats/jpeg_coefficients.h"
 #include "data/formats/limits.h"

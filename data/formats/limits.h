@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 
 namespace ddp {
 

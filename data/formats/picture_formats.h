@@ -8,7 +8,8 @@
 #include <vector>
 
 #include <ddprun/data/image.h>
-#include <ddprun/data/image_format.h>
+
+#include "data/formats/image_format.h"
 
 namespace ddp {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 
 #include "data/formats/picture_formats.h"
 

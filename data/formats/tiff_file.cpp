@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 
 #include "data/formats/limits.h"
 

@@ -1,12 +1,12 @@
-#include "ddprun/data/volume_listing.h"
-
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
+
+#include "ddprun/data/listings.h"
 
 namespace ddp {
 namespace {

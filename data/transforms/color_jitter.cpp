@@ -1,11 +1,11 @@
-#include "ddprun/data/color_jitter.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "ddprun/data/image.h"
 
 namespace ddp {
 namespace {

@@ -1,10 +1,8 @@
-#include "ddprun/data/crop_flip.h"
-
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
-#include <ddprun/data/sample_random.h>
+#include "ddprun/data/image.h"
 
 namespace ddp {
 CropFlip draw_crop_flip(const CropFlipOptions& options, int64_t epoch, int64_t index) {

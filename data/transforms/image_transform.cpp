@@ -1,9 +1,9 @@
-#include "ddprun/data/image_transform.h"
-
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
+
+#include "ddprun/data/image.h"
 
 namespace ddp {
 

@@ -1,5 +1,3 @@
-#include "ddprun/data/mixup.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/one_hot.h>
 
@@ -8,6 +6,8 @@
 #include <numbers>
 #include <stdexcept>
 #include <string>
+
+#include "ddprun/data/transforms.h"
 
 namespace ddp::transforms {
 namespace {

@@ -1,9 +1,9 @@
-#include "ddprun/data/normalization.h"
-
 #include <cmath>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+
+#include "ddprun/data/image.h"
 
 namespace ddp {
 

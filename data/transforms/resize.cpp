@@ -1,10 +1,10 @@
-#include "ddprun/data/resize.h"
-
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "ddprun/data/image.h"
 
 namespace ddp {
 namespace {

@@ -1,5 +1,3 @@
-#include "ddprun/data/tensor_transforms.h"
-
 #include <ATen/TensorIndexing.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
@@ -18,6 +16,8 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "ddprun/data/transforms.h"
 
 namespace ddp::transforms {
 

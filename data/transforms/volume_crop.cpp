@@ -1,4 +1,4 @@
-#include "ddprun/data/volume_crop.h"
+#include "data/transforms/volume_crop.h"
 
 namespace ddp {
 

@@ -1,9 +1,11 @@
-#include "ddprun/ddp/data_parallel_core.h"
+#include "ddprun/detail/ddp/data_parallel_core.h"
 
 #include <torch/nn/module.h>
 
 #include <exception>
 #include <stdexcept>
+
+#include <ddprun/ddp/data_parallel.h>
 
 #include "comm/core/cuda_devices.h"
 #include "ddp/data_parallel/device_threads.h"

@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include <ddprun/comm/device_copy.h>
+#include <ddprun/detail/comm/device_copy.h>
 
 #include "comm/group/stream_use.h"
 #include "comm/versions/autograd_node.h"

@@ -1,5 +1,3 @@
-#include "ddprun/ddp/post_local_sgd.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 
@@ -8,9 +6,9 @@
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/ddp/comm_hooks.h>
 
 #include "comm/core/graph_capture.h"
+#include "ddprun/ddp/comm_hooks.h"
 
 namespace ddp {
 namespace hooks {

@@ -1,5 +1,3 @@
-#include "ddprun/ddp/power_sgd.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/bmm.h>
@@ -19,10 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/ddp/comm_hooks.h>
-
 #include "comm/core/graph_capture.h"
 #include "ddp/hooks/side_stream.h"
+#include "ddprun/ddp/comm_hooks.h"
 
 namespace ddp {
 namespace {

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/main_process.h>
-#include <ddprun/comm/reduce_value.h>
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/process_group.h>
 #include <ddprun/data/byte_source.h>
-#include <ddprun/data/byte_text.h>
+#include <ddprun/data/datasets.h>
 #include <ddprun/ddp.h>
 #include <ddprun/training/command_line.h>
 

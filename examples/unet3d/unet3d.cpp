@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/main_process.h>
-#include <ddprun/comm/reduce_value.h>
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/process_group.h>
 #include <ddprun/ddp.h>
 #include <ddprun/training/command_line.h>
 

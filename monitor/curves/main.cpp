@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/base/number_ranges.h>
+#include <ddprun/base/option_checks.h>
 
 #include "base/tool_status.h"
 #include "monitor/curves/pixels.h"

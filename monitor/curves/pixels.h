@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/monitor/images.h>
+#include <ddprun/monitor/summary_values.h>
 
 #include "monitor/curves/chart.h"
 

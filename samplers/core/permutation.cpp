@@ -1,5 +1,3 @@
-#include "ddprun/samplers/permutation.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <limits>
@@ -8,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "ddprun/samplers/shard.h"
 
 namespace ddp {
 namespace {

@@ -1,8 +1,8 @@
-#include "ddprun/samplers/replica_option.h"
+#include "ddprun/detail/samplers/replica_option.h"
 
 #include <stdexcept>
 
-#include <ddprun/base/job.h>
+#include "base/job.h"
 
 namespace ddp {
 namespace {

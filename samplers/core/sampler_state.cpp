@@ -1,8 +1,8 @@
-#include "ddprun/samplers/sampler_state.h"
-
 #include <nlohmann/json.hpp>
 
 #include <stdexcept>
+
+#include "ddprun/samplers/shard.h"
 
 namespace ddp {
 

@@ -11,7 +11,7 @@
 #include <ddprun/amp/amp.h>
 #include <ddprun/amp/autocast.h>
 #include <ddprun/amp/grad_scaler.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "examples/models/lenet.h"
 #include "tests/amp/waits.h"

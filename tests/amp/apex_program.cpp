@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <ddprun/amp/amp.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 namespace {
 

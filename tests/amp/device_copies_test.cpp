@@ -10,12 +10,11 @@
 
 #include <ddprun/amp/amp.h>
 #include <ddprun/amp/grad_scaler.h>
-#include <ddprun/comm/device_copy.h>
 #include <ddprun/ddp/data_parallel.h>
-#include <ddprun/optim/adam.h>
+#include <ddprun/detail/comm/device_copy.h>
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/optim/larc.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "amp/unscale.h"
 #include "tests/support/catch.h"

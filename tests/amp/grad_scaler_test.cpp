@@ -18,7 +18,7 @@
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "tests/amp/waits.h"
 #include "tests/amp/warnings.h"

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include <ddprun/amp/amp.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "amp/model_cast.h"
 #include "examples/models/lenet.h"

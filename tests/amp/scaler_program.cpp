@@ -15,7 +15,7 @@
 #include <string>
 
 #include <ddprun/amp/grad_scaler.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 namespace {
 

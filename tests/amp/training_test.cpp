@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <ddprun/amp/amp.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "tests/amp/waits.h"
 #include "tests/amp/warnings.h"

@@ -1,8 +1,8 @@
 // Whether this is one rank of several, from the environment and in ranks that are threads.
+#include "base/job.h"
+
 #include <map>
 #include <thread>
-
-#include <ddprun/base/job.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"

@@ -1,4 +1,6 @@
 // Which launcher started this process: the families of variables, and what tells them apart.
+#include "base/schedulers/launcher_variables.h"
+
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -6,10 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/base/job.h>
-#include <ddprun/base/launcher_variables.h>
 #include <ddprun/base/rank_info.h>
 
+#include "base/job.h"
 #include "tests/support/catch.h"
 
 namespace ddp {

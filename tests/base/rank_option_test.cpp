@@ -3,9 +3,9 @@
 #include <stdexcept>
 #include <string>
 
-#include <ddprun/base/job.h>
-#include <ddprun/base/rank_option.h>
+#include <ddprun/detail/base/rank_option.h>
 
+#include "base/job.h"
 #include "tests/support/catch.h"
 
 namespace ddp {

@@ -15,10 +15,8 @@
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/checkpoint/safetensors.h>
-#include <ddprun/optim/adam.h>
 #include <ddprun/optim/lr_scheduler.h>
-#include <ddprun/optim/reduce_lr_on_plateau.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/samplers/distributed_sampler.h>
 
 #include "tests/checkpoint/nets.h"

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <vector>
 
-#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
 
 namespace ddp::test {
 

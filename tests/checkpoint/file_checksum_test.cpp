@@ -12,7 +12,7 @@
 #include <system_error>
 #include <thread>
 
-#include <ddprun/checkpoint/storage/mapped_file.h>
+#include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
 #include "base/crc32c.h"
 #include "tests/support/catch.h"

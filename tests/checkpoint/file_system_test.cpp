@@ -1,5 +1,5 @@
 // What the protocol of checkpoints takes for granted of the file system, on the real one.
-#include "ddprun/checkpoint/storage/file_system.h"
+#include "ddprun/detail/checkpoint/storage/file_system.h"
 
 #include <fcntl.h>
 #include <signal.h>

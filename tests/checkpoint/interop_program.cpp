@@ -12,9 +12,7 @@
 
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/tensor_files.h>
-#include <ddprun/optim/adagrad.h>
-#include <ddprun/optim/adam.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"

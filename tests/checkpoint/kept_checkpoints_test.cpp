@@ -9,7 +9,7 @@
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/checkpoint/safetensors.h>
-#include <ddprun/comm/barrier.h>
+#include <ddprun/comm/collectives.h>
 
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/staged_folder.h"

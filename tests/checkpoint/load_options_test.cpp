@@ -5,7 +5,7 @@
 
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
-#include <ddprun/checkpoint/load_options.h>
+#include <ddprun/checkpoint/options.h>
 #include <ddprun/checkpoint/safetensors.h>
 #include <ddprun/checkpoint/tensor_files.h>
 

@@ -1,4 +1,4 @@
-#include "ddprun/checkpoint/storage/mapped_file.h"
+#include "ddprun/detail/checkpoint/storage/mapped_file.h"
 
 #include <string>
 #include <system_error>

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include <ddprun/amp/grad_scaler.h>
-#include <ddprun/checkpoint/stateful.h>
+#include <ddprun/checkpoint/training_state.h>
 #include <ddprun/optim/lr_scheduler.h>
-#include <ddprun/optim/reduce_lr_on_plateau.h>
 #include <ddprun/samplers/distributed_sampler.h>
 
 #include "checkpoint/core/python_state.h"

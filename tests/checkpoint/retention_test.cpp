@@ -1,8 +1,8 @@
+#include "checkpoint/core/retention.h"
+
 #include <cmath>
 #include <random>
 #include <vector>
-
-#include <ddprun/checkpoint/storage/retention.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include <ddprun/checkpoint/storage/byte_sink.h>
+#include "checkpoint/storage/byte_sink.h"
 
 namespace ddp::test {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
 
 #include "checkpoint/storage/inventory.h"
 #include "tests/support/catch.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <ddprun/checkpoint/storage/byte_sink.h>
+#include "checkpoint/storage/byte_sink.h"
 
 namespace ddp::test {
 

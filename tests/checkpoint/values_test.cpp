@@ -3,7 +3,7 @@
 #include <limits>
 #include <string>
 
-#include <ddprun/checkpoint/values.h>
+#include <ddprun/checkpoint/training_state.h>
 
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"

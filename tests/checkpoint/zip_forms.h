@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include <ddprun/checkpoint/storage/byte_sink.h>
-
 #include "checkpoint/pt/crc32.h"
+#include "checkpoint/storage/byte_sink.h"
 
 namespace ddp::test {
 

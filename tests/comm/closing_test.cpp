@@ -12,10 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include <ddprun/comm/barrier.h>
-#include <ddprun/comm/new_group.h>
-#include <ddprun/comm/point_to_point.h>
-#include <ddprun/comm/reductions.h>
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/process_group.h>
 
 #include "comm/group/group_state.h"
 #include "tests/support/catch.h"

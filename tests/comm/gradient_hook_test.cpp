@@ -1,5 +1,5 @@
 // Hooks behind parameters' gradients, and the marks of wrappers that are made of them.
-#include "ddprun/comm/gradient_hook.h"
+#include "ddprun/detail/comm/gradient_hook.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/detail/comm/wrapped_parameters.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include <ddprun/base/job.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/spawn.h>
 
+#include "base/job.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

@@ -18,7 +18,7 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/gradient_bucket.h>
-#include <ddprun/comm/new_group.h>
+#include <ddprun/comm/process_group.h>
 
 #include "comm/group/group_state.h"
 #include "tests/support/catch.h"

@@ -10,7 +10,7 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/join.h>
-#include <ddprun/comm/new_group.h>
+#include <ddprun/comm/process_group.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"

@@ -1,5 +1,5 @@
 // Everything that may hold a module: references to it, and the types of wrappers around it.
-#include "ddprun/comm/module_holder.h"
+#include "ddprun/detail/comm/module_holder.h"
 
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/linear.h>

@@ -17,10 +17,9 @@
 #include <tuple>
 #include <vector>
 
-#include <ddprun/comm/main_process.h>
+#include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
-#include <ddprun/comm/objects.h>
-#include <ddprun/comm/reduce_value.h>
+#include <ddprun/comm/process_group.h>
 
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

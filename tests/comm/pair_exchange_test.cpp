@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/new_group.h>
+#include <ddprun/comm/process_group.h>
 
 #include "comm/group/group_state.h"
 #include "tests/support/catch.h"

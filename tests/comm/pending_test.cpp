@@ -20,7 +20,7 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/new_group.h>
+#include <ddprun/comm/process_group.h>
 
 #include "comm/core/call_log.h"
 #include "comm/group/group_state.h"

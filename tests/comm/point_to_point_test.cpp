@@ -1,6 +1,4 @@
 // Messages between two ranks: every kind of tensor, in every order, and what becomes of those that nobody takes.
-#include "ddprun/comm/point_to_point.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/complex.h>
@@ -22,10 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/barrier.h>
-#include <ddprun/comm/new_group.h>
-#include <ddprun/comm/reductions.h>
+#include <ddprun/comm/process_group.h>
 
+#include "ddprun/comm/collectives.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/matchers.h"

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/comm/new_group.h>
-#include <ddprun/comm/reductions.h>
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/process_group.h>
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/group/group_state.h"

@@ -14,10 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include <ddprun/comm/barrier.h>
-#include <ddprun/comm/broadcast.h>
-#include <ddprun/comm/point_to_point.h>
-#include <ddprun/comm/reductions.h>
+#include <ddprun/comm/collectives.h>
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/group/group_state.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/new_group.h>
+#include <ddprun/comm/process_group.h>
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/group/group_state.h"

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/new_group.h>
-#include <ddprun/comm/reductions.h>
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/process_group.h>
 
 #include "comm/group/connect_group.h"
 #include "tests/support/catch.h"

@@ -26,15 +26,14 @@
 #include <ddprun/amp/autocast.h>
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
-#include <ddprun/comm/reduce_value.h>
+#include <ddprun/comm/collectives.h>
 #include <ddprun/comm/report.h>
 #include <ddprun/data/batches.h>
+#include <ddprun/data/datasets.h>
 #include <ddprun/data/device_loader.h>
 #include <ddprun/data/loader.h>
-#include <ddprun/data/tensor_dataset.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/ddp/power_sgd.h>
 #include <ddprun/optim/averaged_model.h>
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/samplers/distributed_sampler.h>

@@ -14,10 +14,8 @@
 #include <vector>
 
 #include <ddprun/comm/process_group.h>
-#include <ddprun/optim/adagrad.h>
-#include <ddprun/optim/adam.h>
 #include <ddprun/optim/fused_optimizer.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
 
 #include "tests/conformance/net.h"

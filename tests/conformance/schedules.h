@@ -8,10 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/checkpoint/stateful.h>
+#include <ddprun/checkpoint/training_state.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/optim/lr_scheduler.h>
-#include <ddprun/optim/reduce_lr_on_plateau.h>
 
 #include "tests/conformance/net.h"
 

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include <ddprun/data/batch_pipeline.h>
+#include <ddprun/detail/data/batch_pipeline.h>
 
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 
 #include <ddprun/data/byte_source.h>
-#include <ddprun/data/error.h>
 
 #include "tests/data/gzip.h"
 #include "tests/support/catch.h"

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include <ddprun/data/cifar10_format.h>
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/file_formats.h>
 
 #include "tests/data/cifar10_records.h"
 #include "tests/support/catch.h"

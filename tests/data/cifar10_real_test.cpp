@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include <ddprun/data/cifar10.h>
+#include <ddprun/data/image_datasets.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

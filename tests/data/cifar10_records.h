@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include <ddprun/data/cifar10_format.h>
+#include <ddprun/data/file_formats.h>
 
 namespace ddp::test {
 

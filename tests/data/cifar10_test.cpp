@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include <ddprun/data/batches.h>
-#include <ddprun/data/cifar10.h>
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/image_datasets.h>
 #include <ddprun/samplers/distributed_sampler.h>
 
 #include "tests/data/cifar10_records.h"

@@ -2,7 +2,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include <ddprun/data/color_jitter.h>
+#include <ddprun/data/image.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

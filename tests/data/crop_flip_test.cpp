@@ -2,7 +2,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include <ddprun/data/crop_flip.h>
+#include <ddprun/data/image.h>
 
 #include "tests/support/catch.h"
 

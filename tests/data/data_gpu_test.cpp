@@ -4,9 +4,9 @@
 #include <stdexcept>
 
 #include <ddprun/comm/process_group.h>
+#include <ddprun/data/datasets.h>
 #include <ddprun/data/device_loader.h>
-#include <ddprun/data/synthetic_images.h>
-#include <ddprun/data/tensor_dataset.h>
+#include <ddprun/data/image_datasets.h>
 #include <ddprun/samplers/sequential_sampler.h>
 
 #include "tests/support/catch.h"

@@ -4,15 +4,11 @@
 #include <numeric>
 #include <stdexcept>
 
-#include <ddprun/data/any_dataset.h>
-#include <ddprun/data/augmented_images.h>
-#include <ddprun/data/byte_text.h>
-#include <ddprun/data/cifar100.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/dataset_wrappers.h>
+#include <ddprun/data/datasets.h>
 #include <ddprun/data/device_loader.h>
-#include <ddprun/data/error.h>
-#include <ddprun/data/mnist.h>
-#include <ddprun/data/synthetic_images.h>
-#include <ddprun/data/tensor_dataset.h>
+#include <ddprun/data/image_datasets.h>
 #include <ddprun/data/volumes.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>

@@ -6,12 +6,9 @@
 #include <exception>
 #include <string>
 
-#include <ddprun/data/color_jitter.h>
+#include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/image_folder_listing.h>
-#include <ddprun/data/image_transform.h>
-#include <ddprun/data/nifti_format.h>
-#include <ddprun/data/resize.h>
+#include <ddprun/data/listings.h>
 
 #include "tests/support/catch.h"
 

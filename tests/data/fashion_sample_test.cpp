@@ -1,7 +1,7 @@
 // The bundled sample is readable, balanced and what its README says.
 #include <ATen/ATen.h>
 
-#include <ddprun/data/cifar10.h>
+#include <ddprun/data/image_datasets.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -6,10 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include <ddprun/data/cifar100_format.h>
-#include <ddprun/data/error.h>
-#include <ddprun/data/idx_format.h>
-#include <ddprun/data/nifti_format.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/file_formats.h>
 
 #include "tests/data/gzip.h"
 #include "tests/support/catch.h"

@@ -3,10 +3,10 @@
 #include <set>
 #include <stdexcept>
 
+#include <ddprun/data/byte_source.h>
 #include <ddprun/data/device_loader.h>
-#include <ddprun/data/error.h>
+#include <ddprun/data/image.h>
 #include <ddprun/data/image_folder.h>
-#include <ddprun/data/image_transform.h>
 #include <ddprun/data/loader.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>

@@ -8,11 +8,11 @@
 #include <set>
 #include <stdexcept>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/image_folder_listing.h>
-#include <ddprun/data/image_format.h>
+#include <ddprun/data/listings.h>
 
+#include "data/formats/image_format.h"
 #include "tests/data/picture_files.h"
 #include "tests/data/pictures.h"
 #include "tests/support/captured_output.h"

@@ -2,11 +2,11 @@
 
 #include <cstdlib>
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/image_folder_listing.h>
-#include <ddprun/data/image_format.h>
+#include <ddprun/data/listings.h>
 
+#include "data/formats/image_format.h"
 #include "tests/data/picture_files.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

@@ -1,9 +1,8 @@
 // The loader over a sampler: the same batches whatever the workers, epochs, resume, errors with the sample's index.
 #include <stdexcept>
 
-#include <ddprun/data/augmented_images.h>
 #include <ddprun/data/batches.h>
-#include <ddprun/data/cifar10.h>
+#include <ddprun/data/image_datasets.h>
 #include <ddprun/data/loader.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>

@@ -11,14 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include <ddprun/data/cifar100_format.h>
-#include <ddprun/data/cifar10_format.h>
-#include <ddprun/data/error.h>
-#include <ddprun/data/idx_format.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/image_folder_listing.h>
-#include <ddprun/data/image_transform.h>
-#include <ddprun/data/nifti_format.h>
+#include <ddprun/data/listings.h>
 
 namespace {
 

@@ -3,8 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include <ddprun/data/image_transform.h>
-#include <ddprun/data/resize.h>
+#include <ddprun/data/image.h>
 
 #include "tests/support/catch.h"
 

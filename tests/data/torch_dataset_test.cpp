@@ -13,10 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/data/any_dataset.h>
+#include <ddprun/data/dataset_wrappers.h>
+#include <ddprun/data/datasets.h>
 #include <ddprun/data/device_loader.h>
-#include <ddprun/data/samples.h>
-#include <ddprun/data/torch_dataset.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
 

@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/data/mixup.h>
-#include <ddprun/data/tensor_transforms.h>
+#include <ddprun/data/transforms.h>
 
 namespace {
 

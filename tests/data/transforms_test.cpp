@@ -10,12 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/data/any_dataset.h>
+#include <ddprun/data/dataset_wrappers.h>
+#include <ddprun/data/datasets.h>
 #include <ddprun/data/device_loader.h>
-#include <ddprun/data/mixup.h>
-#include <ddprun/data/tensor_dataset.h>
-#include <ddprun/data/tensor_transforms.h>
-#include <ddprun/data/transformed.h>
+#include <ddprun/data/transforms.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
 

@@ -14,10 +14,8 @@
 #include <ddprun/comm/spawn.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/ddp/post_local_sgd.h>
-#include <ddprun/ddp/power_sgd.h>
 #include <ddprun/optim/clip_grad.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
 
 #include "checkpoint/host_snapshot.h"

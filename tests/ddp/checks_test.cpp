@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/wrapped_parameters.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/detail/comm/wrapped_parameters.h>
 
 #include "comm/group/verify_across_ranks.h"
 #include "tests/ddp/support.h"

@@ -10,8 +10,6 @@
 #include <ddprun/ddp/apex_settings.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/ddp/post_local_sgd.h>
-#include <ddprun/ddp/power_sgd.h>
 
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"

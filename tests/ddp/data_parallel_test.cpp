@@ -21,7 +21,7 @@
 #include <vector>
 
 #include <ddprun/ddp/data_parallel.h>
-#include <ddprun/ddp/scatter_gather.h>
+#include <ddprun/detail/ddp/scatter_gather.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

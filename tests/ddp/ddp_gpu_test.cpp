@@ -12,8 +12,7 @@
 #include <ddprun/comm/manual_seed.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/ddp/power_sgd.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/gpu_waits.h"

@@ -12,8 +12,7 @@
 
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/ddp/power_sgd.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"

@@ -10,8 +10,8 @@
 
 #include <ddprun/comm/any_module_ref.h>
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/wrapped_parameters.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/detail/comm/wrapped_parameters.h>
 
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/gradient_hook.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/detail/comm/gradient_hook.h>
 
 #include "tests/ddp/again.h"
 #include "tests/ddp/support.h"

@@ -8,8 +8,7 @@
 #include <string>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/new_group.h>
-#include <ddprun/comm/point_to_point.h>
+#include <ddprun/comm/process_group.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 
 #include "tests/ddp/support.h"

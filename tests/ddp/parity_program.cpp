@@ -35,7 +35,6 @@
 #include <ddprun/comm/report.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/ddp/power_sgd.h>
 
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"

@@ -18,7 +18,6 @@
 #include <ddprun/comm/spawn.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/data_parallel.h>
-#include <ddprun/ddp/power_sgd.h>
 
 #include "checkpoint/host_snapshot.h"
 #include "ddp/data_parallel/device_threads.h"

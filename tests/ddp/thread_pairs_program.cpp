@@ -21,7 +21,6 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/new_group.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>
 #include <ddprun/ddp/comm_hooks.h>

@@ -19,7 +19,7 @@
 #include <ddprun/comm/report.h>
 #include <ddprun/data/device_loader.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/samplers/distributed_sampler.h>
 
 namespace {

@@ -10,7 +10,7 @@
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/spawn.h>
-#include <ddprun/optim/adam.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"

@@ -10,7 +10,6 @@
 
 #include <ddprun/comm/spawn.h>
 #include <ddprun/ddp/comm_hooks.h>
-#include <ddprun/ddp/power_sgd.h>
 
 #include "tests/device/training.h"
 #include "tests/support/catch.h"

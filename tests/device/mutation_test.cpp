@@ -19,10 +19,9 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/spawn.h>
 #include <ddprun/data/device_loader.h>
-#include <ddprun/data/synthetic_images.h>
+#include <ddprun/data/image_datasets.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/data_parallel.h>
-#include <ddprun/ddp/power_sgd.h>
 #include <ddprun/samplers/sequential_sampler.h>
 
 #include "checkpoint/host_snapshot.h"

@@ -11,7 +11,7 @@
 
 #include <ddprun/comm/spawn.h>
 #include <ddprun/data/device_loader.h>
-#include <ddprun/data/synthetic_images.h>
+#include <ddprun/data/image_datasets.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/samplers/sequential_sampler.h>
 

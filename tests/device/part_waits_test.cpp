@@ -18,14 +18,12 @@
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/data_parallel.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/ddp/power_sgd.h>
-#include <ddprun/horovod/distributed_optimizer.h>
-#include <ddprun/metrics/accuracy.h>
-#include <ddprun/metrics/average.h>
+#include <ddprun/horovod/horovod.h>
+#include <ddprun/metrics/metrics.h>
 #include <ddprun/optim/averaged_model.h>
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/optim/larc.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
 #include <ddprun/syncbn/conversion.h>
 

@@ -15,7 +15,7 @@
 #include <ddprun/comm/device_range.h>
 #include <ddprun/comm/spawn.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "examples/models/lenet.h"
 #include "tests/support/catch.h"

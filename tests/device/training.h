@@ -22,7 +22,7 @@
 #include <ddprun/amp/autocast.h>
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/syncbn/conversion.h>
 
 #include "examples/models/lenet.h"

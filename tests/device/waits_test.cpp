@@ -9,9 +9,9 @@
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/comm/spawn.h>
 #include <ddprun/data/device_loader.h>
-#include <ddprun/data/synthetic_images.h>
+#include <ddprun/data/image_datasets.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/optim/adam.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/samplers/distributed_sampler.h>
 
 #include "examples/models/lenet.h"

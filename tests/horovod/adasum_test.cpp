@@ -1,6 +1,4 @@
 // The adaptive sum against its formula, term by term in double precision, and what it must keep to.
-#include "ddprun/horovod/adasum.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
@@ -16,8 +14,9 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/comm/gather.h>
+#include <ddprun/comm/collectives.h>
 
+#include "ddprun/horovod/horovod.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

@@ -1,6 +1,4 @@
 // Equal starting points: parameters of every kind, and the state of every kind of optimizer.
-#include "ddprun/horovod/broadcast_state.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -19,8 +17,9 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/comm/gather.h>
+#include <ddprun/comm/collectives.h>
 
+#include "ddprun/horovod/horovod.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

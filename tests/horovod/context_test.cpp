@@ -1,6 +1,4 @@
 // Horovod's operations with everything that users may bring, against closed forms.
-#include "ddprun/horovod/context.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/arange.h>
@@ -18,8 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/new_group.h>
+#include <ddprun/comm/process_group.h>
 
+#include "ddprun/horovod/horovod.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

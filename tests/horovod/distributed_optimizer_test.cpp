@@ -1,6 +1,4 @@
 // The optimizer's promises at their edges: options that differ between ranks, nested guards, models of odd parts.
-#include "ddprun/horovod/distributed_optimizer.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -15,8 +13,9 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/comm/reductions.h>
+#include <ddprun/comm/collectives.h>
 
+#include "ddprun/horovod/horovod.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

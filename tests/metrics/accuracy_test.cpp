@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <ddprun/comm/process_group.h>
-#include <ddprun/metrics/accuracy.h>
+#include <ddprun/metrics/metrics.h>
 
 #include "tests/metrics/shared_samples.h"
 #include "tests/support/catch.h"

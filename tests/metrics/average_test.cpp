@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include <ddprun/comm/process_group.h>
-#include <ddprun/metrics/average.h>
+#include <ddprun/metrics/metrics.h>
 
 #include "tests/metrics/shared_samples.h"
 #include "tests/support/catch.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <ddprun/comm/process_group.h>
-#include <ddprun/metrics/confusion_matrix.h>
+#include <ddprun/metrics/metrics.h>
 
 #include "tests/metrics/shared_samples.h"
 #include "tests/support/catch.h"

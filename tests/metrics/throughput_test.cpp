@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/metrics/throughput.h>
+#include <ddprun/metrics/metrics.h>
 
 #include "tests/metrics/shared_samples.h"
 #include "tests/support/catch.h"

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include <ddprun/monitor/event.h>
 #include <ddprun/monitor/summary_writer.h>
 
 #include "monitor/curves/axis.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
+#include "monitor/event.h"
 #include "monitor/wire/message_writer.h"
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"

@@ -1,8 +1,8 @@
 // The encoded events against the bytes that TensorBoard 2.21's own protobuf classes give for the same content.
+#include "monitor/event.h"
+
 #include <cstdio>
 #include <limits>
-
-#include <ddprun/monitor/event.h>
 
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"

@@ -1,9 +1,9 @@
+#include "monitor/histogram.h"
+
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
-
-#include <ddprun/monitor/histogram.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

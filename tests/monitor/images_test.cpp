@@ -3,7 +3,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include <ddprun/monitor/images.h>
+#include <ddprun/monitor/summary_values.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

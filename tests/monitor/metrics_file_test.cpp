@@ -5,9 +5,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include <ddprun/base/job.h>
 #include <ddprun/monitor/metrics_file.h>
 
+#include "base/job.h"
 #include "monitor/csv.h"
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"

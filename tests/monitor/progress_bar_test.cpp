@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include <ddprun/base/job.h>
 #include <ddprun/monitor/progress_bar.h>
 
+#include "base/job.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -1,7 +1,7 @@
 // Lines of progress against what tqdm 4.67 gives for the same numbers (tqdm.format_meter).
 #include <limits>
 
-#include <ddprun/monitor/progress_format.h>
+#include <ddprun/detail/monitor/progress_format.h>
 
 #include "tests/support/catch.h"
 

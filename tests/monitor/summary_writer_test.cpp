@@ -3,10 +3,10 @@
 #include <set>
 #include <stdexcept>
 
-#include <ddprun/base/job.h>
 #include <ddprun/monitor/figure.h>
 #include <ddprun/monitor/summary_writer.h>
 
+#include "base/job.h"
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"
 

@@ -9,7 +9,6 @@
 #include <ddprun/nn/linear.h>
 #include <ddprun/nn/multihead_attention.h>
 #include <ddprun/nn/transformer.h>
-#include <ddprun/nn/transformer_layers.h>
 
 #include "tests/nn/sequence_subjects.h"
 

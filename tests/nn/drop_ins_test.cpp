@@ -24,7 +24,6 @@
 #include <ddprun/nn/multihead_attention.h>
 #include <ddprun/nn/to_dtype.h>
 #include <ddprun/nn/transformer.h>
-#include <ddprun/nn/transformer_layers.h>
 #include <ddprun/syncbn/conversion.h>
 
 #include "tests/support/catch.h"

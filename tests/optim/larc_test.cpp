@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <ddprun/optim/larc.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "tests/optim/numbers.h"
 #include "tests/support/catch.h"

@@ -13,11 +13,9 @@
 #include <tuple>
 #include <vector>
 
-#include <ddprun/optim/adagrad.h>
-#include <ddprun/optim/adam.h>
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/optim/larc.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "tests/optim/numbers.h"
 #include "tests/support/catch.h"

@@ -16,12 +16,9 @@
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/optim/adagrad.h>
-#include <ddprun/optim/adam.h>
 #include <ddprun/optim/larc.h>
 #include <ddprun/optim/lr_scheduler.h>
-#include <ddprun/optim/reduce_lr_on_plateau.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
 
 #include "tests/optim/numbers.h"

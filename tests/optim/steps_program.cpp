@@ -12,9 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/optim/adagrad.h>
-#include <ddprun/optim/adam.h>
-#include <ddprun/optim/sgd.h>
+#include <ddprun/optim/optimizers.h>
 
 namespace {
 

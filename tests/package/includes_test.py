@@ -1,4 +1,4 @@
-"""What is public is what include/ddprun holds, and no header of a user's project can be taken for one of ours."""
+"""What include/ddprun holds is installed and nothing else, and no header of a user's project can be taken for one of ours."""
 
 import shutil
 import unittest
@@ -9,7 +9,7 @@ SOURCES = support.SOURCE / "include"
 
 
 class Includes(unittest.TestCase):
-    def test_public_headers_are_installed_and_no_others(self):
+    def test_the_headers_of_include_are_installed_and_no_others(self):
         def headers(root):
             return sorted(str(header.relative_to(root)) for header in root.rglob("*.h"))
 

@@ -62,7 +62,7 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("include/ddprun/ddp/core.h", "#include <ddprun/comm/group.h>\n#include <ATen/Tensor.h>\n")
         self.write("include/ddprun/comm/group.h", "")
         self.write("include/ddprun/checkpoint/checkpoint.h", "")
-        self.write("include/ddprun/ddp.h", "#include <ddprun/checkpoint/checkpoint.h>\n#include <ddprun/ddp/core.h>\n")
+        self.write("include/ddprun/ddp.h", "#include <ddprun/checkpoint/checkpoint.h>\n#include <ddprun/comm/group.h>\n#include <ddprun/ddp/core.h>\n")
         self.write("ddp/core.cpp", '#include "ddprun/ddp/core.h"\n#include "ddp/parts.h"\n')
         self.write("ddp/parts.h", "")
         self.write("comm/nccl.cpp", "#include <c10/cuda/CUDAGuard.h>\n#include <torch/csrc/distributed/c10d/Store.hpp>\n")
@@ -82,6 +82,30 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("ddp/core.cpp", '#include "comm/group.h"\n')
         self.write("include/ddprun/ddp/parts.h", "// Internal: parts of what users include.\n")
         self.assert_reports("check_includes.py", "ddp/core.cpp:1", "group.h:1", "ddprun/ddp/parts.h: says")
+
+    def test_detail_headers_belong_to_their_folder(self):
+        self.write("docs/design.md", "    ddp, checkpoint → comm → LibTorch\n    inside comm: core < group\n")
+        self.write("include/ddprun/comm/group.h", "#include <ddprun/detail/comm/parts.h>\n")
+        self.write("include/ddprun/detail/comm/parts.h", "#include <ddprun/detail/ddp/core.h>\n")
+        self.write("include/ddprun/detail/comm/core/text.h", "#include <ddprun/detail/comm/group/state.h>\n")
+        self.write("include/ddprun/detail/comm/group/state.h", "")
+        self.write("include/ddprun/detail/ddp/core.h", "#include <ddprun/comm/group.h>\n")
+        self.assert_reports("check_includes.py", "detail/comm/parts.h:1", "detail/comm/core/text.h:1")
+
+    def test_public_headers_are_few_and_each_is_named(self):
+        self.write("include/ddprun/ddp.h", "#include <ddprun/comm/group.h>\n#include <ddprun/detail/comm/parts.h>\n")
+        self.write("include/ddprun/comm/group.h", "")
+        self.write("include/ddprun/comm/named.h", "")
+        self.write("include/ddprun/comm/forgotten.h", "")
+        self.write("include/ddprun/detail/comm/parts.h", "")
+        self.write("docs/page.md", "`<ddprun/comm/named.h>` and `<ddprun/detail/comm/parts.h>`\n")
+        self.write("examples/train.cpp", "#include <ddprun/detail/comm/parts.h>\n")
+        named = ("ddp.h: names ddprun/detail", "docs/page.md: names ddprun/detail", "examples/train.cpp: names ddprun/detail", "comm/forgotten.h: neither")
+        self.assert_reports("check_includes.py", *named)
+        for number in range(92):
+            self.write(f"include/ddprun/comm/named_{number}.h", "")
+        self.write("docs/many.md", "".join(f"`<ddprun/comm/named_{number}.h>`\n" for number in range(92)))
+        self.assert_reports("check_includes.py", *named, "96 public headers; at most 95")
 
     def test_sub_folders_include_those_below_them(self):
         self.write("docs/design.md", "    ddp, checkpoint → comm → LibTorch\n    inside comm: core < group < reducer\n")
@@ -147,7 +171,7 @@ class ChecksFindViolations(unittest.TestCase):
     def test_a_copy_that_nobody_waits_for(self):
         self.write("CMakeLists.txt", "add_library(ddp ddp/core.cpp comm.cpp)\n")
         self.write("ddp/core.cpp", "x.to(device, /*non_blocking=*/true);\nx.to(device, dtype, /*non_blocking=*/false);\ny.copy_(x, true);\n")
-        self.write("include/ddprun/comm/device_copy.h", "x.to(device, /*non_blocking=*/true);\n")
+        self.write("include/ddprun/detail/comm/device_copy.h", "x.to(device, /*non_blocking=*/true);\n")
         self.write("tests/some.h", "x.to(device, /*non_blocking=*/true);\n")
         self.assert_reports("check_tree.py", "ddp/core.cpp:1", "ddp/core.cpp:3")
 

@@ -1,7 +1,6 @@
 // Orders without LibTorch against what PyTorch 2.11 gives.
 #include <stdexcept>
 
-#include <ddprun/samplers/permutation.h>
 #include <ddprun/samplers/shard.h>
 
 #include "tests/samplers/expected.h"

@@ -1,9 +1,9 @@
 // A sampler's share is taken from a group, taken as given, or refused where it is missing and matters.
 #include <stdexcept>
 
-#include <ddprun/base/job.h>
-#include <ddprun/samplers/replica_option.h>
+#include <ddprun/detail/samplers/replica_option.h>
 
+#include "base/job.h"
 #include "tests/support/catch.h"
 
 namespace ddp {

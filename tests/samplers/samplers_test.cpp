@@ -10,12 +10,12 @@
 #include <stdexcept>
 #include <vector>
 
-#include <ddprun/base/job.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/random_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
 #include <ddprun/samplers/weighted_sampler.h>
 
+#include "base/job.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

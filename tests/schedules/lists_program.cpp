@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/schedules/plateau.h>
 #include <ddprun/schedules/schedule.h>
 
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/schedules/plateau.h>
+#include <ddprun/schedules/schedule.h>
 
 namespace {
 

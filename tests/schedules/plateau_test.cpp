@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/schedules/plateau.h>
+#include <ddprun/schedules/schedule.h>
 
 #include "tests/schedules/refused.h"
 #include "tests/support/catch.h"

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/schedules/plateau.h>
 #include <ddprun/schedules/schedule.h>
 
 #include "tests/schedules/refused.h"

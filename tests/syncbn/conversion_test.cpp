@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/detail/comm/wrapped_parameters.h>
 #include <ddprun/syncbn/conversion.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
 

@@ -9,11 +9,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include <ddprun/data/tensor_dataset.h>
+#include <ddprun/data/datasets.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include <ddprun/metrics/accuracy.h>
-#include <ddprun/metrics/average.h>
-#include <ddprun/metrics/confusion_matrix.h>
+#include <ddprun/metrics/metrics.h>
 #include <ddprun/training/evaluation.h>
 
 #include "tests/support/catch.h"

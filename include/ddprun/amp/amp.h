@@ -4,23 +4,24 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 #include <torch/optim/optimizer.h>
 
 #include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <ddprun/amp/cast_scope.h>
-#include <ddprun/amp/loss_scaler.h>
-#include <ddprun/amp/model.h>
+#include <ddprun/amp/autocast.h>
 #include <ddprun/amp/opt_level.h>
-#include <ddprun/amp/scaled_loss.h>
 #include <ddprun/comm/any_module_ref.h>
+#include <ddprun/comm/output_tensors.h>
+#include <ddprun/detail/comm/module_holder.h>
 
 namespace torch::serialize {
 class InputArchive;
@@ -28,6 +29,172 @@ class OutputArchive;
 }  // namespace torch::serialize
 
 namespace ddp::amp {
+
+namespace detail {
+
+struct AmpState;
+
+/// What a model's forward has to know.
+class ForwardRules {
+ public:
+  explicit ForwardRules(std::shared_ptr<const AmpState> state);
+  /// To be called before each forward.
+  void begin() const;
+  CastScope scope() const;
+  const std::optional<c10::ScalarType>& input_type() const { return input_type_; }
+  const std::optional<c10::ScalarType>& output_type() const { return output_type_; }
+
+ private:
+  std::shared_ptr<const AmpState> state_;
+  std::optional<c10::ScalarType> input_type_, output_type_;
+};
+
+/// Casts the floating-point tensors in `value`. Tensors that it holds const are left.
+template <typename Value>
+void cast_tensors(Value& value, c10::ScalarType type) {
+  for_each_tensor(value, [type](auto& tensor) {
+    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) {
+      if (tensor.defined() && tensor.is_floating_point()) tensor = tensor.to(type);
+    }
+  });
+}
+
+/// Whether a forward's argument is copied to cast the tensors in it; all others are passed on as they are. What is
+/// behind a pointer belongs to the caller.
+template <typename Argument>
+constexpr bool is_cast_argument() {
+  using Plain = std::remove_cvref_t<Argument>;
+  if constexpr (ddp::detail::WithoutTensors<Plain> || !std::is_constructible_v<Plain, Argument>) {
+    return false;
+  } else {
+    return ddp::detail::HasVisitTensors<Plain> || !ddp::detail::PointerLike<Plain>;
+  }
+}
+
+template <typename Argument>
+decltype(auto) cast_argument(Argument&& argument, const std::optional<c10::ScalarType>& type) {
+  if constexpr (is_cast_argument<Argument>()) {
+    std::remove_cvref_t<Argument> copy(std::forward<Argument>(argument));
+    if (type) cast_tensors(copy, *type);
+    return copy;
+  } else {
+    return std::forward<Argument>(argument);
+  }
+}
+
+template <typename Argument>
+using CastArgument = decltype(cast_argument(std::declval<Argument>(), std::declval<std::optional<c10::ScalarType>>()));
+
+template <typename Holder, typename... Arguments>
+using CastForwardResult =
+    std::remove_cvref_t<decltype(std::declval<Holder&>()->forward(std::declval<CastArgument<Arguments>>()...))>;
+
+}  // namespace detail
+
+/// What a Model holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as `Net`, or
+/// `std::shared_ptr<NetImpl>`.
+template <typename Holder>
+class ModelImpl : public torch::nn::Module {
+ public:
+  ModelImpl(Holder module, detail::ForwardRules rules)
+      : torch::nn::Module("amp::Model"), module_(std::move(module)), rules_(std::move(rules)) {
+    this->register_module("module", module_);
+  }
+
+  /// Calls the model's forward with the floating-point tensors in `arguments` cast to its type (in vectors, tuples,
+  /// maps, structs … too, see <ddprun/comm/output_tensors.h>, but not behind pointers), and returns what it
+  /// returns with tensors cast to float32 or `cast_model_outputs`. At O1 nothing is cast; the forward runs in autocast.
+  template <typename... Arguments>
+  auto forward(Arguments&&... arguments) -> detail::CastForwardResult<Holder, Arguments...> {
+    using Result = detail::CastForwardResult<Holder, Arguments...>;
+    rules_.begin();
+    const CastScope scope = rules_.scope();
+    if constexpr (std::is_void_v<Result>) {
+      module_->forward(detail::cast_argument(std::forward<Arguments>(arguments), rules_.input_type())...);
+    } else {
+      Result result =
+          module_->forward(detail::cast_argument(std::forward<Arguments>(arguments), rules_.input_type())...);
+      if (rules_.output_type()) detail::cast_tensors(result, *rules_.output_type());
+      return result;
+    }
+  }
+
+  /// The model itself, shared with the caller: parameter names without "module.".
+  Holder& module() { return module_; }
+  const Holder& module() const { return module_; }
+
+  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
+    ddp::detail::refuse_to_clone("amp::Model");
+  }
+
+ private:
+  Holder module_;
+  detail::ForwardRules rules_;
+};
+
+/// The model to call, and to wrap in DistributedDataParallel; Amp::model() makes it. It shares the parameters with the
+/// model inside, and keeps what initialize() made alive.
+template <typename Holder>
+class Model : public torch::nn::ModuleHolder<ModelImpl<Holder>> {
+ public:
+  using Impl = ModelImpl<Holder>;
+
+  explicit Model(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
+  Model(Holder module, detail::ForwardRules rules)
+      : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), std::move(rules))) {}
+
+  /// The same as `->forward(…)`.
+  template <typename... Arguments>
+  decltype(auto) operator()(Arguments&&... arguments) {
+    return (*this)->forward(std::forward<Arguments>(arguments)...);
+  }
+};
+
+/// Settings of one scale_loss(), all optional.
+struct ScaleLossOptions {
+  int loss_id = 0;  ///< which loss scale, 0 … num_losses-1
+  /// Leave the gradients scaled: for all but the last backward pass of an accumulated step, and for those under
+  /// DistributedDataParallel's no_sync(). A scale_loss() without it has to come before the step.
+  bool delay_unscale = false;
+  /// Divide, but leave the loss scale as it is; an overflow counts at the next scale_loss() of this loss, and the
+  /// optimizers' next step is skipped nevertheless.
+  bool delay_overflow_check = false;
+};
+
+namespace detail {
+struct AmpState;
+class OptimizerRecord;
+}  // namespace detail
+
+/// A loss times its scale; when it ends, the gradients of the optimizers are divided by the scale, in the masters where
+/// there are some, and looked at for infinities and NaN. Amp::scale_loss() makes it.
+class ScaledLoss {
+ public:
+  ScaledLoss(std::shared_ptr<detail::AmpState> state, const at::Tensor& loss,
+             std::vector<detail::OptimizerRecord*> records, const ScaleLossOptions& options);
+  /// finish(). An error is thrown by the next call to step() or scale_loss(). While an exception unwinds, the gradients
+  /// that were there before come back instead.
+  ~ScaledLoss();
+  ScaledLoss(const ScaledLoss&) = delete;
+  ScaledLoss& operator=(const ScaledLoss&) = delete;
+
+  const at::Tensor& loss() const { return loss_; }
+  operator const at::Tensor&() const { return loss_; }
+  void backward() const { loss_.backward(); }
+
+  /// Ends the scope now. The host waits for no device.
+  void finish();
+
+ private:
+  std::shared_ptr<detail::AmpState> state_;
+  at::Tensor loss_;
+  std::vector<detail::OptimizerRecord*> records_;
+  ScaleLossOptions options_;
+  int exceptions_at_construction_;
+  bool pass_through_ = false;
+  bool finished_ = false;
+};
 
 /// One model or several: `net`, `{generator, discriminator}`.
 class Models {

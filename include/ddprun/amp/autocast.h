@@ -1,6 +1,5 @@
 // Autocast as a scope: inside it LibTorch runs matrix products and convolutions in 16 bits, and sums, norms and losses
-// in
-// 32. Reference: torch.autocast.
+// in 32. Reference: torch.autocast.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -94,3 +93,20 @@ auto with_autocast(Function&& function) {
 }
 
 }  // namespace ddp
+
+namespace ddp::amp {
+
+/// While it lives: autocast at level O1, nothing at the others.
+class CastScope {
+ public:
+  CastScope(bool wanted, c10::DeviceType device, c10::ScalarType dtype) {
+    if (wanted) autocast_.emplace(device, AutocastOptions{.dtype = dtype});
+  }
+  CastScope(const CastScope&) = delete;
+  CastScope& operator=(const CastScope&) = delete;
+
+ private:
+  std::optional<Autocast> autocast_;
+};
+
+}  // namespace ddp::amp

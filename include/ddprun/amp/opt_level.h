@@ -78,6 +78,12 @@ struct Properties {
   LossScale loss_scale = 1.0;
 };
 
+/// What a checkpoint holds of a loss scaler, by apex's names.
+struct LossScalerState {
+  double loss_scale = 1;
+  int64_t unskipped = 0;  ///< good steps since the scale changed
+};
+
 /// The properties of `options`. Throws std::runtime_error with apex's text, beginning with `rank`, for an unknown level
 /// and for overrides that a level refuses; std::invalid_argument for numbers and types out of range.
 Properties resolve(const Options& options, const std::string& rank = "");

@@ -1,6 +1,7 @@
-// Who this process is in the job, read from the variables that launchers set. No LibTorch here.
+// Which rank this process is in its job, read from the variables that launchers set. No LibTorch here.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -43,5 +44,12 @@ EnvironmentLookup process_environment();
 /// Throws std::invalid_argument, naming the variable, its value and what to do, when one is missing, is no number, or
 /// contradicts another (RANK ≥ WORLD_SIZE, LOCAL_RANK ≥ LOCAL_WORLD_SIZE, MASTER_PORT out of range).
 RankInfo rank_info_from_environment(const EnvironmentLookup& lookup = process_environment());
+
+/// Knows which rank this is, of how many: ProcessGroup, GroupHandle, horovod's Context, or a class of your own.
+template <typename Group>
+concept RankedGroup = requires(const Group& group) {
+  { group.rank() } -> std::convertible_to<int>;
+  { group.size() } -> std::convertible_to<int>;
+};
 
 }  // namespace ddp

@@ -1,11 +1,16 @@
-// Saving and resuming a training run. Rank 0 writes one safetensors file; every rank reads it.
+// Saving and resuming a training run in one file, and pretrained weights. Rank 0 writes one safetensors file; every
+// rank reads it.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include <ddprun/checkpoint/load_options.h>
+#include <ddprun/checkpoint/options.h>
 #include <ddprun/checkpoint/safetensors_header.h>
 #include <ddprun/comm/any_module_ref.h>
 #include <ddprun/comm/process_group.h>
@@ -47,5 +52,16 @@ LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, c
 
 /// The same in this process alone, without a group.
 LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const LoadOptions& options = {});
+
+/// Stops training the parameters of `model` whose names match any of `patterns`. Returns the names; throws
+/// std::invalid_argument when a pattern matches none.
+std::vector<std::string> freeze_layers(AnyModuleRef model, const std::vector<std::string>& patterns);
+
+/// Stops training all others: `freeze_all_but(net, {"fc"})` leaves the classifier. Returns the names of the frozen;
+/// throws as above, and then freezes nothing.
+std::vector<std::string> freeze_all_but(AnyModuleRef model, const std::vector<std::string>& patterns);
+
+/// The parameters that are trained, for an optimizer.
+std::vector<at::Tensor> trainable_parameters(AnyModuleRef model);
 
 }  // namespace ddp

@@ -10,12 +10,10 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/checkpoint/freeze_layers.h>
-#include <ddprun/checkpoint/load_options.h>
-#include <ddprun/checkpoint/storage/file_system.h>
-#include <ddprun/checkpoint/storage/retention.h>
+#include <ddprun/checkpoint/options.h>
 #include <ddprun/checkpoint/training_state.h>
 #include <ddprun/comm/process_group.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
 
 namespace ddp {
 

@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
-#include <ddprun/checkpoint/storage/byte_sink.h>
-#include <ddprun/checkpoint/storage/file_system.h>
-#include <ddprun/checkpoint/storage/mapped_file.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
 namespace ddp {
 
@@ -25,12 +25,6 @@ using TensorMap = std::map<std::string, at::Tensor>;
 /// naming the tensor when one cannot be stored (undefined, sparse, quantized, on the meta device, complex128, no UTF-8
 /// name), and std::system_error naming the file when it cannot be written.
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata = {});
-
-/// Throws std::invalid_argument as save_safetensors() does for tensors that cannot be stored; writes nothing.
-void check_safetensors(const TensorMap& tensors);
-
-/// save_safetensors() into a sink, from front to end.
-void write_safetensors(storage::ByteSink& sink, const TensorMap& tensors, const Metadata& metadata = {});
 
 /// An open safetensors file, mapped into memory. The constructor reads and verifies the header (see
 /// safetensors::parse_header) before anything is allocated for data. Throws std::system_error when the file cannot be
@@ -67,5 +61,15 @@ at::ScalarType scalar_type(const safetensors::TensorEntry& entry);
 
 /// All tensors of a file, on the CPU.
 TensorMap load_safetensors(const std::filesystem::path& path);
+
+struct StoredTensors {
+  std::string source{};  ///< the file, for messages
+  TensorMap tensors{};   ///< on the CPU; they may refer to a mapped file, which they keep open
+  Metadata metadata{};
+  /// Names of a .pt file whose tensors or objects cannot be read here, and what they are: "a sparse tensor …".
+  std::map<std::string, std::string> skipped{};
+  /// Keys of a .pt file below which there are tensors, for LoadOptions::key; the first few.
+  std::vector<std::string> entries{};
+};
 
 }  // namespace ddp

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <ddprun/checkpoint/stored_tensors.h>
+#include <ddprun/checkpoint/safetensors.h>
 
 namespace ddp {
 
@@ -17,9 +17,6 @@ namespace ddp {
 /// (model.safetensors.index.json), and a folder that holds an index or a model.safetensors. `key` is LoadOptions::key:
 /// the entry that holds the weights. Throws std::system_error or std::runtime_error naming the file.
 StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key = {});
-
-/// The same for safetensors bytes that are in memory or mapped already.
-StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path& path);
 
 /// What a .pt file shall hold besides the model's tensors.
 struct PtExtras {

@@ -1,20 +1,234 @@
-// What a checkpoint of a whole training run holds.
+// What a checkpoint of a whole training run holds: models, optimizers, anything that can save and load itself, and
+// plain values.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <limits>
 #include <map>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
-#include <ddprun/checkpoint/model_refs.h>
-#include <ddprun/checkpoint/stateful.h>
-#include <ddprun/checkpoint/values.h>
+#include <ddprun/comm/any_module_ref.h>
+
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
 
 namespace torch::optim {
 class Optimizer;
 }
 
 namespace ddp {
+
+/// One model, in any form that AnyModuleRef takes, or several with names; none by default.
+///
+///     .model = net
+///     .model = {{"generator", generator}, {"discriminator", discriminator}}
+///
+/// Names consist of letters, digits, `_` and `-`. A named model's tensors have its name and a dot before theirs in a
+/// checkpoint: "generator.conv1.weight". The models are not owned and must outlive the references.
+class ModelRefs {
+ public:
+  using Named = std::pair<std::string, AnyModuleRef>;
+
+  ModelRefs() = default;
+  ModelRefs(std::nullopt_t) {}
+  ModelRefs(AnyModuleRef model) : models_{{"", model}} {}
+  template <typename Model>
+  requires(!std::same_as<std::remove_const_t<Model>, ModelRefs> &&
+           !std::same_as<std::remove_const_t<Model>, AnyModuleRef> && std::constructible_from<AnyModuleRef, Model&>)
+      ModelRefs(Model& model)
+      : models_{{"", AnyModuleRef(model)}} {}
+  /// Throws std::invalid_argument for a name that is empty, given twice or of other characters.
+  ModelRefs(std::initializer_list<Named> models);
+
+  bool has_value() const { return !models_.empty(); }
+  explicit operator bool() const { return has_value(); }
+
+  /// In the order in which they were given; a single model's name is empty.
+  const std::vector<Named>& all() const { return models_; }
+
+ private:
+  std::vector<Named> models_;
+};
+
+namespace detail {
+
+std::string save_module(const torch::nn::Module& module);
+void load_module(const std::string& bytes, torch::nn::Module& module);
+std::string save_archive(const std::function<void(torch::serialize::OutputArchive&)>& save);
+void load_archive(const std::string& bytes, const std::function<void(torch::serialize::InputArchive&)>& load);
+
+template <typename Object>
+concept SavesText = requires(Object& object, const std::string& bytes) {
+  { object.save() } -> std::convertible_to<std::string>;
+  object.load(bytes);
+};
+
+template <typename Object>
+concept SavesArchive = requires(Object& object, torch::serialize::OutputArchive& out,
+                                torch::serialize::InputArchive& in) {
+  object.save(out);
+  object.load(in);
+};
+
+template <typename Object>
+concept HoldsModule = !SavesText<Object> && !SavesArchive<Object> && std::constructible_from<AnyModuleRef, Object&>;
+
+template <typename Object>
+concept MayBeMissing = requires {
+  requires static_cast<bool>(Object::kMayBeMissing);
+};
+
+}  // namespace detail
+
+/// Refers to an object with `std::string save() const` and `load(const std::string&)`, or with LibTorch's
+/// `save(OutputArchive&) const` and `load(InputArchive&)` (include torch/serialize.h to use the latter). load() must
+/// either take the state over or throw and change nothing. Also refers to what holds a module (TORCH_MODULE types,
+/// std::shared_ptr, wrappers): its parameters and buffers are saved, as the bytes of a safetensors file, and loaded on
+/// the module's own device. The object must outlive the reference. One whose class says `static constexpr bool
+/// kMayBeMissing = true` is left as it is by a checkpoint without it, which is refused otherwise.
+class Stateful {
+ public:
+  Stateful() = default;
+
+  template <typename Object>
+  requires(!std::same_as<Object, Stateful> && (detail::SavesText<Object> || detail::SavesArchive<Object>))
+      Stateful(Object& object)
+      : may_be_missing_(detail::MayBeMissing<Object>) {
+    if constexpr (detail::SavesText<Object>) {
+      save_ = [&object] { return std::string(object.save()); };
+      load_ = [&object](const std::string& bytes) { object.load(bytes); };
+    } else {
+      save_ = [&object] { return detail::save_archive([&](auto& archive) { object.save(archive); }); };
+      load_ = [&object](const std::string& bytes) {
+        detail::load_archive(bytes, [&](auto& archive) { object.load(archive); });
+      };
+    }
+  }
+
+  /// Throws std::invalid_argument for an empty holder.
+  template <typename Holder>
+  requires(!std::same_as<std::remove_const_t<Holder>, Stateful> && detail::HoldsModule<Holder>)
+      Stateful(Holder& holder) {
+    torch::nn::Module* module = &AnyModuleRef(holder).get();
+    save_ = [module] { return detail::save_module(*module); };
+    load_ = [module](const std::string& bytes) { detail::load_module(bytes, *module); };
+  }
+
+  /// The same for an object that lives as long as the reference.
+  template <typename Object>
+  static Stateful owning(std::shared_ptr<Object> object) {
+    Stateful ref(*object);
+    ref.owner_ = std::move(object);
+    return ref;
+  }
+
+  explicit operator bool() const { return static_cast<bool>(save_); }
+  std::string save() const { return save_(); }
+  void load(const std::string& bytes) const { load_(bytes); }
+  bool may_be_missing() const { return may_be_missing_; }  ///< in a checkpoint that is loaded
+
+ private:
+  std::function<std::string()> save_;
+  std::function<void(const std::string&)> load_;
+  std::shared_ptr<void> owner_;
+  bool may_be_missing_ = false;
+};
+
+/// A value that is a JSON array, object or null, as text.
+struct JsonText {
+  std::string text{};
+};
+
+/// Values by name: `values["best"] = 0.71; values.get<double>("best")`.
+class CheckpointValues {
+ public:
+  /// A whole number is an int64_t where that holds it, else a uint64_t.
+  using Value = std::variant<bool, int64_t, uint64_t, double, std::string, JsonText>;
+
+  /// Any integer, floating-point number, text or JsonText.
+  template <typename Given>
+  void set(const std::string& name, Given&& value) {
+    using Plain = std::remove_cvref_t<Given>;
+    if constexpr (std::is_same_v<Plain, bool> || std::is_same_v<Plain, JsonText>) {
+      values_[name] = value;
+    } else if constexpr (std::is_integral_v<Plain> && (std::is_same_v<Plain, char> || std::is_same_v<Plain, wchar_t>)) {
+      values_[name] = static_cast<int64_t>(value);  // not numbers to std::in_range
+    } else if constexpr (std::is_integral_v<Plain>) {
+      if (std::in_range<int64_t>(value)) {
+        values_[name] = static_cast<int64_t>(value);
+      } else {
+        values_[name] = static_cast<uint64_t>(value);
+      }
+    } else if constexpr (std::is_floating_point_v<Plain>) {
+      values_[name] = static_cast<double>(value);
+    } else {
+      values_[name] = std::string(value);
+    }
+  }
+
+  bool contains(const std::string& name) const { return values_.count(name) != 0; }
+
+  /// `Wanted` is bool, int64_t, uint64_t, double, std::string or JsonText; a whole number serves as a double. Throws
+  /// std::out_of_range when there is no such value and std::invalid_argument when it is of another kind, or a whole
+  /// number that `Wanted` cannot hold.
+  template <typename Wanted>
+  Wanted get(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) throw std::out_of_range("the checkpoint holds no value named '" + name + "'");
+    if (const auto* value = std::get_if<Wanted>(&found->second)) return *value;
+    if constexpr (std::is_same_v<Wanted, double>) {
+      if (const auto* whole = std::get_if<int64_t>(&found->second)) return static_cast<double>(*whole);
+      if (const auto* whole = std::get_if<uint64_t>(&found->second)) return static_cast<double>(*whole);
+    }
+    if constexpr (std::is_same_v<Wanted, int64_t>) {
+      if (const auto* whole = std::get_if<uint64_t>(&found->second)) refuse_number(name, std::to_string(*whole));
+    }
+    if constexpr (std::is_same_v<Wanted, uint64_t>) {
+      if (const auto* whole = std::get_if<int64_t>(&found->second)) {
+        if (*whole < 0) refuse_number(name, std::to_string(*whole));
+        return static_cast<uint64_t>(*whole);
+      }
+    }
+    throw std::invalid_argument("the checkpoint's value '" + name + "' is of another kind than the one asked for");
+  }
+
+  /// The same with a fallback for a value that is not there.
+  template <typename Wanted>
+  Wanted get(const std::string& name, Wanted fallback) const {
+    return contains(name) ? get<Wanted>(name) : fallback;
+  }
+
+  const std::map<std::string, Value>& all() const { return values_; }
+
+  /// One JSON object. Numbers that JSON does not have become {"__float__": "inf"}, "-inf" or "nan". Throws
+  /// std::invalid_argument for text that is no UTF-8 or a JsonText that is no JSON.
+  std::string to_json() const;
+
+  /// What to_json() wrote. Throws std::invalid_argument when `text` is no JSON object, and for whole numbers, however
+  /// deep, that no 64 bits hold.
+  static CheckpointValues from_json(std::string_view text);
+
+ private:
+  [[noreturn]] static void refuse_number(const std::string& name, const std::string& number) {
+    throw std::invalid_argument("the checkpoint's value '" + name + "' is " + number +
+                                ", which the type that was asked for does not hold");
+  }
+
+  std::map<std::string, Value> values_;
+};
 
 using OptimizerRef = std::reference_wrapper<torch::optim::Optimizer>;
 

@@ -1,14 +1,207 @@
 // All operations between ranks. Every rank of the group must call the same ones in the same order, from one thread at a
-// time; point_to_point.h is between two. Overview: docs/collectives.md.
+// time, with the same shapes, dtypes and settings unless a function says otherwise. Messages between two ranks and
+// texts have rules of their own, see send() and broadcast_string(). Overview: docs/collectives.md.
+//
+// They take tensors that are dense, contiguous, on a device that the group has a backend for, and owned by the caller,
+// who must not touch them during the call. On CUDA the result is ready for the current stream, not yet for the host.
+// They throw std::runtime_error naming operation, rank and the ranks that did something else when a peer fails,
+// disagrees or is late, and std::invalid_argument when the arguments (a timeout that is not above 0 as well) are wrong
+// on this rank alone; both leave outputs in an unspecified state. Reference: torch.distributed.
 #pragma once
 
-#include <ddprun/comm/all_to_all.h>
-#include <ddprun/comm/barrier.h>
-#include <ddprun/comm/broadcast.h>
-#include <ddprun/comm/gather.h>
-#include <ddprun/comm/main_process.h>
-#include <ddprun/comm/new_group.h>
-#include <ddprun/comm/objects.h>
-#include <ddprun/comm/point_to_point.h>
-#include <ddprun/comm/reduce_value.h>
-#include <ddprun/comm/reductions.h>
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/pending.h>
+#include <ddprun/comm/process_group.h>
+
+namespace ddp {
+
+/// How a reduction combines the ranks' values. kAvg divides the sum by the group's size and needs a floating-point or
+/// complex dtype. Of bool tensors kSum and kMax are "any", kProduct and kMin are "all". Complex tensors have kSum and
+/// kAvg only.
+enum class ReduceOp { kSum, kAvg, kProduct, kMin, kMax };
+
+/// Settings of one collective call.
+struct CollectiveOptions {
+  /// Longest wait for the other ranks; default: the group's timeout. On NCCL the call does not block, and the group's
+  /// watchdog enforces the group's timeout instead.
+  std::optional<std::chrono::milliseconds> timeout{};
+};
+
+/// Returns when every rank of the group has called it. Blocks the calling thread; with NCCL alone it blocks until the
+/// GPU has reached it. On timeout (gloo) throws std::runtime_error that names the ranks which have not come.
+void barrier(const GroupHandle& group, const CollectiveOptions& options = {});
+
+/// Replaces `tensor` on every rank by the combination of all ranks' values.
+void all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
+                const CollectiveOptions& options = {});
+Pending<void> all_reduce_async(at::Tensor tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
+                               const CollectiveOptions& options = {});
+
+/// all_reduce() of a whole list in one message per dtype and device. Non-contiguous tensors are allowed; every rank
+/// needs the same list. From three ranks on the order of summation, and so the last bit, may differ from that of single
+/// calls.
+void all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
+                          ReduceOp op = ReduceOp::kSum, const CollectiveOptions& options = {});
+Pending<void> all_reduce_coalesced_async(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
+                                         ReduceOp op = ReduceOp::kSum, const CollectiveOptions& options = {});
+
+/// Like all_reduce(), but only rank `root` gets the result; the other ranks' tensors are left unspecified.
+void reduce(at::Tensor tensor, int root, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
+            const CollectiveOptions& options = {});
+Pending<void> reduce_async(at::Tensor tensor, int root, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
+                           const CollectiveOptions& options = {});
+
+/// Combines `tensor`, of shape (group.size() * n, S…), over all ranks and returns this rank's part, of shape (n, S…):
+/// rows rank * n to rank * n + n. `tensor` is left alone.
+at::Tensor reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
+                          const CollectiveOptions& options = {});
+Pending<at::Tensor> reduce_scatter_async(const at::Tensor& tensor, const GroupHandle& group,
+                                         ReduceOp op = ReduceOp::kSum, const CollectiveOptions& options = {});
+
+/// In place: replaces `value` on every rank by the mean over all ranks (`average`) or their sum, and returns it.
+/// reduce_tensor() leaves it alone. `value` has any shape and, for the mean, a floating-point dtype. Records no
+/// gradient. Every rank of the group must call it; throws as all_reduce() does.
+at::Tensor reduce_value(at::Tensor value, const GroupHandle& group, bool average = true);
+
+/// A copy: returns the mean over all ranks (`average`) or their sum as a new tensor, and leaves `value` alone.
+/// reduce_value() changes it. `value` need not be contiguous; all else as there.
+at::Tensor reduce_tensor(const at::Tensor& value, const GroupHandle& group, bool average = true);
+
+/// Overwrites `tensor` on every rank with rank `root`'s values.
+void broadcast(at::Tensor tensor, int root, const GroupHandle& group, const CollectiveOptions& options = {});
+Pending<void> broadcast_async(at::Tensor tensor, int root, const GroupHandle& group,
+                              const CollectiveOptions& options = {});
+
+/// Overwrites all `tensors` with rank `root`'s, packed into messages of at most `buffer_bytes`. Non-contiguous ones are
+/// allowed. All ranks need the same list.
+void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const GroupHandle& group,
+                         int64_t buffer_bytes = int64_t{250} << 20);
+
+/// Every rank's `tensor`, of shape S, as one new tensor of shape (group.size(), S…), in rank order.
+at::Tensor all_gather(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options = {});
+Pending<at::Tensor> all_gather_async(const at::Tensor& tensor, const GroupHandle& group,
+                                     const CollectiveOptions& options = {});
+
+/// all_gather() of a whole list in one message per dtype and device: element i of the result is what all_gather() makes
+/// of tensors[i]. Non-contiguous tensors are allowed.
+std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
+                                             const CollectiveOptions& options = {});
+
+/// Every rank's `tensor`, of shape (n, S…) where n may differ from rank to rank and be 0, in rank order. Sends the
+/// shapes first, so dtypes or further dimensions that differ are an error on every rank, with both ranks named. Costs
+/// what gathering the longest from each rank costs.
+std::vector<at::Tensor> all_gather_uneven(const at::Tensor& tensor, const GroupHandle& group,
+                                          const CollectiveOptions& options = {});
+
+/// The lengths have been exchanged when this returns; the values are under way.
+Pending<std::vector<at::Tensor>> all_gather_uneven_async(const at::Tensor& tensor, const GroupHandle& group,
+                                                         const CollectiveOptions& options = {});
+
+/// On rank `root` every rank's `tensor`, of shape S, as one new tensor of shape (group.size(), S…); an undefined tensor
+/// on the other ranks. All ranks call it.
+at::Tensor gather(const at::Tensor& tensor, int root, const GroupHandle& group, const CollectiveOptions& options = {});
+Pending<at::Tensor> gather_async(const at::Tensor& tensor, int root, const GroupHandle& group,
+                                 const CollectiveOptions& options = {});
+
+/// Overwrites `tensor` on rank i with rank `root`'s parts[i]. All ranks call it; `parts` is read on `root` alone, where
+/// it needs one tensor of `tensor`'s shape and dtype per rank.
+void scatter(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
+             const CollectiveOptions& options = {});
+Pending<void> scatter_async(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
+                            const CollectiveOptions& options = {});
+
+/// Sends rows i * n to i * n + n of `tensor`, of shape (group.size() * n, S…), to rank i. Returns a tensor of the same
+/// shape: what the ranks have sent to this one, in rank order.
+at::Tensor all_to_all(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options = {});
+Pending<at::Tensor> all_to_all_async(const at::Tensor& tensor, const GroupHandle& group,
+                                     const CollectiveOptions& options = {});
+
+/// What all_to_all_uneven() received.
+struct UnevenParts {
+  at::Tensor tensor{};            ///< (sum of counts, S…)
+  std::vector<int64_t> counts{};  ///< how many rows came from each rank
+};
+
+/// Sends the next counts[i] rows of `tensor` to rank i, in rank order; the counts may be 0 and must add up to the first
+/// dimension. The receivers learn their counts from a small message ahead, and dtypes or further dimensions that differ
+/// are an error on every rank, with both ranks named.
+UnevenParts all_to_all_uneven(const at::Tensor& tensor, const std::vector<int64_t>& counts, const GroupHandle& group,
+                              const CollectiveOptions& options = {});
+
+/// Sends inputs[i] to rank i and overwrites outputs[i] with what rank i sent. One tensor per rank in each list; all of
+/// one dtype and device; shapes are free, but outputs[i] must be as large as rank i's part for this rank.
+void all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const GroupHandle& group,
+                const CollectiveOptions& options = {});
+
+/// Sends `tensor` to rank `to`. Returns when `tensor` may be changed again (CUDA: on the current stream), which may be
+/// before the peer receives it; two ranks that both send first may wait for each other: use batch_send_recv().
+void send(const at::Tensor& tensor, int to, const GroupHandle& group, int tag = 0,
+          const CollectiveOptions& options = {});
+Pending<void> send_async(const at::Tensor& tensor, int to, const GroupHandle& group, int tag = 0,
+                         const CollectiveOptions& options = {});
+
+/// Overwrites `tensor` with what rank `from` sends.
+void recv(at::Tensor tensor, int from, const GroupHandle& group, int tag = 0, const CollectiveOptions& options = {});
+Pending<void> recv_async(at::Tensor tensor, int from, const GroupHandle& group, int tag = 0,
+                         const CollectiveOptions& options = {});
+
+/// Overwrites `tensor` with the next message of any rank under `tag` and returns that rank. gloo only.
+int recv_any(at::Tensor tensor, const GroupHandle& group, int tag = 0, const CollectiveOptions& options = {});
+
+/// One message of batch_send_recv().
+struct Message {
+  enum class Direction { kSend, kReceive };
+  Direction direction{};
+  at::Tensor tensor{};
+  int peer = 0;
+  int tag = 0;
+};
+Message send_to(int peer, at::Tensor tensor, int tag = 0);
+Message receive_from(int peer, at::Tensor tensor, int tag = 0);
+
+/// Starts all `messages` at once, so that ranks which send to each other cannot block each other (torch.distributed's
+/// batch_isend_irecv); one NCCL call. Every rank named in the list must have the counterpart in its own call; with NCCL
+/// all ranks of the group must take part in the first one.
+void batch_send_recv(const std::vector<Message>& messages, const GroupHandle& group,
+                     const CollectiveOptions& options = {});
+Pending<void> batch_send_recv_async(const std::vector<Message>& messages, const GroupHandle& group,
+                                    const CollectiveOptions& options = {});
+
+/// Rank `root`'s text on every rank (the argument is ignored elsewhere).
+std::string broadcast_string(const std::string& text, int root, const GroupHandle& group);
+
+/// Every rank's text, in rank order, on every rank.
+std::vector<std::string> all_gather_strings(const std::string& text, const GroupHandle& group);
+
+/// Every rank's text, in rank order, on rank `root`; an empty list on the other ranks.
+std::vector<std::string> gather_strings(const std::string& text, int root, const GroupHandle& group);
+
+/// The same with JSON values. `Json` is a class with dump() and a static parse(std::string), such as nlohmann::json;
+/// what its parse() throws passes through.
+template <typename Json>
+Json broadcast_json(const Json& value, int root, const GroupHandle& group) {
+  return Json::parse(broadcast_string(group.rank() == root ? value.dump() : "", root, group));
+}
+
+template <typename Json>
+std::vector<Json> all_gather_json(const Json& value, const GroupHandle& group) {
+  std::vector<Json> values;
+  for (const std::string& text : all_gather_strings(value.dump(), group)) values.push_back(Json::parse(text));
+  return values;
+}
+
+template <typename Json>
+std::vector<Json> gather_json(const Json& value, int root, const GroupHandle& group) {
+  std::vector<Json> values;
+  for (const std::string& text : gather_strings(value.dump(), root, group)) values.push_back(Json::parse(text));
+  return values;
+}
+
+}  // namespace ddp

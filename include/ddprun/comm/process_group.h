@@ -1,14 +1,17 @@
-// The process group: the ranks of a job and the connections between them. ProcessGroup owns them, GroupHandle refers to
-// them.
+// The process group: the ranks of a job and the connections between them, groups of some of them, and what one rank
+// does for all. ProcessGroup owns the connections, GroupHandle refers to them.
 #pragma once
 
 #include <c10/core/Device.h>
 
 #include <chrono>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <ddprun/base/rank_info.h>
 
@@ -46,13 +49,14 @@ class GroupHandle {
  public:
   explicit GroupHandle(std::shared_ptr<detail::GroupState> state);
 
-  int rank() const;                    ///< this process, 0 … size()-1
-  int size() const;                    ///< number of processes (world size)
-  int local_rank() const;              ///< this process among those on its node
-  c10::Device device() const;          ///< the device bound to this rank
-  const std::string& backend() const;  ///< what serves it: "shm", "gloo", "cpu:gloo,cuda:nccl"; "local" for a single process
-  const RankInfo& info() const;        ///< everything the environment told
-  bool is_open() const;                ///< false once the owner was closed
+  int rank() const;            ///< this process, 0 … size()-1
+  int size() const;            ///< number of processes (world size)
+  int local_rank() const;      ///< this process among those on its node
+  c10::Device device() const;  ///< the device bound to this rank
+  const std::string& backend()
+      const;                     ///< what serves it: "shm", "gloo", "cpu:gloo,cuda:nccl"; "local" for a single process
+  const RankInfo& info() const;  ///< everything the environment told
+  bool is_open() const;          ///< false once the owner was closed
 
   /// For this project's own layers: the state behind the handle.
   detail::GroupState& state() const;
@@ -111,5 +115,42 @@ class ProcessGroup {
 /// when the store cannot be reached, ranks disagree on the world size or the backend, or ranks are missing at the
 /// timeout.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
+
+/// Settings of new_group(), all optional.
+struct NewGroupOptions {
+  /// As ProcessGroupOptions::backend; empty: that of the group it is made from.
+  std::string backend{};
+  /// Longest wait for a peer; default: that of the group it is made from.
+  std::optional<std::chrono::milliseconds> timeout{};
+};
+
+/// Connects some ranks of `group` as a group of their own and returns its owner; nullopt on ranks that do not belong to
+/// it. Every rank of `group` must call it, the others too, with the same list in the same order of calls; only the
+/// members wait for each other. Ranks in the new group follow those in `group`, whatever the order of the list, as in
+/// torch.distributed.new_group(), which ranks that run Python can call as counterpart.
+///
+/// The owner must be closed or destroyed before that of `group`. Independent streams of collectives (metrics, a stop
+/// flag, another thread) each need a group of their own. Throws std::invalid_argument for an empty list, a rank twice
+/// or none of the group's, and std::runtime_error when the ranks' lists differ (both are named) or a member does not
+/// come.
+std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int> ranks,
+                                      const NewGroupOptions& options = {});
+
+/// True on rank 0, the one that prints, logs and writes files.
+inline bool is_main_process(const GroupHandle& group) {
+  return group.rank() == 0;
+}
+
+/// Writes the parts, one after the other as `<<` shows them, and a line end to standard output at once, on rank 0 only;
+/// elsewhere they are not even formatted. Any rank may call it.
+template <typename... Parts>
+void print_on_main(const GroupHandle& group, const Parts&... parts) {
+  if (!is_main_process(group)) return;
+  std::ostringstream line;
+  (line << ... << parts) << '\n';
+  const std::string text = line.str();
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
 }  // namespace ddp

@@ -1,14 +1,28 @@
-// The bytes of a file, plain or gzip-compressed, for readers that check before they allocate.
+// The bytes of a file, plain or gzip-compressed, for readers that check before they allocate; and what readers throw.
+// No LibTorch here.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace ddp {
+
+/// A data file or folder cannot be used. what() is one line: `<path>: <expected, got, what to do>`.
+class DataError : public std::runtime_error {
+ public:
+  DataError(std::filesystem::path path, const std::string& problem);
+
+  /// The file or folder that is at fault.
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 /// Reads a regular file from its beginning; a gzip file is unpacked on the way. Files are taken as hostile.
 class ByteSource {

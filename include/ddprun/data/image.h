@@ -1,8 +1,11 @@
-// Pictures in memory and from files. No LibTorch.
+// Pictures in memory: read from files, resized, cropped, changed in colour, normalised; and the random numbers for
+// that. No LibTorch here.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 namespace ddp {
@@ -30,5 +33,123 @@ Image read_image(const std::filesystem::path& path, const DecodeOptions& options
 /// The same from a file's bytes; `path` is for messages.
 Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                    const DecodeOptions& options = {});
+
+/// A stream of random numbers that depends on seed, epoch and index alone: SplitMix64 (Steele, Lea and Flood, 2014).
+class SampleRandom {
+ public:
+  SampleRandom(uint64_t seed, int64_t epoch, int64_t index)
+      : state_(mix(mix(mix(seed) ^ static_cast<uint64_t>(epoch)) ^ static_cast<uint64_t>(index))) {}
+
+  uint64_t bits() { return state_ = mix(state_); }
+
+  /// From 0 to below 1.
+  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+  double uniform(double least, double most) { return least + (most - least) * uniform(); }
+
+  /// 0 … count-1; count at most 2^32. (Scaled, not divided: the bias is below 2^-32.)
+  int64_t below(uint64_t count) { return static_cast<int64_t>((bits() >> 32) * count >> 32); }
+
+ private:
+  static uint64_t mix(uint64_t value) {
+    value += 0x9E3779B97F4A7C15;
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
+    return value ^ (value >> 31);
+  }
+
+  uint64_t state_;
+};
+
+/// Per channel: (value / 255 - mean) / stddev. The default leaves values in [0, 1].
+struct Normalization {
+  std::array<float, 3> mean = {0.0F, 0.0F, 0.0F};
+  std::array<float, 3> stddev = {1.0F, 1.0F, 1.0F};
+};
+
+/// The result for every channel and 8-bit value, computed in float32 in that order, so that it has the same bits as
+/// torchvision's ToTensor and Normalize.
+using NormalizationTable = std::array<std::array<float, 256>, 3>;
+
+/// Throws std::invalid_argument, naming the value, unless every mean is finite and every stddev finite and positive.
+NormalizationTable normalization_table(const Normalization& normalization);
+
+/// A part of a picture, in pixels.
+struct Box {
+  int64_t top = 0;
+  int64_t left = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+/// The box of the picture as a picture of this size: bilinear, each output pixel an average over all that it covers, so
+/// that nothing is skipped when a picture gets smaller. The same pixels as Pillow's crop() and resize(BILINEAR), which
+/// torchvision's Resize uses (Pillow 13 goes down before it goes across for some shapes, which differs by 1 at most).
+/// Throws std::invalid_argument for a box that is not within the picture and for sizes outside 1 to 65,535.
+Image resize(const Image& image, const Box& box, int64_t height, int64_t width);
+
+/// The part `part` of what resize() gives, without the rest of it: `height` and `width` may be beyond 65,535, the sides
+/// of the part may not. Throws std::invalid_argument as resize(), and for a part that is not within height and width.
+Image resize_part(const Image& image, const Box& box, int64_t height, int64_t width, const Box& part);
+
+/// The part that torchvision's RandomResizedCrop(scale=(0.08, 1), ratio=(3/4, 4/3)) takes: 8 to 100 % of the area,
+/// sides in that ratio; after ten failed tries the largest centred part in that range of ratios.
+Box draw_resized_crop(int64_t height, int64_t width, SampleRandom& random);
+
+/// torchvision's Resize(`shorter_side`) and CenterCrop(`size`). Throws std::invalid_argument when the crop is larger
+/// than the resized picture.
+Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t size);
+
+/// torchvision's ToTensor and Normalize, mirrored left to right if asked for: `out` has room for (3, height, width)
+/// floats, else std::invalid_argument.
+void normalize_image(const Image& image, bool is_flipped, const NormalizationTable& table, std::span<float> out);
+
+struct CropFlipOptions {
+  int64_t padding = 4;  ///< pixels of zeros on each side; the crop has the picture's own size
+  bool flip = true;     ///< left and right are exchanged with probability 1/2
+  uint64_t seed = 0;
+};
+
+/// What happens to one picture.
+struct CropFlip {
+  int64_t down = 0;  ///< the crop's place relative to the picture, -padding … padding
+  int64_t right = 0;
+  bool is_flipped = false;
+};
+
+/// Depends on seed, epoch and index alone, so not on the number of workers or ranks; each is uniform.
+CropFlip draw_crop_flip(const CropFlipOptions& options, int64_t epoch, int64_t index);
+
+/// Crops, mirrors and normalizes in one pass over the bytes: torchvision's RandomCrop(padding=…), RandomHorizontalFlip,
+/// ToTensor and Normalize for these draws. `picture` (channels, height, width) bytes with 1 to 3 channels, `out` as
+/// many floats.
+void crop_flip_normalize(std::span<const uint8_t> picture, int64_t channels, int64_t height, int64_t width,
+                         const CropFlip& draw, const NormalizationTable& table, std::span<float> out);
+
+/// As torchvision's ColorJitter: factors are uniform in [max(0, 1 - x), 1 + x], hue shifts in [-hue, hue] turns, in a
+/// random order. 0 leaves that property alone.
+struct ColorJitterOptions {
+  double brightness = 0;
+  double contrast = 0;
+  double saturation = 0;
+  double hue = 0;  ///< at most 0.5
+
+  bool is_active() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
+};
+
+/// Throws std::invalid_argument, naming the value, for negative or non-finite ones and a hue above 0.5.
+void check_color_jitter(const ColorJitterOptions& options);
+
+/// Brings brightness, contrast, saturation and hue into a random order and each to a random degree.
+void color_jitter(Image& image, const ColorJitterOptions& options, SampleRandom& random);
+
+/// The four changes, with the pixels that Pillow's ImageEnhance and torchvision's functions on Pillow images give:
+/// towards black (factor 0), or away (above 1).
+void adjust_brightness(Image& image, double factor);
+/// Towards the mean grey.
+void adjust_contrast(Image& image, double factor);
+/// Towards the grey picture.
+void adjust_saturation(Image& image, double factor);
+/// By so many turns of the colour circle, -0.5 to 0.5.
+void adjust_hue(Image& image, double turns);
 
 }  // namespace ddp

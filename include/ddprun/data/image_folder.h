@@ -7,12 +7,9 @@
 #include <span>
 
 #include <ddprun/data/batch.h>
-#include <ddprun/data/color_jitter.h>
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/image_folder_listing.h>
-#include <ddprun/data/normalization.h>
-#include <ddprun/data/sample_random.h>
+#include <ddprun/data/listings.h>
 
 namespace ddp {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/data/batch_pipeline.h>
+#include <ddprun/detail/data/batch_pipeline.h>
 #include <ddprun/samplers/batch_sampler.h>
 #include <ddprun/samplers/epoch_sampler.h>
 

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include <ddprun/data/batch.h>
-#include <ddprun/data/volume_crop.h>
-#include <ddprun/data/volume_listing.h>
+#include <ddprun/data/listings.h>
 
 namespace ddp {
 
 struct VolumesOptions {
-  VolumeShape size{};     ///< depth, height and width of what a network gets; {0, 0, 0}: whole volumes, of one shape
+  std::array<int64_t, 3>
+      size{};             ///< depth, height and width of what a network gets; {0, 0, 0}: whole volumes, of one shape
   bool augment = false;   ///< training: a random part, axes mirrored half of the time. Else: the centre
   bool normalize = true;  ///< each volume to mean 0 and standard deviation 1 over its voxels
   int64_t classes = 0;    ///< labels are 0 … classes-1; 0: not checked

@@ -13,11 +13,26 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/module_holder.h>
-#include <ddprun/ddp/data_parallel_core.h>
-#include <ddprun/ddp/scatter_gather.h>
+#include <ddprun/detail/comm/module_holder.h>
+#include <ddprun/detail/ddp/data_parallel_core.h>
+#include <ddprun/detail/ddp/scatter_gather.h>
 
 namespace ddp {
+
+/// Settings of DataParallel.
+struct DataParallelOptions {
+  /// CUDA devices to use; the model must be on the first. Empty: all that are visible, none on a machine without a GPU.
+  std::vector<int> device_ids{};
+  /// CUDA device that gets the results; default: the first of device_ids.
+  std::optional<int> output_device{};
+  /// Dimension along which batches are cut and results joined.
+  int64_t dim = 0;
+  /// Instead of GPUs: this many copies of the model on the CPU, a thread each. 0: GPUs.
+  int replicas = 0;
+  /// For models that cannot clone(): returns a new module of the same class and structure, on any device; its values do
+  /// not matter.
+  std::function<std::shared_ptr<torch::nn::Module>()> make_replica{};
+};
 
 /// What a DataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as `Net`, or
 /// `std::shared_ptr<NetImpl>`.
@@ -31,8 +46,8 @@ class DataParallelImpl : public torch::nn::Module {
     this->register_module("module", detail::as_module(module_));
   }
 
-  /// Cuts every tensor among the arguments along `dim` into a piece per device (a batch smaller than their number uses
-  /// fewer), runs the model's forward on all pieces at once and joins the results on the output device. Throws
+  /// Cuts every tensor among the arguments along `dim` into a piece per device (a batch smaller than their number
+  /// uses fewer), runs the model's forward on all pieces at once and joins the results on the output device. Throws
   /// std::runtime_error that names the device when a forward fails or the model is not on the first device.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments)
@@ -85,8 +100,8 @@ class DataParallelImpl : public torch::nn::Module {
 /// `Net` and `net` may be what DistributedDataParallel takes. Copies of the model stay on their devices between
 /// iterations; values go there for each forward, gradients come back in one piece per device and dtype. Buffers
 /// (batch norm statistics) are those of the first piece. Changes of members that are neither parameter, buffer nor
-/// train/eval mode do not reach copies that exist. The model must derive from torch::nn::Cloneable, or make_replica be
-/// given. Autograd on the CPU runs in the calling thread, so there only forwards run at once. Not a collective: no
+/// train/eval mode do not reach copies that exist. The model must derive from torch::nn::Cloneable, or make_replica
+/// be given. Autograd on the CPU runs in the calling thread, so there only forwards run at once. Not a collective: no
 /// process group is involved.
 template <typename Model>
 class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<detail::ModuleHolderOf<Model>>> {
@@ -117,3 +132,29 @@ template <typename Model>
 DataParallel(Model, const DataParallelOptions&) -> DataParallel<Model>;
 
 }  // namespace ddp
+
+namespace ddp::parallel {
+/// `value` once for each device that gets a piece: its tensors, of shape (N, …) where `dim` is 0, are cut along `dim`
+/// into at most one piece per device, of equal sizes but for the last, and copied to the device of their number.
+/// Tensors without dimensions go to each. Throws std::invalid_argument without devices, and for tensors that would
+/// make different numbers of pieces.
+template <typename T>
+std::vector<T> scatter(const T& value, const std::vector<c10::Device>& devices, int64_t dim = 0) {
+  if (devices.empty()) throw std::invalid_argument("scatter: expected at least one device");
+  detail::Scatter scatter(devices, dim);
+  scatter.look_at(value);
+  std::vector<T> pieces;
+  for (size_t i = 0; i < scatter.pieces(); ++i) pieces.push_back(scatter.piece(value, i));
+  return pieces;
+}
+
+/// Results of equal structure as one, on `device`: their tensors are joined along `dim`, those without dimensions
+/// become rows of one. Throws std::invalid_argument without results, and what at::cat throws for shapes that do not
+/// fit.
+template <typename T>
+T gather(const std::vector<T>& results, c10::Device device, int64_t dim = 0) {
+  if (results.empty()) throw std::invalid_argument("gather: expected at least one result");
+  return detail::Gather(device, dim).join(results);
+}
+
+}  // namespace ddp::parallel

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include <ddprun/comm/ddp_options.h>
-#include <ddprun/comm/module_holder.h>
 #include <ddprun/comm/output_tensors.h>
-#include <ddprun/ddp/ddp_core.h>
 #include <ddprun/ddp/ddp_wrapper.h>
+#include <ddprun/detail/comm/module_holder.h>
+#include <ddprun/detail/ddp/ddp_core.h>
 
 namespace ddp {
 

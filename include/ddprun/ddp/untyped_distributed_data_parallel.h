@@ -10,7 +10,7 @@
 
 #include <ddprun/comm/ddp_options.h>
 #include <ddprun/ddp/ddp_wrapper.h>
-#include <ddprun/ddp/model_parameters.h>
+#include <ddprun/detail/ddp/model_parameters.h>
 
 namespace ddp {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/monitor/images.h>
-#include <ddprun/monitor/tensor_values.h>
+#include <ddprun/detail/monitor/tensor_values.h>
+#include <ddprun/monitor/summary_values.h>
 
 namespace ddp {
 

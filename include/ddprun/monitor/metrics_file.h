@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include <ddprun/base/rank_option.h>
-#include <ddprun/base/ranked_group.h>
+#include <ddprun/base/rank_info.h>
+#include <ddprun/detail/base/rank_option.h>
 
 namespace ddp {
 

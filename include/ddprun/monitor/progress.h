@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <ddprun/base/ranked_group.h>
+#include <ddprun/base/rank_info.h>
 #include <ddprun/monitor/progress_bar.h>
 
 namespace ddp {

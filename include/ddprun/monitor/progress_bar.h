@@ -14,10 +14,10 @@
 #include <variant>
 #include <vector>
 
-#include <ddprun/base/rank_option.h>
-#include <ddprun/base/ranked_group.h>
-#include <ddprun/monitor/progress_format.h>
-#include <ddprun/monitor/tensor_values.h>
+#include <ddprun/base/rank_info.h>
+#include <ddprun/detail/base/rank_option.h>
+#include <ddprun/detail/monitor/progress_format.h>
+#include <ddprun/detail/monitor/tensor_values.h>
 
 namespace ddp {
 

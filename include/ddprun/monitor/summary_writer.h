@@ -12,11 +12,10 @@
 #include <string>
 #include <string_view>
 
-#include <ddprun/base/rank_option.h>
-#include <ddprun/base/ranked_group.h>
-#include <ddprun/monitor/event.h>
-#include <ddprun/monitor/images.h>
-#include <ddprun/monitor/tensor_values.h>
+#include <ddprun/base/rank_info.h>
+#include <ddprun/detail/base/rank_option.h>
+#include <ddprun/detail/monitor/tensor_values.h>
+#include <ddprun/monitor/summary_values.h>
 
 namespace ddp {
 

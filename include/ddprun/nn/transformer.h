@@ -1,5 +1,6 @@
-// Encoder, decoder and the whole transformer, with the bits of Python's. Reference: torch.nn.TransformerEncoder,
-// torch.nn.TransformerDecoder and torch.nn.Transformer; Vaswani et al., "Attention Is All You Need", 2017.
+// Encoder, decoder and the whole transformer, and their layers, with the bits of Python's. Reference:
+// torch.nn.TransformerEncoderLayer, TransformerDecoderLayer, TransformerEncoder, TransformerDecoder and Transformer;
+// Vaswani et al., "Attention Is All You Need", 2017.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,15 +9,124 @@
 #include <torch/nn/modules/common.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/normalization.h>
 #include <torch/nn/options/transformer.h>
+#include <torch/nn/options/transformerlayer.h>
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
 #include <optional>
 
-#include <ddprun/nn/transformer_layers.h>
+#include <ddprun/nn/linear.h>
+#include <ddprun/nn/multihead_attention.h>
 
 namespace ddp::nn {
+
+/// Options of both kinds of layers: those of torch::nn's, and Python's layer_norm_eps, batch_first and norm_first.
+struct TransformerLayerOptions {
+  TransformerLayerOptions(int64_t d_model, int64_t nhead);
+  /// Everything as in `options`, the others as Python's defaults.
+  TransformerLayerOptions(
+      const torch::nn::TransformerEncoderLayerOptions& options);  // NOLINT(google-explicit-constructor)
+  TransformerLayerOptions(
+      const torch::nn::TransformerDecoderLayerOptions& options);  // NOLINT(google-explicit-constructor)
+
+  /// Size of each feature vector. Changing an option after construction has no effect, but for activation and
+  /// norm_first.
+  TORCH_ARG(int64_t, d_model);
+  /// Number of attention heads.
+  TORCH_ARG(int64_t, nhead);
+  /// Size of the hidden layer between the two linear ones.
+  TORCH_ARG(int64_t, dim_feedforward) = 2048;
+  /// Share that every dropout drops in training.
+  TORCH_ARG(double, dropout) = 0.1;
+  /// torch::kReLU, torch::kGELU or a function.
+  TORCH_ARG(torch::nn::activation_t, activation) = torch::kReLU;
+  /// Added to the variance in the layer norms.
+  TORCH_ARG(double, layer_norm_eps) = 1e-5;
+  /// Whether tensors are (batch, sequence, feature) instead of (sequence, batch, feature).
+  TORCH_ARG(bool, batch_first) = false;
+  /// Whether the norms come before attention and feed-forward instead of after them.
+  TORCH_ARG(bool, norm_first) = false;
+};
+
+using TransformerEncoderLayerOptions = TransformerLayerOptions;
+using TransformerDecoderLayerOptions = TransformerLayerOptions;
+
+/// What a TransformerEncoderLayer holder points to.
+class TransformerEncoderLayerImpl : public torch::nn::Cloneable<TransformerEncoderLayerImpl> {
+ public:
+  TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead);
+  explicit TransformerEncoderLayerImpl(const TransformerLayerOptions& options);
+
+  /// Self-attention and feed-forward on `src` of (S, N, d_model), with batch_first (N, S, d_model), or (S, d_model);
+  /// the result has its shape. Masks as MultiheadAttentionImpl::forward()'s. Where no gradient is needed, in eval mode
+  /// with batch_first, it is one call of LibTorch's fused layer, as in Python.
+  at::Tensor forward(const at::Tensor& src, const at::Tensor& src_mask = {},
+                     const at::Tensor& src_key_padding_mask = {}, bool is_causal = false);
+
+  /// Registers the parts, in Python's order, and draws their values.
+  void reset() override;
+
+  TransformerLayerOptions options;
+  MultiheadAttention self_attn{nullptr};
+  Linear linear1{nullptr};
+  torch::nn::Dropout dropout{nullptr};
+  Linear linear2{nullptr};
+  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};
+  torch::nn::Dropout dropout1{nullptr}, dropout2{nullptr};
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(at::Tensor())}, {2, torch::nn::AnyValue(at::Tensor())},
+                           {3, torch::nn::AnyValue(false)})
+
+ private:
+  bool takes_fast_path(const at::Tensor& src, bool has_mask) const;
+  at::Tensor fused(const at::Tensor& src, const at::Tensor& mask, const at::Tensor& padding);
+  at::Tensor attend(const at::Tensor& x, const at::Tensor& mask, const at::Tensor& padding, bool is_causal);
+  at::Tensor feed_forward(const at::Tensor& x);
+};
+
+/// A layer of an encoder, used as torch::nn::TransformerEncoderLayer, with Python's parameter names and initial values.
+TORCH_MODULE(TransformerEncoderLayer);
+
+/// What a TransformerDecoderLayer holder points to.
+class TransformerDecoderLayerImpl : public torch::nn::Cloneable<TransformerDecoderLayerImpl> {
+ public:
+  TransformerDecoderLayerImpl(int64_t d_model, int64_t nhead);
+  explicit TransformerDecoderLayerImpl(const TransformerLayerOptions& options);
+
+  /// Self-attention on `tgt` of (T, N, d_model), attention on `memory` of (S, N, d_model), and feed-forward; with
+  /// batch_first (N, T, d_model) and so on, without batch (T, d_model) and so on. The result has tgt's shape. Masks as
+  /// MultiheadAttentionImpl::forward()'s.
+  at::Tensor forward(const at::Tensor& tgt, const at::Tensor& memory, const at::Tensor& tgt_mask = {},
+                     const at::Tensor& memory_mask = {}, const at::Tensor& tgt_key_padding_mask = {},
+                     const at::Tensor& memory_key_padding_mask = {}, bool tgt_is_causal = false,
+                     bool memory_is_causal = false);
+
+  /// Registers the parts, in Python's order, and draws their values.
+  void reset() override;
+
+  TransformerLayerOptions options;
+  MultiheadAttention self_attn{nullptr}, multihead_attn{nullptr};
+  Linear linear1{nullptr};
+  torch::nn::Dropout dropout{nullptr};
+  Linear linear2{nullptr};
+  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr}, norm3{nullptr};
+  torch::nn::Dropout dropout1{nullptr}, dropout2{nullptr}, dropout3{nullptr};
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({2, torch::nn::AnyValue(at::Tensor())}, {3, torch::nn::AnyValue(at::Tensor())},
+                           {4, torch::nn::AnyValue(at::Tensor())}, {5, torch::nn::AnyValue(at::Tensor())},
+                           {6, torch::nn::AnyValue(false)}, {7, torch::nn::AnyValue(false)})
+
+ private:
+  at::Tensor feed_forward(const at::Tensor& x);
+};
+
+/// A layer of a decoder, used as torch::nn::TransformerDecoderLayer, with Python's parameter names and initial values.
+TORCH_MODULE(TransformerDecoderLayer);
 
 /// Options of TransformerEncoder.
 struct TransformerEncoderOptions {

@@ -1,7 +1,8 @@
-// A copy of a model whose weights are the average of those that training went through (EMA, SWA). Reference:
-// torch.optim.swa_utils.AveragedModel.
+// A copy of a model whose weights are the average of those that training went through: exponential (EMA) or equal
+// (SWA). Reference: torch.optim.swa_utils.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -12,12 +13,33 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <ddprun/comm/any_module_ref.h>
-#include <ddprun/comm/module_holder.h>
-#include <ddprun/optim/averaging.h>
+#include <ddprun/detail/comm/module_holder.h>
 
 namespace ddp::optim {
+
+/// The new average of one tensor, from the average so far, the model's tensor (both of one shape, on one device) and
+/// how many models are in the average. Leaves both alone. Called without recording gradients.
+using AverageFunction =
+    std::function<at::Tensor(const at::Tensor& averaged, const at::Tensor& current, int64_t n_averaged)>;
+
+/// The same for all tensors of one dtype and device at once, in place in `averaged`.
+using MultiAverageFunction = std::function<void(const std::vector<at::Tensor>& averaged,
+                                                const std::vector<at::Tensor>& current, int64_t n_averaged)>;
+
+/// decay · average + (1 - decay) · model: Polyak's average with exponential weights. Throws std::invalid_argument for
+/// a decay outside [0, 1].
+AverageFunction get_ema_avg_fn(double decay = 0.999);
+/// The same by one kernel for many tensors, with other roundings, which are those of Python's function of this name.
+MultiAverageFunction get_ema_multi_avg_fn(double decay = 0.999);
+
+/// The mean of all models so far: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization",
+/// UAI 2018.
+AverageFunction get_swa_avg_fn();
+/// The same by one kernel for many tensors, with other roundings, which are those of Python's function of this name.
+MultiAverageFunction get_swa_multi_avg_fn();
 
 struct AveragedModelOptions {
   std::optional<c10::Device> device{};  ///< where the average is kept; empty: with the model

@@ -11,8 +11,8 @@
 
 #include <ddprun/comm/join.h>
 #include <ddprun/comm/process_group.h>
+#include <ddprun/detail/optim/partition.h>
 #include <ddprun/optim/fused_optimizer.h>
-#include <ddprun/optim/partition.h>
 
 namespace ddp {
 

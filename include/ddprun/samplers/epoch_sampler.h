@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/samplers/sampler_state.h>
 #include <ddprun/samplers/shard.h>
 
 namespace ddp {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <optional>
 
-#include <ddprun/base/ranked_group.h>
+#include <ddprun/base/rank_info.h>
+#include <ddprun/detail/samplers/replica_option.h>
 #include <ddprun/samplers/epoch_sampler.h>
-#include <ddprun/samplers/replica_option.h>
 
 namespace ddp {
 

@@ -1,11 +1,26 @@
-// Which positions of an epoch's order belong to which rank: plain index arithmetic, no LibTorch.
+// Which samples an epoch has, in which order, which rank gets them, and where a job stands within them: plain index
+// arithmetic, no LibTorch.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace ddp {
+
+/// 0, 1, … n-1.
+std::vector<int64_t> ascending(int64_t n);
+
+/// A random order of 0 … n-1: torch.randperm(n, generator=g) after g.manual_seed(seed).
+std::vector<int64_t> permutation(int64_t n, uint64_t seed);
+
+/// `count` numbers from 0 to n-1, each once before any comes twice: torch.utils.data.RandomSampler(range(n),
+/// num_samples=count, generator=g) after g.manual_seed(seed).
+std::vector<int64_t> random_order(int64_t n, int64_t count, uint64_t seed);
+
+/// `count` independent numbers from 0 to n-1: the same with replacement=True. n must be positive unless count is 0.
+std::vector<int64_t> random_draws(int64_t n, int64_t count, uint64_t seed);
 
 /// Throws std::invalid_argument, naming the values, unless num_replicas ≥ 1 and 0 ≤ rank < num_replicas.
 void check_replica(int num_replicas, int rank);
@@ -34,5 +49,21 @@ int64_t shard_size(int64_t length, const Sharding& sharding);
 /// number of ranks gives what they would have got without the interruption, and with another number every sample that
 /// is left is still used once. Throws std::invalid_argument as check_replica(), and for a negative `consumed`.
 std::vector<int64_t> shard(std::span<const int64_t> order, const Sharding& sharding);
+
+/// Everything that the ranks need to go on in mid-epoch, in any number: the same for all of them, so rank 0's is the
+/// one to save.
+struct SamplerState {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+  int64_t consumed = 0;  ///< samples of the epoch that all ranks together have used
+  int64_t length = 0;    ///< samples in the epoch, before any is repeated or left out
+
+  bool operator==(const SamplerState&) const = default;
+};
+
+/// One JSON object of these four numbers, as python/ddprun_checkpoint.py reads and writes it.
+std::string to_json(const SamplerState& state);
+/// Throws std::invalid_argument when `text` is anything else.
+SamplerState sampler_state_from_json(const std::string& text);
 
 }  // namespace ddp

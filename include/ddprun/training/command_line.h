@@ -10,8 +10,7 @@
 #include <string>
 
 #include <ddprun/amp/opt_level.h>
-#include <ddprun/base/number_ranges.h>
-#include <ddprun/base/output_places.h>
+#include <ddprun/base/option_checks.h>
 #include <ddprun/base/rank_info.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/data/loader.h>

@@ -11,7 +11,7 @@
 
 #include <ddprun/comm/any_module_ref.h>
 #include <ddprun/comm/process_group.h>
-#include <ddprun/metrics/average.h>
+#include <ddprun/metrics/metrics.h>
 #include <ddprun/monitor/metrics_file.h>
 #include <ddprun/monitor/progress_bar.h>
 #include <ddprun/monitor/summary_writer.h>

@@ -1,4 +1,4 @@
-// How a run begins: anew, or where an earlier one stopped.
+// How a run begins: anew, or where an earlier one stopped; and the job in one line for its output.
 #pragma once
 
 #include <cstdint>
@@ -42,5 +42,9 @@ struct RunStart {
 /// touched.
 RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, const GroupHandle& group,
                    const std::optional<std::string>& resume, const std::string& unit = "epoch");
+
+/// "2 ranks × batch 16 × accumulation 1 = global batch 32, device cpu, backend gloo". `batch_size` is a rank's samples
+/// per backward pass, `accumulate` the backward passes per optimizer step. Not a collective.
+std::string describe_job(const GroupHandle& group, int64_t batch_size, int64_t accumulate = 1);
 
 }  // namespace ddp

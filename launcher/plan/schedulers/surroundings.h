@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <ddprun/base/launcher_variables.h>
+#include "base/schedulers/launcher_variables.h"
 
 namespace launcher {
 

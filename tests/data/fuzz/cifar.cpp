@@ -3,8 +3,7 @@
 // them.
 #include <algorithm>
 
-#include <ddprun/data/cifar100_format.h>
-#include <ddprun/data/cifar10_format.h>
+#include <ddprun/data/file_formats.h>
 
 #include "tests/data/fuzz/reader.h"
 #include "tests/fuzz/memory_file.h"

@@ -1,5 +1,5 @@
 // The JSON file of class indices.
-#include <ddprun/data/image_folder_listing.h>
+#include <ddprun/data/listings.h>
 
 #include "tests/data/fuzz/reader.h"
 #include "tests/fuzz/memory_file.h"

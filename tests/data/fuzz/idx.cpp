@@ -1,5 +1,5 @@
 // IDX files. The first byte chooses the number of dimensions, and whether the rest is to be compressed.
-#include <ddprun/data/idx_format.h>
+#include <ddprun/data/file_formats.h>
 
 #include "tests/data/formats.h"
 #include "tests/data/fuzz/reader.h"

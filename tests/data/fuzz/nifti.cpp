@@ -1,5 +1,5 @@
 // NIfTI files. The first byte chooses whether the rest is to be compressed.
-#include <ddprun/data/nifti_format.h>
+#include <ddprun/data/file_formats.h>
 
 #include "tests/data/formats.h"
 #include "tests/data/fuzz/reader.h"

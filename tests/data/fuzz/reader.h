@@ -1,7 +1,7 @@
 // What the readers of data files promise, whatever the file holds: a DataError, of one line, that names it.
 #pragma once
 
-#include <ddprun/data/error.h>
+#include <ddprun/data/byte_source.h>
 
 #include "tests/fuzz/fuzz.h"
 

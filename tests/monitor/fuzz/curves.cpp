@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include <ddprun/monitor/event.h>
-
+#include "base/utf8.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
-#include "base/utf8.h"
+#include "monitor/event.h"
 #include "monitor/wire/message_writer.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -2,8 +2,7 @@
 // each a length and as many bytes, that are put into records.
 #include <stdexcept>
 
-#include <ddprun/monitor/event.h>
-
+#include "monitor/event.h"
 #include "monitor/wire/message_reader.h"
 #include "monitor/wire/record.h"
 #include "tests/fuzz/fuzz.h"

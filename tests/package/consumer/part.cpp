@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include <ddprun/samplers/permutation.h>
+#include <ddprun/samplers/shard.h>
 
 int main() try {
   int64_t sum = 0;

@@ -1,0 +1,41 @@
+// Whether this is one rank of several, where nobody has said so: from the launcher's variables, or in a rank that is a
+// thread. No LibTorch here.
+#pragma once
+
+#include <string>
+
+#include "base/schedulers/launcher_variables.h"
+
+namespace ddp {
+
+/// A rank's place in its job.
+struct JobPlace {
+  int rank = 0;
+  int size = 1;
+};
+
+/// The place that the launcher's variables tell; rank 0 of 1 without any, and also where they are no numbers or
+/// contradict each other, which is init_process_group()'s business to report.
+JobPlace job_of_environment(const VariableLookup& lookup = environment_variable);
+
+/// The calling thread's place: what ThreadJob says, else what the environment says.
+JobPlace job_of_this_thread();
+
+/// "rank 1 of 2: " in a job of several ranks, else empty: the beginning of errors where no process group is at hand.
+std::string job_prefix(const JobPlace& job);
+
+/// While it lives, the thread that made it is that rank: what a launcher's variables are to a process, this is to the
+/// ranks of ddp::spawn(). Objects nest; the thread that made one destroys it.
+class ThreadJob {
+ public:
+  explicit ThreadJob(const JobPlace& place);
+  ~ThreadJob();
+  ThreadJob(const ThreadJob&) = delete;
+  ThreadJob& operator=(const ThreadJob&) = delete;
+
+ private:
+  JobPlace place_;
+  const JobPlace* outer_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,152 @@
+// Small pictures of one size in memory, a whole batch gathered at a time: CIFAR-10, CIFAR-100, MNIST, made-up ones, and
+// the usual augmentation.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ddprun/data/batch.h>
+#include <ddprun/data/file_formats.h>
+#include <ddprun/data/image.h>
+
+namespace ddp {
+
+/// Labelled pictures; copies share them. Reading is const and safe from several threads. Cifar10, Cifar100 and Mnist
+/// are such datasets read from files.
+class ByteImages {
+ public:
+  /// `images` uint8 (N, C, H, W) with 1 to 3 channels and `labels` int64 (N), both contiguous on the CPU; they are
+  /// shared, not copied. `name` is for messages. Throws std::invalid_argument for other tensors, and for a
+  /// normalization that is not finite (its first C channels are used).
+  ByteImages(at::Tensor images, at::Tensor labels, const Normalization& normalization = {},
+             std::vector<std::string> class_names = {}, std::string name = "ByteImages");
+
+  /// Number of pictures.
+  int64_t size() const { return labels_.numel(); }
+  int64_t channels() const { return images_.size(1); }
+  int64_t height() const { return images_.size(2); }
+  int64_t width() const { return images_.size(3); }
+
+  /// uint8 (N, C, H, W), not normalized.
+  const at::Tensor& images() const { return images_; }
+  /// int64 (N).
+  const at::Tensor& labels() const { return labels_; }
+  /// What get_batch() makes of each byte.
+  const NormalizationTable& table() const { return table_; }
+  /// Names by label; empty when they are not known.
+  const std::vector<std::string>& class_names() const { return class_names_; }
+
+  /// Throws std::out_of_range unless it is the index of a picture.
+  void check_index(int64_t index) const;
+
+  /// The pictures with these indices, in this order: data float32 (B, C, H, W), normalized, and target int64 (B), both
+  /// freshly allocated on the CPU. Gathering and conversion are one pass over the bytes. Throws std::out_of_range.
+  Batch get_batch(std::span<const int64_t> indices) const;
+  Batch get_batch(std::span<const size_t> indices) const;
+
+  /// What torch::data's loaders ask a dataset for.
+  using BatchType = Batch;
+  using BatchRequestType = std::vector<size_t>;
+  static constexpr bool is_stateful = false;
+
+ private:
+  template <typename Index>
+  Batch gather(std::span<const Index> indices) const;
+
+  at::Tensor images_;
+  at::Tensor labels_;
+  NormalizationTable table_;
+  std::vector<std::string> class_names_;
+  std::string name_;
+};
+
+/// The images of one split: uint8 (N, 3, 32, 32), labels 0 to 9.
+///
+///     ddp::Cifar10 train(dir, ddp::Cifar10::Split::kTrain, {.mean = {0.5, 0.5, 0.5}, .stddev = {0.5, 0.5, 0.5}});
+///     for (auto& batch : ddp::batches(train, sampler.indices(), 16)) { … batch.data … batch.target … }
+///     auto loader = torch::data::make_data_loader(train, sampler, 16);    // the same batches
+class Cifar10 : public ByteImages {
+ public:
+  using Split = Cifar10Split;
+
+  /// Reads data_batch_1.bin to data_batch_5.bin (the last ones may be absent) or test_batch.bin, and the class names in
+  /// batches.meta.txt when it is there ("0" to "9" without). Throws DataError, one line that names the file, for
+  /// anything missing, cut short or out of range, and std::invalid_argument for a normalization that is not finite.
+  Cifar10(const std::filesystem::path& dir, Split split, const Normalization& normalization = {});
+};
+
+/// The images of one split: uint8 (N, 3, 32, 32), labels 0 to 99, or 0 to 19 for the coarse classes.
+class Cifar100 : public ByteImages {
+ public:
+  enum class Split { kTrain, kTest };
+  enum class Labels { kFine, kCoarse };
+
+  /// Reads train.bin or test.bin, and the class names in fine_label_names.txt or coarse_label_names.txt when it is
+  /// there. Throws DataError, one line that names the file, and std::invalid_argument for a normalization that is not
+  /// finite.
+  Cifar100(const std::filesystem::path& dir, Split split, const Normalization& normalization = {},
+           Labels labels = Labels::kFine);
+};
+
+/// The images of one split: uint8 (N, 1, 28, 28), labels 0 to 9.
+class Mnist : public ByteImages {
+ public:
+  enum class Split { kTrain, kTest };
+
+  /// Reads {train,t10k}-images-idx3-ubyte and -labels-idx1-ubyte, plain or with .gz. `normalization`'s first channel is
+  /// used. Throws DataError, one line that names the file, for anything missing, cut short, of another kind or with
+  /// labels above 9, and std::invalid_argument for a normalization that is not finite.
+  Mnist(const std::filesystem::path& dir, Split split, const Normalization& normalization = {});
+};
+
+/// Gives each picture of a Cifar10, Cifar100 … cropped and mirrored at random, anew in each epoch: for a Loader. Refers
+/// to the dataset, which must outlive it. Safe from several threads.
+class AugmentedImages {
+ public:
+  /// Throws std::invalid_argument for a negative padding.
+  explicit AugmentedImages(const ByteImages& images, const CropFlipOptions& options = {});
+  explicit AugmentedImages(const ByteImages&& images, const CropFlipOptions& options = {}) = delete;
+
+  int64_t size() const { return images_->size(); }
+
+  /// As ByteImages::get_batch(), augmented. What a picture looks like depends on seed, epoch and index alone.
+  Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const;
+
+ private:
+  const ByteImages* images_;
+  CropFlipOptions options_;
+};
+
+struct SyntheticImagesOptions {
+  int64_t size = 1024;  ///< number of pictures
+  int64_t first = 0;    ///< of all pictures of the seed, the first: for a validation set beside a training set
+  int64_t channels = 3;
+  int64_t height = 224;
+  int64_t width = 224;
+  int64_t classes = 1000;
+  uint64_t seed = 0;
+};
+
+/// Noise with mean 0 and variance 1, uniformly distributed, around a mean that depends on the class, so that a network
+/// can learn it. A picture depends on seed and first + index alone. Safe from several threads.
+class SyntheticImages {
+ public:
+  /// Throws std::invalid_argument for sizes below 1.
+  explicit SyntheticImages(const SyntheticImagesOptions& options = {});
+
+  int64_t size() const { return options_.size; }
+
+  /// data float32 (B, channels, height, width), target int64 (B). Throws std::out_of_range.
+  Batch get_batch(std::span<const int64_t> indices) const;
+
+ private:
+  SyntheticImagesOptions options_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,46 @@
+// What a SummaryWriter takes besides numbers and texts: images (views of pixels, grids of several, PNG files) and
+// hyper-parameters. No LibTorch here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace ddp {
+
+/// A hyper-parameter's value.
+using HyperParameter = std::variant<bool, int64_t, double, std::string>;
+
+/// One or more images of equal shape (count, channels, height, width), contiguous, as a tensor holds them:
+/// `{{tensor.const_data_ptr<float>(), size_t(tensor.numel())}, n, c, h, w}`. Refers to the caller's memory. Pixels are
+/// uint8, or float from 0 to 1 (values outside are clipped, NaN is 0). 1 channel is grey, 2 grey and opacity, 3 RGB,
+/// 4 RGB and opacity.
+template <typename Pixel>
+struct ImagesView {
+  std::span<const Pixel> pixels;
+  int64_t count = 1;
+  int64_t channels = 3;
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+/// 8-bit pixels in memory order (height, width, channels), as image files keep them.
+struct Bitmap {
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
+  std::vector<uint8_t> pixels{};
+};
+
+/// The images side by side, `columns` in a row, without a border; rows that are not full end in black. One image gives
+/// that image. This is the grid of torch.utils.tensorboard, whose rows have 8 images. Throws std::invalid_argument,
+/// naming the shape, when there is no image, channels are not 1 to 4, or the number of pixels is another one.
+Bitmap image_grid(const ImagesView<uint8_t>& images, int64_t columns = 8);
+Bitmap image_grid(const ImagesView<float>& images, int64_t columns = 8);
+
+/// The bytes of a PNG file, lossless. Throws std::runtime_error when it cannot be encoded.
+std::string encode_png(const Bitmap& bitmap);
+
+}  // namespace ddp

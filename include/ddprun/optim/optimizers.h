@@ -1,0 +1,201 @@
+// SGD, Adam, AdamW and Adagrad in one kernel call per device and dtype, and their options: those of torch::optim's
+// optimizer of the same name, and `maximize`.
+#pragma once
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ddprun/detail/optim/local_optimizer.h>
+
+namespace ddp::optim {
+
+/// The option that LibTorch's optimizers lack: maximise the objective instead of minimising it.
+class MaximizeOption {
+ public:
+  bool maximize() const { return maximize_; }
+  bool& maximize() { return maximize_; }
+
+ protected:
+  bool maximize_ = false;
+};
+
+/// Options that are torch::optim's (`TorchOptions`) and `maximize`, and that keep it when copied, saved and loaded.
+/// Archives without it, as LibTorch writes them, mean false.
+template <typename Self, typename TorchOptions>
+class FusedOptions : public TorchOptions, public MaximizeOption {
+ public:
+  using TorchOptions::TorchOptions;
+  FusedOptions(const TorchOptions& options) : TorchOptions(options) {}
+
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
+    return std::make_unique<Self>(static_cast<const Self&>(*this));
+  }
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+
+  using MaximizeOption::maximize;
+  Self& maximize(bool value) {
+    maximize_ = value;
+    return static_cast<Self&>(*this);
+  }
+};
+
+// A setter that returns the derived options, so that calls can be chained, and the getters that it would hide.
+#define DDP_OPTIM_OPTION(type, name)  \
+  const type& name() const noexcept { \
+    return Base::name();              \
+  }                                   \
+  type& name() noexcept {             \
+    return Base::name();              \
+  }                                   \
+  Self& name(const type& value) {     \
+    Base::name() = value;             \
+    return static_cast<Self&>(*this); \
+  }
+
+/// `SGDOptions(0.1).momentum(0.9)`. Defaults as in Python.
+struct SGDOptions : FusedOptions<SGDOptions, torch::optim::SGDOptions> {
+  using Self = SGDOptions;
+  using Base = torch::optim::SGDOptions;
+  SGDOptions(double lr = 1e-3) : FusedOptions(lr) {}
+  SGDOptions(const Base& options) : FusedOptions(options) {}
+  DDP_OPTIM_OPTION(double, lr)
+  DDP_OPTIM_OPTION(double, momentum)
+  DDP_OPTIM_OPTION(double, dampening)
+  DDP_OPTIM_OPTION(double, weight_decay)
+  DDP_OPTIM_OPTION(bool, nesterov)
+};
+
+/// What Adam's and AdamW's options have in common.
+template <typename Derived, typename TorchOptions>
+struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions> {
+  using Self = Derived;
+  using Base = TorchOptions;
+  using Betas = std::tuple<double, double>;
+  AdamFamilyOptions(double lr = 1e-3) : FusedOptions<Derived, TorchOptions>(lr) {}
+  AdamFamilyOptions(const Base& options) : FusedOptions<Derived, TorchOptions>(options) {}
+  DDP_OPTIM_OPTION(double, lr)
+  DDP_OPTIM_OPTION(Betas, betas)
+  DDP_OPTIM_OPTION(double, eps)
+  DDP_OPTIM_OPTION(double, weight_decay)
+  DDP_OPTIM_OPTION(bool, amsgrad)
+};
+
+/// `AdamOptions(1e-3).betas({0.9, 0.99})`. Defaults as in Python.
+struct AdamOptions : AdamFamilyOptions<AdamOptions, torch::optim::AdamOptions> {
+  using AdamFamilyOptions::AdamFamilyOptions;
+};
+
+/// As AdamOptions, with a decoupled weight decay of 0.01.
+struct AdamWOptions : AdamFamilyOptions<AdamWOptions, torch::optim::AdamWOptions> {
+  using AdamFamilyOptions::AdamFamilyOptions;
+};
+
+/// `AdagradOptions(1e-2).lr_decay(1e-3)`. Defaults as in Python.
+struct AdagradOptions : FusedOptions<AdagradOptions, torch::optim::AdagradOptions> {
+  using Self = AdagradOptions;
+  using Base = torch::optim::AdagradOptions;
+  AdagradOptions(double lr = 1e-2) : FusedOptions(lr) {}
+  AdagradOptions(const Base& options) : FusedOptions(options) {}
+  DDP_OPTIM_OPTION(double, lr)
+  DDP_OPTIM_OPTION(double, lr_decay)
+  DDP_OPTIM_OPTION(double, weight_decay)
+  DDP_OPTIM_OPTION(double, initial_accumulator_value)
+  DDP_OPTIM_OPTION(double, eps)
+};
+
+#undef DDP_OPTIM_OPTION
+
+/// Throw std::invalid_argument with Python's text, after the rank, for a value out of range or not finite. With
+/// `may_ascend` the learning rate may be negative: PyTorch's optimizers check its sign in their constructor only, and
+/// schedules may cross zero.
+void check_options(const SGDOptions& options, bool may_ascend = false);
+void check_options(const AdamOptions& options, bool may_ascend = false);
+void check_options(const AdamWOptions& options, bool may_ascend = false);
+void check_options(const AdagradOptions& options, bool may_ascend = false);
+
+/// torch::optim::SGD on LibTorch's fused kernel: momentum, dampening, Nesterov, weight decay, maximize. Reference:
+/// Python's torch.optim.SGD with fused=True, bit by bit. One difference: a first step that found_inf skips leaves zero
+/// momentum, where Python's leaves memory as it was; with dampening, the next step is then a damped one.
+class SGD : public LocalOptimizer {
+ public:
+  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// no parameters or values out of range.
+  explicit SGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, SGDOptions defaults = {});
+  explicit SGD(std::vector<at::Tensor> parameters, SGDOptions defaults = {});
+
+  std::string type_name() const override { return "SGD"; }
+
+ protected:
+  void check_group(torch::optim::OptimizerParamGroup& group) const override;
+  bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
+                     LocalState& state) const override;
+  void run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
+                  const GradientScaling& scaling) const override;
+};
+
+/// torch::optim::Adam on LibTorch's fused kernel: weight decay, AMSGrad, maximize. Steps are counted in float32 scalars
+/// on the parameters' device, and a step that found_inf skips is not counted. Reference: Python's torch.optim.Adam with
+/// fused=True, bit by bit.
+class Adam : public LocalOptimizer {
+ public:
+  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// no parameters or values out of range.
+  explicit Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamOptions defaults = {});
+  explicit Adam(std::vector<at::Tensor> parameters, AdamOptions defaults = {});
+
+  std::string type_name() const override { return "Adam"; }
+
+ protected:
+  void check_group(torch::optim::OptimizerParamGroup& group) const override;
+  bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
+                     LocalState& state) const override;
+  void run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
+                  const GradientScaling& scaling) const override;
+};
+
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019); otherwise as Adam.
+class AdamW : public LocalOptimizer {
+ public:
+  explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamWOptions defaults = {});
+  explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions defaults = {});
+
+  std::string type_name() const override { return "AdamW"; }
+
+ protected:
+  void check_group(torch::optim::OptimizerParamGroup& group) const override;
+  bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
+                     LocalState& state) const override;
+  void run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
+                  const GradientScaling& scaling) const override;
+};
+
+/// torch::optim::Adagrad on LibTorch's fused kernel: learning-rate decay, weight decay, initial accumulator value,
+/// maximize. Steps that found_inf skips are not counted. Reference: Python's torch.optim.Adagrad with fused=True, bit
+/// by bit; Python refuses CUDA, though LibTorch has the kernel.
+class Adagrad : public LocalOptimizer {
+ public:
+  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// no parameters or values out of range.
+  explicit Adagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdagradOptions defaults = {});
+  explicit Adagrad(std::vector<at::Tensor> parameters, AdagradOptions defaults = {});
+
+  std::string type_name() const override { return "Adagrad"; }
+
+ protected:
+  void check_group(torch::optim::OptimizerParamGroup& group) const override;
+  bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
+                     LocalState& state) const override;
+  void run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
+                  const GradientScaling& scaling) const override;
+};
+
+}  // namespace ddp::optim

@@ -98,6 +98,7 @@ if(DDPRUN_BUILD_LIBRARY)
     target_link_options(ddprun_comm INTERFACE
                         "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${_ddprun_flavour_libraries}>")
   endif()
+  include(DdprunPkgConfig)
   # What Python programs import to exchange checkpoints with C++ ones.
   file(GLOB _ddprun_python CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/*.py")
   install(FILES ${_ddprun_python} DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python")

@@ -18,7 +18,7 @@ CONTENTS = {
                "guide-dataset", "guide-fine-tuning", "many-nodes", "watching", "errors", "faq"],
     "Reference": ["launcher", "collectives", "samplers", "data", "training", "checkpoints", "optim", "schedules", "amp", "nn", "syncbn", "monitor",
                   "horovod", "messages", "api/index"],
-    "Project": ["design", "contributing", "changelog", "security", "versions", "cuda-status"],
+    "Project": ["compatibility", "design", "contributing", "changelog", "security", "versions", "cuda-status"],
 }  # fmt: skip
 GUIDES = [name for caption in ("Begin", "Guides", "Reference") for name in CONTENTS[caption] if name != "coming-from"]
 NAMES = {"README.md": "index", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog", "SECURITY.md": "security"}

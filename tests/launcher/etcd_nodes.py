@@ -28,15 +28,18 @@ def obstacle():
 WHY_NOT = obstacle()
 
 
+def etcd_command(folder, url):
+    peer = f"http://127.0.0.1:{free_port()}"
+    return [ETCD, "--data-dir", folder, "--listen-client-urls", url, "--advertise-client-urls", url, "--name", "one",
+            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"]
+
+
 class Server:
     """An etcd on loopback, in a folder of its own."""
 
     def __init__(self, folder, port, *options):
         self.url = f"http://127.0.0.1:{port}"
-        peer = f"http://127.0.0.1:{free_port()}"
-        self.command = [ETCD, "--data-dir", folder, "--listen-client-urls", self.url, "--advertise-client-urls", self.url, "--name",
-                        "one", "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}",
-                        *options]
+        self.command = [*etcd_command(folder, self.url), *options]
         self.start()
 
     def start(self):
@@ -56,7 +59,10 @@ class Server:
             return json.load(reply)
 
     def keys(self, job="none"):
-        """What is below the job's name, by the last parts of the keys."""
+        """What a job that runs has below its name, by the last parts of the keys."""
+        return {name: value for name, value in self.all_keys(job).items() if name != "end"}
+
+    def all_keys(self, job="none"):
         name = f"/ddprun/{job}/"
         text = lambda data: base64.b64encode(data.encode()).decode()
         found = self.ask("/v3/kv/range", key=text(name), range_end=text(name[:-1] + "0")).get("kvs", [])

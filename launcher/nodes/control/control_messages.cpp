@@ -68,11 +68,6 @@ struct Format<Hello> {
   }
 };
 
-template <typename Kind>
-struct TextFormat {
-  static json write(const Kind& m) { return json::object({{"text", shortened(m.text, kMaxText)}}); }
-  static Kind read(JsonReader& r) { return {r.text("text", kMaxText)}; }
-};
 template <>
 struct Format<Challenge> {
   static constexpr std::string_view kName = "challenge";
@@ -86,8 +81,14 @@ struct Format<Challenge> {
   }
 };
 template <>
-struct Format<Waiting> : TextFormat<Waiting> {
+struct Format<Waiting> {
   static constexpr std::string_view kName = "waiting";
+  static json write(const Waiting& m) {
+    json object = {{"text", shortened(m.text, kMaxText)}};
+    if (m.has_begun) object["begun"] = true;
+    return object;
+  }
+  static Waiting read(JsonReader& r) { return {r.text("text", kMaxText), r.has("begun") && r.flag("begun")}; }
 };
 template <>
 struct Format<Answer> {

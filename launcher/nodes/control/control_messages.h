@@ -73,6 +73,7 @@ struct Ready {
 // Who is missing, or came and went.
 struct Waiting {
   std::string text{};
+  bool has_begun = false;  // the job runs without this node, which waits for its next restart
 };
 // All are there.
 struct Start {
@@ -94,7 +95,7 @@ struct Failed {
 };
 // The coordinator has heard nothing of this node for too long, and continues without it.
 struct LeftBehind {};
-// The node has heard nothing of the coordinator for too long, and ends without it.
+// The node has heard nothing of the coordinator for too long, and closes the connection. With a final notice it ends.
 struct GivenUp {
   int round = 0;
   FailureNotice notice{};

@@ -29,6 +29,7 @@ ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, Coor
     : Coordinator(loop, messages, std::move(options)),
       messages_(messages),
       rounds_(job.rounds, Clock::now(), job.history),
+      least_(static_cast<std::size_t>(std::max(job.rounds.min_nodes, 2))),
       is_replaceable_(job.is_replaceable),
       on_change_(std::move(job.on_change)) {}
 
@@ -65,7 +66,7 @@ void ElasticCoordinator::set_timer() {
 void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {
   if (has_departed_) return;
   for (const auto& [id, reason] : decisions.turned_away) turn_away(id, reason);
-  for (const auto& [id, text] : decisions.told) links_.send(id, control::Waiting{text});
+  for (const auto& [id, text] : decisions.told) links_.send(id, control::Waiting{text, rounds_.is_running()});
   if (decisions.end) refuse(*decisions.end);
   if (decisions.begin) begin(*decisions.begin);
   if (decisions.stop) stop_round(*decisions.stop);
@@ -116,6 +117,8 @@ void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
     refuse({who + ", which coordinates the job: " + leaving.reason.text, leaving.reason.exit_status});
   } else if (ended_.contains(id)) {
     numbers_.erase(id);  // it does not want to wait for the others
+    asked_.erase(id);
+    end_when_all_are_there();
   } else if (const auto number = numbers_.find(id); number != numbers_.end() && phase_ == Phase::kRunning) {
     // The round began while it was about to go.
     const FailureNotice notice{.node = number->second,
@@ -141,10 +144,8 @@ void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
     forget(id, loss.is_silent);
     return;
   }
-  const FailureNotice notice{.node = number->second,
-                             .exit_status = 1,
-                             .text = "the launcher of " + who + " is gone: " + loss.reason,
-                             .time = loss.last};
+  const FailureNotice notice{
+      .node = number->second, .exit_status = 1, .text = beginning_of_loss(who) + loss.reason, .time = loss.last};
   numbers_.erase(number);
   forget(id, loss.is_silent);
   add_loss(notice);

@@ -31,6 +31,8 @@ class ElasticCoordinator : public Coordinator {
   // This launcher ends while the job may continue with another coordinator.
   void depart();
   History history() const { return rounds_.history(Clock::now()); }
+  // How the job has ended, for nodes that come later; nothing before.
+  const std::optional<JoinFailure>& job_end() const { return job_end_; }
 
  protected:
   void begin_joining() override;
@@ -41,6 +43,7 @@ class ElasticCoordinator : public Coordinator {
   std::string name(Id id) const override;
   FailureNotice judge(FailureNotice first) override;
   void on_good_end() override;
+  bool may_end_without_one() const override { return numbers_.size() >= least_; }
   int size() const override { return static_cast<int>(hosts_.size()); }
 
  private:
@@ -55,6 +58,7 @@ class ElasticCoordinator : public Coordinator {
 
   Messages& messages_;
   Rounds rounds_;
+  std::size_t least_;  // nodes that confirm a good end; a coordinator that is alone may be the one that is cut off
   bool is_replaceable_;
   bool has_departed_ = false;  // another launcher takes this one's place, or may
   std::function<void(Change)> on_change_;

@@ -21,20 +21,16 @@ using namespace std::chrono_literals;
 constexpr auto kVerdict = 65s;
 // The coordinator knows that the others are there, and a wait ends with the last of them.
 constexpr auto kExitBarrier = 24h * 365;
-// How long a node that was given up, or has lost sight of the coordinator, looks for it; the job may have ended
-// meanwhile.
-constexpr std::chrono::milliseconds kFindAgain = 10s;
 // A coordinator that has lost sight of all others waits a little longer than they look for it.
 constexpr std::chrono::milliseconds kFindMargin = 3s;
 // While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
 constexpr auto kBusyPatience = 30s;
 
-RoundsOptions rounds_options(const RendezvousSettings& settings, bool is_replaceable) {
+// `find_again`: how long nodes that have lost sight of the coordinator look for it.
+RoundsOptions rounds_options(const RendezvousSettings& settings, std::chrono::milliseconds find_again) {
   const ElasticOptions& elastic = settings.elastic;
-  std::optional<std::chrono::milliseconds> come_back;
-  if (!is_replaceable) {
-    come_back = control::nodes_patience(settings.node_timeout) - settings.node_timeout + kFindAgain + kFindMargin;
-  }
+  const auto come_back =
+      control::nodes_patience(settings.node_timeout) - settings.node_timeout + find_again + kFindMargin;
   return {.min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
           .max_nodes = settings.nnodes,
           .budget = {settings.max_restarts, elastic.restarts_per_hour},
@@ -132,14 +128,16 @@ void ElasticRendezvous::search() {
                                if (member_) member_->give_up(reason);
                              }});
   }
-  const bool anew = member_ != nullptr;
+  // A coordinator that went before the first round may be started once more, here too.
+  const bool anew = member_ != nullptr && (place_->is_lasting() || has_taken_part_ || member_->is_spare());
   has_lost_it_ = anew && !place_->is_lasting() && !member_->was_left_behind();
   member_.reset();
   coordinator_.reset();
   store_.reset();
   is_deposed_ = false;
   has_said_who_is_missing_ = false;
-  join_timeout_ = anew && !place_->is_lasting() ? std::min(kFindAgain, settings_.join_timeout) : settings_.join_timeout;
+  join_timeout_ = settings_.join_timeout;
+  if (anew && !place_->is_lasting()) join_timeout_ = std::min(place_->patience_without_sight(), join_timeout_);
   if (search_timer_) loop_.cancel(*search_timer_);
   search_timer_ =
       loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, join_timeout_),
@@ -162,6 +160,17 @@ void ElasticRendezvous::watch_search() {
   messages_.say("waiting for " + what + " at " + place_->name());
   has_said_who_is_missing_ = true;
   search_timer_ = loop_.call_at(EventLoop::Clock::now() + join_timeout_ - kSilentWait, [this] { watch_search(); });
+}
+
+// The coordinator was lost before a round has begun with this node.
+bool ElasticRendezvous::looks_again(const std::string& reason) {
+  if (!place_->is_lasting()) {
+    if (coordinator_ || has_taken_part_ || member_->is_spare()) return false;
+    messages_.say("the launcher that coordinates the job went before all had arrived (" + reason +
+                  "); waiting for it to come again at " + place_->name());
+  }
+  search_again();
+  return true;
 }
 
 void ElasticRendezvous::search_again() {
@@ -193,10 +202,12 @@ void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   options.patience = [this] { return patience(); };
   coordinator_ = std::make_unique<ElasticCoordinator>(
       loop_, messages_, std::move(options),
-      JobOptions{.rounds = rounds_options(settings_, place_->is_lasting()),
+      JobOptions{.rounds = rounds_options(settings_, place_->patience_without_sight()),
                  .history = history,
                  .is_replaceable = place_->is_lasting(),
-                 .on_change = [this](Change change) { place_->record(coordinator_->history(), change); }});
+                 .on_change = [this](Change change) {
+                   place_->record(coordinator_->history(), change, coordinator_->job_end());
+                 }});
   open_store();
   coordinator_->begin_round(round_, *store_);
   place_->announce(coordinator_->port());
@@ -226,9 +237,13 @@ void ElasticRendezvous::meet(UniqueFd fd) {
   options.is_any_ending = settings_.is_any_ending;
   options.on_word = settings_.on_word;
   options.on_start = [this](const control::Start& start) { set_info(start); };
-  options.on_failure = [this](const FailureNotice& notice) { settings_.on_failure(notice); };
+  options.on_failure = [this](const FailureNotice& notice) {
+    if (is_leaving_) answer_at_once(false);
+    settings_.on_failure(notice);
+  };
+  options.on_lost = [this](const std::string& reason) { return looks_again(reason); };
   if (place_->is_lasting()) {
-    options.on_lost = [this] { search_again(); };
+    options.is_coordinator_replaceable = true;
     options.loss_note = "; another node takes its place";
   } else {
     options.may_come_back = [this] { return can_come_back(); };
@@ -285,7 +300,7 @@ void ElasticRendezvous::answer_at_once(bool does) {
 }
 
 void ElasticRendezvous::leave(bool ended_well) {
-  answer_at_once(false);
+  if (!ended_well) answer_at_once(false);  // else it only waits for the others
   if (ended_well) member_->end_well();
   leave_deadline_ = EventLoop::Clock::now() +
                     (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict + settings_.node_timeout);

@@ -57,6 +57,7 @@ class ElasticRendezvous : public Rendezvous {
   void host(const ListenAt& where, const History& history);
   void open_store();
   void meet(UniqueFd fd);
+  bool looks_again(const std::string& reason);
   void search_again();
   void watch_search();
   void set_info(const control::Start& start);

@@ -25,9 +25,11 @@ class EndpointPlace : public MeetingPlace {
 
   void search(bool anew, bool has_taken_part) override;
   void announce(std::uint16_t control_port) override;
-  void record(const History& /*history*/, Change /*change*/) override {}  // nobody comes after this coordinator
+  // Nobody comes after this coordinator.
+  void record(const History& /*history*/, Change /*change*/, const std::optional<JoinFailure>& /*end*/) override {}
   bool is_settled() const override { return true; }
   bool is_lasting() const override { return false; }
+  std::chrono::milliseconds patience_without_sight() const override { return std::chrono::seconds(10); }
   std::string host() const override { return settings_.master_addr; }
   std::string name() const override;
   std::string problem() const override { return search_ ? search_->problem() : ""; }

@@ -31,6 +31,8 @@ class EtcdClient {
   void cancel() { http_.cancel(); }
   // Of the last request, "" when it was answered.
   std::string problem() const { return http_.problem().empty() ? problem_.text : http_.problem(); }
+  // There is a host that answers the last request, and no server.
+  bool was_refused() const { return http_.was_refused(); }
   // The problem cannot go away by itself.
   bool is_unusable() const { return http_.problem().empty() && problem_.is_lasting; }
   // This machine's address in the network of the server, "" when it was never reached.

@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxText = 1024;
 constexpr int kMost = 1 << 20;
+constexpr int kMaxStatus = 255;
 constexpr std::size_t kMaxHosts = 100'000;
 
 json parse(std::string_view text) {
@@ -92,6 +93,18 @@ History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_p
   history.recent_restarts.push_back(now);
   ++history.host_failures[stored.host];
   return history;
+}
+
+std::string to_json(const JoinFailure& end) {
+  return dump({{"text", end.text.substr(0, kMaxText)}, {"status", end.exit_status}});
+}
+
+std::optional<JoinFailure> parse_end(std::string_view text) {
+  const json object = parse(text);
+  if (!object.is_object()) return std::nullopt;
+  JsonReader reader(object);
+  JoinFailure end{reader.text("text", kMaxText), reader.integer("status", 0, kMaxStatus)};
+  return reader.is_good() ? std::optional(std::move(end)) : std::nullopt;
 }
 
 std::string key_path(const std::string& job, const std::string& key) {

@@ -37,6 +37,10 @@ std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& 
 // What it is for the coordinator that follows: one more loss, once the job has begun.
 History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_point now);
 
+// How a job has ended, for its nodes that come later.
+std::string to_json(const JoinFailure& end);
+std::optional<JoinFailure> parse_end(std::string_view text);
+
 std::string key_path(const std::string& job, const std::string& key);
 
 }  // namespace launcher::elastic

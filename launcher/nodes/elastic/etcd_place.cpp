@@ -72,6 +72,7 @@ void EtcdPlace::search(bool anew, bool has_taken_part) {
   lost_token_ = anew ? seat_.token : "";
   first_end_.reset();
   refusals_ = 0;
+  last_sight_ = Clock::now();
   problem_.clear();
   call_in(0ms, &EtcdPlace::look);
 }
@@ -82,7 +83,9 @@ void EtcdPlace::look_again() {
 
 void EtcdPlace::look() {
   connector_.reset();
-  etcd_.carry_out({.then = {{Operation::kRead, own_.key()}, {Operation::kRead, own_.history_key()}}},
+  etcd_.carry_out({.then = {{Operation::kRead, own_.key()},
+                            {Operation::kRead, own_.history_key()},
+                            {Operation::kRead, own_.end_key()}}},
                   [this](const std::optional<EtcdOutcome>& outcome) { on_looked(outcome); });
 }
 
@@ -91,22 +94,39 @@ void EtcdPlace::on_looked(const std::optional<EtcdOutcome>& outcome) {
     if (etcd_.is_unusable() && !is_anew_) {
       callbacks_.on_impossible({name() + ": " + etcd_.problem(), to_int(ExitStatus::kLauncherError)});
     } else {
-      look_again();
+      on_silence();
     }
     return;
   }
+  last_sight_ = Clock::now();
   const auto entry = outcome->found.find(own_.key());
   if (entry == outcome->found.end()) {
-    on_free(outcome->found.contains(own_.history_key()));
+    on_free(*outcome);
   } else {
     on_occupied(entry->second);
   }
 }
 
-// A job that has ended leaves no keys; one that continues without a coordinator does.
-void EtcdPlace::on_free(bool has_history) {
-  if (has_taken_part_ && !has_history) {
-    callbacks_.on_impossible({"the job has ended without this node", 1});
+// An etcd that is started again soon refuses connections meanwhile. Where nothing answers, this node is cut off, and
+// the others decide without it.
+void EtcdPlace::on_silence() {
+  const auto now = Clock::now();
+  if (etcd_.was_refused()) last_sight_ = now;
+  if (has_taken_part_ && now - last_sight_ > patience_without_sight()) {
+    callbacks_.on_impossible({"this node was cut off from the job: nothing was heard of " + name() + " for " +
+                                  std::to_string(patience_without_sight() / 1s) + " s (" + etcd_.problem() + ")",
+                              1});
+  } else {
+    look_again();
+  }
+}
+
+// A job that has ended leaves how it has ended; one that continues without a coordinator has a history.
+void EtcdPlace::on_free(const EtcdOutcome& outcome) {
+  if (has_taken_part_ && !outcome.found.contains(own_.history_key())) {
+    const auto entry = outcome.found.find(own_.end_key());
+    const auto end = entry == outcome.found.end() ? std::nullopt : parse_end(entry->second.value);
+    callbacks_.on_impossible(end.value_or(JoinFailure{"the job has ended without this node", 1}));
   } else if (settings_.trouble) {
     problem_ = "no node coordinates the job yet, and this one cannot take part";
     look_again();
@@ -196,13 +216,14 @@ void EtcdPlace::coordinate(const std::optional<std::string>& history) {
   callbacks_.on_host(listen_at(seat_.host), known);
 }
 
-void EtcdPlace::record(const History& history, Change change) {
+void EtcdPlace::record(const History& history, Change change, const std::optional<JoinFailure>& end) {
   if (!own_.is_own()) return;
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
   // A launcher that hands its place over is not lost. Before the first round there is nothing to continue.
   const bool is_end = change == Change::kEnd || (change == Change::kHandOver && history.rounds == 0);
   const bool is_told = change == Change::kRound || change == Change::kHandOver;
   if (is_told && !is_end) own_.write_history(to_json(history, change == Change::kHandOver ? "" : settings_.host, now));
+  if (is_end && end) own_.write_end(to_json(*end));
   if (is_end) own_.release(EtcdSeat::Release::kEndOfJob);
   if (change == Change::kHandOver && !is_end) own_.release(EtcdSeat::Release::kHandOver);
   if (change == Change::kLoss) own_.release(EtcdSeat::Release::kLoss);

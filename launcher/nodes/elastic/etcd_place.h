@@ -25,9 +25,13 @@ class EtcdPlace : public MeetingPlace {
 
   void search(bool anew, bool has_taken_part) override;
   void announce(std::uint16_t control_port) override { own_.set_port(control_port); }
-  void record(const History& history, Change change) override;
+  void record(const History& history, Change change, const std::optional<JoinFailure>& end) override;
   bool is_settled() const override { return own_.is_settled(); }
   bool is_lasting() const override { return true; }
+  // As long as a coordinator that is cut off from etcd keeps its place.
+  std::chrono::milliseconds patience_without_sight() const override {
+    return EtcdSeat::lease_for(settings_.node_timeout);
+  }
   std::string host() const override { return seat_.host; }
   std::string name() const override;
   std::string problem() const override;
@@ -38,7 +42,8 @@ class EtcdPlace : public MeetingPlace {
   void look();
   void look_again();
   void on_looked(const std::optional<EtcdOutcome>& outcome);
-  void on_free(bool has_history);
+  void on_silence();
+  void on_free(const EtcdOutcome& outcome);
   void on_occupied(const EtcdEntry& entry);
   void connect();
   void examine(const EtcdEntry& entry);
@@ -59,6 +64,7 @@ class EtcdPlace : public MeetingPlace {
   std::optional<Clock::time_point> first_end_;  // of its lease, as it was seen first
   std::unique_ptr<Connector> probe_;            // asks whether anybody listens at its address
   int refusals_ = 0;
+  Clock::time_point last_sight_{};  // of etcd, or of a host that would have one
   bool is_anew_ = false;
   bool has_taken_part_ = false;
   std::string problem_;

@@ -21,6 +21,8 @@ constexpr auto kReleasing = 10s;
 // A job that nobody coordinates any more is forgotten after so long.
 constexpr auto kMemory = 24h;
 constexpr auto kMemoryRenewal = 1h;
+// Nodes that were cut off look for the job for less than this.
+constexpr auto kEndMemory = 60s;
 
 }  // namespace
 
@@ -34,6 +36,7 @@ EtcdSeat::EtcdSeat(EventLoop& loop, EtcdClient& etcd, const std::string& job, st
       etcd_(etcd),
       key_(key_path(job, "coordinator")),
       history_key_(key_path(job, "history")),
+      end_key_(key_path(job, "end")),
       lease_time_(lease),
       callbacks_(std::move(callbacks)) {}
 
@@ -55,7 +58,7 @@ void EtcdSeat::take(Seat seat, std::vector<EtcdCondition> conditions) {
   seat_ = std::move(seat);
   conditions_ = std::move(conditions);
   lease_ = 0;
-  memory_ = 0;
+  memory_ = end_memory_ = 0;
   is_written_ = is_up_to_date_ = false;
   history_.clear();
   has_new_history_ = false;
@@ -97,11 +100,6 @@ void EtcdSeat::step_in(Clock::duration time) {
   });
 }
 
-bool EtcdSeat::needs_memory() const {
-  const bool is_forgotten = phase_ == Phase::kReleasing && how_ == Release::kEndOfJob;
-  return has_new_history_ && memory_ == 0 && !is_forgotten;
-}
-
 bool EtcdSeat::must_renew(Clock::time_point now) const {
   return phase_ == Phase::kHeld && is_written_ && now - renewed_ >= kRenewal;
 }
@@ -118,8 +116,10 @@ void EtcdSeat::step() {
     lose(problem.empty() ? "this launcher was held up" : "etcd: " + problem);
   } else if (lease_ == 0) {
     grant();
-  } else if (needs_memory()) {
-    grant_memory();
+  } else if (is_end_of_job() && end_memory_ == 0 && !end_.empty()) {
+    grant_memory(end_memory_, kEndMemory);
+  } else if (has_new_history_ && memory_ == 0 && !is_end_of_job()) {
+    grant_memory(memory_, kMemory);
   } else if (must_renew(now)) {
     renew();
   } else if (memory_ != 0 && phase_ == Phase::kHeld && now - memory_renewed_ >= kMemoryRenewal) {
@@ -148,15 +148,15 @@ void EtcdSeat::grant() {
   });
 }
 
-void EtcdSeat::grant_memory() {
+void EtcdSeat::grant_memory(std::int64_t& lease, std::chrono::seconds time) {
   is_busy_ = true;
-  etcd_.grant(kMemory, [this](const std::optional<EtcdLease>& lease) {
+  etcd_.grant(time, [this, &lease](const std::optional<EtcdLease>& granted) {
     is_busy_ = false;
-    if (!lease) {
+    if (!granted) {
       step_in(kRetry);
       return;
     }
-    memory_ = lease->id;
+    lease = granted->id;
     memory_renewed_ = Clock::now();
     step();
   });
@@ -204,13 +204,15 @@ EtcdTransaction EtcdSeat::transaction() const {
   } else if (has_new_seat_) {
     then.push_back({Operation::kWrite, key_, to_json(seat_), lease_});
   }
-  if (is_releasing && how_ == Release::kEndOfJob) {
+  if (is_end_of_job()) {
     then.push_back({Operation::kDelete, history_key_});
+    if (!end_.empty()) then.push_back({Operation::kWrite, end_key_, end_, end_memory_});
   } else if (has_new_history_) {
     then.push_back({Operation::kWrite, history_key_, history_, memory_});
   }
   transaction.otherwise.push_back({Operation::kRead, key_});
   if (phase_ == Phase::kTaking) {
+    then.push_back({Operation::kDelete, end_key_});  // of an earlier job of this name
     then.push_back({Operation::kRead, history_key_});
     transaction.otherwise.push_back({Operation::kRead, history_key_});
   }
@@ -230,7 +232,7 @@ void EtcdSeat::on_written(const std::optional<EtcdOutcome>& outcome, int sent) {
   if (is_useless && phase_ == Phase::kTaking) {
     miss();
   } else if (is_useless) {
-    if (outcome) memory_ = 0;  // the key's own lease is looked at by the next renewal
+    if (outcome) memory_ = end_memory_ = 0;  // the key's own lease is looked at by the next renewal
     step_in(kRetry);
   } else if (!outcome->held) {
     on_conditions_failed(*outcome);
@@ -270,7 +272,7 @@ void EtcdSeat::restore() {
     return;
   }
   is_written_ = is_up_to_date_ = false;
-  lease_ = memory_ = 0;
+  lease_ = memory_ = end_memory_ = 0;
   conditions_ = {{Condition::kAbsent, key_}};
   has_new_seat_ = true;
   has_new_history_ = !history_.empty();

@@ -27,7 +27,7 @@ class EtcdSeat {
     std::function<void(const std::string& reason)> on_lost{};
   };
   enum class Release : std::uint8_t {
-    kEndOfJob,  // nothing of the job is kept
+    kEndOfJob,  // for a moment it is known how the job has ended
     kHandOver,  // the history is written before
     kLoss,      // the history stays as it is
   };
@@ -43,6 +43,7 @@ class EtcdSeat {
 
   const std::string& key() const { return key_; }
   const std::string& history_key() const { return history_key_; }
+  const std::string& end_key() const { return end_key_; }
   const Seat& seat() const { return seat_; }
   bool is_own() const { return phase_ == Phase::kHeld; }
 
@@ -51,6 +52,8 @@ class EtcdSeat {
   // What the key, or the history, is to say from now on.
   void set_port(std::uint16_t port);
   void write_history(std::string history);
+  // How the job has ended, when it is released for that.
+  void write_end(std::string end) { end_ = std::move(end); }
   void release(Release how);
   // Nothing is to be written that must not get lost, or the time for that is over.
   bool is_settled() const { return phase_ != Phase::kReleasing; }
@@ -64,7 +67,7 @@ class EtcdSeat {
   void step();
   void step_in(Clock::duration time);
   void grant();
-  void grant_memory();
+  void grant_memory(std::int64_t& lease, std::chrono::seconds time);
   void renew();
   void renew_memory();
   void write();
@@ -74,7 +77,7 @@ class EtcdSeat {
   void on_conditions_failed(const EtcdOutcome& outcome);
   void become_owner(const EtcdOutcome& outcome);
   void lose(const std::string& reason);
-  bool needs_memory() const;
+  bool is_end_of_job() const { return phase_ == Phase::kReleasing && how_ == Release::kEndOfJob; }
   bool must_renew(Clock::time_point now) const;
   EtcdTransaction transaction() const;
 
@@ -82,6 +85,7 @@ class EtcdSeat {
   EtcdClient& etcd_;
   std::string key_;
   std::string history_key_;
+  std::string end_key_;
   std::chrono::seconds lease_time_;
   Callbacks callbacks_;
   Phase phase_ = Phase::kNone;
@@ -91,12 +95,14 @@ class EtcdSeat {
   std::vector<EtcdCondition> conditions_;  // to write it the first time
   std::int64_t lease_ = 0;                 // of the key
   std::int64_t memory_ = 0;                // the lease of the history
+  std::int64_t end_memory_ = 0;            // of how the job has ended
   bool is_written_ = false;
   bool is_up_to_date_ = false;  // what etcd has, as far as this launcher knows
   int changes_ = 0;             // of what is to be written
   bool has_new_seat_ = false;
   std::string history_;
   bool has_new_history_ = false;
+  std::string end_;
   Clock::time_point granted_{};
   Clock::time_point renewed_{};
   Clock::time_point memory_renewed_{};

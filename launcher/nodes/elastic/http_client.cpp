@@ -50,11 +50,13 @@ void HttpClient::cancel() {
 
 void HttpClient::begin() {
   incoming_ = {};
+  was_refused_ = false;
   outgoing_ = to_text(waiting_.front().request, host_ + ":" + std::to_string(port_));
   connector_ = std::make_unique<Connector>(loop_, known_address_.empty() ? host_ : known_address_, port_,
                                            [this](UniqueFd fd) { on_connected(std::move(fd)); });
   timer_ = loop_.call_at(EventLoop::Clock::now() + time_limit_, [this] {
     timer_.reset();
+    was_refused_ = !fd_ && connector_->was_refused();
     const std::string why = fd_ ? "it did not answer in time" : connector_->problem();
     fail(why.empty() ? "it could not be reached in time" : why);
   });

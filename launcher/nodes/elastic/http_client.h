@@ -33,6 +33,8 @@ class HttpClient {
   void cancel();
   // Of the last request, "" when it was answered.
   const std::string& problem() const { return problem_; }
+  // The last request was refused: the host is there, and nobody listens.
+  bool was_refused() const { return was_refused_; }
   // This machine's address in the network of the server, "" when it was never reached.
   const std::string& own_address() const { return own_address_; }
 
@@ -58,6 +60,7 @@ class HttpClient {
   std::string known_address_;  // of the server, so that its name is not asked for each time
   std::string own_address_;
   std::string problem_;
+  bool was_refused_ = false;
   std::deque<Waiting> waiting_;  // the first one is under way
   std::unique_ptr<Connector> connector_;
   UniqueFd fd_;

@@ -1,8 +1,10 @@
 // How the launchers of a job find the one that coordinates it, or that it is theirs to do.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "launcher/nodes/elastic/rounds.h"
@@ -44,12 +46,14 @@ class MeetingPlace {
   virtual void search(bool anew, bool has_taken_part) = 0;
   // Of who coordinates.
   virtual void announce(std::uint16_t control_port) = 0;
-  // What a coordinator after this one must know.
-  virtual void record(const History& history, Change change) = 0;
+  // What a coordinator after this one must know; at the end of the job, what nodes must know that come later.
+  virtual void record(const History& history, Change change, const std::optional<JoinFailure>& end) = 0;
   // Nothing is on its way that must arrive before this launcher may end.
   virtual bool is_settled() const = 0;
   // Another launcher can take the coordinator's place.
   virtual bool is_lasting() const = 0;
+  // How long a node that has lost sight of the job looks for it: the job may have ended meanwhile.
+  virtual std::chrono::milliseconds patience_without_sight() const = 0;
   // The coordinator's host, as the ranks are to be told; known once on_host or on_found was called.
   virtual std::string host() const = 0;
   // "host0 port 29400", for messages.

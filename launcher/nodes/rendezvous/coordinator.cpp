@@ -103,7 +103,10 @@ void Coordinator::begin_joining() {
                                      [this](const std::string& text) {
                                        refuse({text, to_int(ExitStatus::kLauncherError)});
                                      },
-                                 .on_all_ended = [this] { end_round(); },
+                                 .on_all_ended =
+                                     [this] {
+                                       if (phase_ == Phase::kRunning) ask_whether_all_are_there(Phase::kEnding);
+                                     },
                                  .on_twice = [this](int node) { foreign_came_twice(node); }});
     expect_torchrun();
   }
@@ -205,8 +208,10 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
                                           "); waiting for it to come again"});
       expect_torchrun();
     }
-  } else if (phase_ == Phase::kRunning && ended_.contains(id)) {
+  } else if ((phase_ == Phase::kRunning || phase_ == Phase::kEnding) && ended_.contains(id)) {
     numbers_.erase(id);  // it does not want to wait for the others
+    asked_.erase(id);
+    end_when_all_are_there();
   } else if (phase_ == Phase::kRunning && numbers_.contains(id)) {
     // It was told to stop before it heard that all are there.
     add_failure({.node = numbers_.at(id),
@@ -239,13 +244,13 @@ void Coordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   if (number == numbers_.end()) return;
   const FailureNotice notice{.node = number->second,
                              .exit_status = 1,
-                             .text = "the launcher of " + name + " is gone: " + loss.reason,
+                             .text = beginning_of_loss(name) + loss.reason,
                              .time = loss.last,
                              .is_final = true};
   numbers_.erase(number);
   asked_.erase(id);
   add_loss(notice);
-  if (phase_ == Phase::kStopping) lose_stopped(id);
+  if (phase_ == Phase::kStopping || phase_ == Phase::kStopped) lose_stopped(id, loss);
   if (phase_ == Phase::kDecided) lost_ = notice.text;
 }
 

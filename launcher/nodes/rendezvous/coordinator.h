@@ -62,13 +62,26 @@ class Coordinator {
   bool have_all_heard() const {
     const bool is_known = unaware_.empty() && reading_.empty();
     const bool may_come = !cut_off_.empty() && Clock::now() < cut_off_until_;
-    return phase_ != Phase::kStopping && !may_come && (is_known || Clock::now() >= hearing_deadline_);
+    const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
+    return phase_ != Phase::kEnding && !is_stop && !may_come && (is_known || Clock::now() >= hearing_deadline_);
   }
 
  protected:
   using Id = CoordinatorLinks::Id;
   using Clock = EventLoop::Clock;
-  enum class Phase : std::uint8_t { kJoining, kRefused, kRunning, kDeciding, kStopping, kDecided, kEnded };
+  // kEnding: the ranks of all nodes have ended well; kStopped: those of a job that was stopped. In both, all nodes are
+  // asked once more, so that none is cut off when the others end.
+  enum class Phase : std::uint8_t {
+    kJoining,
+    kRefused,
+    kRunning,
+    kEnding,
+    kDeciding,
+    kStopping,
+    kStopped,
+    kDecided,
+    kEnded
+  };
 
   // What differs where the number of nodes may change.
   virtual void begin_joining();
@@ -81,6 +94,8 @@ class Coordinator {
   virtual FailureNotice judge(FailureNotice first) { return first; }
   // All of the round have ended well.
   virtual void on_good_end() {}
+  // The ranks of all have ended well, and a node was lost before it confirmed that: the others end well without it.
+  virtual bool may_end_without_one() const { return false; }
   // Nodes of the round.
   virtual int size() const { return options_.host.nnodes; }
 
@@ -123,7 +138,15 @@ class Coordinator {
   void conclude();
   void decide();
   void await_hearing();
-  void lose_stopped(Id id);
+  void lose_stopped(Id id, const CoordinatorLinks::Loss& loss);
+  void ask_whether_all_are_there(Phase phase);
+  void say_who_is_silent();
+  void end_when_all_are_there();
+  // How the loss of a node begins: "the launcher of node 1 (host b) is gone: ".
+  std::string beginning_of_loss(const std::string& name) const {
+    return "the launcher of " + name +
+           (phase_ == Phase::kEnding ? " did not confirm the end of the job: " : " is gone: ");
+  }
   void end_stop();
   void end_round();
   void call_in(Clock::duration time, std::function<void()> action);

@@ -309,6 +309,14 @@ void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
   if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now(), .is_silent = is_silent});
 }
 
+void CoordinatorLinks::lose_sight(Id id, const std::string& reason) {
+  Peer& peer = peers_.at(id);
+  if (peer.is_given_up) return;
+  peer.is_given_up = true;
+  peer.given_up = Clock::now();
+  callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now(), .is_silent = true});
+}
+
 void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
   peer.is_given_up = true;
   peer.given_up = now;

@@ -69,6 +69,8 @@ class CoordinatorLinks {
   void send_to_all(const control::Message& message);
   // Its connection; null when there is none.
   control::ControlLink* link(Id id);
+  // A node that has heard nothing of this launcher closes its connection: it counts as one that is silent.
+  void lose_sight(Id id, const std::string& reason);
   // Ends a connection by which nonsense came.
   void close(Id id, const std::string& reason) { on_closed(id, reason); }
   // At once, as patience() has changed.

@@ -33,12 +33,17 @@ void Coordinator::on(Id id, const control::Failed& failed) {
   add_failure(std::move(notice));
 }
 
-// Where this launcher was frozen, nothing follows from the end of the others' connections; else it is the node that was
-// cut off, whose connection ends behind that.
+// This launcher was frozen, or what it sent has not arrived. Nothing follows from the end of the node's connection,
+// which comes after this; and all nodes name the same cause.
 void Coordinator::on(Id id, const control::GivenUp& given_up) {
-  if (given_up.round != round_ || !numbers_.contains(id) || !links_.was_held_up(options_.node_timeout / 2)) return;
+  if (given_up.round != round_ || !numbers_.contains(id) || phase_ == Phase::kDecided || phase_ == Phase::kEnded)
+    return;
+  const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
+  if (!given_up.notice.is_final || is_stop) {
+    links_.lose_sight(id, given_up.notice.text);
+    return;
+  }
   FailureNotice notice = given_up.notice;
-  notice.is_final = true;
   notice.time -= links_.clock_offset(id);
   numbers_.erase(id);
   asked_.erase(id);
@@ -46,10 +51,10 @@ void Coordinator::on(Id id, const control::GivenUp& given_up) {
 }
 
 void Coordinator::add_failure(FailureNotice notice) {
-  if (phase_ != Phase::kRunning && phase_ != Phase::kDeciding) return;
+  if (phase_ != Phase::kRunning && phase_ != Phase::kEnding && phase_ != Phase::kDeciding) return;
   const bool had_cause = arbiter_.has_cause();
   arbiter_.add(notice);
-  if (phase_ == Phase::kRunning) {
+  if (phase_ != Phase::kDeciding) {
     phase_ = Phase::kDeciding;
     deadline_ = Clock::now() + kVerdictTearDown;
     ask_all();
@@ -76,7 +81,9 @@ void Coordinator::ask_all() {
 // A node that does not answer is waited for until it is lost: it may have been cut off for a moment, and know of an
 // earlier failure. Where the cause of all is known by then, its loss is none.
 void Coordinator::add_loss(const FailureNotice& notice) {
-  if (phase_ != Phase::kDeciding || !arbiter_.has_cause()) {
+  if (phase_ == Phase::kEnding && may_end_without_one()) {
+    end_when_all_are_there();
+  } else if (phase_ != Phase::kDeciding || !arbiter_.has_cause()) {
     add_failure(notice);
   } else if (asked_.empty()) {
     conclude();
@@ -85,8 +92,10 @@ void Coordinator::add_loss(const FailureNotice& notice) {
 
 void Coordinator::on(Id id, const control::Report& report) {
   const auto number = numbers_.find(id);
-  if (report.round != round_ || number == numbers_.end() || phase_ != Phase::kDeciding) return;
+  if (report.round != round_ || number == numbers_.end()) return;
   asked_.erase(id);
+  end_when_all_are_there();
+  if (phase_ != Phase::kDeciding) return;
   is_any_ending_ = is_any_ending_ || report.is_any_ending;
   const bool had_cause = arbiter_.has_cause();
   if (report.notice) {
@@ -135,16 +144,48 @@ void Coordinator::on(Id id, const control::Stopped& stopped) {
   if (stopped.round != round_ || phase_ != Phase::kStopping || !numbers_.contains(id)) return;
   ended_.insert(id);
   stop_status_ = std::max(stop_status_, stopped.status);  // 128 + signal, over 85, over 0
-  if (ended_.size() == numbers_.size()) end_stop();
+  if (ended_.size() == numbers_.size()) ask_whether_all_are_there(Phase::kStopped);
 }
 
-void Coordinator::lose_stopped(Id id) {
-  if (!ended_.erase(id)) stop_status_ = std::max(stop_status_, arbiter_.first()->exit_status);
-  if (ended_.size() == numbers_.size()) end_stop();
+// One that is cut off ends by itself, with the signal's status.
+void Coordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
+  const bool has_stopped = ended_.erase(id) > 0;
+  if (!has_stopped || loss.is_silent) stop_status_ = std::max(stop_status_, arbiter_.first()->exit_status);
+  if (phase_ == Phase::kStopped) {
+    end_when_all_are_there();
+  } else if (ended_.size() == numbers_.size()) {
+    ask_whether_all_are_there(Phase::kStopped);
+  }
+}
+
+// A node that is cut off does not learn how the others end, and would end otherwise.
+void Coordinator::ask_whether_all_are_there(Phase phase) {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = phase;
+  asked_.clear();
+  for (const auto& [id, number] : numbers_) asked_.insert(id);
+  for (const auto& [id, number] : numbers_) links_.send(id, control::Inquiry{.round = round_});
+  call_in(kSilentWait, &Coordinator::say_who_is_silent);
+  end_when_all_are_there();
+}
+
+void Coordinator::say_who_is_silent() {
+  std::string names;
+  for (const Id id : asked_) names.append(names.empty() ? "" : ", ").append(name(id));
+  links_.send_to_all(control::Waiting{"waiting for " + names + ", of which nothing is heard at the end of the job"});
+}
+
+void Coordinator::end_when_all_are_there() {
+  if (!asked_.empty() || (phase_ != Phase::kEnding && phase_ != Phase::kStopped)) return;
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  if (phase_ == Phase::kEnding) {
+    end_round();
+  } else {
+    end_stop();
+  }
 }
 
 void Coordinator::end_stop() {
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   phase_ = Phase::kDecided;
   await_hearing();
   links_.send_to_all(control::AllStopped{round_, stop_status_});
@@ -174,7 +215,7 @@ void Coordinator::on(Id id, const control::Ended& ended) {
   if (torchrun_) {
     torchrun_->node_ended(size());
   } else if (ended_.size() == static_cast<std::size_t>(size())) {
-    end_round();
+    ask_whether_all_are_there(Phase::kEnding);
   }
   if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &Coordinator::say_who_runs);
 }
@@ -190,8 +231,6 @@ void Coordinator::say_who_runs() {
 }
 
 void Coordinator::end_round() {
-  if (phase_ != Phase::kRunning) return;
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   phase_ = Phase::kEnded;
   await_hearing();
   links_.send_to_all(control::AllEnded{round_});

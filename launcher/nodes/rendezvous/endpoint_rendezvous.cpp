@@ -46,9 +46,13 @@ EndpointRendezvous::~EndpointRendezvous() {
 
 void EndpointRendezvous::begin_round(int restart_count) {
   watch_.reset();  // of the store that goes
-  const bool is_short = settings_.join_timeout <= kSilentWait;
-  if (restart_count == 0) await_name(is_short ? settings_.join_timeout : kSilentWait, is_short);
   StaticRendezvous::begin_round(restart_count);
+}
+
+void EndpointRendezvous::begin_search() {
+  const bool is_short = settings_.join_timeout <= kSilentWait;
+  await_name(is_short ? settings_.join_timeout : kSilentWait, is_short);
+  StaticRendezvous::begin_search();
 }
 
 // Looking a name up may take long, or for ever.

@@ -25,6 +25,7 @@ class EndpointRendezvous : public StaticRendezvous {
 
  protected:
   void on_resolved(const std::vector<SocketAddress>& addresses) override;
+  void begin_search() override;
   bool may_host() const override { return true; }
   void on_foreign_store() override;
   NodeOrder order() const override { return settings_.node_order; }

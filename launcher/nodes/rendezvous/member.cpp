@@ -197,6 +197,7 @@ void Member::on(const control::Refusal& refusal) {
 }
 
 void Member::on(const control::Waiting& waiting) {
+  is_spare_ = is_spare_ || waiting.has_begun;
   messages_.say(waiting.text);
 }
 
@@ -286,6 +287,10 @@ void Member::on(const control::LeftBehind& /*message*/) {
   }
 }
 
+bool Member::is_loss_final() const {
+  return !options_.is_coordinator_replaceable && !looks_again();
+}
+
 bool Member::looks_again() const {
   return has_lost_sight_ && options_.may_come_back && options_.may_come_back();
 }
@@ -298,14 +303,13 @@ std::string Member::text_of_loss(const std::string& reason) const {
 // When the coordinator is itself again it is to know why all have gone, and not to look for the culprit among them.
 void Member::give_up_silent(const std::string& reason) {
   has_lost_sight_ = true;
-  const bool is_final = !options_.on_lost && !looks_again();
-  if (has_started_ && is_final) {
+  if (has_started_) {
     link_->send(control::GivenUp{round_,
                                  {.node = coordinator_,
                                   .exit_status = 1,
                                   .text = text_of_loss(reason),
                                   .time = std::chrono::system_clock::now(),
-                                  .is_final = true}});
+                                  .is_final = is_loss_final()}});
   }
   give_up(reason);
 }
@@ -316,16 +320,13 @@ void Member::on_lost(const std::string& reason) {
   close_carrier();
   if (have_all_ended_ || first_failure_ || join_failure_) return;
   if (!has_started_) {
-    if (options_.on_lost) {
-      options_.on_lost();
-    } else {
-      join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : to_int(ExitStatus::kTimeout)};
-    }
+    if (options_.on_lost && options_.on_lost(reason)) return;
+    const int status = is_spare_ ? 1 : to_int(ExitStatus::kTimeout);
+    join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : status};
     return;
   }
   // Also when this node has failed of itself: the others cannot know that any more, and all are to end alike.
-  const bool is_final = !options_.on_lost && !looks_again();
-  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = is_final};
+  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = is_loss_final()};
   stop_because(*first_failure_);
 }
 

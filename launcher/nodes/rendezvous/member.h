@@ -36,9 +36,11 @@ struct MemberOptions {
   std::function<void(const FailureNotice&)> on_failure{};
   // The coordinator does not take this node in; may destroy the member. Empty: join_failure() says it.
   std::function<void(const JoinFailure&)> on_refusal{};
-  // Another launcher may take the coordinator's place. Called when it is lost before the round has begun, and no
-  // join_failure() comes of it; later it is a failure that is not final.
-  std::function<void()> on_lost{};
+  // Another launcher takes the place of a coordinator that is lost: its loss is not final.
+  bool is_coordinator_replaceable = false;
+  // The coordinator is lost before the round has begun. Returns whether this node looks for it again, or for another
+  // one; else that is a join_failure(). May be null.
+  std::function<bool(const std::string& reason)> on_lost{};
   // A coordinator that was not heard of for too long may be there again later, and this node then comes back to it: its
   // loss is not final. May be null.
   std::function<bool()> may_come_back{};
@@ -67,6 +69,8 @@ class Member {
   bool is_connected() const { return link_->is_open(); }
   // The coordinator has gone on without this node, which was not heard of for too long.
   bool was_left_behind() const { return was_left_behind_; }
+  // The job runs without this node, which waits for a restart.
+  bool is_spare() const { return is_spare_; }
   // This node has heard nothing of the coordinator for too long.
   bool has_lost_sight() const { return has_lost_sight_; }
   const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
@@ -125,6 +129,7 @@ class Member {
   void look_after_connection(Clock::time_point now);
   // The coordinator may be found again, which begins another round.
   bool looks_again() const;
+  bool is_loss_final() const;
   std::string text_of_loss(const std::string& reason) const;
   void give_up_silent(const std::string& reason);
   void on_lost(const std::string& reason);
@@ -147,6 +152,7 @@ class Member {
   bool has_received_much_ = false;  // lately: the question whether this node is there comes after that
   bool was_left_behind_ = false;
   bool has_lost_sight_ = false;
+  bool is_spare_ = false;
   int round_ = 0;
   int last_status_ = 1;  // of the failure before this round
   std::string broken_;   // why there is no connection any more

@@ -73,11 +73,36 @@ void StaticRendezvous::begin_round(int restart_count) {
   }
   if (member_) {
     member_->begin_round(round_);
-  } else if (may_host()) {
+  } else if (may_host() || (!search_ && !torchrun_)) {
+    begin_search();
+  }
+}
+
+void StaticRendezvous::begin_search() {
+  if (may_host()) {
     resolve();
-  } else if (!search_ && !torchrun_) {
+  } else {
     search();
   }
+}
+
+// Before all have met nothing is lost with node 0: it may be started once more, and finds this node as it is.
+bool StaticRendezvous::search_again(const std::string& reason) {
+  if (round_ > 0 || coordinator_) return false;
+  messages_.say("node 0 went before all had arrived (" + reason + "); waiting for it to come again at " + meeting());
+  if (search_timer_) loop_.cancel(*search_timer_);
+  search_timer_ = loop_.call_at(EventLoop::Clock::now(), [this] {
+    search_timer_.reset();
+    member_.reset();
+    begin_search();
+  });
+  return true;
+}
+
+std::chrono::milliseconds StaticRendezvous::time_to_join() {
+  const auto now = EventLoop::Clock::now();
+  if (!join_deadline_) join_deadline_ = now + settings_.join_timeout;
+  return std::chrono::ceil<std::chrono::milliseconds>(std::max<EventLoop::Clock::duration>(*join_deadline_ - now, 0s));
 }
 
 void StaticRendezvous::search() {
@@ -89,8 +114,9 @@ void StaticRendezvous::search() {
                                        [this](const std::string& text) {
                                          refuse({text, to_int(ExitStatus::kLauncherError)});
                                        }});
+  has_said_who_is_missing_ = false;
   search_timer_ =
-      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, settings_.join_timeout),
+      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, time_to_join()),
                     [this] { watch_search(); });
 }
 
@@ -100,14 +126,13 @@ void StaticRendezvous::watch_search() {
   if (!search_) return;
   const std::string problem = search_->problem();
   const std::string node = "node 0" + (problem.empty() ? "" : " (" + problem + ")");
-  if (settings_.join_timeout <= kSilentWait || has_said_who_is_missing_) {
+  if (time_to_join() <= 0ms) {
     refuse({node + " did not arrive at " + meeting() + " in time", to_int(ExitStatus::kTimeout)});
     return;
   }
-  messages_.say("waiting for " + node + " at " + meeting());
+  if (!has_said_who_is_missing_) messages_.say("waiting for " + node + " at " + meeting());
   has_said_who_is_missing_ = true;
-  search_timer_ =
-      loop_.call_at(EventLoop::Clock::now() + settings_.join_timeout - kSilentWait, [this] { watch_search(); });
+  search_timer_ = loop_.call_at(EventLoop::Clock::now() + time_to_join(), [this] { watch_search(); });
 }
 
 void StaticRendezvous::refuse(JoinFailure reason) {
@@ -150,6 +175,7 @@ void StaticRendezvous::meet(UniqueFd fd) {
     set_info(start.place);
   };
   options.on_failure = [this](const FailureNotice& notice) { on_failure(notice, false); };
+  options.on_lost = [this](const std::string& reason) { return search_again(reason); };
   options.side_channel = settings_.side_channel;
   member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));
   member_->begin_round(round_);
@@ -216,6 +242,7 @@ const std::optional<FailureNotice>& StaticRendezvous::first_failure() const {
 }
 
 void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
+  if (leave_timer_) answer_at_once(false);
   if (leave_timer_ && torchrun_) {
     leave_by(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
   }
@@ -232,7 +259,7 @@ void StaticRendezvous::answer_at_once(bool does) {
 // After a good end the ranks of other nodes may still use the store. After a failure it must become known whether
 // another node failed before, and all nodes must hear of it before the store goes.
 void StaticRendezvous::leave(bool ended_well) {
-  answer_at_once(false);
+  if (!ended_well) answer_at_once(false);  // else it only waits for the others
   if (ended_well && member_) member_->end_well();
   if (ended_well && torchrun_) torchrun_->leave();
   const EventLoop::Clock::duration good = has_foreign_nodes_ ? kForeignExitBarrier : kExitBarrier;

@@ -61,6 +61,8 @@ class StaticRendezvous : public Rendezvous {
   virtual void on_foreign_store();
   virtual NodeOrder order() const { return NodeOrder::kGiven; }
   virtual int own_number() const { return settings_.node_rank; }
+  // Looks for the launcher that hosts the store, or finds out whether this one does; perhaps again.
+  virtual void begin_search();
   // The first round begins. This node may host the store: what its address means here is known.
   virtual void on_resolved(const std::vector<SocketAddress>& addresses);
   virtual bool may_host() const { return settings_.node_rank == 0; }
@@ -86,6 +88,8 @@ class StaticRendezvous : public Rendezvous {
   void meet(UniqueFd fd);
   void set_info(const NodePlace& place);
   control::Hello hello() const;
+  bool search_again(const std::string& reason);
+  std::chrono::milliseconds time_to_join();
   void watch_search();
   void end_search();
   void on_failure(const FailureNotice& notice, bool is_own);
@@ -109,6 +113,7 @@ class StaticRendezvous : public Rendezvous {
   EventLoop::Clock::time_point leave_deadline_{};
   std::optional<EventLoop::TimerId> leave_timer_;  // while it runs, there is time to leave in good order
   std::optional<EventLoop::TimerId> search_timer_;
+  std::optional<EventLoop::Clock::time_point> join_deadline_;  // of this node, however often it looks for node 0
 };
 
 }  // namespace launcher

@@ -12,6 +12,7 @@ import sys
 import time
 import unittest
 
+import etcd_nodes
 import ssh_hosts
 from harness import DDPRUN, Job, LauncherTest, main, shell, wait_until
 from hosts import Hosts, obstacle
@@ -19,6 +20,8 @@ from remote_hosts_test import OnNamespaces
 
 WHY_NOT = obstacle()
 NO_SSH = ssh_hosts.obstacle()
+NO_ETCD = etcd_nodes.WHY_NOT
+ETCD_PORT = 2379
 NODES = 4
 LENGTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5) if os.environ.get("FULL") else (0.1, 0.3, 2)
 SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
@@ -59,8 +62,10 @@ class Nodes:
     def __init__(self, test, name, meeting, program=QUIET, options=()):
         self.test = test
         self.name = name
-        self.hosts = Hosts(NODES, (4,))
+        self.hosts = Hosts(NODES + (meeting == "etcd"), (4,))
         test.addCleanup(self.hosts.close)
+        if meeting == "etcd":
+            self.start_etcd()
         script = test.write(f"rank.{name}.py", program)
         self.jobs = []
         self.logs = []
@@ -73,7 +78,16 @@ class Nodes:
             test.addCleanup(job.clean_up)
             self.jobs.append(job)
 
+    def start_etcd(self):
+        """On a host of its own, which is never interrupted."""
+        command = etcd_nodes.etcd_command(self.test.path("etcd." + self.name), f"http://{self.hosts.address(NODES)}:{ETCD_PORT}")
+        server = subprocess.Popen([*self.hosts.on(NODES), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.test.addCleanup(server.wait)
+        self.test.addCleanup(server.kill)
+
     def meeting(self, kind, place):
+        if kind == "etcd":
+            return ["--nnodes", f"2:{NODES}", "--rdzv_backend", "etcd", "--rdzv_endpoint", f"{self.hosts.address(NODES)}:{ETCD_PORT}"]
         endpoint = f"{self.hosts.address(0)}:29400"
         if kind == "static":
             return ["--nnodes", str(NODES), "--node_rank", str(place), "--master_addr", self.hosts.address(0), "--master_port", "29400"]
@@ -121,12 +135,12 @@ class Nodes:
         subprocess.run(["bridge", "-n", self.hosts.switch, "link", "set", "dev", f"port{host}", "state", "0" if down else "3"], check=True)
 
     def set_send(self, host, down):
-        for other in range(NODES):
+        for other in range(len(self.hosts.names)):
             if other != host:
                 self.lose(host, other, down)
 
     def set_receive(self, host, down):
-        for other in range(NODES):
+        for other in range(len(self.hosts.names)):
             if other != host:
                 self.lose(other, host, down)
 

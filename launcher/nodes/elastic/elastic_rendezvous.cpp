@@ -131,6 +131,7 @@ void ElasticRendezvous::search() {
   // A coordinator that went before the first round may be started once more, here too.
   const bool anew = member_ != nullptr && (place_->is_lasting() || has_taken_part_ || member_->is_spare());
   has_lost_it_ = anew && !place_->is_lasting() && !member_->was_left_behind();
+  has_lost_sight_ = anew && member_->has_lost_sight();
   member_.reset();
   coordinator_.reset();
   store_.reset();
@@ -200,10 +201,12 @@ void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   options.join_timeout = settings_.join_timeout;
   options.node_timeout = settings_.node_timeout;
   options.patience = [this] { return patience(); };
+  History past = history;
+  if (has_lost_sight_) ++past.nodes;  // the node that coordinated is waited for like the others
   coordinator_ = std::make_unique<ElasticCoordinator>(
       loop_, messages_, std::move(options),
       JobOptions{.rounds = rounds_options(settings_, place_->patience_without_sight()),
-                 .history = history,
+                 .history = past,
                  .is_replaceable = place_->is_lasting(),
                  .on_change = [this](Change change) {
                    place_->record(coordinator_->history(), change, coordinator_->job_end());

@@ -73,7 +73,8 @@ class ElasticRendezvous : public Rendezvous {
   bool answers_at_once_ = false;
   bool has_said_who_is_missing_ = false;  // in this search
   std::chrono::milliseconds join_timeout_{};
-  bool has_lost_it_ = false;  // the coordinator, which this search is for
+  bool has_lost_it_ = false;     // the coordinator, which this search is for
+  bool has_lost_sight_ = false;  // and may be there again soon
   bool is_deposed_ = false;
   bool has_taken_part_ = false;              // in a round
   std::optional<store::StoreServer> store_;  // the ranks', of this round

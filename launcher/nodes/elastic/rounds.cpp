@@ -11,8 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a new coordinator waits for those of the old one's round to find it, and one that has lost sight of all
-// others for those that come back.
+// How long a new coordinator waits for the nodes of the old one's round to find it, the old one too where it was lost
+// by silence; and one that has lost sight of all others for those that come back.
 constexpr auto kRegroup = 3s;
 
 std::string count_of(std::size_t count, const std::string& what) {
@@ -93,7 +93,7 @@ Rounds::Decisions Rounds::left(Id id, Time now, bool is_silent) {
   nodes_.erase(id);
   const bool was_last = others_.erase(id) > 0 && others_.empty();
   is_regrouping_ = is_regrouping_ || (is_silent && was_last);
-  if (is_silent && nodes_.size() == 1 && options_.come_back) alone_until_ = now + *options_.come_back;
+  if (is_silent && nodes_.size() == 1) alone_until_ = now + options_.come_back;
   return phase_ == Phase::kJoining ? decide(now) : Decisions{};
 }
 

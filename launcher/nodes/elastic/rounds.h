@@ -25,9 +25,8 @@ struct RoundsOptions {
   bool order_by_host = false;                       // numbers by host name instead of by arrival
   std::chrono::milliseconds join_timeout{900'000};  // for min_nodes to be there
   std::chrono::milliseconds last_call{30'000};      // for more than min_nodes, before the first round
-  // How long the other nodes look for a coordinator that has lost sight of all of them; nothing where another node
-  // takes its place.
-  std::optional<std::chrono::milliseconds> come_back = std::chrono::milliseconds(15'000);
+  // How long the other nodes look for a coordinator that has lost sight of all of them.
+  std::chrono::milliseconds come_back{15'000};
 };
 
 // What a new coordinator must know of a job that ran before it.

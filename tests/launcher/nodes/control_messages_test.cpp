@@ -43,6 +43,7 @@ std::vector<Message> one_of_each_kind() {
           Refusal{{"the nodes disagree", 125}},
           Ready{2},
           Waiting{"waiting for node 1"},
+          Waiting{"the job runs with 2 nodes", true},
           Start{1, {1, 2, {4, 8, 2, 6}}, 29500, 1, true},
           Leaving{{"told to stop", 143}, true},
           Failed{1, notice()},

@@ -90,6 +90,18 @@ class Elastic(ElasticTest):
         self.round(2, ["a", other, frozen])
         self.finish_well("a", other, frozen)
 
+    def test_a_coordinator_that_is_killed_before_the_first_round_is_waited_for(self):
+        for name in "ab":
+            self.node(name, nnodes="3:3")
+            self.said(name, "1 of 3 to 3 nodes is there" if name == "a" else "2 of 3 to 3 nodes are there")
+        self.kill("a")
+        self.assertNotEqual(self.nodes["a"].finish()[0], 0)
+        for name in "cd":
+            self.node(name, nnodes="3:3")
+        for place in range(3):
+            self.wait_for_round(0, place)
+        self.finish_well("b", "c", "d")
+
     def test_a_node_that_waits_for_others_says_so_and_ends_when_it_is_told_to(self):
         self.node("a")
         self.said("a", "1 of 2 to 3 nodes is there")

@@ -115,6 +115,41 @@ class EtcdDeaths(EtcdTest):
         self.assertEqual(self.names_in(2, 3), [*others, order[0]])
         self.finish_well(*order)
 
+    def test_a_node_that_was_frozen_when_the_job_ended_ends_as_the_others_did(self):
+        for status in (0, 7):
+            order = self.start_three(restarts=1)
+            pid = self.nodes[order[2]].supervisor()
+            os.kill(pid, signal.SIGSTOP)
+            left = self.names_in(1, 2)
+            if status == 0:
+                self.finish_well(*left)
+            else:
+                self.write(f"fail.{left[1]}.1", "")
+                self.end(*left, status=7)
+            self.assertEqual(set(self.server.all_keys()), {"end"})
+            os.kill(pid, signal.SIGCONT)
+            self.end(order[2], status=status)
+            self.said(order[2], "the job has ended well without this node" if status == 0 else "the job has ended: rank 1")
+            for name in os.listdir(self.folder):
+                if name != "etcd":
+                    os.remove(self.path(name))
+
+    def test_how_a_job_has_ended_is_kept_for_a_minute_and_not_for_the_next_job(self):
+        self.start_three()
+        self.finish_well("a", "b", "c")
+        self.assertEqual(self.server.all_keys()["end"], {"text": "the job has ended well without this node", "status": 0})
+        leases = self.server.ask("/v3/lease/leases")["leases"]
+        left = [int(self.server.ask("/v3/lease/timetolive", ID=lease["ID"], keys=True)["TTL"])
+                for lease in leases if self.server.ask("/v3/lease/timetolive", ID=lease["ID"], keys=True).get("keys")]
+        self.assertEqual(len(left), 1)
+        self.assertLessEqual(left[0], 60)
+        os.remove(self.path("end"))
+        for name in ("round.0.0", "round.0.1", "round.0.2"):
+            os.remove(self.path(name))
+        self.start_three()
+        self.assertNotIn("end", self.server.all_keys())
+        self.finish_well("a", "b", "c")
+
 
 if __name__ == "__main__":
     if WHY_NOT:

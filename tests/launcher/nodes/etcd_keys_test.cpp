@@ -33,6 +33,16 @@ TEST_CASE("etcd: who coordinates comes back as it was written") {
   CHECK_FALSE(parse_seat("[]"));
 }
 
+TEST_CASE("etcd: how a job has ended comes back as it was written") {
+  const auto end = parse_end(to_json(JoinFailure{"the job has ended: rank 1 failed", 7}));
+  REQUIRE(end);
+  CHECK(end->text == "the job has ended: rank 1 failed");
+  CHECK(end->exit_status == 7);
+  CHECK_FALSE(parse_end(R"({"text":"a","status":256})"));
+  CHECK_FALSE(parse_end(R"({"text":"a"})"));
+  CHECK_FALSE(parse_end("7"));
+}
+
 TEST_CASE("etcd: what a coordinator has counted comes back on the clock of another machine") {
   const Clocks there{std::chrono::steady_clock::time_point(100h), std::chrono::system_clock::time_point(400000h)};
   const Clocks here{std::chrono::steady_clock::time_point(3h), there.system + 10min};

@@ -199,6 +199,18 @@ class Nodes(LauncherTest):
             self.assertEqual(status, 124, err)
             self.assertRegex(err, r"node 2 had arrived at 127.0.0.1 port \d+, and left before all nodes were there")
 
+    def test_node_0_that_is_killed_before_all_have_arrived_can_be_started_again(self):
+        node_0 = self.node(0, 3, 1, "/bin/true")
+        node_1 = self.node(1, 3, 1, "/bin/true")
+        self.lines_of(node_1, "waiting for node 2")  # node 0 has told it
+        os.kill(node_0.supervisor(), signal.SIGKILL)
+        self.assertNotEqual(node_0.finish()[0], 0)
+        node_2 = self.node(2, 3, 1, "/bin/true")
+        node_0 = self.node(0, 3, 1, "/bin/true")
+        for node in (node_0, node_1, node_2):
+            status, _, err = node.finish()
+            self.assertEqual(status, 0, err)
+
     def test_a_node_that_cannot_start_ends_all_of_them_at_once(self):
         for troubled in (0, 2):
             begin = time.monotonic()

@@ -160,6 +160,55 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a node that was stopped before all
   CHECK(nodes[0]->info()->place.ranks.world_size == 10);
 }
 
+TEST_CASE_METHOD(RendezvousTest,
+                 "Rendezvous: a node 0 that went before all had met is looked for until it is there again") {
+  nodes[0]->begin_round(0);
+  nodes[1]->begin_round(0);
+  run_for(100ms);  // node 0 knows of it
+  nodes[0].reset();
+  run_for(100ms);
+  CHECK_FALSE(nodes[1]->join_failure());
+  nodes[0] = launcher(0, 4);
+  nodes[0]->begin_round(0);
+  nodes[2]->begin_round(0);
+  run_until_all(has_met);
+  CHECK(nodes[1]->info()->place.ranks.world_size == 9);
+}
+
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a node 0 that does not come again is waited for as one that never came") {
+  RendezvousSettings settings = settings_of(1, 1);
+  settings.join_timeout = 2s;
+  nodes[1] = launcher(std::move(settings));
+  nodes[0]->begin_round(0);
+  nodes[1]->begin_round(0);
+  run_for(100ms);
+  nodes[0].reset();
+  run_for(1s);
+  CHECK_FALSE(nodes[1]->join_failure());
+  run_until([&] { return nodes[1]->join_failure().has_value(); });
+  CHECK(nodes[1]->join_failure()->exit_status == 124);
+  CHECK_THAT(nodes[1]->join_failure()->text, Catch::Matchers::ContainsSubstring("did not arrive"));
+}
+
+class SameCommandTest : protected LaunchersInOneLoop {
+ protected:
+  SameCommandTest() : LaunchersInOneLoop(3, "c10d") {}
+};
+
+TEST_CASE_METHOD(SameCommandTest,
+                 "Rendezvous: another node at the endpoint hosts the store when the first one went before all met") {
+  nodes[0]->begin_round(0);
+  run_for(100ms);
+  nodes[1]->begin_round(0);
+  run_for(100ms);
+  nodes[0].reset();
+  nodes[2]->begin_round(0);
+  run_until([&] { return nodes[1]->store() != nullptr || nodes[2]->store() != nullptr; });
+  nodes[0] = launcher(0, 1);
+  nodes[0]->begin_round(0);
+  run_until_all(has_met);
+}
+
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: nobody leaves in peace before the last one") {
   meet();
   nodes[0]->leave(true);

@@ -180,6 +180,10 @@ class Short(Survival):
         self.survive([("static", "link", 0, True), ("static", "drop", "all", False), ("c10d", "send", 2, True),
                       ("elastic", "receive", 1, True), ("elastic", "cable", 0, False)])
 
+    @unittest.skipIf(NO_ETCD, NO_ETCD)
+    def test_short_ones_end_no_job_that_meets_at_etcd(self):
+        self.survive([("etcd", "drop", 0, True), ("etcd", "link", "all", False), ("etcd", "send", 2, False)])
+
     def test_one_at_the_end_of_a_job_ends_it_well_everywhere(self):
         """The coordinator waits until all have heard that all have ended."""
         jobs = [Nodes(self, meeting, meeting) for meeting in ("static", "elastic")]
@@ -266,6 +270,63 @@ class Long(LauncherTest):
             named = {tuple(re.findall(r"stopped because of node (\d)", self.read(f"log.{job.name}.{node}"))) for node in others}
             self.assertEqual(len(named), 1, job.log())
 
+    def test_a_job_ends_well_only_where_all_nodes_hear_of_it(self):
+        """The ranks of all nodes end well while the coordinator hears the others, and they do not hear it; or one does not."""
+        jobs = [(Nodes(self, f"{meeting}{place}", meeting, options=("--node_timeout", "2")), place)
+                for meeting, place in (("static", 0), ("c10d", 0), ("elastic", 0), ("static", 2))]
+        for job, place in jobs:
+            job.wait_for_ranks()
+            job.interrupt("send" if place == 0 else "receive", place, down=True)
+            job.end_ranks()
+        for job, place in jobs:
+            job.end(1)
+            self.assertRegex(self.read(f"log.{job.name}.0"), r"did not confirm the end of the job|nothing was heard of it")
+
+    @unittest.skipIf(NO_ETCD, NO_ETCD)
+    def test_a_node_that_is_cut_off_for_good_from_etcd_too_ends(self):
+        job = Nodes(self, "one", "etcd", options=("--node_timeout", "2", "--max_restarts", "5"))
+        job.wait_for_ranks()
+        job.interrupt("drop", 2, down=True)
+        job.wait_for_ranks(1, 3)
+        begin = time.monotonic()
+        job.end(1, [2])
+        self.assertLess(time.monotonic() - begin, 100)  # 15 s on a quiet machine, and not --join_timeout
+        self.assertIn("this node was cut off from the job: nothing was heard of etcd", self.read("log.one.2"))
+        job.end_ranks()
+        job.end(0, [0, 1, 3])
+
+    @unittest.skipIf(NO_ETCD, NO_ETCD)
+    def test_a_coordinator_that_nobody_finds_again_ends_with_etcd_too(self):
+        """It reaches etcd, and the others reach nobody."""
+        job = Nodes(self, "one", "etcd", options=("--node_timeout", "2", "--max_restarts", "5"))
+        job.wait_for_ranks()
+        coordinator = next(place for place in range(NODES) if "whoever reaches etcd" in self.read(f"log.one.{place}"))
+        for place in range(NODES):
+            if place != coordinator:
+                job.interrupt("drop", place, down=True)
+        begin = time.monotonic()
+        job.end(1)
+        self.assertLess(time.monotonic() - begin, 150)  # 22 s on a quiet machine, and not --join_timeout
+
+    @unittest.skipIf(NO_ETCD, NO_ETCD)
+    def test_after_its_coordinator_was_cut_off_a_job_at_etcd_restarts_with_all_nodes(self):
+        """The node that takes its place waits for 3 s for it, so a busy machine may need several attempts."""
+        for attempt in range(4):
+            job = Nodes(self, f"try{attempt}", "etcd", options=("--node_timeout", "2", "--max_restarts", "5"))
+            job.wait_for_ranks()
+            logs = [f"log.{job.name}.{place}" for place in range(NODES)]
+            hosts = lambda logs=logs: [place for place, log in enumerate(logs) if "whoever reaches etcd" in self.read(log)]
+            first = hosts()
+            job.interrupt("drop", first[0], down=True)
+            wait_until(lambda hosts=hosts, first=first: hosts() != first, job.log())
+            job.interrupt("drop", first[0], down=False)
+            job.wait_for_ranks(1, 3)
+            job.end_ranks()
+            job.end(0)
+            if os.path.exists(self.path(f"ready.{job.name}.1.3")):
+                return
+        self.fail("never with all nodes\n" + job.log())
+
     def test_after_a_long_one_an_elastic_job_restarts_with_all_nodes(self):
         jobs = [(Nodes(self, f"at{place}", "elastic", options=("--node_timeout", "2", "--max_restarts", "5", "--join_restart")), place)
                 for place in (0, 2)]
@@ -341,7 +402,7 @@ class Ssh(OnNamespaces):
 
 class Full(Survival):
     def test_no_job_ends_below_the_limit(self):
-        for meeting in ("static", "c10d", "elastic"):
+        for meeting in ("static", "c10d", "elastic", *(() if NO_ETCD else ("etcd",))):
             for kind in ("link", "cable", "drop", "send", "receive"):
                 with self.subTest(meeting=meeting, kind=kind):
                     self.survive([(meeting, kind, place, is_busy) for place in (0, 2, "all") for is_busy in (False, True)])
@@ -356,7 +417,7 @@ class Random(LauncherTest):
         dice = random.Random(SEED)
         for number in range(ROUNDS):
             kind = os.environ.get("KIND") or dice.choice(["interrupt", "interrupt", "start", "freeze", "rank", "restart", "launcher", "long"])
-            meeting = dice.choice(["static", "c10d", "elastic"])
+            meeting = dice.choice(["static", "c10d", "elastic", *([] if NO_ETCD else ["etcd"])])
             print(f"{number}: {kind} in {meeting} (SEED={SEED})", flush=True)
             with self.subTest(seed=SEED, number=number, kind=kind, meeting=meeting):
                 self.one(kind, meeting, dice, f"{number}")

@@ -29,6 +29,7 @@ ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, Coor
     : Coordinator(loop, messages, std::move(options)),
       messages_(messages),
       rounds_(job.rounds, Clock::now(), job.history),
+      search_time_(job.is_replaceable || job.rounds.budget.max_restarts == 0 ? 0ms : job.rounds.come_back),
       least_(static_cast<std::size_t>(std::max(job.rounds.min_nodes, 2))),
       is_replaceable_(job.is_replaceable),
       on_change_(std::move(job.on_change)) {}
@@ -86,6 +87,7 @@ void ElasticCoordinator::forget(Id id, bool is_silent) {
 // What is wrong with one node is no reason to end the job of the others.
 void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
   if (!own_) own_ = id;
+  lost_nodes_.erase({hello.host, hello.pid});
   const auto objection = roster_.objection(hello);
   if (job_end_ || (objection && id == *own_)) {
     if (!job_end_) refuse(*objection);
@@ -139,6 +141,7 @@ void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   turned_away_.erase(id);
   unaware_.erase(id);
   asked_.erase(id);
+  await_again(id, loss);
   const auto number = numbers_.find(id);
   if (number == numbers_.end()) {
     forget(id, loss.is_silent);
@@ -149,6 +152,20 @@ void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   numbers_.erase(number);
   forget(id, loss.is_silent);
   add_loss(notice);
+}
+
+void ElasticCoordinator::await_again(Id id, const CoordinatorLinks::Loss& loss) {
+  const auto node = nodes_.find(id);
+  if (node == nodes_.end() || !loss.is_silent || search_time_ == 0ms) return;
+  const auto until = Clock::now() + search_time_;
+  lost_nodes_[{node->second.host, node->second.pid}] = until;
+  loop_.call_at(until, [] {});  // the loop is to wake up by then
+}
+
+bool ElasticCoordinator::awaits_lost_nodes() const {
+  const auto now = Clock::now();
+  return job_end_ &&
+         std::any_of(lost_nodes_.begin(), lost_nodes_.end(), [&](const auto& node) { return now < node.second; });
 }
 
 void ElasticCoordinator::begin(const Rounds::Begin& round) {

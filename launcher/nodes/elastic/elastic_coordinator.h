@@ -1,10 +1,13 @@
 // The coordinator of a job whose number of nodes may change: asks Rounds who takes part, and tells the nodes.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/nodes/elastic/meeting_place.h"
@@ -44,6 +47,7 @@ class ElasticCoordinator : public Coordinator {
   FailureNotice judge(FailureNotice first) override;
   void on_good_end() override;
   bool may_end_without_one() const override { return numbers_.size() >= least_; }
+  bool awaits_lost_nodes() const override;
   int size() const override { return static_cast<int>(hosts_.size()); }
 
  private:
@@ -52,17 +56,21 @@ class ElasticCoordinator : public Coordinator {
   void stop_round(const std::string& why);
   void turn_away(Id id, const JoinFailure& reason);
   void dismiss_spares(const JoinFailure& reason);
+  void await_again(Id id, const CoordinatorLinks::Loss& loss);
   void forget(Id id, bool is_silent = false);
   void say_who_is_missing();
   void set_timer();
 
   Messages& messages_;
   Rounds rounds_;
+  // How long a node looks for this coordinator that was lost by silence; 0 where it does not.
+  std::chrono::milliseconds search_time_;
   std::size_t least_;  // nodes that confirm a good end; a coordinator that is alone may be the one that is cut off
   bool is_replaceable_;
   bool has_departed_ = false;  // another launcher takes this one's place, or may
   std::function<void(Change)> on_change_;
   std::map<Id, control::Hello> nodes_;
+  std::map<std::pair<std::string, int>, Clock::time_point> lost_nodes_;  // host and process, and until when they look
   std::map<Id, JoinFailure> turned_away_;
   std::vector<std::string> hosts_;      // of the round's nodes, by their numbers
   std::optional<JoinFailure> job_end_;  // for who comes now

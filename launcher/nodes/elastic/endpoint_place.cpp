@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 
 // A name that cannot be resolved yet; each attempt is a process.
 constexpr auto kResolveAgain = 1s;
+// How long a node that was given up, or has lost sight of the coordinator, looks for it.
+constexpr std::chrono::milliseconds kFindAgain = 10s;
 
 }  // namespace
 
@@ -24,6 +26,10 @@ EndpointPlace::EndpointPlace(EventLoop& loop, Messages& messages, const Rendezvo
 
 EndpointPlace::~EndpointPlace() {
   if (timer_) loop_.cancel(*timer_);
+}
+
+std::chrono::milliseconds EndpointPlace::patience_without_sight() const {
+  return kFindAgain;
 }
 
 std::string EndpointPlace::name() const {

@@ -29,7 +29,7 @@ class EndpointPlace : public MeetingPlace {
   void record(const History& /*history*/, Change /*change*/, const std::optional<JoinFailure>& /*end*/) override {}
   bool is_settled() const override { return true; }
   bool is_lasting() const override { return false; }
-  std::chrono::milliseconds patience_without_sight() const override { return std::chrono::seconds(10); }
+  std::chrono::milliseconds patience_without_sight() const override;
   std::string host() const override { return settings_.master_addr; }
   std::string name() const override;
   std::string problem() const override { return search_ ? search_->problem() : ""; }

@@ -114,12 +114,8 @@ void EtcdSeat::step() {
     // A launcher that was frozen must not ask first.
     const std::string problem = etcd_.problem();
     lose(problem.empty() ? "this launcher was held up" : "etcd: " + problem);
-  } else if (lease_ == 0) {
-    grant();
-  } else if (is_end_of_job() && end_memory_ == 0 && !end_.empty()) {
-    grant_memory(end_memory_, kEndMemory);
-  } else if (has_new_history_ && memory_ == 0 && !is_end_of_job()) {
-    grant_memory(memory_, kMemory);
+  } else if (grant_missing()) {
+    return;
   } else if (must_renew(now)) {
     renew();
   } else if (memory_ != 0 && phase_ == Phase::kHeld && now - memory_renewed_ >= kMemoryRenewal) {
@@ -129,6 +125,20 @@ void EtcdSeat::step() {
   } else {
     step_in(renewed_ + kRenewal - now);
   }
+}
+
+// False when all leases are there that the next write needs.
+bool EtcdSeat::grant_missing() {
+  if (lease_ == 0) {
+    grant();
+  } else if (is_end_of_job() && !end_.empty() && end_memory_ == 0) {
+    grant_memory(end_memory_, kEndMemory);
+  } else if (!is_end_of_job() && has_new_history_ && memory_ == 0) {
+    grant_memory(memory_, kMemory);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 void EtcdSeat::grant() {

@@ -67,6 +67,7 @@ class EtcdSeat {
   void step();
   void step_in(Clock::duration time);
   void grant();
+  bool grant_missing();
   void grant_memory(std::int64_t& lease, std::chrono::seconds time);
   void renew();
   void renew_memory();

@@ -61,7 +61,7 @@ class Coordinator {
   // All that are there know how the round ended, or the time for that is over.
   bool have_all_heard() const {
     const bool is_known = unaware_.empty() && reading_.empty();
-    const bool may_come = !cut_off_.empty() && Clock::now() < cut_off_until_;
+    const bool may_come = (!cut_off_.empty() && Clock::now() < cut_off_until_) || awaits_lost_nodes();
     const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
     return phase_ != Phase::kEnding && !is_stop && !may_come && (is_known || Clock::now() >= hearing_deadline_);
   }
@@ -96,6 +96,8 @@ class Coordinator {
   virtual void on_good_end() {}
   // The ranks of all have ended well, and a node was lost before it confirmed that: the others end well without it.
   virtual bool may_end_without_one() const { return false; }
+  // Nodes that were lost look for this coordinator, and are to hear how the job has ended.
+  virtual bool awaits_lost_nodes() const { return false; }
   // Nodes of the round.
   virtual int size() const { return options_.host.nnodes; }
 

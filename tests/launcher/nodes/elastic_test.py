@@ -93,7 +93,7 @@ class Elastic(ElasticTest):
     def test_a_coordinator_that_is_killed_before_the_first_round_is_waited_for(self):
         for name in "ab":
             self.node(name, nnodes="3:3")
-            self.said(name, "1 of 3 to 3 nodes is there" if name == "a" else "2 of 3 to 3 nodes are there")
+        self.said("b", "2 of 3 to 3 nodes are there")
         self.kill("a")
         self.assertNotEqual(self.nodes["a"].finish()[0], 0)
         for name in "cd":
@@ -216,11 +216,9 @@ class Elastic(ElasticTest):
         self.node("d")
         self.said("d", "spare")
         self.kill("a")
-        self.end("b", "c", status=1)
-        for name in "bc":
+        self.end("b", "c", "d", status=1)
+        for name in "bcd":
             self.assertIn("it coordinates the job, which ends with it", self.log(name))
-        self.assertEqual(self.nodes["d"].finish()[0], 124)
-        self.assertIn("it coordinates the job, which ends with it", self.log("d"))
 
     def test_a_launcher_is_lost_by_the_end_of_any_of_its_processes(self):
         order, number = self.start_three(restarts=9, options=("--join_restart",)), 0

@@ -165,10 +165,12 @@ void ElasticRendezvous::watch_search() {
 
 // The coordinator was lost before a round has begun with this node.
 bool ElasticRendezvous::looks_again(const std::string& reason) {
+  const bool has_begun = has_taken_part_ || member_->is_spare();
   if (!place_->is_lasting()) {
-    if (coordinator_ || has_taken_part_ || member_->is_spare()) return false;
-    messages_.say("the launcher that coordinates the job went before all had arrived (" + reason +
-                  "); waiting for it to come again at " + place_->name());
+    if (coordinator_ || (has_begun && !(member_->has_lost_sight() && can_come_back()))) return false;
+    if (!has_begun)
+      messages_.say("the launcher that coordinates the job went before all had arrived (" + reason +
+                    "); waiting for it to come again at " + place_->name());
   }
   search_again();
   return true;

@@ -91,16 +91,28 @@ class Elastic(ElasticTest):
         self.finish_well("a", other, frozen)
 
     def test_a_coordinator_that_is_killed_before_the_first_round_is_waited_for(self):
+        options = {"nnodes": "3:4", "options": ("--last_call", "1")}
         for name in "ab":
-            self.node(name, nnodes="3:3")
-        self.said("b", "2 of 3 to 3 nodes are there")
+            self.node(name, **options)
+        self.said("b", "2 of 3 to 4 nodes are there")
         self.kill("a")
         self.assertNotEqual(self.nodes["a"].finish()[0], 0)
         for name in "cd":
-            self.node(name, nnodes="3:3")
+            self.node(name, **options)
         for place in range(3):
             self.wait_for_round(0, place)
         self.finish_well("b", "c", "d")
+
+    def test_a_node_that_was_frozen_when_the_job_ended_ends_as_the_others_did(self):
+        order = self.start_three(options=("--node_timeout", "2"))
+        pid = self.nodes[order[2]].supervisor()
+        os.kill(pid, signal.SIGSTOP)
+        self.round(1, order[:2])
+        self.write("end", "")
+        self.end(order[1])
+        os.kill(pid, signal.SIGCONT)
+        self.end(order[2], order[0])
+        self.said(order[2], "the job has ended well without this node")
 
     def test_a_node_that_waits_for_others_says_so_and_ends_when_it_is_told_to(self):
         self.node("a")

@@ -191,8 +191,8 @@ void say_exposure(const Options& options) {
 void say_remarks(const Options& options) {
   if (options.part_descriptor || options.mode == Options::Mode::kCheck) return;
   for (const std::string& line : options.remarks) print_line(line);
-  for (const std::string& line : unset_exports(options)) print_line(line);
-  if (const auto line = module_with_ending(options)) print_line(*line);
+  for (const std::string& line : doubtful_exports(options)) print_line(line);
+  if (const auto line = doubtful_module(options)) print_line(*line);
 }
 
 int run_job(Options options, Program program, ProcessTitle& title) {

@@ -54,8 +54,19 @@ std::string with_dashes(std::string_view name) {
 
 }  // namespace
 
+bool is_torchruns_name(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
 std::optional<std::string> complete_torchruns_name(std::string_view beginning) {
   if (beginning.empty()) return std::nullopt;
+  // An argument of the scripts that torch.distributed.launch starts, and no short form of --local_ranks_filter.
+  if (beginning == "local_rank") {
+    throw UsageError(
+        "--local_rank is no option of a launcher: each rank finds its number in the variable LOCAL_RANK; for a program "
+        "that reads it from its arguments write --pass_local_rank");
+  }
   std::vector<std::string_view> found;
   std::copy_if(kNames.begin(), kNames.end(), std::back_inserter(found),
                [beginning](std::string_view name) { return name.starts_with(beginning); });

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "launcher/nodes/rendezvous_kinds.h"
 #include "launcher/options/option_table.h"
@@ -18,17 +20,16 @@ constexpr std::size_t kLongestName = 1024;
 
 void check_export(const std::string& entry) {
   const std::string name = entry.substr(0, entry.find('='));
-  if (name.empty()) throw UsageError("-x: expected NAME or NAME=VALUE, got '" + entry + "'");
-  if (name.find_first_of(", \t") != std::string::npos) {
-    throw UsageError("-x: expected NAME or NAME=VALUE, got '" + printable(entry) +
-                     "'; for several variables repeat the option: -x A -x B=1");
-  }
+  if (!name.empty() && name.find_first_of(",: \t") == std::string::npos) return;
+  const bool is_list = name.find(',') != std::string::npos;
+  throw UsageError("-x: expected NAME or NAME=VALUE, without blanks, got '" + printable(entry) +
+                   (is_list ? "'; for several variables repeat the option: -x A -x B=1" : "'"));
 }
 
 // mpirun's -n 2 ./a : -n 3 ./b. A colon that is an argument of the program comes after --.
 void check_single_program(const std::vector<std::string>& program) {
   for (std::size_t i = 1; i + 2 < program.size(); ++i) {
-    if (program[i] != ":" || (program[i + 1] != "-n" && program[i + 1] != "-np")) continue;
+    if (program[i] != ":" || !program[i + 1].starts_with('-')) continue;
     throw UsageError(
         "':' separates several programs for mpirun, but ddprun starts only one. Let the shell choose by the variable "
         "RANK, for example: ddprun -n 5 sh -c 'if [ $RANK -lt 2 ]; then exec ./a; else exec ./b; fi'. If ':' is an "
@@ -37,11 +38,8 @@ void check_single_program(const std::vector<std::string>& program) {
 }
 
 void check_program(Options& options) {
-  const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
-  if (options.program.empty() && needs_program) {
-    throw UsageError("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
-  }
-  if (!options.program.empty() && options.program.front().empty()) throw UsageError("the program's name is empty");
+  if (!options.program.empty() && options.program.front().empty())
+    throw UsageError("the program's name is empty (is a variable of the shell not set?)");
   if (!options.is_separated) check_single_program(options.program);
   if (options.module + options.run_path + options.no_python > 1) {
     throw UsageError("only one of -m, --run_path and --no_python can be given");
@@ -86,16 +84,25 @@ void read_endpoint(Options& options) {
       parse_number("--rdzv_endpoint HOST:PORT", options.rdzv_endpoint.substr(colon + 1), 0, 65535));
 }
 
-void check_hosts(const Options& options) {
+void check_hosts(Options& options) {
   const bool has_hosts = !options.hosts.empty() || !options.host_file.empty();
-  if (!options.hosts.empty() && !options.host_file.empty()) throw UsageError("-H and --hostfile exclude each other");
+  if (!options.hosts.empty() && !options.host_file.empty()) throw UsageError("give either -H or --hostfile, not both");
   if (!options.include.empty() && !options.exclude.empty())
-    throw UsageError("--include and --exclude exclude each other");
+    throw UsageError("give either --include or --exclude, not both");
   if (!has_hosts && !(options.include.empty() && options.exclude.empty())) {
-    throw UsageError("--include and --exclude choose among the hosts of --hostfile or -H, which are missing");
+    throw UsageError(
+        "--include and --exclude choose among the hosts of --hostfile or -H: give one of these; on this machine alone "
+        "--gpus 0,1 chooses GPUs");
   }
   if (has_hosts && options.nnodes > 1) {
     throw UsageError("the hosts of -H and --hostfile are the nodes: leave --nnodes out");
+  }
+  if (has_hosts && options.node_rank > 0) {
+    throw UsageError("ddprun numbers the hosts of -H and --hostfile itself: leave --node_rank out");
+  }
+  if (std::error_code error; std::filesystem::is_regular_file(options.hosts, error)) {
+    options.remarks.push_back("-H " + options.hosts + ": there is a file of this name; a file with hosts is given by " +
+                              "--hostfile " + options.hosts);
   }
   if (options.ssh.command.find_first_not_of(" \t") == std::string::npos) throw UsageError("--ssh_command is empty");
   if (options.ssh.timeout < std::chrono::seconds(1)) throw UsageError("--ssh_timeout: expected at least 1 second");
@@ -130,9 +137,9 @@ void check_rendezvous(Options& options) {
 }
 
 void check_prefixes(const Options& options) {
-  if (options.prefix && options.no_prefix) throw UsageError("--prefix and --no_prefix exclude each other");
+  if (options.prefix && options.no_prefix) throw UsageError("give either --prefix or --no_prefix, not both");
   if (!options.line_prefix_template.empty() && (options.prefix || options.no_prefix)) {
-    throw UsageError("--log_line_prefix_template excludes --prefix and --no_prefix: give one of them");
+    throw UsageError("give only one of --log_line_prefix_template, --prefix and --no_prefix");
   }
 }
 
@@ -155,7 +162,7 @@ void check_options(Options& options) {
   }
   check_prefixes(options);
   if (!options.output_folder.empty() && !(options.redirects.is_empty() && options.tee.is_empty())) {
-    throw UsageError("--output_filename and --redirects or --tee exclude each other");
+    throw UsageError("give either --output_filename, or --redirects and --tee, not both");
   }
   if (options.node_timeout.count() == 0) throw UsageError("--node_timeout: expected more than 0 seconds");
   if (options.start_timeout && options.start_timeout->count() == 0) {

@@ -10,6 +10,7 @@
 #include "launcher/options/generated_texts.h"
 #include "launcher/options/help.h"
 #include "launcher/options/option_variables.h"
+#include "launcher/options/program_hints.h"
 #include "launcher/options/split_arguments.h"
 #include "launcher/options/torchrun_variables.h"
 #include "launcher/options/usage_error.h"
@@ -51,7 +52,8 @@ void forget_hosts(Options& options) {
 }
 
 // `options` are those that `app` has been told of.
-std::variant<Options, ExitRequest> take(CLI::App& app, SplitArguments split, Options& options) {
+std::variant<Options, ExitRequest> take(CLI::App& app, std::span<const std::string> given, SplitArguments split,
+                                        Options& options) {
   ignore_outranked_variables(app, split);
   check_variables_of_flags(app);
   options.own_words = split.own;
@@ -67,6 +69,8 @@ std::variant<Options, ExitRequest> take(CLI::App& app, SplitArguments split, Opt
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};
   if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
+  const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
+  if (options.program.empty() && needs_program) throw UsageError(no_program_text(given));
   // Those that the front names hosts to, or that it starts, are told where they are.
   const bool is_placed = options.part_descriptor || !options.hosts.empty() || !options.host_file.empty();
   if (is_about_a_job(options.mode) && !is_placed)
@@ -86,7 +90,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   declare_options(app, options);
   const SplitArguments split = split_arguments(app, arguments);
   try {
-    return take(app, split, options);
+    return take(app, arguments, split, options);
   } catch (const UsageError& error) {
     throw UsageError(error.what() + variables_behind(error.what(), variables_in_use(app, split.own)));
   }

@@ -25,17 +25,19 @@ int parse_ranks(const std::string& text) {
   if (text == "xpu") {
     throw UsageError("--nproc_per_node xpu: ddprun does not count Intel GPUs; give their number instead");
   }
-  return parse_number("--nproc_per_node (gpu, cpu, auto or a number)", text, 1, Options::kMaxLocalRanks);
+  return parse_number("--nproc_per_node", text, 1, Options::kMaxLocalRanks, ", or gpu, cpu or auto");
 }
 
 // N, or torchrun's MIN:MAX.
 void parse_nodes(const std::string& text, Options& options) {
   const std::size_t colon = text.find(':');
+  if (std::count(text.begin(), text.end(), ':') > 1)
+    throw UsageError("--nnodes: expected N or MIN:MAX, got '" + text + "'");
   const int fewest = parse_number("--nnodes", text.substr(0, colon), 1, kMostNodes);
   const int most =
       colon == std::string::npos ? fewest : parse_number("--nnodes", text.substr(colon + 1), 1, kMostNodes);
   if (fewest > most) {
-    throw UsageError("--nnodes " + text + ": expected MIN:MAX, the fewest nodes and the most");
+    throw UsageError("--nnodes " + text + ": expected MIN:MAX, the fewest nodes first");
   }
   options.nnodes = most;
   options.elastic.min_nodes = fewest == most ? 0 : fewest;
@@ -50,7 +52,8 @@ std::vector<std::string> parse_gpus(const std::string& text) {
   std::vector<std::string> gpus = split_at_commas(text);
   for (const std::string& gpu : gpus) {
     if (!is_gpu_name(gpu)) {
-      throw UsageError("--gpus: expected numbers or UUIDs (GPU-..., MIG-...), got '" + gpu + "'");
+      throw UsageError("--gpus: expected numbers, such as 0,1, or UUIDs (GPU-..., MIG-...), got " + quoted_value(gpu) +
+                       "; without --gpus all are used");
     }
     if (std::count(gpus.begin(), gpus.end(), gpu) > 1) throw UsageError("--gpus names " + gpu + " twice");
   }
@@ -68,7 +71,8 @@ std::vector<int> parse_stop_signals(const std::string& text) {
       throw UsageError("--signals_to_handle: there is no signal '" + name + "'; expected names such as SIGTERM,SIGINT");
     }
     if (std::find(kRefused.begin(), kRefused.end(), *number) != kRefused.end()) {
-      throw UsageError("--signals_to_handle: " + name + " cannot be a signal that ends the job");
+      throw UsageError("--signals_to_handle: " + name +
+                       " cannot be used here; expected signals that ask a program to stop, such as SIGTERM,SIGINT");
     }
     signals.push_back(*number);
   }
@@ -77,24 +81,27 @@ std::vector<int> parse_stop_signals(const std::string& text) {
 
 StreamSelection parse_streams(const std::string& option, const std::string& text) {
   const auto streams = StreamSelection::parse(text);
+  const bool is_time = option == "--tee" && text.find_first_not_of("0123456789:") == std::string::npos;  // srun's -t
   if (!streams)
     throw UsageError(option +
                      ": expected 0 (nothing), 1 (stdout), 2 (stderr) or 3 (both), or one of these for each rank, such "
                      "as 0:3,1:2; got '" +
-                     text + "'");
+                     text + "'" + (is_time ? " (a limit of time is --timeout SECONDS)" : ""));
   return *streams;
 }
 
 std::vector<int> parse_shown_ranks(const std::string& text) {
   const auto ranks = parse_rank_list(text);
-  if (!ranks) throw UsageError("--local_ranks_filter: expected numbers and commas, got '" + text + "'");
+  if (!ranks)
+    throw UsageError("--local_ranks_filter: expected numbers and commas, such as 0,3, got " + quoted_value(text));
   return *ranks;
 }
 
 StandardInput parse_standard_input(const std::string& text) {
   if (text == "all") return {StandardInput::To::kAll};
   if (text == "none") return {StandardInput::To::kNone};
-  return {StandardInput::To::kRank, parse_number("--stdin (a rank, all or none)", text, 0, 1 << 30)};
+  return {StandardInput::To::kRank,
+          parse_number("--stdin", text, 0, Options::kMaxLocalRanks, " (a rank), all or none")};
 }
 
 void declare_processes(OptionTable& table, Options& options) {
@@ -232,7 +239,7 @@ void declare_ending(OptionTable& table, Options& options) {
       "--signals_to_handle", [&](const std::string& text) { options.stop_signals = parse_stop_signals(text); }, "LIST",
       "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "Signals to ddprun that stop the ranks");
   table.parsed(
-      "--debug", [&](const std::string& text) { options.debug_rank = parse_number("--debug", text, 0, 1 << 30); },
+      "--debug", [&](const std::string& text) { options.debug_rank = parse_number("--debug RANK", text, 0, 1 << 30); },
       "RANK", "none", "Run this rank under gdb in this terminal");
 }
 

@@ -38,7 +38,7 @@ bool has_name(const ForeignOption& option, const std::string& name) {
 // Takes any text.
 bool is_placeholder(std::string_view pattern) {
   return pattern != "N" && std::isupper(static_cast<unsigned char>(pattern.front())) != 0 &&
-         pattern.find('|') == std::string_view::npos;
+         pattern.find_first_of("|=") == std::string_view::npos;
 }
 
 // What of `value` a word of ForeignOption::values captures; nothing where it does not fit.
@@ -46,6 +46,7 @@ std::optional<std::string> captured(const std::string& value, std::string_view p
   if (is_placeholder(pattern)) return value;
   for (const std::string& alternative : parts(pattern, '|')) {
     if (alternative == value) return value;
+    if (alternative == "NAME=VALUE" && value.find('=', 1) != std::string::npos) return value;
     const std::size_t number = alternative.find('N');
     if (number == std::string::npos) continue;
     const std::string_view after = std::string_view(alternative).substr(number + 1);
@@ -147,10 +148,9 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
   }
   if (!wanted.empty() && !is_own) {
     const bool is_number_wanted = wanted == "N" && (argument.value || arguments.size() > 1);
-    throw UsageError(is_number_wanted
-                         ? shown + ": expected a number, got '" +
-                               argument.value.value_or(arguments[std::min<std::size_t>(1, arguments.size() - 1)]) + "'"
-                         : shown + " needs a value: " + shown + " " + std::string(wanted));
+    if (!is_number_wanted) throw UsageError(shown + " needs a value: " + shown + " " + std::string(wanted));
+    throw UsageError(shown + ": expected a number, got " +
+                     quoted_value(argument.value.value_or(arguments[std::min<std::size_t>(1, arguments.size() - 1)])));
   }
   return std::nullopt;
 }
@@ -164,10 +164,14 @@ bool is_spelled_so(const std::string& dashed) {
   });
 }
 
-bool takes_no_value(const std::string& name) {
+bool may_take_value(const std::string& name) {
   const auto options = foreign_options();
   return std::any_of(options.begin(), options.end(),
-                     [&](const ForeignOption& option) { return has_name(option, name) && option.values.empty(); });
+                     [&](const ForeignOption& option) { return has_name(option, name) && !option.values.empty(); });
+}
+
+bool looks_like_a_name(std::string_view text) {
+  return text.size() > 2 && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz-_") == std::string_view::npos;
 }
 
 }  // namespace
@@ -191,7 +195,9 @@ std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
   if (letter.name.size() != 1 || is_own("-" + letter.name)) return std::nullopt;
   // -vv, but no other value after a letter that takes none.
   const bool is_repeated = letter.value && letter.value->find_first_not_of(letter.name) == std::string::npos;
-  if (letter.value && !is_repeated && takes_no_value(letter.name)) return std::nullopt;
+  if (letter.value && !is_repeated && !may_take_value(letter.name)) return std::nullopt;
+  if (letter.value && !is_repeated && looks_like_a_name(*letter.value))
+    return std::nullopt;  // -profile is no -p rofile
   return use_rows(arguments, letter, /*is_own=*/false);
 }
 

@@ -9,23 +9,32 @@ namespace {
 using enum ForeignOption::Treatment;
 
 constexpr std::string_view kDryRun = "--dry_run shows what is started where";
+constexpr std::string_view kNoCopies =
+    "ddprun copies no files: the program must have the same path on every host, such as in a shared folder";
 constexpr std::string_view kNoComponents = "it sets up Open MPI, which ddprun does not use";
 
 constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun hydra horovodrun", "-n,-np", "N", kSame, ""},
     {"mpirun hydra", "--n,--np", "N", kTranslated, "-np=$1"},
-    {"mpirun", "-N", "COUNT", kRefused,
+    {"mpirun srun", "-N", "COUNT", kRefused,
      "for N ranks on each host (mpirun) use --nproc_per_node=N, for N nodes (srun) --nnodes=N"},
     {"mpirun", "--npernode", "N", kTranslated, "--nproc_per_node=$1"},
+    {"mpirun", "--pernode", "", kTranslated, "--nproc_per_node=1"},
+    {"mpirun srun", "--npersocket,--ntasks-per-socket,--ntasks-per-core", "N", kRefused,
+     "--nproc_per_node=N is the number of ranks on each host; --bind_to numa or core binds them to CPUs"},
     {"hydra", "-ppn,-perhost", "N", kTranslated, "--nproc_per_node=$1"},
     {"mpirun srun", "-c", "COUNT", kRefused,
      "for the number of ranks (mpirun) use -n; for CPUs per rank (srun), --bind_to core divides the CPUs among the "
      "ranks"},
     {"mpirun hydra horovodrun", "-H,--host,--hosts", "HOST:N,...", kSame, ""},
     {"mpirun hydra horovodrun deepspeed", "--hostfile", "FILE", kSame, ""},
-    {"mpirun", "--machinefile,--default-hostfile", "FILE", kTranslated, "--hostfile=$1"},
+    {"mpirun hydra", "--machinefile,--machine,--default-hostfile", "FILE", kTranslated, "--hostfile=$1"},
+    {"mpirun", "--rankfile,-rf", "FILE", kRefused,
+     "ranks are numbered host by host in the order of -H or --hostfile; --bind_to core gives each its share of the "
+     "CPUs"},
     {"hydra", "-f", "FILE", kTranslated, "--hostfile=$1"},
     {"mpirun", "-x", "NAME[=VALUE]", kSame, "all of ddprun's variables are passed on anyway"},
+    {"hydra", "-genv,-env", "NAME=VALUE", kTranslated, "--export=$1"},
     {"hydra", "-genv,-env", "NAME VALUE", kTranslated, "--export=$1=$2"},
     {"hydra", "-genvlist,-envlist", "NAMES", kTranslated, "--export=$each"},
     {"hydra", "-genvall,-envall", "", kAccepted, "all variables are passed on"},
@@ -39,10 +48,16 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun", "--bind-to-core", "", kTranslated, "--bind_to=core"},
     {"mpirun", "--bind-to-socket", "", kTranslated, "--bind_to=numa"},
     {"mpirun", "--bind-to-none", "", kAccepted, "the default"},
+    {"hydra", "-binding", "WHAT", kRefused, "use --bind_to none, core or numa"},
+    {"hydra", "-membind", "WHAT", kIgnored, "--bind_to numa gives each rank the memory of its NUMA node"},
+    {"mpirun", "--cpu-set,--cpu-list", "LIST", kRefused, kCpuList},
+    {"mpirun", "--cpus-per-proc,--cpus-per-rank", "N", kRefused, kCpusOfRanks},
     {"mpirun", "--byslot", "", kAccepted, "the order of ranks"},
     {"mpirun hydra", "--map-by,--rank-by", "slot|core|hwthread|socket|package|numa|l3cache|user", kAccepted,
      "ranks are numbered host by host, slot by slot"},
     {"mpirun", "--map-by", "ppr:N:node", kTranslated, "--nproc_per_node=$1"},
+    {"mpirun", "--map-by", "ppr:N:socket|ppr:N:package|ppr:N:numa|ppr:N:core|ppr:N:l3cache", kRefused,
+     "--nproc_per_node=N is the number of ranks on each host; --bind_to numa or core binds them to CPUs"},
     {"mpirun hydra", "--map-by,--rank-by", "OTHER", kIgnored, "ranks are numbered host by host, slot by slot"},
     {"mpirun", "--bynode", "", kIgnored, "ranks are numbered host by host, slot by slot"},
     {"mpirun", "--oversubscribe,--overload-allowed", "", kAccepted,
@@ -55,7 +70,10 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun", "--mca,--gmca,--prtemca", "btl_tcp_if_exclude|oob_tcp_if_exclude INTERFACES", kIgnored,
      "--iface NAME chooses the network interface"},
     {"mpirun", "--mca,--gmca,--prtemca,--pmixmca", "NAME VALUE", kIgnored, kNoComponents},
-    {"mpirun", "--am,--tune", "FILE", kIgnored, kNoComponents},
+    {"mpirun", "--am,--tune,--ompi-server", "FILE", kIgnored, kNoComponents},
+    {"mpirun", "--preload-binary", "", kRefused, kNoCopies},
+    {"mpirun", "--preload-files", "FILES", kRefused, kNoCopies},
+    {"mpirun", "--forward-signals", "LIST", kAccepted, "ddprun passes signals on to the ranks"},
     {"mpirun", "--tag-output", "", kAccepted,
      "the default with several ranks; --prefix='[1,{rank}]<{stream}>:' gives the same text"},
     {"mpirun", "--timestamp-output", "", kTranslated, "--prefix={time} [{rank}] "},
@@ -76,6 +94,8 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun", "--app", "FILE", kRefused, kOnlyOneProgram},
     {"hydra", "-configfile", "FILE", kRefused, kOnlyOneProgram},
     {"mpirun hydra horovodrun srun", "-v,--verbose", "", kIgnored, "--dry_run and --events FILE show what ddprun does"},
+    {"mpirun", "-d,--debug-devel,--debug-daemons,--leave-session-attached", "", kIgnored,
+     "--dry_run and --events FILE show what ddprun does"},
     {"mpirun srun", "-q,--quiet", "", kAccepted, "ddprun is silent unless something is wrong"},
     {"mpirun hydra srun", "-V", "", kTranslated, "--version"},
     {"hydra", "-info", "", kTranslated, "--check"},

@@ -21,7 +21,7 @@ struct ForeignOption {
   std::string_view launchers;  // who has it, separated by blanks
   std::string_view names;  // as in "-np,--n"; one and two dashes, underscores and dashes are alike when it is looked up
   // The words of its value, separated by blanks; empty: it takes none. A word of capitals takes anything, N a number,
-  // "ppr:N:node" the number in it, "slot|core" one of these words.
+  // "ppr:N:node" the number in it, "slot|core" one of these words, NAME=VALUE what has a = in it.
   std::string_view values;
   Treatment treatment;
   // kTranslated: ddprun's words, separated by newlines; $1 and $2 are the values, $each makes one word for each part of
@@ -36,6 +36,10 @@ inline constexpr std::string_view kOnlyOneProgram =
 inline constexpr std::string_view kFewVariables =
     "the ranks get all environment variables of ddprun; to pass only a few, start ddprun with these: env -i "
     "PATH=\"$PATH\" ddprun ...";
+inline constexpr std::string_view kCpuList = "taskset -c LIST ddprun --bind_to core ... shares these CPUs out";
+inline constexpr std::string_view kCpusOfRanks =
+    "--bind_to core gives each rank its own share of the CPUs, -x OMP_NUM_THREADS=N sets the threads";
+inline constexpr std::string_view kOneNode = "one node is the default";
 
 // In the order in which they are tried: of several with one name the first one whose value fits.
 std::vector<ForeignOption> foreign_options();

@@ -17,21 +17,33 @@ constexpr std::string_view kFile =
 constexpr std::array kSrunOptions = std::to_array<ForeignOption>({
     {"srun", "--ntasks", "N", kTranslated, "-np=$1"},
     {"srun", "--ntasks-per-node", "N", kTranslated, "--nproc_per_node=$1"},
+    {"srun", "--nodes", "1|1-1", kAccepted, kOneNode},
     {"srun", "--nodes", "COUNT", kRefused,
      "use --nnodes=N and start ddprun once on each node, or let ddprun start the ranks by ssh: -H HOST:N,..."},
     {"srun", "-w,--nodelist", "HOSTS", kRefused, "-H HOST:N,... starts N ranks on each of these hosts by ssh"},
-    {"srun", "--cpus-per-task", "N", kRefused,
-     "--bind_to core gives each rank its own share of the CPUs, -x OMP_NUM_THREADS=N sets the threads"},
+    {"srun", "--cpus-per-task", "N", kRefused, kCpusOfRanks},
     {"srun",
-     "--gres,--gpus-per-node,--gpus-per-task,-G,--mem,--mem-per-cpu,--partition,-p,--account,-A,--qos,--time,"
-     "--constraint,-C,--reservation,--jobid,--begin,--dependency,--licenses,-J,--job-name",
+     "--gres,--gpus-per-node,--gpus-per-task,--gpus-per-socket,-G,--cpus-per-gpu,--ntasks-per-gpu,--mem,--mem-per-cpu,"
+     "--mem-per-gpu,--mem-bind,--partition,--account,-A,--qos,--time,--constraint,-C,--reservation,--jobid,--begin,"
+     "--deadline,--dependency,--licenses,-J,--job-name,--threads-per-core,--cores-per-socket,--sockets-per-node,--tmp,"
+     "--nice,--priority,--switches,--network,--clusters,-M,--comment,--mail-type,--mail-user,--wckey,--het-group,"
+     "--propagate,--prolog,--epilog,--task-prolog,--task-epilog,--container,--container-image,"
+     "--container-mounts",
      "VALUE", kRefused, kResources},
-    {"srun", "--exclusive,--overlap", "", kRefused, kResources},
-    {"srun", "-o,--output,-e,--error", "FILE", kRefused, kFile},
+    {"horovodrun srun", "-p", "VALUE", kRefused,
+     "horovodrun's port of ssh is --ssh_port=N; srun's partition is for salloc, sbatch or srun, with ddprun inside "
+     "the job: srun --ntasks-per-node=1 ddprun ..."},
+    {"srun", "--exclusive,--overlap,--immediate,-I,--test-only,--no-kill,-k,--preserve-env,-E", "", kRefused,
+     kResources},
+    {"srun", "--gpus", "LIST", kSame, "the numbers of the GPUs (0,1), not how many"},
+    {"srun", "-o,-e,--error", "FILE", kRefused, kFile},
+    {"mpirun srun", "--output", "FILE", kRefused, kFile},
     {"srun", "--input", "FILE", kRefused, "put < FILE at the end of the command; --stdin chooses which ranks read it"},
     {"srun", "-D,--chdir", "FOLDER", kTranslated, "--wdir=$1"},
     {"srun", "--export", "ALL|all", kAccepted, "all variables are passed on"},
     {"srun", "--export", "NONE|NIL", kRefused, kFewVariables},
+    {"srun", "-K,--kill-on-bad-exit", "0", kRefused, "a rank that fails ends the job; there is no option to continue"},
+    {"srun", "-K,--kill-on-bad-exit", "1", kAccepted, "what ddprun does anyway"},
     {"srun", "-K,--kill-on-bad-exit,-u,--unbuffered,--pty", "", kAccepted, "what ddprun does anyway"},
     {"srun", "-W,--wait", "SECONDS", kIgnored,
      "ranks that have ended well wait for the others; --timeout ends the job"},

@@ -21,9 +21,11 @@ std::string spelling(const std::string& names) {
   return names.substr(begin, names.find(',', begin) - begin);
 }
 
-std::string listed(const std::vector<OptionTable::Choice>& choices, const char* separator) {
+std::string listed(const std::vector<OptionTable::Choice>& choices, const char* separator, const char* last) {
   std::string words;
-  for (const auto& [word, action] : choices) words.append(words.empty() ? "" : separator).append(word);
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    words.append(i == 0 ? "" : i + 1 < choices.size() ? separator : last).append(choices[i].first);
+  }
   return words;
 }
 
@@ -33,7 +35,7 @@ OptionTable::Parse chooser(const std::string& names, std::vector<OptionTable::Ch
     for (const auto& [word, action] : choices) {
       if (word == text) return action();
     }
-    throw UsageError(name + ": expected " + listed(choices, ", ") + ", got '" + text + "'");
+    throw UsageError(name + ": expected " + listed(choices, ", ", " or ") + ", got " + quoted_value(text));
   };
 }
 
@@ -66,7 +68,7 @@ void OptionTable::command(const std::string& names, std::function<void()> action
 }
 
 void OptionTable::command(const std::string& names, std::vector<Choice> choices, const std::string& meaning) {
-  const std::string type = listed(choices, "|");
+  const std::string type = listed(choices, "|", "|");
   command(names, chooser(names, std::move(choices)), type, meaning);
 }
 
@@ -109,7 +111,7 @@ void OptionTable::seconds(const std::string& names, std::optional<std::chrono::m
 }
 
 void OptionTable::choice(const std::string& names, std::vector<Choice> choices, const std::string& meaning) {
-  const std::string type = listed(choices, "|");
+  const std::string type = listed(choices, "|", "|");
   const std::string fallback = choices.front().first;
   parsed(names, chooser(names, std::move(choices)), type, fallback, meaning);
 }
@@ -135,12 +137,22 @@ void OptionTable::accepted(const std::string& names, const std::string& meaning)
       names, [](const std::string&) {}, "X", "", meaning);
 }
 
-int parse_number(const std::string& option, const std::string& text, int lowest, int highest) {
+std::string quoted_value(const std::string& text) {
+  const bool is_option = text.size() > 1 && text[0] == '-' && std::isdigit(static_cast<unsigned char>(text[1])) == 0;
+  const bool is_program = text.ends_with(".py") || text.starts_with("./") || text.starts_with("/");
+  std::string quoted = "'" + text + "'";
+  if (text == "=") quoted += " (write no blanks around =)";
+  if (is_option || is_program) quoted += " (is the value missing, or a variable of the shell not set?)";
+  return quoted;
+}
+
+int parse_number(const std::string& option, const std::string& text, int lowest, int highest,
+                 const std::string& or_else) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest) {
     throw UsageError(option + ": expected a number from " + std::to_string(lowest) + " to " + std::to_string(highest) +
-                     ", got '" + text + "'");
+                     or_else + ", got " + quoted_value(text));
   }
   return value;
 }
@@ -150,7 +162,7 @@ std::chrono::milliseconds parse_seconds(const std::string& option, const std::st
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_in_range = value >= 0 && value <= kMostSeconds;  // false also for what is not a number
   if (error != std::errc() || end != text.data() + text.size() || !is_in_range) {
-    throw UsageError(option + ": expected seconds from 0 to 1000000000, got '" + text + "'");
+    throw UsageError(option + ": expected a number of seconds from 0 to 1000000000, got " + quoted_value(text));
   }
   return std::chrono::milliseconds(static_cast<std::int64_t>(value * 1000));
 }

@@ -68,9 +68,14 @@ class OptionTable {
   std::string group_;
 };
 
-// `text` as a number; throws UsageError, which names `option`, when it is none in the range.
-int parse_number(const std::string& option, const std::string& text, int lowest, int highest);
+// `text` as a number; throws UsageError, which names `option`, when it is none in the range. `or_else` says what else
+// may stand there, as in ", or auto".
+int parse_number(const std::string& option, const std::string& text, int lowest, int highest,
+                 const std::string& or_else = "");
 std::chrono::milliseconds parse_seconds(const std::string& option, const std::string& text);
+
+// A wrong value as an error shows it, with what was probably forgotten where it is the next word of the command line.
+std::string quoted_value(const std::string& text);
 
 // "a,b" -> "a", "b"; an empty text has one empty part.
 std::vector<std::string> split_at_commas(const std::string& text);

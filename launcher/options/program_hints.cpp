@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "launcher/options/abbreviations.h"
 #include "launcher/options/foreign_arguments.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/suggestion.h"
@@ -38,11 +39,13 @@ std::string bare_option(const Options& options) {
   return last == "--prefix" || last == "--pass_local_rank" ? last : "";
 }
 
+// Nothing for a file that is there: then something else is wrong with it.
 std::string nearest_file(const std::string& program, const std::string& working_folder) {
   const std::filesystem::path path(program);
   const std::filesystem::path folder = std::filesystem::path(working_folder) / path.parent_path();
   std::vector<std::string> names;
   std::error_code error;
+  if (std::filesystem::exists(folder / path.filename(), error)) return "";
   for (std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, error), end; !error && entry != end;
        entry.increment(error)) {
     if (entry->is_regular_file(error) && entry->path().filename() != path.filename())
@@ -53,11 +56,48 @@ std::string nearest_file(const std::string& program, const std::string& working_
   return nearest.empty() ? "" : (path.parent_path() / nearest).string();
 }
 
-std::string hint_on_word(const std::string& name) {
+// Where a relative name was looked for.
+std::string searched_folder(const std::string& program, const std::string& working_folder) {
+  std::error_code error;
+  if (program.starts_with('/') || !working_folder.empty() || std::filesystem::exists(program, error)) return "";
+  return " (the current folder is " + std::filesystem::current_path(error).string() + ")";
+}
+
+template <std::size_t count>
+bool is_one_of(const std::array<std::string_view, count>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// "-n=2" for "\u2013n=2".
+std::string with_short_dashes(std::string_view name) {
+  name.remove_prefix(std::min(name.find_first_not_of("-\xe2\x80\x93\x94\x88\x92"), name.size()));
+  return (name.substr(0, name.find('=')).size() == 1 ? "-" : "--") + std::string(name);
+}
+
+// "2" after "-x NAME" is the value in hydra's form.
+std::string hint_on_number(const std::string& number, const Options& options) {
+  const std::string last = options.own_words.empty() ? "" : options.own_words.back();
+  const std::string export_ = "--export=";
+  if (last.starts_with(export_) && last.find('=', export_.size()) == std::string::npos) {
+    const std::string name = last.substr(export_.size());
+    return "to set " + name + " to " + number + " write -x " + name + "=" + number;
+  }
+  return "for " + number + (number == "1" ? " rank" : " ranks") + " write -n " + number + " before the program";
+}
+
+std::string hint_on_assignment(const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  if (name == "slots") return "the ranks of a host are written with its name: -H HOST:" + word.substr(name.size() + 1);
+  if (is_torchruns_name(name)) return "an option begins with two dashes: --" + word;
+  return "to set a variable for the ranks write -x " + word;
+}
+
+std::string hint_on_word(const Options& options) {
+  const std::string& name = options.program.front();
   constexpr std::array<std::string_view, 3> kDashes = {"\u2013", "\u2014",
                                                        "\u2212"};  // which word processors make of --
   for (const std::string_view dash : kDashes) {
-    if (name.starts_with(dash)) return "it begins with a long dash: write --" + name.substr(dash.size());
+    if (name.starts_with(dash)) return "it begins with a long dash: write " + with_short_dashes(name);
   }
   if (name.find_first_of(" \t") != std::string::npos) {
     if (name.find_first_of(";&|<>$") != std::string::npos) {
@@ -66,17 +106,29 @@ std::string hint_on_word(const std::string& name) {
     }
     return "the quotes make it one word, the name of a program; leave them out: ddprun ... " + name;
   }
-  constexpr std::array<std::string_view, 6> kLaunchers = {"torchrun", "mpirun",     "mpiexec",
-                                                          "srun",     "horovodrun", "deepspeed"};
-  if (std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end()) {
-    return "ddprun takes the place of " + name + ": leave it out";
-  }
-  if (is_whole_number(name)) return "for " + name + " ranks write -n " + name + " before the program";
+  constexpr std::array<std::string_view, 9> kLaunchers = {"torchrun",  "mpirun",     "mpiexec", "srun", "horovodrun",
+                                                          "deepspeed", "accelerate", "launch",  "run"};
+  if (is_one_of(kLaunchers, name)) return "ddprun takes the place of " + name + ": leave it out";
+  constexpr std::array<std::string_view, 8> kOfTheShell = {"cd",     "source", ".",     "export",
+                                                           "module", "ulimit", "alias", "set"};
+  if (is_one_of(kOfTheShell, name) && options.program.size() > 1)
+    return "it is a command of the shell: ddprun ... sh -c '" + name + " ... && exec ./PROGRAM'";
+  constexpr std::array<std::string_view, 5> kAnswers = {"help", "version", "check", "dry_run", "show_env"};
+  if (is_one_of(kAnswers, name)) return "did you mean ddprun --" + name + "?";
+  if (name.starts_with('-')) return "after -- comes the program; options of ddprun come before it";
+  if (is_whole_number(name)) return hint_on_number(name, options);
   const std::size_t equals = name.find('=');
-  if (equals != std::string::npos && equals > 0 && name.find('/') > equals) {
-    return "to set a variable for the ranks write -x " + name;
-  }
+  if (equals != std::string::npos && equals > 0 && name.find('/') > equals) return hint_on_assignment(name);
   if (name == "python" && is_in_path("python3")) return "python3 is there; a .py file needs neither: ddprun script.py";
+  return "";
+}
+
+// "B=2" of "A=1,B=2", which srun takes for two variables.
+std::string second_assignment(const std::string& entry) {
+  for (std::size_t comma = entry.find(','); comma != std::string::npos; comma = entry.find(',', comma + 1)) {
+    const std::size_t end = entry.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789", comma + 1);
+    if (end != std::string::npos && end > comma + 1 && entry[end] == '=') return entry.substr(comma + 1);
+  }
   return "";
 }
 
@@ -102,14 +154,15 @@ std::string program_hint(const Options& options) {
     }
     return " (write a value of " + option + " in the same word: " + option + "='" + name + "')";
   }
-  if (const std::string hint = hint_on_word(name); !hint.empty()) return " (" + hint + ")";
+  if (const std::string hint = hint_on_word(options); !hint.empty()) return " (" + hint + ")";
   std::vector<std::string> words;
   for (const Subcommand& subcommand : subcommands()) words.push_back(subcommand.word);
   const bool is_plain = name.find_first_of("./") == std::string::npos;
   const std::string word = is_plain && name.size() > 2 ? nearest_name(name, words) : "";
   if (!word.empty()) return " (did you mean ddprun " + word + "?)";
   const std::string file = is_plain ? "" : nearest_file(name, options.working_folder);
-  return file.empty() ? "" : " (did you mean " + file + "?)";
+  if (!file.empty()) return " (did you mean " + file + "?)";
+  return is_plain ? "" : searched_folder(name, options.working_folder);
 }
 
 std::optional<std::string> misplaced_ranks(const Options& options) {
@@ -118,30 +171,54 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
   if (is_counted || options.program.empty()) return std::nullopt;
   const std::string& program = options.program.front();
   // Of a program in PATH, such as head, -n is an option of its own.
-  const bool is_own = program.find('/') != std::string::npos || program.ends_with(".py") || options.module;
+  bool is_own = program.find('/') != std::string::npos || options.module;
   const auto end = std::find(options.program.begin() + 1, options.program.end(), "--");
   for (auto word = options.program.begin() + 1; word != end; ++word) {
+    is_own = is_own || (word - 1)->ends_with(".py");
     const std::string text = words_of_ranks(*word, word + 1 == end ? "" : *(word + 1), is_own);
     if (text.empty()) continue;
+    std::string right = "ddprun " + text;
+    for (auto before = options.program.begin(); before != word; ++before) right += " " + *before;
     return "only 1 rank is started: " + text +
-           " comes after the program, so it is passed to the program. Put ddprun's "
-           "options before the program: ddprun " +
-           text + " " + program;
+           " comes after the program, so it is passed to the program. Put ddprun's options before the program: " +
+           right;
   }
   return std::nullopt;
 }
 
-std::optional<std::string> module_with_ending(const Options& options) {
-  if (!options.module || options.program.empty() || !options.program.front().ends_with(".py")) return std::nullopt;
-  const std::string& file = options.program.front();
-  const std::string module = file.substr(0, file.size() - 3);
-  return "-m " + file + ": the name of a module has no .py: ddprun -m " + module + ", or for the file: ddprun " + file;
+std::optional<std::string> doubtful_module(const Options& options) {
+  if (!options.module || options.program.empty()) return std::nullopt;
+  const std::string& name = options.program.front();
+  if (name == "torch.distributed.launch" || name == "torch.distributed.run")
+    return "-m " + name + ": ddprun takes its place; leave -m " + name + " out";
+  if (name.ends_with(".py")) {
+    const std::string module = name.substr(0, name.size() - 3);
+    return "-m " + name + ": the name of a module has no .py: ddprun -m " + module + ", or for the file: ddprun " +
+           name;
+  }
+  if (name.find('/') == std::string::npos) return std::nullopt;
+  return "-m " + name +
+         ": the name of a module has dots, no slashes, as in package.train; for a file or folder: "
+         "ddprun --run_path " +
+         name;
 }
 
-std::vector<std::string> unset_exports(const Options& options) {
+std::string no_program_text(std::span<const std::string> words) {
+  const std::string usage = "no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]";
+  if (words.size() < 2 || words.back().starts_with('-') || is_number_of_ranks(words.back())) return usage;
+  const auto option =
+      std::find_if(words.rbegin(), words.rend(), [](const auto& word) { return word.starts_with('-'); });
+  return option == words.rend() ? usage : usage + "; '" + words.back() + "' was taken as the value of " + *option;
+}
+
+std::vector<std::string> doubtful_exports(const Options& options) {
   std::vector<std::string> lines;
   for (const std::string& entry : options.exported) {
-    if (entry.find('=') != std::string::npos || std::getenv(entry.c_str()) != nullptr) continue;
+    const std::size_t equals = entry.find('=');
+    if (const std::string second = second_assignment(entry); !second.empty())
+      lines.push_back("-x " + entry + " sets one variable; to set two, write -x " +
+                      entry.substr(0, entry.size() - second.size() - 1) + " -x " + second);
+    if (equals != std::string::npos || std::getenv(entry.c_str()) != nullptr) continue;
     lines.push_back("-x " + entry +
                     ": this variable is not set here, so the ranks do not get it; to set it, write -x " + entry +
                     "=VALUE");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,13 @@ std::string program_hint(const Options& options);
 // A line on the number of ranks after the program where there is none before it. Pure.
 std::optional<std::string> misplaced_ranks(const Options& options);
 
-// A line where -m is given a file. Pure.
-std::optional<std::string> module_with_ending(const Options& options);
+// A line where -m is given a file, or a launcher. Pure.
+std::optional<std::string> doubtful_module(const Options& options);
 
-// A line for each variable of -x NAME that ddprun does not have.
-std::vector<std::string> unset_exports(const Options& options);
+// The error for a command line without a program, whose last word may have been taken for a value. Pure.
+std::string no_program_text(std::span<const std::string> words);
+
+// A line for each variable of -x NAME that ddprun does not have, and for each -x A=1,B=2.
+std::vector<std::string> doubtful_exports(const Options& options);
 
 }  // namespace launcher

@@ -10,6 +10,7 @@
 
 #include "launcher/options/abbreviations.h"
 #include "launcher/options/foreign_arguments.h"
+#include "launcher/options/subcommands.h"
 #include "launcher/options/suggestion.h"
 #include "launcher/options/usage_error.h"
 
@@ -54,14 +55,59 @@ bool may_be_empty(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& shown, const std::string& name) {
+// Of no launcher, but what people call it.
+bool means_ranks(std::string_view name) {
+  constexpr std::array<std::string_view, 12> kNames = {"n_gpus", "ngpus",       "num_gpu",   "n_procs",
+                                                       "nprocs", "num_procs",   "processes", "num_ranks",
+                                                       "nranks", "num_workers", "workers",   "world_size"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+// `name` has underscores.
+std::string advice_on_unknown(const CLI::App& app, const std::string& name) {
+  if (means_ranks(name)) return "the number of ranks is -n N";
+  if (const std::size_t colon = name.find(':'); app.get_option_no_throw("--" + name.substr(0, colon)) != nullptr)
+    return "a value comes after =: --" + name.substr(0, colon) + "=" + name.substr(colon + 1);
+  for (const Subcommand& subcommand : subcommands()) {
+    if (subcommand.word == name) return "did you mean ddprun " + name + "?";
+  }
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   }
   const std::string nearest = name.size() == 1 ? "" : nearest_name(name, names);
-  throw UsageError("unknown option " + shown + "; " +
-                   (nearest.empty() ? "see ddprun --help" : "did you mean --" + nearest + "?"));
+  return nearest.empty() ? "see ddprun --help (options of the program come after the program)"
+                         : "did you mean --" + nearest + "?";
+}
+
+[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& argument) {
+  const std::string shown = argument.substr(0, argument.find('='));
+  std::string name = shown.substr(std::min(shown.find_first_not_of('-'), shown.size()));
+  std::replace(name.begin(), name.end(), '-', '_');
+  throw UsageError("unknown option " + shown + "; " + advice_on_unknown(app, name));
+}
+
+// What comes where the value of an option is expected.
+bool is_own_option(const CLI::App& app, const std::string& word) {
+  if (word == "--") return true;
+  std::string name = word.substr(0, word.find('='));
+  if (!name.starts_with("--")) return name.size() == 2 && name[0] == '-' && app.get_option_no_throw(name) != nullptr;
+  std::replace(name.begin() + 2, name.end(), '-', '_');
+  return app.get_option_no_throw(name) != nullptr;
+}
+
+// The first of the words after an option whose value is not in its own word.
+std::string value_after(const CLI::App& app, const CLI::Option& option, const std::string& dashed,
+                        std::span<const std::string> words) {
+  if (!words.empty() && !is_own_option(app, words.front())) return words.front();
+  throw UsageError(dashed + " needs a value: " + dashed + " " + option.get_type_name() +
+                   (words.empty() ? "" : ", got the option " + words.front()));
+}
+
+[[noreturn]] void refuse_value(const CLI::App& app, const std::string& argument, const std::string& dashed,
+                               const std::string& value) {
+  if (dashed.size() == 2 && argument.find('=') == std::string::npos) refuse_unknown(app, argument);  // -machine
+  throw UsageError(dashed + " takes no value, got '" + value + "'");
 }
 
 void replace_foreign(std::vector<std::string>& arguments, std::size_t at, const ForeignUse& use,
@@ -102,19 +148,14 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
     auto [name, value] = split_word(app, argument);
     const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
     const CLI::Option* option = app.get_option_no_throw(dashed);
-    if (option == nullptr) refuse_unknown(app, argument.substr(0, argument.find('=')), name);
-    if (option->get_items_expected_max() == 0 && value) {
-      throw UsageError(dashed + " takes no value, got '" + *value + "'");
-    }
+    if (option == nullptr) refuse_unknown(app, argument);
+    if (option->get_items_expected_max() == 0 && value) refuse_value(app, argument, dashed, *value);
     // Where a value may be left out, it can only be in the same word.
     if (!value && option->get_items_expected_min() == 0) {
       split.own.push_back(dashed);
       continue;
     }
-    if (!value) {
-      if (i + 1 == arguments.size()) throw UsageError(dashed + " needs a value; see ddprun --help");
-      value = arguments[++i];
-    }
+    if (!value) value = value_after(app, *option, dashed, std::span(arguments).subspan(++i));
     const std::string long_name = option->get_lnames().empty() ? name : option->get_lnames().front();
     std::erase(split.emptied, long_name);
     if (long_name == "nproc_per_node") split.counts_all_ranks = !argument.starts_with("--");
@@ -122,7 +163,8 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
       split.own.push_back("--" + long_name + "=" + *value);
       continue;
     }
-    if (!may_be_empty(long_name)) throw UsageError(dashed + " needs a value, got an empty one");
+    if (!may_be_empty(long_name))
+      throw UsageError(dashed + " needs a value, got an empty one (is a variable of the shell not set?)");
     std::erase_if(split.own, [&](const std::string& word) { return word.starts_with("--" + long_name + "="); });
     split.emptied.push_back(long_name);
   }

@@ -122,4 +122,13 @@ std::string why_no_permission(const std::string& file) {
   return "Permission denied (its owner may execute it, and you are another user)";
 }
 
+std::string why_no_program(std::string_view file) {
+  constexpr std::array<std::string_view, 5> kSources = {".c", ".cc", ".cpp", ".cxx", ".cu"};
+  const std::string_view ending = file.substr(std::min(file.rfind('.'), file.size()));
+  if (std::find(kSources.begin(), kSources.end(), ending) != kSources.end())
+    return "it is source code: compile it, and give ddprun the program that the compiler writes";
+  if (ending == ".ipynb") return "it is a notebook: jupyter nbconvert --to script " + std::string(file);
+  return "";
+}
+
 }  // namespace launcher

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace launcher {
 
@@ -11,5 +12,8 @@ std::string why_not_executed(const std::string& file);
 
 // Why access(file, X_OK) fails though the file is there: no permission, or a file system mounted with noexec.
 std::string why_no_permission(const std::string& file);
+
+// What to do instead with a file whose ending says that it is a source or a notebook; "" for others. Pure.
+std::string why_no_program(std::string_view file);
 
 }  // namespace launcher

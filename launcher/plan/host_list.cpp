@@ -19,14 +19,36 @@ bool are_equal_names(std::string_view a, std::string_view b) {
 
 // DNS allows 253 bytes; a user may stand in front.
 constexpr std::size_t kLongestHostName = 300;
+// What stands for something else on a command line or in another launcher's list.
+constexpr std::string_view kNeverInHosts = "*=/?;|&<>()\"'`";
 // Of a list that is wrong, in a message.
 constexpr std::size_t kMostQuoted = 200;
 
 // What ssh cannot take for one of its options, and a terminal for nothing else.
 bool is_host_name(std::string_view host) {
   return !host.empty() && host.size() <= kLongestHostName && !host.starts_with('-') && !host.starts_with('@') &&
-         !host.ends_with('@') &&
-         std::all_of(host.begin(), host.end(), [](unsigned char c) { return c > ' ' && c != 0x7f; });
+         !host.ends_with('@') && std::all_of(host.begin(), host.end(), [](unsigned char c) {
+           return c > ' ' && c != 0x7f && kNeverInHosts.find(c) == std::string::npos;
+         });
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+[[noreturn]] void refuse_entry(std::string_view entry, std::string_view list) {
+  std::string text = "-H: expected HOST[:RANKS],..., such as node1:4,node2:4, got '" +
+                     printable(beginning(list, kMostQuoted)) + (list.size() > kMostQuoted ? "...'" : "'");
+  if (entry.empty()) {
+    text += ": a host is missing beside a comma";
+  } else if (entry.find_first_of(" \t") != std::string_view::npos) {
+    text += ": write no blanks";
+  } else if (is_number(entry)) {
+    text += ": a number alone is no host; the ranks of a host come after a colon";
+  } else if (entry.size() < list.size() && entry.size() <= kMostQuoted) {
+    text += ": '" + printable(entry) + "' is wrong";
+  }
+  throw LaunchError(text);
 }
 
 }  // namespace
@@ -73,10 +95,8 @@ std::vector<HostSlots> parse_host_list(std::string_view text) {
   HostTally hosts;
   for (std::string_view left = text;;) {
     const std::size_t comma = left.find(',');
-    auto entry = parse_host(left.substr(0, comma));
-    if (!entry)
-      throw LaunchError("-H: expected HOST[:RANKS],..., got '" + printable(beginning(text, kMostQuoted)) +
-                        (text.size() > kMostQuoted ? "...'" : "'"));
+    auto entry = is_number(left.substr(0, comma)) ? std::nullopt : parse_host(left.substr(0, comma));
+    if (!entry) refuse_entry(left.substr(0, comma), text);
     hosts.add(std::move(*entry));
     if (comma == std::string_view::npos) return hosts.take();
     left.remove_prefix(comma + 1);

@@ -52,9 +52,9 @@ bool is_text(const std::string& file) {
                           (is_package ? "; --run_path starts its __main__.py" : "; name the program in it"),
                       ExitStatus::kNotExecutable);
   }
-  throw LaunchError(
-      "cannot execute " + file + ": " + (error == EACCES ? why_no_permission(file) : std::strerror(error)),
-      ExitStatus::kNotExecutable);
+  std::string why = why_no_program(file);
+  if (why.empty()) why = error == EACCES ? why_no_permission(file) : std::strerror(error);
+  throw LaunchError("cannot execute " + file + ": " + why, ExitStatus::kNotExecutable);
 }
 
 }  // namespace
@@ -151,7 +151,10 @@ std::string find_executable(const std::string& name, std::string_view path, cons
     path.remove_prefix(colon + 1);
   }
   if (!refused.empty()) throw_not_executable(refused, EACCES);
-  const bool here = ::access(seen_from_here(name, working_folder).c_str(), F_OK) == 0;
+  struct stat status {};
+  const bool here = ::stat(seen_from_here(name, working_folder).c_str(), &status) == 0;
+  if (here && (S_ISDIR(status.st_mode) || !why_no_program(name).empty()))
+    throw_not_executable(seen_from_here(name, working_folder), EACCES);
   throw LaunchError(
       "program not found in PATH: " + name +
           (here ? " (a file in " + (working_folder.empty() ? std::string("this folder") : working_folder) +
@@ -165,8 +168,14 @@ Program resolve_program(const Options& options) {
   Program program;
   program.arguments = worker_arguments(options, python_interpreter());
   // Without PATH execvp takes the system's default.
-  program.file =
-      find_executable(program.arguments.front(), path != nullptr ? path : "/bin:/usr/bin", options.working_folder);
+  try {
+    program.file =
+        find_executable(program.arguments.front(), path != nullptr ? path : "/bin:/usr/bin", options.working_folder);
+  } catch (const LaunchError& error) {
+    if (!runs_with_python(options)) throw;
+    throw LaunchError("the Python interpreter: " + std::string(error.what()) + " (PYTHON_EXEC=FILE names one)",
+                      error.status());
+  }
   const std::string script = seen_from_here(options.program.front(), options.working_folder);
   if (runs_with_python(options) && !options.module && ::access(script.c_str(), R_OK) != 0) {
     const int error = errno;

@@ -13,7 +13,7 @@ std::string find_debugger(const Options& options) {
   if (options.nnodes == 1 && *options.debug_rank >= options.nproc_per_node) {
     throw LaunchError(option + ": the ranks are 0 to " + std::to_string(options.nproc_per_node - 1));
   }
-  if (::isatty(STDIN_FILENO) != 1) throw LaunchError(option + " needs a terminal, and standard input is none");
+  if (::isatty(STDIN_FILENO) != 1) throw LaunchError(option + " needs a terminal, and standard input is not one");
   const char* path = std::getenv("PATH");
   try {
     return find_executable("gdb", path != nullptr ? path : "/bin:/usr/bin", options.working_folder);

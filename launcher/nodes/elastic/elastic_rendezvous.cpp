@@ -151,14 +151,15 @@ void ElasticRendezvous::watch_search() {
   search_timer_.reset();
   if (member_ || join_failure_) return;
   const std::string problem = place_->problem();
-  const std::string what = "the launcher that coordinates the job" + (problem.empty() ? "" : " (" + problem + ")");
+  const std::string where = place_->name() + (problem.empty() ? "" : " (" + problem + ")");
   if (join_timeout_ <= kSilentWait || has_said_who_is_missing_) {
-    join_failure_ = {what + (has_lost_it_ ? " was lost, and not found again at " : " was not found at ") +
-                         place_->name() + " in time",
+    join_failure_ = {(has_lost_it_ ? "the node that coordinates the job was lost, and not found again at "
+                                   : "the other nodes of this job were not found at ") +
+                         where + within_join_timeout(join_timeout_),
                      has_lost_it_ ? 1 : to_int(ExitStatus::kTimeout)};
     return;
   }
-  messages_.say("waiting for " + what + " at " + place_->name());
+  messages_.say("looking for the other nodes of this job at " + where);
   has_said_who_is_missing_ = true;
   search_timer_ = loop_.call_at(EventLoop::Clock::now() + join_timeout_ - kSilentWait, [this] { watch_search(); });
 }

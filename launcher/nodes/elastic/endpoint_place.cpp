@@ -66,6 +66,7 @@ void EndpointPlace::resolve() {
 }
 
 void EndpointPlace::on_resolved(const std::vector<SocketAddress>& addresses) {
+  problem_ = addresses.empty() ? "the name " + settings_.master_addr + " cannot be resolved" : "";
   if (addresses.empty()) {
     call_in(kResolveAgain, [this] { resolve(); });
   } else if (std::none_of(addresses.begin(), addresses.end(), is_own_address) || !try_to_host(addresses)) {

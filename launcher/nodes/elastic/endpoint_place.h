@@ -32,7 +32,7 @@ class EndpointPlace : public MeetingPlace {
   std::chrono::milliseconds patience_without_sight() const override;
   std::string host() const override { return settings_.master_addr; }
   std::string name() const override;
-  std::string problem() const override { return search_ ? search_->problem() : ""; }
+  std::string problem() const override { return search_ ? search_->problem() : problem_; }
 
  private:
   void on_resolved(const std::vector<SocketAddress>& addresses);
@@ -47,6 +47,7 @@ class EndpointPlace : public MeetingPlace {
   Callbacks callbacks_;
   std::unique_ptr<AddressLookup> lookup_;
   std::optional<store::StoreServer> store_;  // where this launcher coordinates
+  std::string problem_;
   std::unique_ptr<CoordinatorSearch> search_;
   std::optional<EventLoop::TimerId> timer_;
 };

@@ -32,7 +32,7 @@ class HttpClient {
   // Forgets what was asked, whether it is on its way or not.
   void cancel();
   // Of the last request, "" when it was answered.
-  const std::string& problem() const { return problem_; }
+  std::string problem() const { return problem_.empty() && connector_ ? connector_->problem() : problem_; }
   // The last request was refused: the host is there, and nobody listens.
   bool was_refused() const { return was_refused_; }
   // This machine's address in the network of the server, "" when it was never reached.

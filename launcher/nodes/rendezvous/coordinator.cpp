@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/nodes/rendezvous/rendezvous_settings.h"
 #include "launcher/os/system/exit_status.h"
 #include "launcher/os/system/silent_wait.h"
 
@@ -291,8 +292,9 @@ void Coordinator::on_join_timeout() {
   if (absent.never_came.empty()) {
     text = absent.left + " had arrived at " + options_.meeting + ", and left before all nodes were there";
   } else {
-    text = absent.never_came + " did not arrive at " + options_.meeting + " in time" +
-           (absent.left.empty() ? "" : "; " + absent.left + " had arrived, and left");
+    text =
+        absent.never_came + " did not arrive at " + options_.meeting + within_join_timeout(options_.join_timeout) +
+        (absent.left.empty() ? ": was ddprun started on every node?" : "; " + absent.left + " had arrived, and left");
   }
   refuse({text, to_int(ExitStatus::kTimeout)});
 }

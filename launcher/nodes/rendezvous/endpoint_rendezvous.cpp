@@ -60,11 +60,12 @@ void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_las
   name_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, is_last] {
     name_timer_.reset();
     if (is_last) {
-      refuse({"the host of --rdzv_endpoint, " + settings_.master_addr + ", was not known by that name in time",
+      refuse({"--rdzv_endpoint: the name " + settings_.master_addr + " could not be resolved" +
+                  within_join_timeout(settings_.join_timeout),
               to_int(ExitStatus::kTimeout)});
       return;
     }
-    messages_.say("waiting for the host of --rdzv_endpoint, " + settings_.master_addr + ", to be known by that name");
+    messages_.say("--rdzv_endpoint: the name " + settings_.master_addr + " cannot be resolved yet; trying again");
     await_name(settings_.join_timeout - kSilentWait, true);
   });
 }

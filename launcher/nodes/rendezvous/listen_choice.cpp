@@ -35,8 +35,8 @@ std::string open_to_others(const std::string& meeting, const ListenAt& where) {
                          (where.kind == ListenAt::Kind::kAddresses &&
                           std::all_of(where.addresses.begin(), where.addresses.end(), is_loopback));
   if (is_inside) return "";
-  return "whoever reaches " + meeting +
-         " can take part in this job: on a network with other users give all nodes --rdzv_secret_file";
+  return "anyone who can connect to " + meeting +
+         " can join this job: on a network with other users give all nodes --rdzv_secret_file FILE";
 }
 
 }  // namespace launcher

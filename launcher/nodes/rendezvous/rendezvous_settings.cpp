@@ -3,8 +3,13 @@
 #include <algorithm>
 
 #include "launcher/os/system/host_name.h"
+#include "launcher/plan/outcome/describe.h"
 
 namespace launcher {
+
+std::string within_join_timeout(std::chrono::milliseconds join_timeout) {
+  return " within the " + seconds_text(join_timeout) + " of --join_timeout";
+}
 
 RendezvousSettings rendezvous_settings(const Options& options, const JobEnvironment& environment) {
   RendezvousSettings settings{

@@ -76,7 +76,7 @@ std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
     const Hello& other = nodes_.at(twin->second).hello;
     return disagreement("--node_rank " + std::to_string(hello.node_rank) + " was given twice: to host " + other.host +
                         ", process " + std::to_string(other.pid) + ", and to host " + hello.host + ", process " +
-                        std::to_string(hello.pid));
+                        std::to_string(hello.pid) + "; give each node another number");
   }
   if (foreign_.contains(hello.node_rank)) {
     return disagreement("--node_rank " + std::to_string(hello.node_rank) +

@@ -58,7 +58,7 @@ std::string StaticRendezvous::meeting() const {
   const std::string host = settings_.has_master_addr ? settings_.master_addr : "host " + host_name();
   const bool must_be_named = settings_.node_rank == 0 && settings_.nnodes > 1 && !settings_.has_master_addr;
   return host + " port " + std::to_string(master_port_) +
-         (must_be_named ? " (which the other nodes name by --master_addr)" : "");
+         (must_be_named ? " (the other nodes need --master_addr " + host_name() + ")" : "");
 }
 
 void StaticRendezvous::begin_round(int restart_count) {
@@ -127,7 +127,9 @@ void StaticRendezvous::watch_search() {
   const std::string problem = search_->problem();
   const std::string node = "node 0" + (problem.empty() ? "" : " (" + problem + ")");
   if (time_to_join() <= 0ms) {
-    refuse({node + " did not arrive at " + meeting() + " in time", to_int(ExitStatus::kTimeout)});
+    refuse({node + " did not answer at " + meeting() + within_join_timeout(settings_.join_timeout) +
+                ": is ddprun running there, and are address and port right?",
+            to_int(ExitStatus::kTimeout)});
     return;
   }
   if (!has_said_who_is_missing_) messages_.say("waiting for " + node + " at " + meeting());

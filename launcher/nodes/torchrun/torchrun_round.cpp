@@ -6,6 +6,7 @@
 #include "launcher/os/system/exit_status.h"
 #include "launcher/os/system/silent_wait.h"
 #include "launcher/os/system/utf8.h"
+#include "launcher/plan/outcome/describe.h"
 
 namespace launcher {
 namespace {
@@ -31,7 +32,8 @@ TorchrunRound::TorchrunRound(EventLoop& loop, Messages& messages, TorchrunRoundO
   }));
   timers_.push_back(loop_.call_at(now + options_.join_timeout, [this, place] {
     if (!has_joined_)
-      fail_to_join("the other nodes (node 0, torchrun's, knows which) did not arrive at " + place + " in time");
+      fail_to_join("the other nodes (node 0, torchrun's, knows which) did not arrive at " + place + " within the " +
+                   seconds_text(options_.join_timeout) + " of --join_timeout");
   }));
 
   client_.add(TorchrunKeys::kArrived, 1, [](std::int64_t) {});

@@ -25,11 +25,12 @@ struct Order {
 };
 
 [[noreturn]] void refuse_words(const std::string& word) {
-  throw LaunchError("expected ddprun timeline start [JOB] [-o FILE] or ddprun timeline stop [JOB], got '" + word + "'");
+  throw LaunchError("expected ddprun timeline start [JOB] [-o FILE] or ddprun timeline stop [JOB]" +
+                    (word.empty() ? std::string() : ", got '" + word + "'"));
 }
 
 Order parse_order(std::span<const std::string> arguments) {
-  if (arguments.size() < 2) refuse_words("nothing behind timeline");
+  if (arguments.size() < 2) refuse_words("");
   Order order{.word = arguments[1]};
   if (order.word != "start" && order.word != "stop") refuse_words(order.word);
   for (std::size_t i = 2; i < arguments.size(); ++i) {

@@ -114,7 +114,7 @@ class Etcd(EtcdTest):
         self.server.stop()
         self.etcd_node("a", options=("--join_timeout", "6"))
         self.end("a", status=124)
-        self.assertIn("was not found at etcd at 127.0.0.1 port", self.log("a"))
+        self.assertIn("were not found at etcd at 127.0.0.1 port", self.log("a"))
         self.assertIn("Connection refused", self.log("a"))
 
     def test_an_etcd_without_its_gateway_is_named_with_what_it_lacks(self):

@@ -167,8 +167,8 @@ TEST_CASE("CommandLine: variables stand in for options") {
   CHECK(options.prefix == "<{rank}>");
   CHECK(parse({"-n", "5", "x"}).nproc_per_node == 5);
   const Variable bad_grace("PET_GRACE", "soon");
-  CHECK_THAT(refused({"x"}).text,
-             ContainsSubstring("--grace: expected seconds") && EndsWith("got 'soon' (--grace is from PET_GRACE)\n"));
+  CHECK_THAT(refused({"x"}).text, ContainsSubstring("--grace: expected a number of seconds") &&
+                                      EndsWith("got 'soon' (--grace is from PET_GRACE)\n"));
   CHECK_THAT(refused({"--grace=later", "x"}).text, EndsWith("got 'later'\n"));
   CHECK_THAT(refused({"--grave=1", "x"}).text, EndsWith("did you mean --grace?\n"));
 }
@@ -217,11 +217,11 @@ TEST_CASE("CommandLine: outranks variables that say the contrary") {
 }
 
 TEST_CASE("CommandLine: what contradicts itself among variables or options is refused") {
-  CHECK_THAT(refused({"--prefix", "--no_prefix", "train"}).text, ContainsSubstring("exclude each other"));
+  CHECK_THAT(refused({"--prefix", "--no_prefix", "train"}).text, ContainsSubstring("not both"));
   const Variable first("PET_PREFIX", "x");
   const Variable second("PET_NO_PREFIX", "1");
   CHECK_THAT(refused({"train"}).text,
-             EndsWith("exclude each other (--prefix is from PET_PREFIX, --no_prefix is from PET_NO_PREFIX)\n"));
+             EndsWith("not both (--prefix is from PET_PREFIX, --no_prefix is from PET_NO_PREFIX)\n"));
 }
 
 TEST_CASE("CommandLine: empty rendezvous options are as if left out") {

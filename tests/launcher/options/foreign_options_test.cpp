@@ -42,6 +42,7 @@ Words parts_of(const std::string& text, char separator) {
 
 // A value that the word of a table takes.
 std::string example_of(const std::string& pattern, const ForeignOption& option) {
+  if (pattern == "NAME=VALUE") return "A=1";
   if (pattern == "N") return option.here.find("node_rank") == std::string_view::npos ? "3" : "0";
   const std::string first = parts_of(pattern, '|').front();
   if (const auto colon = first.find(":N:"); colon != std::string::npos)
@@ -51,6 +52,7 @@ std::string example_of(const std::string& pattern, const ForeignOption& option) 
       std::isupper(static_cast<unsigned char>(first.front())) != 0 && pattern.find('|') == std::string::npos;
   if (!is_placeholder) return first;
   if (here.find("--gpus") == 0 || here.find("--stdin") == 0) return "0";
+  if (option.treatment == Treatment::kRefused) return "some";
   if (here.find("_port") != std::string::npos || here.find("_restarts") != std::string::npos) return "3";
   return "some";
 }
@@ -191,6 +193,15 @@ TEST_CASE("ForeignOptions: a value that is missing or cannot be right is said") 
   CHECK_THAT(refused_text({"--nosuchoption", "prog"}), ContainsSubstring("unknown option --nosuchoption"));
   CHECK_THAT(refused_text({"-Q", "prog"}), ContainsSubstring("unknown option -Q"));
   CHECK_THAT(refused_text({"-lx", "prog"}), ContainsSubstring("unknown option -lx"));
+  CHECK_THAT(refused_text({"-np", "./prog"}), ContainsSubstring("is the value missing"));
+  CHECK_THAT(refused_text({"-p", "high", "prog"}), ContainsSubstring("--ssh_port=N; srun's partition"));
+}
+
+TEST_CASE("ForeignOptions: a long name after one dash is not taken for a letter with its value") {
+  for (const char* name : {"-profile", "-pmi-port", "-skip-launch-node", "-ckpoint", "-mixed"})
+    CHECK_THAT(refused_text({name, "prog"}), ContainsSubstring(std::string("unknown option ") + name));
+  CHECK(taken({"-K1", "prog"}).remarks.empty());
+  CHECK(taken({"-genv", "A=1", "-env", "B", "2", "prog"}).exported == Words{"A=1", "B=2"});
 }
 
 TEST_CASE("ForeignOptions: several programs are answered with a script, unless they stand behind --") {

@@ -77,7 +77,7 @@ class Generating(GeneratedTexts):
     def test_an_unknown_kind_is_refused_with_the_known_ones(self):
         status, out, err = self.run_job("--generate", "tcsh")
         self.assertEqual((status, out), (125, ""))
-        self.assertEqual(err, "ddprun: --generate: expected man, bash, zsh, fish, coming-from, got 'tcsh'\n")
+        self.assertEqual(err, "ddprun: --generate: expected man, bash, zsh, fish or coming-from, got 'tcsh'\n")
 
     def test_no_variable_makes_a_job_print_it(self):
         self.assertEqual(self.run_job("echo", "x", environment={"PET_GENERATE": "man"})[:2], (0, "x\n"))

@@ -31,7 +31,14 @@ TEST_CASE("ProgramHints: words that are no program's name") {
   CHECK_THAT(hint("A=1"), ContainsSubstring("-x A=1"));
   CHECK_THAT(hint("statsu"), ContainsSubstring("ddprun status"));
   CHECK_THAT(hint("timelin"), ContainsSubstring("ddprun timeline"));
-  CHECK_THAT(hint("\u2013\u2013standalone"), ContainsSubstring("long dash"));
+  CHECK_THAT(hint("\u2013\u2013standalone"), ContainsSubstring("long dash: write --standalone"));
+  CHECK_THAT(hint("\u2013-nnodes=2"), ContainsSubstring("write --nnodes=2"));
+  CHECK_THAT(hint("\u2212n"), ContainsSubstring("write -n"));
+  CHECK_THAT(hint("1"), ContainsSubstring("for 1 rank write"));
+  CHECK_THAT(hint("slots=2"), ContainsSubstring("-H HOST:2"));
+  CHECK_THAT(hint("nproc-per-node=2"), ContainsSubstring("--nproc-per-node=2"));
+  CHECK_THAT(hint("version"), ContainsSubstring("ddprun --version"));
+  CHECK_THAT(hint("-n"), ContainsSubstring("come before it"));
   CHECK(hint("quite-another-thing") == "");
   CHECK(hint("tp") == "");
 }
@@ -41,7 +48,10 @@ TEST_CASE("ProgramHints: the file whose name is nearly this one") {
   ddp::test::write_file(folder / "train.py", "");
   CHECK(hint(folder / "trian.py") == " (did you mean " + (folder / "train.py").string() + "?)");
   CHECK(hint(folder / "train.py") == "");
+  ddp::test::write_file(folder / "train.pyc", "");
+  CHECK(hint(folder / "train.pyc") == "");  // what is wrong is not its name
   CHECK(hint(folder / "evaluate.py") == "");
+  CHECK_THAT(hint("./no-such-file"), ContainsSubstring("the current folder is /"));
   Options options = options_for({"./trian.py"});
   options.working_folder = folder.path();
   CHECK(program_hint(options) == " (did you mean ./train.py?)");
@@ -62,6 +72,7 @@ TEST_CASE("ProgramHints: the number of ranks behind the program is said where th
         "2 train.py");
   CHECK(misplaced_ranks(options_for({"./train", "--nproc-per-node=gpu"})));
   CHECK(misplaced_ranks(options_for({"train", "-np", "2"})));
+  CHECK(misplaced_ranks(options_for({"python", "train.py", "-n", "2"})));
   CHECK_FALSE(misplaced_ranks(options_for({"head", "-n", "2"})));
   CHECK_FALSE(misplaced_ranks(options_for({"./train", "-n", "x"})));
   CHECK_FALSE(misplaced_ranks(options_for({"./train", "-n"})));
@@ -74,11 +85,42 @@ TEST_CASE("ProgramHints: the number of ranks behind the program is said where th
 
 TEST_CASE("ProgramHints: a module's name has no ending, and variables that are exported exist") {
   Options options = options_for({"train.py"});
-  CHECK_FALSE(module_with_ending(options));
+  CHECK_FALSE(doubtful_module(options));
   options.module = true;
-  CHECK_THAT(module_with_ending(options).value_or(""), ContainsSubstring("ddprun -m train,"));
+  CHECK_THAT(doubtful_module(options).value_or(""), ContainsSubstring("ddprun -m train,"));
+  options.program = {"./package"};
+  CHECK_THAT(doubtful_module(options).value_or(""), ContainsSubstring("ddprun --run_path ./package"));
+  options.program = {"torch.distributed.launch", "train.py"};
+  CHECK_THAT(doubtful_module(options).value_or(""), ContainsSubstring("leave -m torch.distributed.launch out"));
+  options.program = {"package.train"};
+  CHECK_FALSE(doubtful_module(options));
   options.exported = {"PATH", "A=1", "DDPRUN_TEST_NO_SUCH"};
-  CHECK(unset_exports(options).size() == 1U);
+  CHECK(doubtful_exports(options).size() == 1U);
+  options.exported = {"A=1,B=2"};
+  REQUIRE(doubtful_exports(options).size() == 1U);
+  CHECK_THAT(doubtful_exports(options)[0], ContainsSubstring("write -x A=1 -x B=2"));
+  options.exported = {"A=1,2", "A=x,y=2"};
+  CHECK(doubtful_exports(options).empty());
+}
+
+TEST_CASE("ProgramHints: a number after -x NAME is its value") {
+  Options options = options_for({"1", "./train"});
+  options.own_words = {"--export=A"};
+  CHECK_THAT(program_hint(options), ContainsSubstring("write -x A=1"));
+  options.own_words = {"--export=A=2"};
+  CHECK_THAT(program_hint(options), ContainsSubstring("write -n 1"));
+}
+
+TEST_CASE("ProgramHints: a command of the shell has its words behind it") {
+  CHECK_THAT(program_hint(options_for({"cd", "package"})), ContainsSubstring("sh -c 'cd ..."));
+}
+
+TEST_CASE("ProgramHints: without a program the word that was taken for a value is named") {
+  CHECK_THAT(no_program_text(Words{"--rdzv_id", "train.py"}),
+             ContainsSubstring("'train.py' was taken as the value of --rdzv_id"));
+  CHECK_THAT(no_program_text(Words{"--mca", "btl", "./a"}), ContainsSubstring("'./a' was taken as the value of --mca"));
+  for (const Words& words : {Words{}, Words{"-n", "2"}, Words{"--standalone"}, Words{"--"}})
+    CHECK(no_program_text(words) == "no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST_CASE_METHOD(TemporaryFolderTest, "TemporaryFolder: names are never chosen t
   const TemporaryFolder temporary;
   temporary.make();
   CHECK_THROWS_WITH(temporary.make(), "cannot make a folder for error files as " + temporary.path() +
-                                          ": File exists (TMPDIR names another place)");
+                                          ": File exists; set TMPDIR to a folder in which you can write");
 }
 
 TEST_CASE_METHOD(TemporaryFolderTest, "TemporaryFolder: one that was never made, or is gone already, is no trouble") {

@@ -93,5 +93,12 @@ TEST_CASE_METHOD(ExecutableFileTest, "ExecutableFile: a file without the mark is
   CHECK_THAT(why_no_permission(path), ContainsSubstring("another user"));
 }
 
+TEST_CASE("ExecutableFile: a source or a notebook is no program") {
+  CHECK_THAT(why_no_program("./train.cpp"), ContainsSubstring("compile it"));
+  CHECK_THAT(why_no_program("train.ipynb"), ContainsSubstring("nbconvert --to script train.ipynb"));
+  CHECK(why_no_program("./train") == "");
+  CHECK(why_no_program("train.py") == "");
+}
+
 }  // namespace
 }  // namespace launcher

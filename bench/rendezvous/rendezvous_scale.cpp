@@ -163,7 +163,7 @@ class Job {
   }
 
   launcher::control::Hello hello() const {
-    return {.version = launcher::kVersion,
+    return {.version = launcher::kDdprunVersion,
             .host = "host0",
             .pid = 1,
             .launcher = "launcher0",

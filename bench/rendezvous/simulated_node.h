@@ -84,7 +84,7 @@ class Node {
   void meet(launcher::UniqueFd fd) {
     using namespace std::chrono_literals;
     control_fd_ = fd.get();
-    launcher::MemberOptions options{.hello = {.version = launcher::kVersion,
+    launcher::MemberOptions options{.hello = {.version = launcher::kDdprunVersion,
                                               .host = "host" + std::to_string(number_),
                                               .pid = 1,
                                               .launcher = "launcher" + std::to_string(number_),

@@ -68,7 +68,7 @@ std::variant<Options, ExitRequest> take(CLI::App& app, std::span<const std::stri
   if (options.part_descriptor) forget_hosts(options);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};
-  if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
+  if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kDdprunVersion + "\n"};
   const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
   if (options.program.empty() && needs_program) throw UsageError(no_program_text(given));
   // Those that the front names hosts to, or that it starts, are told where they are.

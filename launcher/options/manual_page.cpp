@@ -108,7 +108,7 @@ std::string related() {
 }  // namespace
 
 std::string manual_page(const CLI::App& app) {
-  const std::string version = "ddprun " + roff_escaped(kVersion);
+  const std::string version = "ddprun " + roff_escaped(kDdprunVersion);
   return ".\\\" Printed by \"ddprun --generate man\": made of the table of its options.\n"
          ".TH DDPRUN 1 \"" +
          std::string(kReleaseDate) + "\" \"" + version +

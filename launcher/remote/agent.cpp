@@ -61,7 +61,7 @@ class Agent {
         kept_port_(reserve_port()) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // for what a ddprun leaves that is killed
     loop_.add(signals_.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
-    channel_.send_bytes(greeting(kVersion));
+    channel_.send_bytes(greeting(kDdprunVersion));
     tick();
   }
 

@@ -72,7 +72,7 @@ CheckReport HostCheck::report(const HostStates& hosts) const {
     if (host.hello) {
       const std::string way = host.host.is_local ? "this machine" : "by ssh";
       report.text += "  ok       connection: " + way + ", its name is " + host.hello->host_name + ", ddprun " +
-                     kVersion + "\n" + clock_line(host);
+                     kDdprunVersion + "\n" + clock_line(host);
     }
     report.text += indented(texts_.at(number));
     std::string problem;

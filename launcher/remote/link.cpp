@@ -70,12 +70,12 @@ void Link::kill() {
 }
 
 std::size_t Link::on_preamble(std::string_view bytes) {
-  const Greeting found = find_greeting(bytes, kVersion);
+  const Greeting found = find_greeting(bytes, kDdprunVersion);
   if (found.kind == Greeting::Kind::kNone && bytes.size() < kMaxPreamble) return std::string::npos;
   if (found.kind != Greeting::Kind::kSame) {
     fail(found.version.empty()
              ? "what its shell prints is no ddprun"
-             : "it has ddprun " + found.version + ", and this is " + kVersion + "; --remote_ddprun names another one");
+             : "it has ddprun " + found.version + ", and this is " + kDdprunVersion + "; --remote_ddprun names another one");
     kill();
     return std::string::npos;
   }

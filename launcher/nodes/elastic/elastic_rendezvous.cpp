@@ -221,7 +221,7 @@ void ElasticRendezvous::host(const ListenAt& where, const History& history) {
 }
 
 control::Hello ElasticRendezvous::hello() const {
-  return {.version = kVersion,
+  return {.version = kDdprunVersion,
           .host = settings_.host,
           .pid = ::getpid(),
           .nnodes = settings_.nnodes,

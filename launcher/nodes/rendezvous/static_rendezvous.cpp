@@ -146,7 +146,7 @@ void StaticRendezvous::refuse(JoinFailure reason) {
 }
 
 control::Hello StaticRendezvous::hello() const {
-  return {.version = kVersion,
+  return {.version = kDdprunVersion,
           .host = host_name(),
           .pid = ::getpid(),
           .launcher = launcher_id_,

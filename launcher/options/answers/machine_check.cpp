@@ -42,7 +42,7 @@ using Kind = Finding::Kind;
 constexpr auto kPythonPatience = 20s;  // cold, on a network file system
 
 Finding check_build() {
-  std::string text = std::string("ddprun ") + kVersion + ", " + kBuildType + ", GCC-compatible compiler " + __VERSION__;
+  std::string text = std::string("ddprun ") + kDdprunVersion + ", " + kBuildType + ", GCC-compatible compiler " + __VERSION__;
   if (*kSanitizers != '\0') text += std::string(", sanitizers ") + kSanitizers;
   return {Kind::kGood, "build", text};
 }

@@ -28,8 +28,7 @@ NO_MESSAGES = {
     "launcher/options/foreign_horovodrun.cpp": "the same",
     "launcher/options/foreign_srun.cpp": "the same",
     "launcher/options/help.cpp": "what --help says around it",
-    "launcher/options/help_of_words.cpp": "the same, of status, top and timeline",
-    "launcher/options/subcommands.cpp": "the same",
+    "launcher/options/subcommands.cpp": "what --help says of status, top and timeline",
     "launcher/options/command_line.cpp": "the same",
     "launcher/options/manual_*.cpp": "the manual page",
     "launcher/options/*_completion.cpp": "programs for shells",
@@ -41,7 +40,7 @@ NO_MESSAGES = {
     "monitor/curves/svg.cpp": "parts of a picture",
 }
 # Texts that are printed to nobody, by their words: protocols, programs for a shell, formats of files.
-NO_MESSAGE = re.compile(r"HTTP/1\.1|\"extraInfo\"|exec /bin/sh|\[ -x |import importlib|\"format\":|<rect |charset=|\\x8[0a]")
+NO_MESSAGE = re.compile(r"^; (?:from|at least|more than) |\| option \||HTTP/1\.1|\"extraInfo\"|exec /bin/sh|\[ -x |import importlib|\"format\":|<rect |charset=|\\x8[0a]")
 # What --help of an example says, among its messages.
 HELP_OF_EXAMPLE = re.compile(r"^void declare\(.*?^}|CLI::App app\(.*?;", re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"[A-Za-z][A-Za-z']+")

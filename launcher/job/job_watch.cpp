@@ -17,8 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds kUsualTimeout = 120s;
-
 std::string text_of(const nlohmann::ordered_json& document) {
   return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -64,8 +62,8 @@ void JobWatch::begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> 
 }
 
 void JobWatch::watch_for_hangs() {
-  HangWatchOptions options{.timeout = options_.hang_timeout.value_or(kUsualTimeout),
-                           .was_asked_for = options_.hang_timeout.has_value(),
+  HangWatchOptions options{.timeout = options_.hang_timeout,
+                           .was_asked_for = options_.has_hang_timeout,
                            .host = job_.host,
                            .stack_signal = stack_signal(),
                            .ranks = [this] { return supervisor_->watched_ranks(); },

@@ -28,7 +28,7 @@
 #include "launcher/options/answers/machine_check.h"
 #include "launcher/options/answers/preview.h"
 #include "launcher/options/command_line.h"
-#include "launcher/options/help_of_words.h"
+#include "launcher/options/help.h"
 #include "launcher/options/program_hints.h"
 #include "launcher/os/machine/gpu_driver.h"
 #include "launcher/os/network/interfaces.h"
@@ -202,11 +202,10 @@ int run_job(Options options, Program program, ProcessTitle& title) {
   // In all of ddprun's processes, so that it goes whichever of them is killed. A log folder has room for error files.
   std::optional<TemporaryFolder> error_files;
   if (!needs_log_folder(options)) error_files.emplace();
-  const std::vector<int> stop_signals = options.stop_signals.empty() ? default_stop_signals() : options.stop_signals;
   const JobRequest request{std::move(options), std::move(program), std::move(resources), std::move(debugger),
                            error_files ? error_files->path() : std::string()};
 
-  SignalSource signals(stop_signals);
+  SignalSource signals(request.options.stop_signals);
   const pid_t guardian = ::getpid();
   const int status = run_guarded(signals, title, [&](Guarded guarded) {
     SupervisedEnd end;

@@ -1,9 +1,8 @@
+#include <algorithm>
 #include <string_view>
 
-#include "launcher/options/completions.h"
+#include "launcher/options/generated_texts.h"
 #include "launcher/options/script_text.h"
-#include "launcher/options/shown_options.h"
-#include "launcher/options/subcommands.h"
 
 namespace launcher {
 namespace {
@@ -40,30 +39,49 @@ _ddprun_offer() {
   COMPREPLY=("${COMPREPLY[@]#"$kept"}")
 }
 
+# By option: how compgen finds its value in the next word, "-" where it does not know any; empty where no word follows.
+declare -gA _ddprun_values=()
+# The options behind these words for ddprun itself, and the words of which one follows such a word.
+declare -gA _ddprun_options=() _ddprun_verbs=()
+
+# Options with the names $3 ... behind $1.
+_ddprun_add() {
+  local words=$1 value=$2 name
+  shift 2
+  _ddprun_options[.$words]+=" $*"
+  for name; do _ddprun_values[.$name]=$value; done
+}
+
+_ddprun_takes_next_word() {
+  [[ -n ${_ddprun_values[.$1]} ]]
+}
+
 # The value $2 of option $1; $3 is what stands before it in its word.
 _ddprun_value() {
-  case $1 in
+  local value=${_ddprun_values[.$1]}
+  case $value in
+    -f | -d) compopt -o filenames && _ddprun_offer "$3" "$value" -- "$2" ;;
+    -W*) _ddprun_offer "$3" -W "${value#-W}" -- "$2" ;;
+  esac
+}
+
 )bash";
 
 constexpr std::string_view kBashEnd =
     R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
 _ddprun_subcommand() {
-  local verbs options i
-  _ddprun_subcommand_words "$1"
-  i=1
-  if [[ -n $verbs ]]; then
+  local own=$1 i=1
+  if [[ -n ${_ddprun_verbs[$1]} ]]; then
     if (($# == 1)); then
-      _ddprun_offer '' -W "$verbs --help" -- "$current"
+      _ddprun_offer '' -W "${_ddprun_verbs[$1]} --help" -- "$current"
       return
     fi
-    _ddprun_subcommand_words "$1 $2"
-    i=2
+    own="$1 $2" i=2
   fi
-  if (($# > i)) && _ddprun_takes_file "${!#}"; then
-    compopt -o filenames
-    _ddprun_offer '' -f -- "$current"
+  if (($# > i)) && _ddprun_takes_next_word "${!#}"; then
+    _ddprun_value "${!#}" "$current" ''
   elif [[ $current == -* ]]; then
-    _ddprun_offer '' -W "$options --help" -- "$current"
+    _ddprun_offer '' -W "${_ddprun_options[.$own]} --help" -- "$current"
   else
     _ddprun_offer '' -W "$(_ddprun_jobs)" -- "$current"
   fi
@@ -128,7 +146,7 @@ _ddprun() {
   _ddprun_name "$current"
   case $current in
     -*=*) _ddprun_value "$option" "${current#*=}" "${current%%=*}=" ;;
-    -*) _ddprun_offer '' -W "$_ddprun_options" -- "$option" ;;
+    -*) _ddprun_offer '' -W "${_ddprun_options[.]}" -- "$option" ;;
     *) _ddprun_program "$last" ;;
   esac
 }
@@ -136,57 +154,35 @@ _ddprun() {
 complete -F _ddprun ddprun
 )bash";
 
-std::string bash_value(const ShownOption& option) {
-  const std::string names = joined(names_taken(option), " | ");
-  const auto branch = [&](const std::string& action) { return "    " + names + ") " + action + " -- \"$2\" ;;\n"; };
-  if (option.takes_file()) return branch("compopt -o filenames && _ddprun_offer \"$3\" -f");
-  if (option.takes_folder()) return branch("compopt -o filenames && _ddprun_offer \"$3\" -d");
-  if (option.words().empty()) return "";
-  return branch("_ddprun_offer \"$3\" -W " + single_quoted(joined(option.words(), " ")));
-}
-
-// The functions about subcommands that differ with what there is, and the words themselves.
-std::string subcommand_parts() {
-  std::string words;
-  std::string cases;
-  std::string files;
-  for (const Subcommand& subcommand : subcommands()) {
-    words.append(words.empty() ? "" : " ").append(subcommand.word);
-    std::vector<std::string> verbs;
-    for (const SubcommandForm& form : subcommand.forms) {
-      std::vector<std::string> names;
-      for (const ShownOption& option : form.options) {
-        names.insert(names.end(), option.names.begin(), option.names.end());
-        if (option.takes_file()) files += "    " + joined(option.names, " | ") + ") ;;\n";
-      }
-      if (!form.verb.empty()) verbs.push_back(form.verb);
-      const std::string phrase = subcommand.word + (form.verb.empty() ? "" : " " + form.verb);
-      cases += "    " + single_quoted(phrase) + ") options=" + single_quoted(joined(names, " ")) + " ;;\n";
-    }
-    if (!verbs.empty()) {
-      cases += "    " + single_quoted(subcommand.word) + ") verbs=" + single_quoted(joined(verbs, " ")) + " ;;\n";
-    }
+// "_ddprun_add 'timeline start' '-f' -o --output"
+std::string bash_option(const ShownOption& option, const std::string& words) {
+  std::string value = option.takes_next_word() ? "-" : "";
+  if (option.takes_file()) value = "-f";
+  if (option.takes_folder()) value = "-d";
+  if (!option.words().empty()) value = "-W" + joined(option.words(), " ");
+  const std::string rest = " " + single_quoted(value) + " ";
+  std::string lines = "_ddprun_add " + single_quoted(words) + rest + joined(option.names, " ") + "\n";
+  for (const std::string& name : names_taken(option)) {
+    const bool is_listed = std::find(option.names.begin(), option.names.end(), name) != option.names.end();
+    if (!is_listed) lines += "_ddprun_add unlisted" + rest + name + "\n";
   }
-  return "_ddprun_subcommands=" + single_quoted(words) +
-         "\n\n# Sets verbs, the words of which one follows $1, or options.\n"
-         "_ddprun_subcommand_words() {\n  verbs='' options=''\n  case $1 in\n" +
-         cases + "  esac\n}\n\n_ddprun_takes_file() {\n  case $1 in\n" + files +
-         "    *) return 1 ;;\n  esac\n}\n\n_ddprun_jobs() {\n  " + std::string(kRunningJobs) + "\n}\n\n";
+  return lines;
 }
 
 }  // namespace
 
-std::string bash_completion(const CLI::App& app) {
-  const auto groups = shown_options(app);
-  std::string script(kBashBegin);
-  script += for_each_option(groups, bash_value);
-  script += "  esac\n}\n\n_ddprun_takes_next_word() {\n  case $1 in\n";
-  script += for_each_option(groups, [](const ShownOption& option) {
-    return option.takes_next_word() ? "    " + joined(names_taken(option), " | ") + ") ;;\n" : "";
-  });
-  script += "    *) return 1 ;;\n  esac\n}\n\n_ddprun_options='\n";
-  script += for_each_option(groups, [](const ShownOption& option) { return joined(option.names, " ") + "\n"; });
-  return script.append("'\n\n").append(subcommand_parts()).append(kBashEnd);
+std::string bash_completion(const OptionTable& table) {
+  const TextBody body = text_body(table, {.option = bash_option});
+  std::string words;
+  std::string verbs;
+  for (const Subcommand& subcommand : subcommands()) {
+    words.append(words.empty() ? "" : " ").append(subcommand.word);
+    if (subcommand.verbs().empty()) continue;
+    verbs += "_ddprun_verbs[" + subcommand.word + "]=" + single_quoted(joined(subcommand.verbs(), " ")) + "\n";
+  }
+  return std::string(kBashBegin) + body.options + body.subcommands + verbs +
+         "_ddprun_subcommands=" + single_quoted(words) + "\n\n_ddprun_jobs() {\n  " + std::string(kRunningJobs) +
+         "\n}\n\n" + std::string(kBashEnd);
 }
 
 }  // namespace launcher

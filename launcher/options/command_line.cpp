@@ -9,6 +9,7 @@
 #include "launcher/options/declare_options.h"
 #include "launcher/options/generated_texts.h"
 #include "launcher/options/help.h"
+#include "launcher/options/option_table.h"
 #include "launcher/options/option_variables.h"
 #include "launcher/options/program_hints.h"
 #include "launcher/options/split_arguments.h"
@@ -51,9 +52,10 @@ void forget_hosts(Options& options) {
   options.exclude.clear();
 }
 
-// `options` are those that `app` has been told of.
-std::variant<Options, ExitRequest> take(CLI::App& app, std::span<const std::string> given, SplitArguments split,
-                                        Options& options) {
+// `options` are those that `table` fills.
+std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<const std::string> given,
+                                        SplitArguments split, Options& options) {
+  CLI::App& app = table.app();
   ignore_outranked_variables(app, split);
   check_variables_of_flags(app);
   options.own_words = split.own;
@@ -66,8 +68,8 @@ std::variant<Options, ExitRequest> take(CLI::App& app, std::span<const std::stri
   options.counts_all_ranks = split.counts_all_ranks;
   take_torchruns_variables(app, options);
   if (options.part_descriptor) forget_hosts(options);
-  if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
-  if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};
+  if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(table)};
+  if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, table)};
   if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kDdprunVersion + "\n"};
   const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
   if (options.program.empty() && needs_program) throw UsageError(no_program_text(given));
@@ -87,10 +89,11 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
       "`ddprun timeline start|stop [JOB]` records it. Each has a --help of its own.",
       "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
   Options options;
-  declare_options(app, options);
-  const SplitArguments split = split_arguments(app, arguments);
+  OptionTable table(app);
+  declare_options(table, options);
+  const SplitArguments split = split_arguments(table, arguments);
   try {
-    return take(app, arguments, split, options);
+    return take(table, arguments, split, options);
   } catch (const UsageError& error) {
     throw UsageError(error.what() + variables_behind(error.what(), variables_in_use(app, split.own)));
   }

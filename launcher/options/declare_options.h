@@ -1,24 +1,31 @@
-// Every option of ddprun.
+// Every option of ddprun: a file for each group.
 #pragma once
 
-#include "launcher/plan/options.h"
+#include <string>
 
-namespace CLI {
-class App;
-}
+#include "launcher/plan/options.h"
 
 namespace launcher {
 
 class OptionTable;
 
-// Both must outlive the parsing, which fills `options`.
-void declare_options(CLI::App& app, Options& options);
-// A part of it.
-void declare_elastic(OptionTable& table, ElasticOptions& elastic);
-void declare_watching(OptionTable& table, Options& options);
+// All of them, in the order of --help. The table and `options` must outlive the parsing, which fills `options`; what is
+// in `options` before are the defaults that the table shows.
+void declare_options(OptionTable& table, Options& options);
+
+// Whether torchrun has an option of this name, which has dashes or underscores inside.
+bool is_torchruns_name(std::string name);
+
+void declare_processes(OptionTable& table, Options& options);
+void declare_hosts(OptionTable& table, Options& options);
+void declare_resources(OptionTable& table, ResourceOptions& options);
+void declare_meeting(OptionTable& table, MeetingOptions& options);
+void declare_elastic(OptionTable& table, ElasticOptions& options);
+void declare_output(OptionTable& table, OutputOptions& options);
+void declare_ending(OptionTable& table, EndingOptions& options);
+void declare_watching(OptionTable& table, WatchOptions& options);
 // Options of torchrun that have another name in ddprun, or no effect.
 void declare_torchruns(OptionTable& table, Options& options);
-// Those of them that name other hosts and how they are reached.
-void declare_hosts(OptionTable& table, Options& options);
+void declare_information(OptionTable& table, Options& options);
 
 }  // namespace launcher

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/nodes/rendezvous_kinds.h"
 #include "launcher/options/declare_options.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/suggestion.h"
@@ -123,50 +124,66 @@ void check_logs_specs(const std::string& name) {
                    "': ddprun runs no plug-ins of Python; see --log_dir, --redirects and --tee");
 }
 
-void declare_completion(OptionTable& table, Options& options) {
-  const auto print = [&options](const char* shell) {
-    return [&options, shell] {
-      options.mode = Options::Mode::kGenerate;
-      options.generated = shell;
-    };
-  };
-  const auto refuse = [] {
-    throw UsageError("--print_completion tcsh: ddprun has completions for bash, zsh and fish only");
-  };
-  table.command("--print_completion",
-                {{"bash", print("bash")}, {"zsh", print("zsh")}, {"fish", print("fish")}, {"tcsh", refuse}},
-                "Print the completion for a shell, as --generate does; tcsh is not supported");
+void check_start_method(const std::string& name) {
+  if (name == "spawn" || name == "fork" || name == "forkserver") return;
+  throw UsageError("--start_method: expected spawn, fork, forkserver, got '" + name + "'");
+}
+
+// How several nodes meet by themselves: "static, with MIN:MAX c10d".
+std::string backend_text() {
+  Options options;
+  options.nnodes = 2;
+  std::string text(find_rendezvous(options)->name);
+  options.elastic.min_nodes = 1;
+  return text.append(", with MIN:MAX ").append(find_rendezvous(options)->name);
+}
+
+void declare_accepted(OptionTable& table) {
+  const std::string nothing = "Accepted; there is nothing to choose here";
+  table.accepted(torchruns({"--monitor_interval SECONDS", nothing + ": ranks are watched without polling"}),
+                 [](const std::string& text) { parse_seconds("--monitor_interval", text); });
+  table.accepted(torchruns({"--start_method spawn|fork|forkserver", nothing}), check_start_method);
+  table.accepted(torchruns({"--event_log_handler null", nothing + "; see `--events`"}), check_event_handler);
+  table.accepted(torchruns({"--logs_specs default", nothing}), check_logs_specs);
+  table.accepted_flag(torchruns({"--use_env", "Accepted: ranks always get their numbers in the environment"}));
 }
 
 }  // namespace
 
 void declare_torchruns(OptionTable& table, Options& options) {
-  const std::string nothing = "Accepted; there is nothing to choose here";
   table.group("Of torchrun and torch.distributed.launch");
-  table.text("--rdzv_backend", options.rdzv_backend, "NAME", "static",
-             "Several nodes: static, or the same command on each, without --node_rank: c10d, etcd");
-  table.text("--rdzv_endpoint", options.rdzv_endpoint, "HOST[:PORT]", "none",
-             "Several nodes: another way to give --master_addr and --master_port");
-  table.parsed(
-      "--rdzv_conf", [&](const std::string& text) { read_rendezvous_settings(text, options); }, "K=V,...", "none",
-      "timeout or join_timeout is --join_timeout, last_call_timeout --last_call; others have no effect");
-  table.text("--log_line_prefix_template", options.line_prefix_template, "TEMPLATE", "none",
-             "torchrun's form of --prefix, with ${role_name}, ${rank}, ${local_rank} and ${hostname}");
-  table.parsed(
-      "--shutdown_timeout",
-      [&](const std::string& text) {
-        options.shutdown_timeout = std::chrono::seconds(parse_number("--shutdown_timeout", text, 0, kMostWholeSeconds));
-      },
-      "SECONDS", "--grace", "Another name of --grace, in whole seconds");
-  table.parsed(
-      "--monitor_interval", [](const std::string& text) { parse_seconds("--monitor_interval", text); }, "SECONDS", "",
-      nothing + ": ranks are watched without polling");
-  table.choice("--start_method", {{"spawn", [] {}}, {"fork", [] {}}, {"forkserver", [] {}}}, nothing);
-  table.parsed("--event_log_handler", check_event_handler, "null", "", nothing + "; see --events");
-  table.parsed("--logs_specs", check_logs_specs, "default", "", nothing);
-  table.accepted_flag("--use_env", "Accepted: ranks always get their numbers in the environment");
-  table.group("Information");
-  declare_completion(table, options);
+  table.text({"--rdzv_backend NAME",
+              "Several nodes: `static`, or the same command on each, without `--node_rank`: `c10d`, `etcd`",
+              "[`etcd`](many-nodes.md#a-coordinator-that-can-be-replaced) is also called `etcd-v2`.",
+              {.unset = backend_text(), .is_torchruns = true, .may_be_empty = true}},
+             options.rdzv_backend);
+  table.text({"--rdzv_endpoint HOST[:PORT]",
+              "Several nodes: another way to give `--master_addr` and `--master_port`",
+              "Without PORT it is " + std::to_string(Options::kC10dPort) + " with `c10d`, and etcd's, " +
+                  std::to_string(Options::kEtcdPort) + ", with `etcd`.",
+              {.is_torchruns = true, .may_be_empty = true}},
+             options.rdzv_endpoint);
+  table.accepted(
+      {"--rdzv_conf K=V,...",
+       "`timeout` or `join_timeout` is `--join_timeout`, `last_call_timeout` `--last_call`; others have no effect",
+       "A line says so for a name that torchrun does not know either. TLS for etcd (`protocol=https`, certificates) is "
+       "refused. Quotes around the whole list are removed.",
+       {.is_torchruns = true, .may_be_empty = true}},
+      [&](const std::string& text) { read_rendezvous_settings(text, options); });
+  table.text({"--log_line_prefix_template TEMPLATE",
+              "torchrun's form of `--prefix`, with `${role_name}`, `${rank}`, `${local_rank}` and `${hostname}`",
+              "",
+              {.is_torchruns = true, .may_be_empty = true}},
+             options.line_prefix_template);
+  table.parsed({"--shutdown_timeout SECONDS",
+                "Another name of `--grace`, in whole seconds",
+                "Without both, TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the time.",
+                {.unset = "--grace", .is_torchruns = true}},
+               options.shutdown_timeout ? shown_seconds(*options.shutdown_timeout) : "", [&](const std::string& text) {
+                 const int seconds = parse_number("--shutdown_timeout", text, 0, kMostWholeSeconds);
+                 options.shutdown_timeout = std::chrono::seconds(seconds);
+               });
+  declare_accepted(table);
 }
 
 }  // namespace launcher

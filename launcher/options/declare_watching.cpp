@@ -1,4 +1,5 @@
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <system_error>
@@ -11,7 +12,7 @@ namespace launcher {
 namespace {
 
 // PORT, or ADDRESS:PORT.
-void read_metrics_address(const std::string& text, Options& options) {
+void read_metrics_address(const std::string& text, WatchOptions& options) {
   const std::size_t colon = text.rfind(':');
   std::string host = colon == std::string::npos ? options.metrics_host : text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
@@ -42,10 +43,10 @@ std::uint64_t parse_step(const std::string& text, const std::string& whole) {
 }
 
 // FIRST:LAST as Python's slices have it; either may be left out, and with the colon there is one step.
-void read_steps(const std::string& text, Options& options) {
+void read_steps(const std::string& text, WatchOptions& options) {
   if (text == ":") throw UsageError("--timeline_steps: expected FIRST:LAST, numbers of steps, got ':'");
   const std::size_t colon = text.find(':');
-  Options::StepRange steps{.first = 0, .last = std::numeric_limits<std::uint64_t>::max()};
+  WatchOptions::StepRange steps{.first = 0, .last = std::numeric_limits<std::uint64_t>::max()};
   const std::string first = text.substr(0, colon);
   const std::string last = colon == std::string::npos ? "" : text.substr(colon + 1);
   if (colon == std::string::npos || !first.empty()) steps.first = parse_step(first, text);
@@ -58,34 +59,54 @@ void read_steps(const std::string& text, Options& options) {
   options.timeline_steps = steps;
 }
 
+std::string metrics_text(const WatchOptions& options) {
+  return options.metrics_port ? options.metrics_host + ":" + std::to_string(*options.metrics_port) : "";
+}
+
+std::string steps_text(const WatchOptions& options) {
+  if (!options.timeline_steps) return "";
+  return std::to_string(options.timeline_steps->first) + ":" + std::to_string(options.timeline_steps->last);
+}
+
 }  // namespace
 
-void declare_watching(OptionTable& table, Options& options) {
-  table.group("How it is watched");
-  table.seconds("--hang_timeout", options.hang_timeout,
-                "Without progress of any rank, report who holds up whom; unless given: 120; 0: never");
-  using OnHang = Options::OnHang;
-  table.choice("--on_hang",
-               {{"report", [&] { options.on_hang = OnHang::kReport; }},
-                {"stop", [&] { options.on_hang = OnHang::kStop; }},
-                {"restart", [&] { options.on_hang = OnHang::kRestart; }}},
-               "What follows on that report: nothing, the end of the job with status 124, or a restart");
+void declare_watching(OptionTable& table, WatchOptions& options) {
+  table.group("How it is watched",
+              "[watching.md](watching.md) has what is known of each rank, `ddprun status` and `ddprun top`.");
+  OptionText hang = {
+      "--hang_timeout SECONDS",
+      "Without progress of any rank, report who holds up whom",
+      "[When it hangs](watching.md#when-it-hangs). Jobs that do not train are reported only when it is given.",
+      {.zero = "never"}};
+  table.parsed(hang, shown_seconds(options.hang_timeout), [&](const std::string& text) {
+    options.hang_timeout = parse_seconds("--hang_timeout", text);
+    options.has_hang_timeout = true;
+  });
+  using OnHang = WatchOptions::OnHang;
+  table.choice({"--on_hang", "What follows on that report: nothing, the end of the job with status 124, or a restart"},
+               options.on_hang, {{"report", OnHang::kReport}, {"stop", OnHang::kStop}, {"restart", OnHang::kRestart}});
   table.parsed(
-      "--straggler_threshold", [&](const std::string& text) { options.straggler_threshold = read_percent(text); },
-      "PERCENT", "10",
-      "Report a rank whose own time in a step is so much above the median of all, and in the end where the time went; "
-      "0: never");
-  table.parsed(
-      "--metrics_port", [&](const std::string& text) { read_metrics_address(text, options); }, "[ADDRESS:]PORT", "none",
-      "Serve what each rank is doing as OpenMetrics at /metrics, on loopback unless an address is given; port 0: a "
-      "free "
-      "one, which is told");
-  table.text("--timeline,--timeline_filename", options.timeline_file, "FILE", "none",
-             "Write what each rank does and when to FILE, for Perfetto and ddprun-timeline");
-  table.parsed(
-      "--timeline_steps", [&](const std::string& text) { read_steps(text, options); }, "FIRST:LAST", "all",
-      "Only steps from number FIRST, counted from 0, up to and without LAST; FIRST: from there on, :LAST up to there, "
-      "FIRST alone that one");
+      {"--straggler_threshold PERCENT",
+       "Report a rank whose own time in a step is so much above the median of all, and in the end where the time went",
+       "[A rank that holds up the others](watching.md#when-one-rank-holds-up-the-others).",
+       {.zero = "never"}},
+      shown_number(std::round(options.straggler_threshold * 1e6) / 1e4),
+      [&](const std::string& text) { options.straggler_threshold = read_percent(text); });
+  table.parsed({"--metrics_port [ADDRESS:]PORT",
+                "Serve what each rank is doing as OpenMetrics at /metrics, on loopback unless an address is given; "
+                "port 0: a free one, which is told",
+                "[Look in](watching.md#look-in)."},
+               metrics_text(options), [&](const std::string& text) { read_metrics_address(text, options); });
+  table.text({"--timeline,--timeline_filename FILE",
+              "Write what each rank does and when to FILE, for Perfetto and ddprun-timeline",
+              "[Timeline](watching.md#timeline). The second name is Horovod's."},
+             options.timeline_file);
+  table.parsed({"--timeline_steps FIRST:LAST",
+                "Only steps from number FIRST, counted from 0, up to and without LAST; `FIRST:` from there on, `:LAST` "
+                "up to there, FIRST alone that one",
+                "",
+                {.unset = "all"}},
+               steps_text(options), [&](const std::string& text) { read_steps(text, options); });
 }
 
 }  // namespace launcher

@@ -1,9 +1,7 @@
 #include <string_view>
 
-#include "launcher/options/completions.h"
+#include "launcher/options/generated_texts.h"
 #include "launcher/options/script_text.h"
-#include "launcher/options/shown_options.h"
-#include "launcher/options/subcommands.h"
 
 namespace launcher {
 namespace {
@@ -126,14 +124,21 @@ std::string names_of(const std::vector<std::string>& names) {
   return text;
 }
 
-std::string completions_of(const ShownOption& option) {
-  const std::string rest = fish_value(option) + " -d " + quoted(option.meaning) + "\n";
+// "complete -c ddprun -n CONDITION NAMES"
+std::string complete(const std::string& condition, const std::string& rest) {
+  return "complete -c ddprun -n " + (condition.find(' ') == std::string::npos ? condition : single_quoted(condition)) +
+         rest;
+}
+
+std::string completions_of(const ShownOption& option, const std::string& words) {
+  const std::string rest = fish_value(option) + " -d " + quoted(option.summary()) + "\n";
+  if (!words.empty()) return complete("__ddprun_in " + words, names_of(option.names) + rest);
   std::vector<std::string> others;
   for (const std::string& name : option.names) {
     if (const std::string other = other_spelling(name); !other.empty()) others.push_back(other);
   }
-  std::string lines = "complete -c ddprun -n __ddprun_own" + names_of(option.names) + rest;
-  if (!others.empty()) lines += "complete -c ddprun -n __ddprun_hyphens" + names_of(others) + rest;
+  std::string lines = complete("__ddprun_own", names_of(option.names) + rest);
+  if (!others.empty()) lines += complete("__ddprun_hyphens", names_of(others) + rest);
   return lines;
 }
 
@@ -148,42 +153,32 @@ std::string valued_names(const ShownOption& option) {
   return text;
 }
 
-std::string subcommand_completions(const Subcommand& subcommand) {
-  const auto line = [](const std::string& condition, const std::string& rest) {
-    return "complete -c ddprun -n " + single_quoted(condition) + " " + rest + "\n";
-  };
-  const auto described = [](const std::string& words, const std::string& meaning) {
-    return words + " -d " + quoted(meaning);
-  };
-  std::string lines = line("__ddprun_at_first", described("-a " + subcommand.word, subcommand.meaning));
-  lines += line("__ddprun_in " + subcommand.word, described("-s h -l help", "Print what this command takes"));
-  for (const SubcommandForm& form : subcommand.forms) {
-    std::string words = subcommand.word;
-    if (!form.verb.empty()) {
-      lines += line("__ddprun_at_verb " + subcommand.word, "-a " + form.verb);
-      words += " " + form.verb;
-    }
-    lines += line("__ddprun_in " + words, described("-a '(__ddprun_jobs)'", "job"));
-    for (const ShownOption& option : form.options)
-      lines += line("__ddprun_in " + words,
-                    described(names_of(option.names).substr(1) + fish_value(option), option.meaning));
-  }
-  return lines;
+std::string form_completions(const Subcommand& subcommand, const SubcommandForm& form, const std::string& options) {
+  const std::string verb =
+      form.verb.empty() ? "" : complete("__ddprun_at_verb " + subcommand.word, " -a " + form.verb + "\n");
+  return verb + complete("__ddprun_in " + form.words(subcommand.word), " -a '(__ddprun_jobs)' -d 'job'\n") + options;
+}
+
+std::string subcommand_completions(const Subcommand& subcommand, const std::string& forms) {
+  return complete("__ddprun_at_first", " -a " + subcommand.word + " -d " + quoted(subcommand.meaning) + "\n") +
+         complete("__ddprun_in " + subcommand.word, " -s h -l help -d 'Print what this command takes'\n") + forms;
 }
 
 }  // namespace
 
-std::string fish_completion(const CLI::App& app) {
-  const auto groups = shown_options(app);
+std::string fish_completion(const OptionTable& table) {
+  std::string valued;
+  const auto option = [&](const ShownOption& shown, const std::string& words) {
+    if (words.empty()) valued += valued_names(shown);
+    return completions_of(shown, words);
+  };
+  const TextBody body =
+      text_body(table, {.option = option, .form = form_completions, .subcommand = subcommand_completions});
   std::string words;
-  std::string lines = "\nfunction __ddprun_jobs\n    " + with_doubled_backslashes(kRunningJobs) + "\nend\n\n";
-  for (const Subcommand& subcommand : subcommands()) {
-    words += " " + subcommand.word;
-    lines += subcommand_completions(subcommand);
-  }
-  return "# Completion of ddprun for fish, printed by \"ddprun --generate fish\".\n\nset -g __ddprun_valued" +
-         for_each_option(groups, valued_names) + "\nset -g __ddprun_subcommands" + words + "\n" +
-         std::string(kScanner) + "\n" + for_each_option(groups, completions_of) + lines;
+  for (const Subcommand& subcommand : subcommands()) words += " " + subcommand.word;
+  return "# Completion of ddprun for fish, printed by \"ddprun --generate fish\".\n\nset -g __ddprun_valued" + valued +
+         "\nset -g __ddprun_subcommands" + words + "\n" + std::string(kScanner) + "\n" + body.options +
+         "\nfunction __ddprun_jobs\n    " + with_doubled_backslashes(kRunningJobs) + "\nend\n\n" + body.subcommands;
 }
 
 }  // namespace launcher

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "launcher/options/script_text.h"
+
 namespace launcher {
 namespace {
 
@@ -27,16 +29,6 @@ std::vector<std::string_view> words_of(std::string_view text, char separator) {
     text.remove_prefix(std::min(text.size(), words.back().size() + 1));
   }
   return words;
-}
-
-// In a cell of a table.
-std::string in_cell(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '|') result.push_back('\\');
-    result.push_back(c);
-  }
-  return result;
 }
 
 std::string in_code(std::string_view text) {

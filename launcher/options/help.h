@@ -1,18 +1,19 @@
-// The text of --help.
+// The texts of --help.
 #pragma once
 
-#include <cstddef>
+#include <optional>
+#include <span>
 #include <string>
-
-namespace CLI {
-class App;
-}
 
 namespace launcher {
 
-inline constexpr std::size_t kHelpWidth = 80;  // columns, of the texts of subcommands too
+class OptionTable;
 
-// The options of `app` group by group, in the order of their declaration, each with its default and its variable.
-std::string help_text(const CLI::App& app);
+// The options group by group, in the order of their declaration, each with its default and its variable.
+std::string help_text(const OptionTable& table);
+
+// Of `ddprun status --help`, `ddprun top --help` and `ddprun timeline --help`; nothing where the arguments are no such
+// question.
+std::optional<std::string> help_of_words(std::span<const std::string> arguments);
 
 }  // namespace launcher

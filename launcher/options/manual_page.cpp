@@ -1,5 +1,3 @@
-#include "launcher/options/manual_page.h"
-
 #include <CLI/App.hpp>
 
 #include <algorithm>
@@ -7,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/options/generated_texts.h"
 #include "launcher/options/manual_sections.h"
 #include "launcher/options/roff.h"
-#include "launcher/options/shown_options.h"
-#include "launcher/options/subcommands.h"
+#include "launcher/options/script_text.h"
 #include "launcher/os/version.h"
 
 namespace launcher {
@@ -52,39 +50,19 @@ std::string usage_of(const ShownOption& option) {
 }
 
 std::string entry_of(const ShownOption& option) {
-  const std::string text = ".TP\n" + usage_of(option) + "\n" + roff_prose(option.meaning);
+  const std::string more = option.details.empty() ? "" : ". " + without_links(option.details);
+  const std::string text = ".TP\n" + usage_of(option) + "\n" + roff_prose(option.meaning + more);
   if (option.variable.empty()) return text;
   return text + ".br\nDefault: " + roff_escaped(option.fallback) + "; variable: " + roff_bold(option.variable) + "\n";
 }
 
-std::string options(const CLI::App& app) {
-  std::string lines = roff_prose(
-      "In names - and _ are the same, and --name VALUE is --name=VALUE. The last of several equal options counts. An "
-      "option that is not given is taken from its variable, where that is set and not empty.");
-  for (const ShownGroup& group : shown_options(app)) {
-    lines += ".SS " + roff_escaped(group.title) + "\n";
-    for (const ShownOption& option : group.options) lines += entry_of(option);
-  }
-  return lines;
-}
-
-std::string subcommand_entries() {
-  std::string lines = roff_prose(
-      "As the first argument these words are for ddprun itself. A program of such a name is started by its path: "
-      "`ddprun ./status`.");
-  for (const Subcommand& subcommand : subcommands()) {
-    std::string_view macro = ".TP\n";
-    for (const SubcommandForm& form : subcommand.forms) {
-      lines.append(macro).append(usage_line("ddprun " + form.usage(subcommand.word)));
-      macro = ".TQ\n";
-    }
-    lines += roff_prose(subcommand.meaning + (subcommand.meaning.ends_with('.') ? "" : "."));
-    lines += ".RS\n.TP\n" + roff_italic("JOB") + "\n" + roff_prose(subcommand.job);
-    for (const ShownOption& option : options_of(subcommand))
-      lines += ".TP\n" + usage_of(option) + "\n" + roff_prose(option.meaning);
-    lines += ".RE\n.IP\n" + roff_prose("Exit status: " + subcommand.exit_status);
-  }
-  return lines;
+std::string subcommand_entry(const Subcommand& subcommand, const std::string& options) {
+  std::string lines;
+  for (const SubcommandForm& form : subcommand.forms)
+    lines.append(lines.empty() ? ".TP\n" : ".TQ\n").append(usage_line("ddprun " + form.usage(subcommand.word)));
+  lines += roff_prose(subcommand.meaning + (subcommand.meaning.ends_with('.') ? "" : "."));
+  lines += ".RS\n.TP\n" + roff_italic("JOB") + "\n" + roff_prose(subcommand.job);
+  return lines + options + ".RE\n.IP\n" + roff_prose("Exit status: " + subcommand.exit_status);
 }
 
 std::string examples() {
@@ -107,7 +85,11 @@ std::string related() {
 
 }  // namespace
 
-std::string manual_page(const CLI::App& app) {
+std::string manual_page(const OptionTable& table) {
+  const TextBody body =
+      text_body(table, {.group = [](const ShownGroup& group) { return ".SS " + roff_escaped(group.title) + "\n"; },
+                        .option = [](const ShownOption& option, const auto&) { return entry_of(option); },
+                        .subcommand = subcommand_entry});
   const std::string version = "ddprun " + roff_escaped(kDdprunVersion);
   return ".\\\" Printed by \"ddprun --generate man\": made of the table of its options.\n"
          ".TH DDPRUN 1 \"" +
@@ -115,8 +97,17 @@ std::string manual_page(const CLI::App& app) {
          "\" \"User Commands\"\n"
          ".SH NAME\nddprun \\- start the processes of a distributed program and end them together\n"
          ".SH SYNOPSIS\n" +
-         synopsis(app.get_name()) + ".SH DESCRIPTION\n" + paragraphs(manual_description()) + ".SH OPTIONS\n" +
-         options(app) + ".SH SUBCOMMANDS\n" + subcommand_entries() +
+         synopsis(table.app().get_name()) + ".SH DESCRIPTION\n" + paragraphs(manual_description()) + ".SH OPTIONS\n" +
+         roff_prose(
+             "In names - and _ are the same, and --name VALUE is --name=VALUE. The last of several equal options "
+             "counts. "
+             "An option that is not given is taken from its variable, where that is set and not empty.") +
+         body.options + ".SH SUBCOMMANDS\n" +
+         roff_prose(
+             "As the first argument these words are for ddprun itself. A program of such a name is started by its "
+             "path: "
+             "`ddprun ./status`.") +
+         body.subcommands +
          ".SH ENVIRONMENT\n"
          ".SS Of each rank\n" +
          roff_prose("All of the environment of ddprun, and:") + entries(variables_of_ranks()) + ".SS Of ddprun\n" +

@@ -3,20 +3,29 @@
 #include <CLI/App.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
-#include <cstdint>
-#include <memory>
+#include <iterator>
 
 #include "launcher/options/usage_error.h"
 
 namespace launcher {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr double kMostSeconds = 1e9;
+constexpr int kHighestPort = 65535;
+
+// "-n,--nproc_per_node"
+std::string names_of(const OptionText& text) {
+  return text.usage.substr(0, text.usage.find(' '));
+}
 
 // The spelling that errors use: the first long name.
-std::string spelling(const std::string& names) {
+std::string spelling(const OptionText& text) {
+  const std::string names = names_of(text);
   const std::size_t begin = names.find("--");
   return names.substr(begin, names.find(',', begin) - begin);
 }
@@ -30,111 +39,165 @@ std::string listed(const std::vector<OptionTable::Choice>& choices, const char* 
 }
 
 // Does what belongs to the word that it is given.
-OptionTable::Parse chooser(const std::string& names, std::vector<OptionTable::Choice> choices) {
-  return [name = spelling(names), choices = std::move(choices)](const std::string& text) {
+OptionTable::Parse chooser(const OptionText& text, std::vector<OptionTable::Choice> choices) {
+  return [name = spelling(text), choices = std::move(choices)](const std::string& value) {
     for (const auto& [word, action] : choices) {
-      if (word == text) return action();
+      if (word == value) return action();
     }
-    throw UsageError(name + ": expected " + listed(choices, ", ", " or ") + ", got " + quoted_value(text));
+    throw UsageError(name + ": expected " + listed(choices, ", ", " or ") + ", got " + quoted_value(value));
   };
 }
 
+// Ends a meaning with which values there are.
+void add_range(OptionText& text, const std::string& lowest, const std::string& highest) {
+  if (!highest.empty()) {
+    text.meaning += "; from " + lowest + " to " + highest;
+  } else if (lowest != "0") {
+    text.meaning += lowest == "0.001" ? "; more than 0" : "; at least " + lowest;
+  }
+}
+
 }  // namespace
+
+OptionText torchruns(OptionText text) {
+  text.traits.is_torchruns = true;
+  return text;
+}
 
 OptionTable::OptionTable(CLI::App& app) : app_(app) {
   app_.set_help_flag();
   app_.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
-// As torchrun's, each option can come from PET_<NAME>, a flag as PET_<NAME>=1.
-void OptionTable::finish(CLI::Option* option, const std::string& type, const std::string& fallback) const {
-  option->group(group_)->option_text(fallback);
-  if (!type.empty()) option->type_name(type);
-  std::string variable = "PET_" + option->get_lnames().front();
-  std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
-  option->envname(variable);
+void OptionTable::group(const std::string& title, const std::string& introduction) {
+  const auto same =
+      std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) { return group.title == title; });
+  current_group_ = static_cast<std::size_t>(same - groups_.begin());
+  if (same == groups_.end()) groups_.push_back({.title = title, .introduction = introduction});
 }
 
-void OptionTable::flag(const std::string& names, bool& target, const std::string& meaning) {
-  finish(app_.add_flag(names, target, meaning), "", "off");
+bool OptionTable::may_be_empty(std::string_view long_name) const {
+  return std::find(emptiable_names_.begin(), emptiable_names_.end(), long_name) != emptiable_names_.end();
 }
 
-void OptionTable::accepted_flag(const std::string& names, const std::string& meaning) {
-  finish(app_.add_flag(names, meaning), "", "off");
+ShownOption& OptionTable::show(CLI::Option* option, const OptionText& text) {
+  ShownOption shown{.meaning = text.meaning, .details = text.details};
+  if (const std::size_t blank = text.usage.find(' '); blank != std::string::npos) {
+    shown.value = text.usage.substr(blank + 1);
+    option->type_name(shown.value);
+  }
+  if (!text.traits.zero.empty()) shown.meaning += "; 0: " + text.traits.zero;
+  for (const std::string& name : option->get_snames()) shown.names.push_back("-" + name);
+  for (const std::string& name : option->get_lnames()) shown.names.push_back("--" + name);
+  const std::string& name = option->get_lnames().front();
+  if (text.traits.is_torchruns) torchruns_names_.push_back(name);
+  if (text.traits.may_be_empty) emptiable_names_.push_back(name);
+  return groups_[current_group_].options.emplace_back(std::move(shown));
 }
 
-void OptionTable::command(const std::string& names, std::function<void()> action, const std::string& meaning) {
-  app_.add_flag_callback(names, std::move(action), meaning)->group(group_);
+ShownOption& OptionTable::with_variable(CLI::Option* option, const OptionText& text, const std::string& current) {
+  ShownOption& shown = show(option, text);
+  shown.fallback = current.empty() ? text.traits.unset : current;
+  shown.has_default = true;
+  shown.variable = pet_variable(option->get_lnames().front());
+  option->envname(shown.variable);
+  return shown;
 }
 
-void OptionTable::command(const std::string& names, std::vector<Choice> choices, const std::string& meaning) {
-  const std::string type = listed(choices, "|", "|");
-  command(names, chooser(names, std::move(choices)), type, meaning);
+void OptionTable::flag(const OptionText& text, bool& target) {
+  with_variable(app_.add_flag(names_of(text), target), text, target ? "on" : "off");
 }
 
-void OptionTable::command(const std::string& names, Parse parse, const std::string& type, const std::string& meaning) {
-  app_.add_option_function<std::string>(names, std::move(parse), meaning)->group(group_)->type_name(type);
+void OptionTable::accepted_flag(const OptionText& text) {
+  with_variable(app_.add_flag(names_of(text)), text, "off").has_default = false;
 }
 
-void OptionTable::text(const std::string& names, std::string& target, const std::string& type,
-                       const std::string& fallback, const std::string& meaning) {
-  finish(app_.add_option(names, target, meaning), type, fallback);
+void OptionTable::command(const OptionText& text, std::function<void()> action) {
+  show(app_.add_flag_callback(names_of(text), std::move(action)), text);
 }
 
-void OptionTable::parsed(const std::string& names, Parse parse, const std::string& type, const std::string& fallback,
-                         const std::string& meaning) {
-  finish(app_.add_option_function<std::string>(names, std::move(parse), meaning), type, fallback);
+void OptionTable::command(OptionText text, std::vector<Choice> choices) {
+  text.usage += " " + listed(choices, "|", "|");
+  command(text, chooser(text, std::move(choices)));
 }
 
-void OptionTable::hidden(const std::string& names, Parse parse) {
-  app_.add_option_function<std::string>(names, std::move(parse))->group("");
+void OptionTable::command(const OptionText& text, Parse parse) {
+  show(app_.add_option_function<std::string>(names_of(text), std::move(parse)), text);
 }
 
-void OptionTable::number(const std::string& names, int& target, int lowest, int highest, const std::string& fallback,
-                         const std::string& meaning) {
-  const auto parse = [name = spelling(names), &target, lowest, highest](const std::string& text) {
-    target = parse_number(name, text, lowest, highest);
-  };
-  parsed(names, parse, "N", fallback, meaning);
+void OptionTable::hidden(const std::string& name, Parse parse) {
+  app_.add_option_function<std::string>(name, std::move(parse));
 }
 
-void OptionTable::seconds(const std::string& names, std::chrono::milliseconds& target, const std::string& fallback,
-                          const std::string& meaning) {
-  const auto parse = [name = spelling(names), &target](const std::string& text) { target = parse_seconds(name, text); };
-  parsed(names, parse, "SECONDS", fallback, meaning);
+void OptionTable::text(const OptionText& text, std::string& target) {
+  with_variable(app_.add_option(names_of(text), target), text, target);
 }
 
-void OptionTable::seconds(const std::string& names, std::optional<std::chrono::milliseconds>& target,
-                          const std::string& meaning) {
-  const auto parse = [name = spelling(names), &target](const std::string& text) { target = parse_seconds(name, text); };
-  parsed(names, parse, "SECONDS", "none", meaning);
+void OptionTable::parsed(const OptionText& text, const std::string& current, Parse parse) {
+  with_variable(app_.add_option_function<std::string>(names_of(text), std::move(parse)), text, current);
 }
 
-void OptionTable::choice(const std::string& names, std::vector<Choice> choices, const std::string& meaning) {
-  const std::string type = listed(choices, "|", "|");
-  const std::string fallback = choices.front().first;
-  parsed(names, chooser(names, std::move(choices)), type, fallback, meaning);
+void OptionTable::number(OptionText text, int& target, NumberRange range) {
+  text.usage += " N";
+  add_range(text, std::to_string(range.lowest),
+            range.highest == NumberRange::kMost ? "" : std::to_string(range.highest));
+  parsed(text, std::to_string(target), [name = spelling(text), &target, range](const std::string& value) {
+    target = parse_number(name, value, range.lowest, range.highest);
+  });
 }
 
-void OptionTable::list(const std::string& names, std::vector<std::string>& target, const std::string& type,
-                       const std::string& meaning) {
-  finish(app_.add_option(names, target, meaning)
-             ->allow_extra_args(false)
-             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll),
-         type, "none");
+void OptionTable::seconds(OptionText text, milliseconds& target, milliseconds lowest) {
+  text.usage += " SECONDS";
+  add_range(text, shown_seconds(lowest), "");
+  parsed(text, shown_seconds(target), [name = spelling(text), &target, lowest](const std::string& value) {
+    target = parse_seconds(name, value, lowest);
+  });
 }
 
-void OptionTable::optional_text(const std::string& names, std::optional<std::string>& target, const std::string& bare,
-                                const std::string& type, const std::string& fallback, const std::string& meaning) {
+void OptionTable::seconds(OptionText text, std::optional<milliseconds>& target, milliseconds lowest) {
+  text.usage += " SECONDS";
+  add_range(text, shown_seconds(lowest), "");
+  parsed(text, target ? shown_seconds(*target) : "",
+         [name = spelling(text), &target, lowest](const std::string& value) {
+           target = parse_seconds(name, value, lowest);
+         });
+}
+
+void OptionTable::port(OptionText text, std::optional<std::uint16_t>& target, int lowest) {
+  text.usage += " PORT";
+  add_range(text, std::to_string(lowest), std::to_string(kHighestPort));
+  parsed(text, target ? std::to_string(*target) : "",
+         [name = spelling(text), &target, lowest](const std::string& value) {
+           target = static_cast<std::uint16_t>(parse_number(name, value, lowest, kHighestPort));
+         });
+}
+
+void OptionTable::chosen(OptionText text, const std::string& current, std::vector<Choice> choices) {
+  text.usage += " " + listed(choices, "|", "|");
+  parsed(text, current, chooser(text, std::move(choices)));
+}
+
+void OptionTable::list(const OptionText& text, std::vector<std::string>& target) {
+  CLI::Option* option = app_.add_option(names_of(text), target);
+  option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  with_variable(option, text, joined(target, ",")).may_be_repeated = true;
+}
+
+void OptionTable::optional_text(const OptionText& text, std::optional<std::string>& target, const std::string& bare) {
   // CLI11 calls this with an empty text when the value is left out.
-  const auto parse = [&target, bare](const std::string& text) { target = text.empty() ? bare : text; };
-  CLI::Option* option = app_.add_option_function<std::string>(names, parse, meaning)->expected(0, 1);
-  finish(option, type, fallback);
+  const auto parse = [&target, bare](const std::string& value) { target = value.empty() ? bare : value; };
+  CLI::Option* option = app_.add_option_function<std::string>(names_of(text), parse)->expected(0, 1);
+  with_variable(option, text, target.value_or("")).value_may_be_missing = true;
 }
 
-void OptionTable::accepted(const std::string& names, const std::string& meaning) {
-  parsed(
-      names, [](const std::string&) {}, "X", "", meaning);
+void OptionTable::accepted(const OptionText& text, Parse check) {
+  CLI::Option* option = app_.add_option_function<std::string>(names_of(text), std::move(check));
+  with_variable(option, text, "").has_default = false;
+}
+
+std::string pet_variable(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return "PET_" + name;
 }
 
 std::string quoted_value(const std::string& text) {
@@ -157,14 +220,25 @@ int parse_number(const std::string& option, const std::string& text, int lowest,
   return value;
 }
 
-std::chrono::milliseconds parse_seconds(const std::string& option, const std::string& text) {
+milliseconds parse_seconds(const std::string& option, const std::string& text, milliseconds lowest) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_in_range = value >= 0 && value <= kMostSeconds;  // false also for what is not a number
-  if (error != std::errc() || end != text.data() + text.size() || !is_in_range) {
-    throw UsageError(option + ": expected a number of seconds from 0 to 1000000000, got " + quoted_value(text));
+  const milliseconds time(is_in_range ? static_cast<std::int64_t>(value * 1000) : -1);
+  if (error != std::errc() || end != text.data() + text.size() || time < lowest || !is_in_range) {
+    throw UsageError(option + ": expected a number of seconds from " + shown_seconds(lowest) + " to 1000000000, got " +
+                     quoted_value(text));
   }
-  return std::chrono::milliseconds(static_cast<std::int64_t>(value * 1000));
+  return time;
+}
+
+std::string shown_number(double value) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.begin(), text.end(), value, std::chars_format::fixed).ptr};
+}
+
+std::string shown_seconds(milliseconds time) {
+  return shown_number(static_cast<double>(time.count()) / 1000);
 }
 
 std::vector<std::string> split_at_commas(const std::string& text) {
@@ -175,6 +249,12 @@ std::vector<std::string> split_at_commas(const std::string& text) {
     if (comma == std::string::npos) return parts;
     begin = comma + 1;
   }
+}
+
+std::string joined(const std::vector<std::string>& words, std::string_view separator) {
+  std::string text;
+  for (const std::string& word : words) text.append(text.empty() ? "" : separator).append(word);
+  return text;
 }
 
 }  // namespace launcher

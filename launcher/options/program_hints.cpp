@@ -9,7 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "launcher/options/abbreviations.h"
+#include "launcher/options/declare_options.h"
 #include "launcher/options/foreign_arguments.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/suggestion.h"

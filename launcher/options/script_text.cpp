@@ -18,10 +18,10 @@ std::string single_quoted(std::string_view text) {
   return result + "'";
 }
 
-std::string joined(const std::vector<std::string>& words, std::string_view separator) {
-  std::string text;
-  for (const std::string& word : words) text.append(text.empty() ? "" : separator).append(word);
-  return text;
+std::string in_cell(std::string_view text) {
+  std::string result;
+  for (const char c : text) result.append(c == '|' ? "\\|" : std::string(1, c));
+  return result;
 }
 
 std::string other_spelling(const std::string& name) {
@@ -37,13 +37,22 @@ std::vector<std::string> names_taken(const ShownOption& option) {
   return names;
 }
 
-std::string for_each_option(const std::vector<ShownGroup>& groups,
-                            const std::function<std::string(const ShownOption&)>& line) {
-  std::string text;
-  for (const ShownGroup& group : groups) {
-    for (const ShownOption& option : group.options) text += line(option);
+TextBody text_body(const OptionTable& table, const TextFormat& format) {
+  TextBody body;
+  for (const ShownGroup& group : table.groups()) {
+    body.options += format.group(group);
+    for (const ShownOption& option : group.options) body.options += format.option(option, "");
   }
-  return text;
+  for (const Subcommand& subcommand : subcommands()) {
+    std::string forms;
+    for (const SubcommandForm& form : subcommand.forms) {
+      std::string options;
+      for (const ShownOption& option : form.options) options += format.option(option, form.words(subcommand.word));
+      forms += format.form(subcommand, form, options);
+    }
+    body.subcommands += format.subcommand(subcommand, forms);
+  }
+  return body;
 }
 
 }  // namespace launcher

@@ -1,4 +1,4 @@
-// What the completions of several shells have in common. Pure.
+// What texts for shells and pages have in common. Pure.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/options/shown_options.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/subcommands.h"
 
 namespace launcher {
 
@@ -19,7 +20,8 @@ inline constexpr std::string_view kRunningJobs =
 // One word in single quotes, without a meaning for bash and zsh; fish reads "\\" in quotes as one backslash.
 std::string single_quoted(std::string_view text);
 
-std::string joined(const std::vector<std::string>& words, std::string_view separator);
+// In a cell of a table of Markdown, which a "|" would end.
+std::string in_cell(std::string_view text);
 
 // "--nproc-per-node" for "--nproc_per_node"; empty where there is no other spelling.
 std::string other_spelling(const std::string& name);
@@ -27,8 +29,22 @@ std::string other_spelling(const std::string& name);
 // The option's names, and behind them what the launcher takes as one but --help does not list: mpirun's -np.
 std::vector<std::string> names_taken(const ShownOption& option);
 
-// What `line` makes of each option, in the order of --help.
-std::string for_each_option(const std::vector<ShownGroup>& groups,
-                            const std::function<std::string(const ShownOption&)>& line);
+// How one text shows the options. `words` are "" for ddprun's own, else those before them, as in "timeline start".
+struct TextFormat {
+  std::function<std::string(const ShownGroup&)> group = [](const auto&) { return ""; };  // stands before its options
+  std::function<std::string(const ShownOption&, const std::string& words)> option;
+  std::function<std::string(const Subcommand&, const SubcommandForm&, const std::string& options)> form =
+      [](const auto&, const auto&, const std::string& options) { return options; };
+  std::function<std::string(const Subcommand&, const std::string& forms)> subcommand =
+      [](const auto&, const std::string& forms) { return forms; };
+};
+
+struct TextBody {
+  std::string options;
+  std::string subcommands;
+};
+
+// The one walk over the options by which all of these texts are made.
+TextBody text_body(const OptionTable& table, const TextFormat& format);
 
 }  // namespace launcher

@@ -1,30 +1,11 @@
 #include "launcher/options/shown_options.h"
 
-#include <CLI/App.hpp>
-
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
 namespace launcher {
 namespace {
-
-ShownOption shown(const CLI::Option& option) {
-  ShownOption result{.variable = option.get_envname(), .meaning = option.get_description()};
-  for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
-  const bool takes_value = option.get_items_expected_max() != 0;
-  if (takes_value) {
-    result.value = option.get_type_name();
-    result.value_may_be_missing = option.get_items_expected_min() == 0;
-    result.may_be_repeated = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
-  }
-  if (!result.variable.empty()) {
-    result.fallback = takes_value ? option.get_option_text() : "off";
-    if (result.fallback.empty()) result.fallback = "none";
-  }
-  return result;
-}
 
 bool is_word(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
@@ -51,16 +32,27 @@ std::vector<std::string> ShownOption::words() const {
   return found;
 }
 
-std::vector<ShownGroup> shown_options(const CLI::App& app) {
-  std::vector<ShownGroup> groups;
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string& title = option->get_group();
-    if (title.empty()) continue;
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& other) { return other.title == title; });
-    if (group == groups.end()) group = groups.insert(group, {.title = title});
-    group->options.push_back(shown(*option));
+std::string ShownOption::summary() const {
+  return plain_text(meaning) + (fallback.empty() ? "" : " [" + fallback + "]");
+}
+
+std::string without_links(std::string_view markdown) {
+  std::string text;
+  while (!markdown.empty()) {
+    const std::size_t middle = markdown.find("](");
+    const std::size_t begin = markdown.rfind('[', middle);
+    const std::size_t end = markdown.find(')', middle);
+    if (middle == std::string_view::npos || begin == std::string_view::npos || end == std::string_view::npos) break;
+    text.append(markdown.substr(0, begin)).append(markdown.substr(begin + 1, middle - begin - 1));
+    markdown.remove_prefix(end + 1);
   }
-  return groups;
+  return text.append(markdown);
+}
+
+std::string plain_text(std::string_view markdown) {
+  std::string text = without_links(markdown);
+  std::erase(text, '`');
+  return text;
 }
 
 }  // namespace launcher

@@ -1,12 +1,9 @@
-// The options as --help, the manual page and the completions of shells show them: read from what OptionTable declared.
+// The options as --help, the manual page, the completions of shells and the pages of docs/ show them.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace launcher {
 
@@ -16,13 +13,17 @@ struct ShownOption {
   bool value_may_be_missing = false;  // where it is given, it is in the same word
   bool may_be_repeated = false;       // and each one counts
   std::string fallback{};             // empty: it has none, as it has no variable
+  bool has_default = false;           // `fallback` is the value that a member of Options has
   std::string variable{};             // that sets it when it is not given
-  std::string meaning{};
+  std::string meaning{};              // with what stands between backquotes to be shown as code
+  std::string details{};              // the same, with links of Markdown, for the manual page and docs/; may be empty
 
   // "-n, --nproc_per_node N|gpu|cpu|auto"
   std::string usage() const;
   // The words among the values: "gpu", "cpu", "auto".
   std::vector<std::string> words() const;
+  // The meaning on one line, with the default at its end: "For all nodes to arrive [900]".
+  std::string summary() const;
   bool takes_file() const { return value == "FILE"; }
   bool takes_folder() const { return value == "DIR" || value == "FOLDER"; }
   // Whether its value may be the next argument.
@@ -31,10 +32,13 @@ struct ShownOption {
 
 struct ShownGroup {
   std::string title{};
+  std::string introduction{};  // in Markdown, for docs/
   std::vector<ShownOption> options{};
 };
 
-// Groups in the order of their first option, and the options of each in the order of their declaration.
-std::vector<ShownGroup> shown_options(const CLI::App& app);
+// "[a `b`](page.md)" -> "a `b`"
+std::string without_links(std::string_view markdown);
+// "[a `b`](page.md)" -> "a b"
+std::string plain_text(std::string_view markdown);
 
 }  // namespace launcher

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
-#include "launcher/options/abbreviations.h"
 #include "launcher/options/foreign_arguments.h"
+#include "launcher/options/option_table.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/suggestion.h"
 #include "launcher/options/usage_error.h"
@@ -23,7 +24,34 @@ struct Word {
   std::optional<std::string> value{};
 };
 
-Word split_word(const CLI::App& app, const std::string& argument) {
+std::string with_dashes(std::string_view name) {
+  std::string text = "--" + std::string(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+// The one of `names` that begins with `beginning` (both without dashes, with underscores), as Python's argparse takes
+// them: --redirect=3, --nproc-per 2. Nothing when none does; throws UsageError, with the candidates, when several do.
+std::optional<std::string> complete_name(std::string_view beginning, std::span<const std::string> names) {
+  if (beginning.empty()) return std::nullopt;
+  // An argument of the scripts that torch.distributed.launch starts, and no short form of --local_ranks_filter.
+  if (beginning == "local_rank") {
+    throw UsageError(
+        "--local_rank is no option of a launcher: each rank finds its number in the variable LOCAL_RANK; for a program "
+        "that reads it from its arguments write --pass_local_rank");
+  }
+  std::vector<std::string_view> found;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(found),
+               [beginning](std::string_view name) { return name.starts_with(beginning); });
+  if (found.empty()) return std::nullopt;
+  if (found.size() == 1) return std::string(found.front());
+  std::string candidates;
+  for (const std::string_view name : found) candidates.append(candidates.empty() ? "" : ", ").append(with_dashes(name));
+  throw UsageError("ambiguous option: " + with_dashes(beginning) + " could match " + candidates);
+}
+
+Word split_word(const OptionTable& table, const std::string& argument) {
+  const CLI::App& app = table.app();
   const std::size_t equals = argument.find('=');
   const auto after_equals = [&]() -> std::optional<std::string> {
     return equals == std::string::npos ? std::nullopt : std::optional(argument.substr(equals + 1));
@@ -32,7 +60,7 @@ Word split_word(const CLI::App& app, const std::string& argument) {
     Word word{argument.substr(2, equals == std::string::npos ? equals : equals - 2), after_equals()};
     std::replace(word.name.begin(), word.name.end(), '-', '_');
     const bool is_known = app.get_option_no_throw("--" + word.name) != nullptr;
-    if (!is_known) word.name = complete_torchruns_name(word.name).value_or(word.name);
+    if (!is_known) word.name = complete_name(word.name, table.torchruns_names()).value_or(word.name);
     return word;
   }
   if (argument.substr(0, equals) == kMpirunsRanks) return {"nproc_per_node", after_equals()};
@@ -46,13 +74,6 @@ Word split_word(const CLI::App& app, const std::string& argument) {
   Word word{argument.substr(1, 1)};
   if (argument.size() > 2) word.value = argument.substr(argument[2] == '=' ? 3 : 2);
   return word;
-}
-
-// torchrun takes these empty, and scripts pass them so: "--rdzv_endpoint=$ENDPOINT".
-bool may_be_empty(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kNames = {"rdzv_backend", "rdzv_conf",  "rdzv_endpoint",
-                                                      "rdzv_id",      "local_addr", "log_line_prefix_template"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 // Of no launcher, but what people call it.
@@ -120,7 +141,8 @@ void replace_foreign(std::vector<std::string>& arguments, std::size_t at, const 
 
 }  // namespace
 
-SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> given) {
+SplitArguments split_arguments(const OptionTable& table, std::span<const std::string> given) {
+  const CLI::App& app = table.app();
   SplitArguments split;
   std::vector<std::string> arguments(given.begin(), given.end());
   IgnoredOptions ignored;
@@ -145,7 +167,7 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
         continue;
       }
     }
-    auto [name, value] = split_word(app, argument);
+    auto [name, value] = split_word(table, argument);
     const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
     const CLI::Option* option = app.get_option_no_throw(dashed);
     if (option == nullptr) refuse_unknown(app, argument);
@@ -163,7 +185,7 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
       split.own.push_back("--" + long_name + "=" + *value);
       continue;
     }
-    if (!may_be_empty(long_name))
+    if (!table.may_be_empty(long_name))
       throw UsageError(dashed + " needs a value, got an empty one (is a variable of the shell not set?)");
     std::erase_if(split.own, [&](const std::string& word) { return word.starts_with("--" + long_name + "="); });
     split.emptied.push_back(long_name);

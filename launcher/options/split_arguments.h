@@ -6,11 +6,9 @@
 #include <string_view>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace launcher {
+
+class OptionTable;
 
 // mpirun's spelling of --nproc_per_node, which has two letters behind one dash.
 inline constexpr std::string_view kMpirunsRanks = "-np";
@@ -24,9 +22,9 @@ struct SplitArguments {
   std::vector<std::string> emptied;  // long names of options that were last given an empty value: as if left out
 };
 
-// The program starts at the first argument that is neither an option of `app` nor an option's value, or after `--`.
+// The program starts at the first argument that is neither an option of `table` nor an option's value, or after `--`.
 // CLI11 alone cannot do this: it must not look at the program's arguments. Throws UsageError for an unknown option and
 // for a value that is missing or too much.
-SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> given);
+SplitArguments split_arguments(const OptionTable& table, std::span<const std::string> given);
 
 }  // namespace launcher

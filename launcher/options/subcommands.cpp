@@ -1,15 +1,21 @@
 #include "launcher/options/subcommands.h"
 
-#include <algorithm>
-
 namespace launcher {
 
 std::string SubcommandForm::usage(const std::string& word) const {
-  std::string text = word + (verb.empty() ? "" : " " + verb) + " [JOB]";
+  std::string text = words(word) + " [JOB]";
   for (const ShownOption& option : options) {
     text.append(" [").append(option.names.front()).append(option.value.empty() ? "" : " " + option.value).append("]");
   }
   return text;
+}
+
+std::vector<std::string> Subcommand::verbs() const {
+  std::vector<std::string> verbs;
+  for (const SubcommandForm& form : forms) {
+    if (!form.verb.empty()) verbs.push_back(form.verb);
+  }
+  return verbs;
 }
 
 std::vector<Subcommand> subcommands() {
@@ -40,18 +46,6 @@ std::vector<Subcommand> subcommands() {
                                .meaning = "the file to write; the job's own unless given"}}},
                  {.verb = "stop"}},
        .exit_status = "0; 1 when there is no such job, or it refuses."}};
-}
-
-std::vector<ShownOption> options_of(const Subcommand& subcommand) {
-  std::vector<ShownOption> all;
-  for (const SubcommandForm& form : subcommand.forms) {
-    for (const ShownOption& option : form.options) {
-      const bool is_there =
-          std::any_of(all.begin(), all.end(), [&](const auto& other) { return other.names == option.names; });
-      if (!is_there) all.push_back(option);
-    }
-  }
-  return all;
 }
 
 }  // namespace launcher

@@ -14,6 +14,8 @@ struct SubcommandForm {
   std::string verb{};  // "start", the second word; empty: there is none
   std::vector<ShownOption> options{};
 
+  // "timeline start"
+  std::string words(const std::string& word) const { return word + (verb.empty() ? "" : " " + verb); }
   // "status [JOB] [--json]"; of an option's names the first.
   std::string usage(const std::string& word) const;
 };
@@ -24,11 +26,10 @@ struct Subcommand {
   std::string job{};  // what JOB means
   std::vector<SubcommandForm> forms{};
   std::string exit_status{};
+
+  std::vector<std::string> verbs() const;
 };
 
 std::vector<Subcommand> subcommands();
-
-// The options of all forms, each once.
-std::vector<ShownOption> options_of(const Subcommand& subcommand);
 
 }  // namespace launcher

@@ -44,10 +44,7 @@ void note_unknown_variables(const CLI::App& app, Options& options) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_envname().empty()) names.push_back(option->get_envname());
     for (const std::string& name : option->get_lnames()) {
-      std::string variable = "PET_" + name;
-      std::transform(variable.begin(), variable.end(), variable.begin(),
-                     [](unsigned char c) { return std::toupper(c); });
-      names.push_back(variable);  // also of an option whose variable was outranked, and of commands
+      names.push_back(pet_variable(name));  // also of an option whose variable was outranked, and of commands
     }
   }
   std::set<std::string> unknown;

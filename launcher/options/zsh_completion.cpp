@@ -2,10 +2,8 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "launcher/options/completions.h"
+#include "launcher/options/generated_texts.h"
 #include "launcher/options/script_text.h"
-#include "launcher/options/shown_options.h"
-#include "launcher/options/subcommands.h"
 
 namespace launcher {
 namespace {
@@ -81,7 +79,7 @@ std::string specification(std::initializer_list<std::string_view> parts) {
 std::string specifications(const ShownOption& option) {
   std::string lines;
   const std::string argument = argument_of(option);
-  const std::string meaning = escaped(option.meaning, "\\[]:");
+  const std::string meaning = escaped(option.summary(), "\\[]:");
   const std::string names = joined(option.names, " ");
   for (const std::string& name : option.names) {
     const std::string form = with_form(option, name);
@@ -97,34 +95,27 @@ std::string specifications(const ShownOption& option) {
   return lines;
 }
 
+// What completes the arguments of one form.
+std::string form_arguments(const Subcommand&, const SubcommandForm& form, const std::string& options) {
+  const std::string begin = form.verb.empty() ? "      " : "        " + form.verb + ") ";
+  return begin + "_arguments -S : \\\n" + options + specification({"(- *)-h[Print what this command takes]"}) +
+         specification({"(- *)--help[Print what this command takes]"}) + "    '1:job:_ddprun_jobs'\n" +
+         (form.verb.empty() ? "" : "    ") + "      ;;\n";
+}
+
 // The case of one subcommand: words and CURRENT lose what precedes its own arguments.
-std::string branch(const Subcommand& subcommand) {
-  const auto arguments = [](const SubcommandForm& form) {
-    std::string text = "_arguments -S : \\\n";
-    for (const ShownOption& option : form.options) text += specifications(option);
-    return text + specification({"(- *)-h[Print what this command takes]"}) +
-           specification({"(- *)--help[Print what this command takes]"}) + "    '1:job:_ddprun_jobs'\n";
-  };
-  std::string text = "    " + subcommand.word + ")\n      shift words; (( CURRENT-- ))\n";
-  std::string forms;
-  std::string verbs;
-  for (const SubcommandForm& form : subcommand.forms) {
-    if (form.verb.empty()) return text + "      " + arguments(form) + "      ;;\n";
-    verbs.append(verbs.empty() ? "" : " ").append(form.verb);
-    forms += "        " + form.verb + ") " + arguments(form) + "          ;;\n";
-  }
-  return text + "      if (( CURRENT == 2 )); then\n        compadd -- " + verbs +
+std::string branch(const Subcommand& subcommand, const std::string& forms) {
+  const std::string begin = "    " + subcommand.word + ")\n      shift words; (( CURRENT-- ))\n";
+  if (subcommand.verbs().empty()) return begin + forms;
+  return begin + "      if (( CURRENT == 2 )); then\n        compadd -- " + joined(subcommand.verbs(), " ") +
          " --help\n        return 0\n      fi\n      shift words; (( CURRENT-- ))\n      case $words[1] in\n" + forms +
          "      esac\n      ;;\n";
 }
 
-std::string subcommand_functions() {
+std::string subcommand_functions(const std::string& branches) {
   std::string descriptions;
-  std::string branches;
-  for (const Subcommand& subcommand : subcommands()) {
+  for (const Subcommand& subcommand : subcommands())
     descriptions += "    " + single_quoted(subcommand.word + ":" + escaped(subcommand.meaning, "\\:")) + "\n";
-    branches += branch(subcommand);
-  }
   return "\n_ddprun_subcommands() {\n  local -a known=(\n" + descriptions +
          "  )\n  _describe 'command of ddprun' known\n}\n\n_ddprun_jobs() {\n  local -a running=(${(f)\"$(" +
          std::string(kRunningJobs) + ")\"})\n  compadd \"$@\" -a running\n}\n\n" +
@@ -135,9 +126,13 @@ std::string subcommand_functions() {
 
 }  // namespace
 
-std::string zsh_completion(const CLI::App& app) {
-  return std::string(kZshBegin) + subcommand_functions() + std::string(kMain) +
-         for_each_option(shown_options(app), specifications) + std::string(kZshEnd);
+std::string zsh_completion(const OptionTable& table) {
+  const TextBody body =
+      text_body(table, {.option = [](const ShownOption& option, const auto&) { return specifications(option); },
+                        .form = form_arguments,
+                        .subcommand = branch});
+  return std::string(kZshBegin) + subcommand_functions(body.subcommands) + std::string(kMain) + body.options +
+         std::string(kZshEnd);
 }
 
 }  // namespace launcher

@@ -1,4 +1,5 @@
-// Everything the command line says, as plain values.
+// What the command line says, as plain values: a struct for each group of options. The initialiser of a member is the
+// default of its option, and the only place that says it: --help and all other texts print it from here.
 #pragma once
 
 #include <chrono>
@@ -8,16 +9,91 @@
 #include <string>
 #include <vector>
 
+#include "launcher/os/system/signals.h"
 #include "launcher/plan/node_timeout.h"
 #include "launcher/plan/stream_selection.h"
 
 namespace launcher {
 
-// Who reads ddprun's standard input.
-struct StandardInput {
-  enum class To { kRank, kAll, kNone };
-  To to = To::kRank;
-  int rank = 0;  // in the whole job
+struct ProcessOptions {
+  // Values of nproc_per_node that depend on the machine.
+  static constexpr int kOnePerCpu = -1;
+  static constexpr int kOnePerGpu = -2;
+  static constexpr int kUnset = 0;              // as many as -H has slots, else 1
+  static constexpr int kAutomatic = -3;         // one per GPU, or without any one per CPU
+  static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
+
+  int nnodes = 1;  // the most that there may be
+  int node_rank = 0;
+  int nproc_per_node = kUnset;
+  bool counts_all_ranks = false;  // nproc_per_node came as -n or -np: with several hosts it is the ranks of all
+  bool module = false;            // -m: the program is a Python module
+  bool run_path = false;          // --run_path: the program is a Python script whatever its name
+  bool no_python = false;         // --no_python: execute a .py file directly
+  bool expand_arguments = false;  // --expand_arguments: ${rank} and others in the program's arguments
+  std::string role = "default";
+  std::vector<std::string> exported{};               // "NAME=value", or "NAME": as in ddprun's own environment
+  std::string working_folder{};                      // unset: ddprun's
+  std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the last argument
+};
+
+// How the hosts of -H are reached.
+struct SshOptions {
+  std::string command = "ssh";  // its words; takes ssh's options
+  std::optional<std::uint16_t> port = std::nullopt;
+  std::string identity{};                     // file of a private key
+  std::chrono::milliseconds timeout{30'000};  // to connect, and of silence after which a connection is lost
+  int fanout = 16;                            // connections that one ddprun opens; with more hosts they form a tree
+  std::string remote_ddprun{};                // unset: where this ddprun is, else in PATH
+};
+
+struct HostOptions {
+  std::string hosts{};      // of -H
+  std::string host_file{};  // --hostfile
+  std::string include{};    // deepspeed's selection of them
+  std::string exclude{};
+  SshOptions ssh{};
+};
+
+struct ResourceOptions {
+  // Which CPUs a rank may use.
+  enum class Binding { kNone, kCore, kNuma };
+
+  Binding binding = Binding::kNone;
+  std::vector<std::string> gpus{};  // --gpus: indices or UUIDs; unset: as CUDA_VISIBLE_DEVICES says
+  bool virtual_local_rank = false;  // each rank sees one GPU and LOCAL_RANK=0
+};
+
+struct MeetingOptions {
+  // Who hosts the rendezvous store.
+  enum class Store { kLauncher, kRank0 };
+  // Which ranks of a node without the store reach it through their ddprun.
+  enum class StoreProxy { kOff, kLibrary, kAll };
+
+  static constexpr const char* kLoopback = "127.0.0.1";  // where one node meets, and several without an address
+  // Where several nodes meet if no port is given: torchrun's, and etcd's own.
+  static constexpr std::uint16_t kStaticPort = 29500;
+  static constexpr std::uint16_t kC10dPort = 29400;
+  static constexpr std::uint16_t kEtcdPort = 2379;
+
+  bool standalone = false;
+  std::string master_addr{};                                // unset: kLoopback
+  bool has_master_addr = false;                             // it was set
+  std::optional<std::uint16_t> master_port = std::nullopt;  // unset: one node binds a free port
+  std::string rdzv_backend{};                               // unset: static
+  std::string rdzv_endpoint{};                      // HOST[:PORT], torchrun's way to say master_addr and master_port
+  std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
+  std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
+  std::chrono::milliseconds node_timeout = kNodeTimeout;     // silence after which a node is lost
+  std::optional<std::chrono::milliseconds> start_timeout{};  // for all ranks to reach the store
+  std::string local_addr{};                                  // what this node is called; unset: its host name
+  std::string secret_file{};                                 // --rdzv_secret_file; unset: any launcher may join
+  bool order_by_host = false;  // nodes without numbers: by host name instead of by arrival
+  std::string interface {};    // --iface: name, address or network; unset: the one that reaches node 0
+  Store store = Store::kLauncher;
+  StoreProxy store_proxy = StoreProxy::kLibrary;
+
+  bool meets_at_etcd() const { return rdzv_backend == "etcd" || rdzv_backend == "etcd-v2"; }
 };
 
 // Of a job whose number of nodes may change.
@@ -31,123 +107,79 @@ struct ElasticOptions {
   bool is_on() const { return min_nodes > 0; }
 };
 
-// How the hosts of -H are reached.
-struct SshOptions {
-  std::string command = "ssh";  // its words; takes ssh's options
-  std::optional<std::uint16_t> port = std::nullopt;
-  std::string identity{};                     // file of a private key
-  std::chrono::milliseconds timeout{30'000};  // to connect, and of silence after which a connection is lost
-  int fanout = 16;                            // connections that one ddprun opens; with more hosts they form a tree
-  std::string remote_ddprun{};                // unset: where this ddprun is, else in PATH
+// Who reads ddprun's standard input.
+struct StandardInput {
+  enum class To { kRank, kAll, kNone };
+  To to = To::kRank;
+  int rank = 0;  // in the whole job
 };
 
-struct Options {
-  // Values of nproc_per_node that depend on the machine.
-  static constexpr int kOnePerCpu = -1;
-  static constexpr int kOnePerGpu = -2;
-  static constexpr int kUnset = 0;              // as many as -H has slots, else 1
-  static constexpr int kAutomatic = -3;         // one per GPU, or without any one per CPU
-  static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
+struct OutputOptions {
+  std::optional<std::string> prefix = std::nullopt;  // template in front of each line of a rank
+  std::string line_prefix_template{};                // --log_line_prefix_template, in torchrun's form; unset: none
+  bool no_prefix = false;                            // ranks write to ddprun's own descriptors
+  std::string log_folder{};                          // for the ranks' output and error files; unset: none
+  StreamSelection redirects{};                       // go to a file only
+  StreamSelection tee{};                             // go to a file and to the console
+  std::vector<int> console_ranks{};                  // local ranks whose output is shown; empty: all
+  std::vector<std::string> output_filters{};         // lines of standard output with one of these are copied to a file
+  std::vector<std::string> error_filters{};          // and of standard error
+  std::string output_folder{};                       // --output_filename: a folder per rank for copies of its output
+  StandardInput standard_input{};
+  std::string event_file{};  // one JSON line per event of the job; unset: none
+};
 
-  // What the command line asks for besides running a job.
-  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kExplain, kGenerate, kCmakePrefixPath, kVersion, kHelp };
-
-  Mode mode = Mode::kRun;
-  std::string generated{};  // --generate: what to print
-  std::string explained{};  // --explain: a message
-  int nnodes = 1;           // the most that there may be
-  ElasticOptions elastic{};
-  int node_rank = 0;
-  int nproc_per_node = kUnset;
-  bool counts_all_ranks = false;  // nproc_per_node came as -n or -np: with several hosts it is the ranks of all
-  std::string hosts{};            // of -H
-  std::string host_file{};        // --hostfile
-  std::string include{};          // deepspeed's selection of them
-  std::string exclude{};
-  SshOptions ssh{};
-  bool standalone = false;
-  std::string master_addr{};     // unset: 127.0.0.1
-  bool has_master_addr = false;  // it was set
-  std::optional<std::uint16_t> master_port =
-      std::nullopt;  // unset: one node binds a free port, several nodes use 29500
-  std::string rdzv_backend{};
-  bool meets_at_etcd() const { return rdzv_backend == "etcd" || rdzv_backend == "etcd-v2"; }
-  std::string rdzv_endpoint{};                      // HOST[:PORT], torchrun's way to say master_addr and master_port
-  std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
-  std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
-  std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence after which a node is lost
-  std::string local_addr{};                               // what this node is called; unset: its host name
-  std::string secret_file{};                              // --rdzv_secret_file; unset: any launcher may join
-  bool order_by_host = false;                             // nodes without numbers: by host name instead of by arrival
-  std::string interface {};  // --iface: name, address or network; unset: the one that reaches node 0
-  std::string role = "default";
+struct EndingOptions {
   std::chrono::milliseconds grace{30'000};
   std::optional<std::chrono::milliseconds> shutdown_timeout = std::nullopt;  // torchrun's option for `grace`
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;           // for the whole job
   int max_restarts = 0;
   std::chrono::milliseconds restart_backoff{0};
   bool keep_daemons = false;
-  std::optional<std::chrono::milliseconds> hang_timeout = std::nullopt;  // without progress of any rank; unset: 120 s
+  bool torchrun_exit_code = false;                         // --exit_code torchrun: 1 for any failure of a rank
+  std::vector<int> stop_signals = default_stop_signals();  // --signals_to_handle: that end the job
+  std::optional<int> debug_rank = std::nullopt;            // runs under gdb in this terminal
+};
+
+struct WatchOptions {
   enum class OnHang { kReport, kStop, kRestart };
+  struct StepRange {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;  // without this one
+  };
+
+  std::chrono::milliseconds hang_timeout{120'000};  // without progress of any rank; 0: never
+  bool has_hang_timeout = false;                    // it was given: jobs that do not train are reported too
   OnHang on_hang = OnHang::kReport;
   double straggler_threshold = 0.1;        // a rank's own time above the median of all; 0: nobody is reported
   std::string metrics_host = "127.0.0.1";  // --metrics_port: where metrics are served
   std::optional<std::uint16_t> metrics_port = std::nullopt;  // unset: they are not
   std::string timeline_file{};                               // --timeline; unset: none
-  struct StepRange {
-    std::uint64_t first = 0;
-    std::uint64_t last = 0;  // without this one
-  };
-  std::optional<StepRange> timeline_steps = std::nullopt;                 // unset: all that happens
-  std::optional<std::chrono::milliseconds> start_timeout = std::nullopt;  // for all ranks to reach the store
-  bool torchrun_exit_code = false;               // --exit_code torchrun: 1 for any failure of a rank
-  std::vector<int> stop_signals{};               // --signals_to_handle: that end the job; unset: TERM, INT, HUP, QUIT
-  std::optional<int> debug_rank = std::nullopt;  // runs under gdb in this terminal
+  std::optional<StepRange> timeline_steps = std::nullopt;    // unset: all that happens
+};
 
-  // Who hosts the rendezvous store.
-  enum class Store { kLauncher, kRank0 };
-  Store store = Store::kLauncher;
-  // Which ranks of a node without the store reach it through their ddprun.
-  enum class StoreProxy { kOff, kLibrary, kAll };
-  StoreProxy store_proxy = StoreProxy::kLibrary;
-  // Which CPUs a rank may use.
-  enum class Binding { kNone, kCore, kNuma };
-  Binding binding = Binding::kNone;
-  std::vector<std::string> gpus{};  // --gpus: indices or UUIDs; unset: as CUDA_VISIBLE_DEVICES says
-  bool virtual_local_rank = false;  // each rank sees one GPU and LOCAL_RANK=0
+struct Options : ProcessOptions,
+                 HostOptions,
+                 ResourceOptions,
+                 MeetingOptions,
+                 OutputOptions,
+                 EndingOptions,
+                 WatchOptions {
+  // What the command line asks for besides running a job.
+  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kExplain, kGenerate, kCmakePrefixPath, kVersion, kHelp };
 
-  std::vector<std::string> exported{};  // "NAME=value", or "NAME": as in ddprun's own environment
-  std::string working_folder{};         // unset: ddprun's
+  Mode mode = Mode::kRun;
+  std::string generated{};  // --generate: what to print
+  std::string explained{};  // --explain: a message
+  ElasticOptions elastic{};
 
-  std::optional<std::string> prefix = std::nullopt;  // template in front of each line of a rank
-  bool no_prefix = false;                            // ranks write to ddprun's own descriptors
-
-  std::string log_folder{};                   // for the ranks' output and error files; unset: none
-  StreamSelection redirects{};                // go to a file only
-  StreamSelection tee{};                      // go to a file and to the console
-  std::vector<int> console_ranks{};           // local ranks whose output is shown; empty: all
-  std::vector<std::string> output_filters{};  // lines of standard output with one of these are copied to a file
-  std::vector<std::string> error_filters{};   // and of standard error
-  std::string output_folder{};                // --output_filename: a folder per rank for copies of its output
-  StandardInput standard_input{};
-
-  std::string line_prefix_template{};  // --log_line_prefix_template, in torchrun's form; unset: none
+  bool is_separated = false;           // the program came after --
+  std::vector<std::string> program{};  // program and arguments, byte for byte as given
 
   // Where this node's place in the job comes from: the command line, a variable, the scheduler; a line each.
   std::vector<std::string> origins{};
 
-  std::vector<std::string> remarks{};  // on the command line, to be said before the job starts
-
-  std::string event_file{};  // one JSON line per event of the job; unset: none
-
-  bool module = false;                               // -m: the program is a Python module
-  bool run_path = false;                             // --run_path: the program is a Python script whatever its name
-  bool no_python = false;                            // --no_python: execute a .py file directly
-  std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the last argument
-  bool expand_arguments = false;       // --expand_arguments: ${rank} and others in the program's arguments
-  bool is_separated = false;           // the program came after --
-  std::vector<std::string> program{};  // program and arguments, byte for byte as given
-
+  std::vector<std::string> remarks{};                 // on the command line, to be said before the job starts
   std::vector<std::string> notes{};                   // on variables that have no effect; a line each
   std::map<std::string, std::string> variables{};     // {"--log_dir", "PET_LOG_DIR"}: of options that nobody has typed
   std::vector<std::string> own_words{};               // what came before the program, each `--name` or `--name=value`

@@ -8,14 +8,9 @@
 namespace launcher {
 namespace {
 
-// torchrun's, for several nodes.
-constexpr int kDefaultMasterPort = 29500;
-constexpr int kDefaultEndpointPort = 29400;
-constexpr int kDefaultEtcdPort = 2379;
-
 int default_port(const Options& options) {
-  if (options.meets_at_etcd()) return kDefaultEtcdPort;
-  return options.rdzv_backend == "c10d" ? kDefaultEndpointPort : kDefaultMasterPort;
+  if (options.meets_at_etcd()) return Options::kEtcdPort;
+  return options.rdzv_backend == "c10d" ? Options::kC10dPort : Options::kStaticPort;
 }
 
 }  // namespace
@@ -24,17 +19,17 @@ JobEnvironment plan_environment(const Options& options, int attempt, const std::
   const bool several_nodes = options.nnodes > 1;
   JobEnvironment environment{.role = options.role,
                              .run_id = options.rdzv_id,
-                             .master_addr = several_nodes ? options.master_addr : "127.0.0.1",
+                             .master_addr = several_nodes ? options.master_addr : Options::kLoopback,
                              .master_port = options.master_port.value_or(several_nodes ? default_port(options) : 0),
                              .restart_count = attempt,
                              .max_restarts = options.max_restarts,
                              .default_omp_threads = default_omp_threads(cpus, options.nproc_per_node),
                              .exported = options.exported,
+                             .stop_signals = signal_list(options.stop_signals),
                              .gpus = options.gpus,
                              .virtual_local_rank = options.virtual_local_rank,
                              .agent_store = options.store == Options::Store::kLauncher,
                              .interface = options.interface};
-  if (!options.stop_signals.empty()) environment.stop_signals = signal_list(options.stop_signals);
   if (environment.run_id.empty()) environment.run_id = several_nodes ? "none" : random_id;
   return environment;
 }

@@ -63,6 +63,16 @@ bool StreamSelection::is_empty() const {
   });
 }
 
+std::string StreamSelection::text() const {
+  const auto bits = [](const Streams& streams) {
+    return std::to_string((streams.out ? 1 : 0) + (streams.err ? 2 : 0));
+  };
+  std::string text;
+  for (const auto& [rank, streams] : some_)
+    text.append(text.empty() ? "" : ",").append(std::to_string(rank)).append(":").append(bits(streams));
+  return text.empty() ? bits(all_) : text;
+}
+
 std::optional<std::vector<int>> parse_rank_list(std::string_view text) {
   std::vector<int> ranks;
   if (text.empty() || text.back() == ',') return std::nullopt;

@@ -28,6 +28,8 @@ class StreamSelection {
 
   Streams of_rank(int local_rank) const;
   bool is_empty() const;
+  // In that notation.
+  std::string text() const;
   // The highest local rank that is named; -1: none is.
   int highest_rank() const { return some_.empty() ? -1 : some_.rbegin()->first; }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/plan/options.h"
+
 namespace launcher {
 
 // Where a worker stands in the job.
@@ -21,7 +23,7 @@ struct RankPlace {
 
 // What all workers of one attempt share.
 struct JobEnvironment {
-  std::string role = "default";
+  std::string role = ProcessOptions{}.role;
   std::string run_id{};
   std::string master_addr{};
   int master_port = 0;
@@ -29,7 +31,7 @@ struct JobEnvironment {
   int max_restarts = 0;
   int default_omp_threads = 1;          // used when OMP_NUM_THREADS is unset
   std::vector<std::string> exported{};  // the user's own "NAME=value"; they override all others
-  std::string stop_signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  std::string stop_signals = signal_list(EndingOptions{}.stop_signals);
   std::vector<std::string> gpus{};  // --gpus: what CUDA is to show; empty: what it shows anyway
   bool virtual_local_rank = false;  // each rank sees one GPU and takes itself for local rank 0
   bool agent_store = true;          // the launcher hosts the store; false: rank 0 does

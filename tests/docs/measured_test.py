@@ -11,7 +11,7 @@ SOURCE = pathlib.Path(os.environ["PROJECT_SOURCE"])
 LIST = SOURCE / "tests/docs/constants.txt"
 # Written whole by scripts/gallery, tools/torch_versions.py and scripts/test --gpu.
 GENERATED = {"gallery.md": "scripts/gallery", "versions.md": "tools/torch_versions.py", "cuda-status.md": "scripts/test --gpu"}
-BLOCKS = (r"^```.*?^```", r"^<!-- (?:benchmark|figures:) \S+ -->$.*?^<!-- end -->$", r"^    .*?$")
+BLOCKS = (r"^```.*?^```", r"^<!-- (?:benchmark|figures:|of ddprun --generate) \S+ -->$.*?^<!-- end -->$", r"^    .*?$")
 COUNTED = r"(?:two|three|four|five|six|seven|eight|nine|ten|\d[\d.,]*)"
 PART = r"(?:half|(?:a|one|two|three|nine) (?:third|quarter|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)s?)"
 MEASURES = re.compile(

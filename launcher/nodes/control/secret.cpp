@@ -15,13 +15,6 @@
 #endif
 
 namespace launcher::control {
-namespace {
-
-constexpr std::size_t kShortest = 16;
-constexpr std::size_t kLongest = 4096;
-
-}  // namespace
-
 std::string exposure_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return "";

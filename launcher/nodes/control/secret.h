@@ -2,6 +2,7 @@
 // is challenged by a number that was never used before answers with its HMAC-SHA-256 (of libsodium).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +11,10 @@ namespace launcher::control {
 
 class Secret {
  public:
+  // In bytes.
+  static constexpr std::size_t kShortest = 16;
+  static constexpr std::size_t kLongest = 4096;
+
   // Reads the file, but for a newline at its end. Throws LaunchError when that is impossible or the secret is short,
   // and when this ddprun was built without libsodium.
   static Secret read(const std::string& path);

@@ -138,7 +138,11 @@ class Attempt {
 
   const ddp::test::TemporaryFolder& folder_;
   EventLoop loop_;
-  Options options_{.nproc_per_node = 1};
+  Options options_ = [] {
+    Options options;
+    options.nproc_per_node = 1;
+    return options;
+  }();
   SignalSource signals_{default_stop_signals()};
   Pipe lifeline_;
   std::optional<Guarded> guarded_;

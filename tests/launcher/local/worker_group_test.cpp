@@ -102,7 +102,11 @@ class WorkerGroupTest {
 
   ddp::test::TemporaryFolder folder_;
   EventLoop loop_;
-  Options options_{.nproc_per_node = 1};
+  Options options_ = [] {
+    Options options;
+    options.nproc_per_node = 1;
+    return options;
+  }();
   std::optional<RankStreams> streams_;
   std::vector<std::size_t> events_;
   std::optional<WorkerGroup> group_;

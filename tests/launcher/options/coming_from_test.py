@@ -47,12 +47,6 @@ class ComingFrom(LauncherTest):
                     checked += 1
         self.assertGreater(checked, 20)
 
-    def test_the_tables_of_options_are_those_that_ddprun_goes_by(self):
-        """What each row does is in foreign_options_test.cpp."""
-        status, text, err = self.run_job("--generate", "coming-from")
-        self.assertEqual(status, 0, err)
-        self.assertEqual(page().split(BEGIN)[1].split(END)[0], text)
-
     def ranks(self, *arguments, **options):
         """What the ranks print, sorted."""
         status, out, err = self.run_job(*arguments, **options)

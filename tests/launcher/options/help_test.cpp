@@ -3,9 +3,11 @@
 #include <CLI/App.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <string>
 
+#include "launcher/options/option_table.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 
@@ -17,25 +19,29 @@ using Catch::Matchers::ContainsSubstring;
 class HelpTest {
  protected:
   HelpTest() { app_.name("program [OPTIONS]"); }
-  CLI::Option* add(const std::string& names, const std::string& description, const std::string& group = "Group") {
-    return app_.add_option(names, value_, description)->group(group);
+  void add(const std::string& names, const std::string& meaning, const std::string& group = "Group") {
+    table_.group(group);
+    table_.command({names, meaning}, [] {});
   }
-  std::string text() const { return help_text(app_); }
+  std::string text() const { return help_text(table_); }
 
   std::string value_;
+  std::optional<std::string> optional_;
+  int number_ = 1;
   bool flag_ = false;
   CLI::App app_{"What it does."};
+  OptionTable table_{app_};
 };
 
 TEST_CASE_METHOD(HelpTest, "Help: begins with what the program does and how it is called") {
-  app_.set_help_flag();
   CHECK_THAT(text(), Catch::Matchers::StartsWith("What it does.\n\nUsage: program [OPTIONS]\n\n"));
 }
 
 TEST_CASE_METHOD(HelpTest, "Help: an option has its names, its value, its default and its variable") {
-  add("-n,--number", "How many")->type_name("N")->option_text("1")->envname("PET_NUMBER");
-  add("--text", "A text")->type_name("TEXT")->envname("PET_TEXT");
-  app_.add_flag("-q,--quiet", flag_, "Say less")->envname("PET_QUIET")->group("Group");
+  table_.group("Group");
+  table_.number({"-n,--number", "How many"}, number_);
+  table_.text({"--text TEXT", "A text"}, value_);
+  table_.flag({"-q,--quiet", "Say less"}, flag_);
   CHECK_THAT(text(), ContainsSubstring("  -n, --number N                        [1]  PET_NUMBER\n        How many\n"));
   CHECK_THAT(text(), ContainsSubstring("  --text TEXT                           [none]  PET_TEXT\n"));
   CHECK_THAT(text(), ContainsSubstring("  -q, --quiet                           [off]  PET_QUIET\n"));
@@ -43,8 +49,11 @@ TEST_CASE_METHOD(HelpTest, "Help: an option has its names, its value, its defaul
 
 TEST_CASE_METHOD(HelpTest,
                  "Help: a value that may be left out is in brackets, and without a variable there is no default") {
-  add("--name", "A name")->type_name("NAME")->expected(0, 1);
-  CHECK_THAT(text(), ContainsSubstring("\n  --name[=NAME]\n        A name\n"));
+  table_.group("Group");
+  table_.optional_text({"--name NAME", "A name"}, optional_, "bare");
+  add("--command", "A command");
+  CHECK_THAT(text(), ContainsSubstring("\n  --name[=NAME]                         [none]  PET_NAME\n        A name\n"));
+  CHECK_THAT(text(), ContainsSubstring("\n  --command\n        A command\n"));
 }
 
 TEST_CASE_METHOD(HelpTest, "Help: groups come in the order of their first option, each with all of its options") {
@@ -80,10 +89,10 @@ TEST_CASE_METHOD(HelpTest, "Help: words longer than a line, blanks alone and not
   add("--word", word);
   add("--empty", "");
   add("--blanks", std::string(250, ' '));
-  add("--a-name-that-is-longer-than-the-column-of-the-defaults", "D")->type_name("VALUE")->envname("PET_LONG");
+  table_.text({"--a_name_that_is_longer_than_the_column_of_the_defaults VALUE", "D"}, value_);
   const std::string help = text();
   CHECK_THAT(help, ContainsSubstring(word));
-  CHECK_THAT(help, ContainsSubstring("defaults VALUE\n        [none]  PET_LONG\n        D\n"));
+  CHECK_THAT(help, ContainsSubstring("defaults VALUE\n        [none]  PET_A_NAME_THAT_IS_LONGER"));
 }
 
 }  // namespace

@@ -50,6 +50,12 @@ std::string origins(const Options& options) {
   return text;
 }
 
+Options options_with(void (*set)(Options& options)) {
+  Options options;
+  set(options);
+  return options;
+}
+
 std::string refusal(const Surroundings& from, const GivenOptions& given = {}, const Options& options = {}) {
   try {
     chosen_options(from, given, options);
@@ -162,7 +168,13 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
                                 {"master_addr", "PET_MASTER_ADDR"},
                                 {"master_port", "PET_MASTER_PORT"},
                                 {"rdzv_id", "the command line"}};
-    const Options mine{.nnodes = 4, .node_rank = 3, .master_addr = "mine", .master_port = 77, .rdzv_id = "my"};
+    const Options mine = options_with([](Options& options) {
+      options.nnodes = 4;
+      options.node_rank = 3;
+      options.master_addr = "mine";
+      options.master_port = 77;
+      options.rdzv_id = "my";
+    });
     const Options options = chosen_options(surroundings(one.variables), given, mine);
     CHECK(options.nnodes == 4);
     CHECK(options.node_rank == 3);
@@ -172,12 +184,12 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
     CHECK_THAT(origins(options), ContainsSubstring("--nnodes 4: PET_NNODES") &&
                                      ContainsSubstring("--node_rank 3: the command line") &&
                                      ContainsSubstring("--master_addr mine: PET_MASTER_ADDR"));
-    const Options other =
-        chosen_options(surroundings(one.variables), {{"master_addr", "the command line"}}, {.master_addr = "mine"});
+    const Options other = chosen_options(surroundings(one.variables), {{"master_addr", "the command line"}},
+                                         options_with([](Options& options) { options.master_addr = "mine"; }));
     CHECK(other.master_addr == "mine");
     CHECK(other.node_rank == 1);
     const Options endpoint = chosen_options(surroundings(one.variables), {{"rdzv_endpoint", "the command line"}},
-                                            {.rdzv_endpoint = "mine:5"});
+                                            options_with([](Options& options) { options.rdzv_endpoint = "mine:5"; }));
     CHECK(endpoint.master_addr.empty());
     CHECK_FALSE(endpoint.master_port);
   }
@@ -186,19 +198,23 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
 TEST_CASE("Schedulers: who asks for one node gets one") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
-    CHECK(chosen_options(surroundings(one.variables), {{"nnodes", "PET_NNODES"}}, {.nnodes = 1}).nnodes == 1);
-    CHECK(chosen_options(surroundings(one.variables), {{"standalone", "the command line"}}, {.standalone = true})
+    CHECK(chosen_options(surroundings(one.variables), {{"nnodes", "PET_NNODES"}},
+                         options_with([](Options& options) { options.nnodes = 1; }))
               .nnodes == 1);
-    CHECK(
-        chosen_options(surroundings(one.variables), {{"hosts", "the command line"}}, {.hosts = "localhost:2"}).nnodes ==
-        1);
+    CHECK(chosen_options(surroundings(one.variables), {{"standalone", "the command line"}},
+                         options_with([](Options& options) { options.standalone = true; }))
+              .nnodes == 1);
+    CHECK(chosen_options(surroundings(one.variables), {{"hosts", "the command line"}},
+                         options_with([](Options& options) { options.hosts = "localhost:2"; }))
+              .nnodes == 1);
   }
 }
 
 TEST_CASE("Schedulers: another number of nodes than was started is refused") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
-    const std::string text = refusal(surroundings(one.variables), {{"nnodes", "PET_NNODES"}}, {.nnodes = 3});
+    const std::string text = refusal(surroundings(one.variables), {{"nnodes", "PET_NNODES"}},
+                                     options_with([](Options& options) { options.nnodes = 3; }));
     CHECK_THAT(text, ContainsSubstring("--nnodes 3 (PET_NNODES), but") && ContainsSubstring("on 2 nodes ("));
   }
 }
@@ -231,13 +247,14 @@ TEST_CASE("Schedulers: without any it is one node") {
 
 TEST_CASE("Schedulers: an indexed Job is one job when the number of nodes is given") {
   const Options options =
-      chosen_options(surroundings({{"JOB_COMPLETION_INDEX", "1"}}), {{"nnodes", "the command line"}}, {.nnodes = 2});
+      chosen_options(surroundings({{"JOB_COMPLETION_INDEX", "1"}}), {{"nnodes", "the command line"}},
+                     options_with([](Options& options) { options.nnodes = 2; }));
   CHECK(options.node_rank == 1);
 }
 
 TEST_CASE("Schedulers: nodes that are numbered as they come get no number") {
-  const Options options =
-      chosen_options(surroundings(kSlurm), {{"rdzv_backend", "the command line"}}, {.rdzv_backend = "c10d"});
+  const Options options = chosen_options(surroundings(kSlurm), {{"rdzv_backend", "the command line"}},
+                                         options_with([](Options& options) { options.rdzv_backend = "c10d"; }));
   CHECK(options.nnodes == 2);
   CHECK(options.node_rank == 0);
   CHECK(options.master_addr == "n01");
@@ -265,7 +282,9 @@ TEST_CASE("Schedulers: ddprun is started once on each node, or says how") {
   CHECK_THAT(refusal(surroundings({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})),
              ContainsSubstring("give --nnodes and --node_rank"));
   UNSCOPED_INFO("many jobs of one node each");
-  CHECK(chosen_options(surroundings(twice_slurm), {{"nnodes", "the command line"}}, {.nnodes = 1}).nnodes == 1);
+  CHECK(chosen_options(surroundings(twice_slurm), {{"nnodes", "the command line"}},
+                       options_with([](Options& options) { options.nnodes = 1; }))
+            .nnodes == 1);
 }
 
 TEST_CASE("Schedulers: a batch script of Slurm's is no step") {

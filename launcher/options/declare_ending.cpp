@@ -1,0 +1,64 @@
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "launcher/options/declare_options.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/usage_error.h"
+#include "launcher/os/system/signals.h"
+
+namespace launcher {
+namespace {
+
+std::vector<int> parse_stop_signals(const std::string& text) {
+  // What ddprun needs itself, and what no program can handle.
+  constexpr std::array kRefused = {SIGKILL, SIGSTOP, SIGCHLD, SIGTSTP, SIGCONT, SIGPIPE, SIGTTIN, SIGTTOU,
+                                   SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT, SIGTRAP, SIGSYS};
+  std::vector<int> signals;
+  for (const std::string& name : split_at_commas(text)) {
+    const auto number = signal_number(name);
+    if (!number) {
+      throw UsageError("--signals_to_handle: there is no signal '" + name + "'; expected names such as SIGTERM,SIGINT");
+    }
+    if (std::find(kRefused.begin(), kRefused.end(), *number) != kRefused.end()) {
+      throw UsageError("--signals_to_handle: " + name +
+                       " cannot be used here; expected signals that ask a program to stop, such as SIGTERM,SIGINT");
+    }
+    signals.push_back(*number);
+  }
+  return signals;
+}
+
+}  // namespace
+
+void declare_ending(OptionTable& table, EndingOptions& options) {
+  table.group("How it ends");
+  table.seconds({"--grace", "Between asking a process to stop and killing it",
+                 "Under [Slurm](many-nodes.md#slurm) it ends before KillWait does."},
+                options.grace);
+  table.seconds({"--timeout", "Stop the job after this time, with status 124",
+                 "Whatever it is doing, waiting for a restart too."},
+                options.timeout);
+  table.number(torchruns({"--max_restarts", "Times that a failed job is started again",
+                          "As a whole (on all nodes) and with a fresh store."}),
+               options.max_restarts);
+  table.seconds({"--restart_backoff", "Before each restart"}, options.restart_backoff);
+  table.flag({"--keep_daemons", "Leave what the ranks left running alone", "Unless ddprun itself fails."},
+             options.keep_daemons);
+  table.choice({"--exit_code", "Status of a failed job: the first failing rank's, or always 1",
+                "`torchrun`: 1 for every status that comes from the ranks or from a signal."},
+               options.torchrun_exit_code, {{"worker", false}, {"torchrun", true}});
+  table.parsed(torchruns({"--signals_to_handle LIST", "Signals to ddprun that stop the ranks",
+                          "One of the default ones that is left out ends ddprun, and with it everything, at once."}),
+               signal_list(options.stop_signals),
+               [&](const std::string& text) { options.stop_signals = parse_stop_signals(text); });
+  table.parsed({"--debug RANK", "Run this rank under gdb in this terminal",
+                "The terminal must be standard input. Scripts: their interpreter."},
+               options.debug_rank ? std::to_string(*options.debug_rank) : "",
+               [&](const std::string& text) { options.debug_rank = parse_number("--debug RANK", text, 0, 1 << 30); });
+}
+
+}  // namespace launcher

@@ -1,0 +1,65 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/options/declare_options.h"
+#include "launcher/options/generated_texts.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/usage_error.h"
+
+namespace launcher {
+namespace {
+
+void declare_generated_texts(OptionTable& table, Options& options) {
+  const auto print = [&options](const std::string& kind) {
+    return OptionTable::Choice(kind, [&options, kind] {
+      options.mode = Options::Mode::kGenerate;
+      options.generated = kind;
+    });
+  };
+  std::vector<OptionTable::Choice> texts;
+  for (const GeneratedText& text : generated_texts()) texts.push_back(print(text.kind));
+  table.command({"--generate",
+                 "Print the manual page, the completion for a shell, or tables of these pages: the options, and what "
+                 "becomes of other launchers' options"},
+                std::move(texts));
+  const auto refuse = [] {
+    throw UsageError("--print_completion tcsh: ddprun has completions for bash, zsh and fish only");
+  };
+  table.command(torchruns({"--print_completion",
+                           "Print the completion for a shell, as `--generate` does; tcsh is not supported"}),
+                {print("bash"), print("zsh"), print("fish"), {"tcsh", refuse}});
+}
+
+}  // namespace
+
+void declare_information(OptionTable& table, Options& options) {
+  using Mode = Options::Mode;
+  table.group("Information");
+  const auto mode = [&options](Options::Mode value) { return [&options, value] { options.mode = value; }; };
+  table.command({"--dry_run", "Print what would be started, and start nothing",
+                 "Each rank's file, command, GPU and variables; what is decided only at the start stands in `<>`."},
+                mode(Mode::kDryRun));
+  table.command({"--show_env", "Print each rank's variables and GPUs, and start nothing",
+                 "Without a program; also what the scheduler told and what counts of it."},
+                mode(Mode::kShowEnvironment));
+  table.command({"--check", "Print what was built and what this machine offers; status 0 when a job could run",
+                 "Else 125. With `-H` [what each host would fail with](many-nodes.md#before-it-runs)."},
+                mode(Mode::kCheck));
+  const auto explain = [&options](const std::string& text) {
+    options.mode = Mode::kExplain;
+    options.explained = text;
+  };
+  table.command({"--explain TEXT", "Print what a message of ddprun or of the library means, and what to do",
+                 "[Messages](messages.md)."},
+                OptionTable::Parse(explain));
+  declare_generated_texts(table, options);
+  table.command(
+      {"--cmake_prefix_path", "Print where CMake finds this ddprun and the PyTorch beside it, for -DCMAKE_PREFIX_PATH",
+       "`cmake -DCMAKE_PREFIX_PATH=\"$(ddprun --cmake-prefix-path)\"`."},
+      mode(Mode::kCmakePrefixPath));
+  table.command({"--version", "Print the version"}, mode(Mode::kVersion));
+  table.command(torchruns({"-h,--help", "Print the options"}), mode(Mode::kHelp));
+}
+
+}  // namespace launcher

@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "launcher/options/declare_options.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/usage_error.h"
+
+namespace launcher {
+namespace {
+
+bool is_gpu_name(const std::string& name) {
+  if (name.starts_with("GPU-") || name.starts_with("MIG-")) return true;
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::vector<std::string> parse_gpus(const std::string& text) {
+  std::vector<std::string> gpus = split_at_commas(text);
+  for (const std::string& gpu : gpus) {
+    if (!is_gpu_name(gpu)) {
+      throw UsageError("--gpus: expected numbers, such as 0,1, or UUIDs (GPU-..., MIG-...), got " + quoted_value(gpu) +
+                       "; without --gpus all are used");
+    }
+    if (std::count(gpus.begin(), gpus.end(), gpu) > 1) throw UsageError("--gpus names " + gpu + " twice");
+  }
+  return gpus;
+}
+
+}  // namespace
+
+void declare_resources(OptionTable& table, ResourceOptions& options) {
+  using Binding = ResourceOptions::Binding;
+  table.group("On which resources");
+  table.parsed({"--gpus LIST",
+                "GPUs of this job: numbers or UUIDs; one rank for each unless `-n` says else",
+                "As in `2,4,7`. The ranks' CUDA_VISIBLE_DEVICES; checked with the driver where there is one.",
+                {.unset = "all"}},
+               joined(options.gpus, ","), [&](const std::string& text) { options.gpus = parse_gpus(text); });
+  table.flag(torchruns({"--virtual_local_rank", "Each rank sees one GPU only, and `LOCAL_RANK=0`",
+                        "One of `--gpus`, of CUDA_VISIBLE_DEVICES or of all."}),
+             options.virtual_local_rank);
+  table.choice({"--bind_to", "Give each rank its own share of the CPUs, or of its GPU's NUMA node",
+                "`core`: its own contiguous share of the usable cores. `numa`: those of one NUMA node (its GPU's where "
+                "known, else nodes in turn), whose memory is then preferred where the container allows that."},
+               options.binding, {{"none", Binding::kNone}, {"core", Binding::kCore}, {"numa", Binding::kNuma}});
+  table.choice(torchruns({"--numa_binding",
+                          "Of torchrun: `node` and `socket` are `--bind_to numa`, the others `--bind_to core`"}),
+               options.binding,
+               {{"off", Binding::kNone},
+                {"node", Binding::kNuma},
+                {"socket", Binding::kNuma},
+                {"exclusive", Binding::kCore},
+                {"core-complex", Binding::kCore}});
+}
+
+}  // namespace launcher

@@ -3,7 +3,7 @@
     api_pages.py XML_FOLDER INCLUDE_FOLDER PAGES_FOLDER
 
 Declarations stand in the order of the header, with the comments above them; what is called `detail`, private or deleted is the
-library's own and left out."""
+library's own and left out, and so are copying and moving. What has no comment is an error."""
 
 import collections
 import pathlib
@@ -53,6 +53,13 @@ def template_of(node) -> str:
     return f"template <{', '.join(words)}> "
 
 
+def copies_or_moves(member) -> bool:
+    """A class's own constructor or assignment from another object of the class."""
+    owner, _, name = (member.findtext("qualifiedname") or "").rpartition("::")
+    parameter = re.fullmatch(r"\((?:const )?(\w+)(?:<[^()]*>)? ?&&? ?\w*\).*", plain(member.find("argsstring")))
+    return parameter is not None and parameter[1] == owner.rpartition("::")[2] and name in (parameter[1], "operator=")
+
+
 def is_shown(member) -> bool:
     arguments = plain(member.find("argsstring"))
     name = member.findtext("name")
@@ -60,6 +67,7 @@ def is_shown(member) -> bool:
         member.get("kind") in MEMBERS
         and member.get("prot") == "public"
         and not name.startswith(("~", "@"))
+        and not copies_or_moves(member)
         and not re.search(r"=\s*delete$", arguments)
         and "friend" not in plain(member.find("type")).split()
     )
@@ -86,6 +94,7 @@ def comment(node) -> str:
 class Pages:
     def __init__(self, folder: pathlib.Path):
         self.classes = {}
+        self.undocumented = []  # "header:line: declaration"
         self.by_file = collections.defaultdict(list)  # header: [(line, namespace, node)]
         for file in folder.glob("*.xml"):
             for compound in ET.parse(file).getroot().iter("compounddef"):
@@ -115,6 +124,9 @@ class Pages:
     def entity(self, node, depth: int) -> str:
         """One declaration with its comment and, of a class, its members."""
         kind = node.get("kind")
+        if not comment(node):
+            what = signature(node) if node.tag == "memberdef" else node.findtext("compoundname")
+            self.undocumented.append(f"{file_of(node)}:{line_of(node)}: no comment says what this is: {what}")
         if node.tag == "memberdef":
             directive = "cpp:enum-class" if kind == "enum" and node.get("strong") == "yes" else MEMBERS[kind]
             text = head(directive, signature(node), depth) + indented(comment(node), depth + 1)
@@ -192,6 +204,8 @@ def main():
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(pages.page(header, name))
         folders[folder].append(header.stem)
+    if pages.undocumented:
+        sys.exit("\n".join(pages.undocumented))
     for folder, names in folders.items():
         if folder:
             entries = "".join(f"   {name}\n" for name in names)

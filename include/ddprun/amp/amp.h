@@ -96,6 +96,7 @@ using CastForwardResult =
 template <typename Holder>
 class ModelImpl : public torch::nn::Module {
  public:
+  /// For Amp::model(), which makes it.
   ModelImpl(Holder module, detail::ForwardRules rules)
       : torch::nn::Module("amp::Model"), module_(std::move(module)), rules_(std::move(rules)) {
     this->register_module("module", module_);
@@ -121,6 +122,7 @@ class ModelImpl : public torch::nn::Module {
 
   /// The model itself, shared with the caller: parameter names without "module.".
   Holder& module() { return module_; }
+  /// The same of a const wrapper.
   const Holder& module() const { return module_; }
 
   /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
@@ -138,9 +140,12 @@ class ModelImpl : public torch::nn::Module {
 template <typename Holder>
 class Model : public torch::nn::ModuleHolder<ModelImpl<Holder>> {
  public:
+  /// What it points to.
   using Impl = ModelImpl<Holder>;
 
+  /// An empty holder.
   explicit Model(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
+  /// For Amp::model(), which makes it.
   Model(Holder module, detail::ForwardRules rules)
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), std::move(rules))) {}
 
@@ -171,6 +176,7 @@ class OptimizerRecord;
 /// there are some, and looked at for infinities and NaN. Amp::scale_loss() makes it.
 class ScaledLoss {
  public:
+  /// For Amp::scale_loss(), which makes it.
   ScaledLoss(std::shared_ptr<detail::AmpState> state, const at::Tensor& loss,
              std::vector<detail::OptimizerRecord*> records, const ScaleLossOptions& options);
   /// finish(). An error is thrown by the next call to step() or scale_loss(). While an exception unwinds, the gradients
@@ -179,8 +185,11 @@ class ScaledLoss {
   ScaledLoss(const ScaledLoss&) = delete;
   ScaledLoss& operator=(const ScaledLoss&) = delete;
 
+  /// The scaled loss, in float32.
   const at::Tensor& loss() const { return loss_; }
+  /// loss().
   operator const at::Tensor&() const { return loss_; }
+  /// Runs the backward pass of the scaled loss.
   void backward() const { loss_.backward(); }
 
   /// Ends the scope now. The host waits for no device.
@@ -199,10 +208,13 @@ class ScaledLoss {
 /// One model or several: `net`, `{generator, discriminator}`.
 class Models {
  public:
+  /// One model: a torch::nn::Module or what holds one.
   template <typename Model>
   requires(!std::is_same_v<Model, Models> && std::is_constructible_v<AnyModuleRef, Model&>) Models(Model& model)
       : models_{AnyModuleRef(model)} {}
+  /// Several models.
   Models(std::initializer_list<AnyModuleRef> models) : models_(models) {}
+  /// The models, in the order in which they were given.
   const std::vector<AnyModuleRef>& all() const { return models_; }
 
  private:
@@ -212,10 +224,15 @@ class Models {
 /// One optimizer or several: `optimizer`, `{first, second}`; `{}` for none.
 class Optimizers {
  public:
+  /// A reference that can be kept in a list.
   using Reference = std::reference_wrapper<torch::optim::Optimizer>;
+  /// One optimizer.
   Optimizers(torch::optim::Optimizer& optimizer) : optimizers_{optimizer} {}
+  /// Several optimizers, or none.
   Optimizers(std::initializer_list<Reference> optimizers) : optimizers_(optimizers) {}
+  /// The same of a vector.
   Optimizers(std::vector<Reference> optimizers) : optimizers_(std::move(optimizers)) {}
+  /// The optimizers, in the order in which they were given.
   const std::vector<Reference>& all() const { return optimizers_; }
 
  private:
@@ -226,6 +243,7 @@ class Optimizers {
 /// the same amp. Models and optimizers must outlive its use.
 class Amp {
  public:
+  /// For initialize(), which makes it.
   explicit Amp(std::shared_ptr<detail::AmpState> state);
 
   /// The model to call, and to wrap in DistributedDataParallel, for `net`, one of those that were initialized. Throws
@@ -250,8 +268,8 @@ class Amp {
                                       const ScaleLossOptions& options = {}) const;
 
   /// Steps `optimizer` and brings 16-bit parameters up to date with their masters; after an overflow it skips instead.
-  /// The masters' gradients are cleared. The host waits for the device only with optimizers that are none of
-  /// ddp::optim's and a dynamic loss scale. Throws std::runtime_error when the last scale_loss() had delay_unscale.
+  /// The masters' gradients are cleared. The host waits for the device only with a dynamic loss scale and an
+  /// optimizer that is not ddp::optim's. Throws std::runtime_error when the last scale_loss() had delay_unscale.
   void step(torch::optim::Optimizer& optimizer) const;
 
   /// Clears all gradients of `optimizer`: masters', parameters', and those of an unfinished accumulation. Before an
@@ -260,6 +278,7 @@ class Amp {
 
   /// The scale of one loss, 1 when disabled. The host waits for the device.
   double loss_scale(int loss_id = 0) const;
+  /// The settings that result from the level and the options of initialize().
   const Properties& properties() const;
 
   /// apex's state: {"loss_scaler0": {loss_scale, unskipped}, …}; empty when disabled. The host waits for the device.
@@ -267,8 +286,10 @@ class Amp {
   /// Takes such a state over; warns when it is of another number of losses. Throws std::runtime_error, and changes
   /// nothing, for other keys and for numbers out of range.
   void load_state_dict(const std::map<std::string, LossScalerState>& state) const;
-  /// The same in LibTorch's archives, for CheckpointManager too: TrainingState{.scaler = amp}.
+  /// Writes the state into an archive of LibTorch's; for CheckpointManager too: TrainingState{.scaler = amp}.
   void save(torch::serialize::OutputArchive& archive) const;
+  /// Takes over what save() has written. Throws std::runtime_error for an archive without such a state, and
+  /// as load_state_dict().
   void load(torch::serialize::InputArchive& archive) const;
 
   /// A module with the names of `net` and everything in float32, for checkpoints: masters stand for their parameters

@@ -33,11 +33,13 @@ struct AutocastOptions {
 ///     scaler.scale(loss).backward();     // outside: backward uses the types that forward did
 ///
 /// Weights must not change inside a scope (the optimizer steps outside), for their copies are kept until the outermost
-/// one ends. Throws std::runtime_error for a kind of device without autocast. As in Python a dtype that the CPU's
-/// cannot use, and CUDA where there is none, disable it with a warning.
+/// one ends. Throws std::runtime_error for a kind of device without autocast. As in Python it is disabled, with a
+/// warning, for a dtype that the CPU's autocast cannot use, and for CUDA on a machine without it.
 class Autocast {
  public:
+  /// Begins the scope for computations on this kind of device.
   explicit Autocast(c10::DeviceType device, const AutocastOptions& options = {});
+  /// The same for the kind of `device`.
   explicit Autocast(c10::Device device, const AutocastOptions& options = {}) : Autocast(device.type(), options) {}
   ~Autocast();
   Autocast(const Autocast&) = delete;
@@ -71,6 +73,7 @@ class AutocastState {
 /// While it lives, the calling thread has the settings of `state`.
 class AutocastStateScope {
  public:
+  /// Applies `state` to the calling thread.
   explicit AutocastStateScope(const AutocastState& state);
   ~AutocastStateScope();
   AutocastStateScope(const AutocastStateScope&) = delete;
@@ -99,6 +102,7 @@ namespace ddp::amp {
 /// While it lives: autocast at level O1, nothing at the others.
 class CastScope {
  public:
+  /// Begins autocast to `dtype` for this kind of device if `wanted`.
   CastScope(bool wanted, c10::DeviceType device, c10::ScalarType dtype) {
     if (wanted) autocast_.emplace(device, AutocastOptions{.dtype = dtype});
   }

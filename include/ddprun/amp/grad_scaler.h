@@ -42,7 +42,7 @@ struct GradScalerOptions {
   bool enabled = true;  ///< false: every call passes through
   /// Where the losses are. As in Python, kCUDA without CUDA disables the scaler with a warning.
   c10::DeviceType device = c10::kCUDA;
-  /// Names the rank in errors. Default: as the launcher's variables tell.
+  /// Names the rank in errors. Default: the rank in the launcher's variables.
   std::optional<GroupHandle> group{};
   /// All ranks of `group` skip a step that any has to skip. Needed only where ranks look at different gradients
   /// (shards, or gradients not reduced yet): DistributedDataParallel leaves the same ones on all. unscale_(), or step()
@@ -52,11 +52,11 @@ struct GradScalerOptions {
 
 /// A scaler's state for checkpoints, by Python's names.
 struct GradScalerState {
-  double scale = 0;
-  double growth_factor = 0;
-  double backoff_factor = 0;
-  int64_t growth_interval = 0;
-  int64_t growth_tracker = 0;  ///< good steps since the scale changed; Python's "_growth_tracker"
+  double scale = 0;             ///< what losses are multiplied by
+  double growth_factor = 0;     ///< as GradScalerOptions
+  double backoff_factor = 0;    ///< as GradScalerOptions
+  int64_t growth_interval = 0;  ///< as GradScalerOptions
+  int64_t growth_tracker = 0;   ///< good steps since the scale changed; Python's "_growth_tracker"
 };
 
 /// Multiplies losses so that small gradients survive in half precision, divides the gradients before the step, and
@@ -122,35 +122,45 @@ class GradScaler {
   /// number out of that range replaced by the nearest one in it. NaN leaves the scale as it is: the host does not read
   /// the tensor, so it cannot throw.
   void update(double new_scale);
+  /// The same with a tensor.
   void update(const at::Tensor& new_scale);
 
   /// The current scale; 1 when disabled. The host waits for the device.
   double get_scale() const;
+  /// What a scale is multiplied by when it grows.
   double get_growth_factor() const { return options_.growth_factor; }
+  /// Sets that factor for the steps to come; it is not checked.
   void set_growth_factor(double factor) { options_.growth_factor = factor; }
+  /// What a scale is multiplied by after an overflow.
   double get_backoff_factor() const { return options_.backoff_factor; }
+  /// Sets that factor for the steps to come; it is not checked.
   void set_backoff_factor(double factor) { options_.backoff_factor = factor; }
+  /// Good steps in a row before the scale grows.
   int64_t get_growth_interval() const { return options_.growth_interval; }
+  /// Sets that number for the steps to come; it is not checked.
   void set_growth_interval(int64_t interval) { options_.growth_interval = interval; }
   /// Good steps since the scale last changed; 0 when disabled. The host waits for the device.
   int64_t get_growth_tracker() const;
+  /// Whether it scales: GradScalerOptions::enabled, and false on kCUDA without CUDA.
   bool is_enabled() const { return options_.enabled; }
 
   /// The state; none when disabled. Ask between update() and the next unscale_() or step(). The host waits for the
   /// device.
   std::optional<GradScalerState> state_dict() const;
-  /// Takes the state over; ignored when disabled. Throws std::runtime_error when there is none, as a disabled scaler's,
-  /// and when the scale is no float32. `min_scale` is not part of it: a scale below this scaler's is raised to it, with
-  /// a warning.
+  /// Takes the state over; ignored when disabled. Throws std::runtime_error when it is empty, as a disabled scaler's
+  /// is, and when the scale is no float32. `min_scale` is not part of it: a scale below this scaler's is raised to it,
+  /// with a warning.
   void load_state_dict(const std::optional<GradScalerState>& state);
 
   /// The state as JSON under Python's names, {} when disabled; for CheckpointManager: TrainingState{.scaler = scaler}.
   /// save() throws std::logic_error in mid-iteration; load() takes over what save() or Python's state_dict() has given,
   /// or bytes of an archive, or throws std::runtime_error and changes nothing.
   std::string save() const;
+  /// Takes over what save() or Python's state_dict() has given.
   void load(const std::string& state);
   /// The same in LibTorch's archives.
   void save(torch::serialize::OutputArchive& archive) const;
+  /// Takes over what save() has written into an archive.
   void load(torch::serialize::InputArchive& archive);
 
  private:

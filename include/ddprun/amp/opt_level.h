@@ -18,10 +18,14 @@ class LossScale {
  public:
   /// Throw std::invalid_argument for a number that is not finite and above 0, or another text.
   LossScale(double value);
+  /// "dynamic" or a number's text. Throws std::invalid_argument for another text.
   LossScale(const char* text) : LossScale(std::string_view(text)) {}
+  /// The same of a std::string.
   LossScale(const std::string& text) : LossScale(std::string_view(text)) {}
+  /// The same of a view.
   LossScale(std::string_view text);
 
+  /// Whether the scale follows overflows instead of being one number.
   bool is_dynamic() const { return !value_; }
   double value() const { return value_.value(); }  ///< of one that is not dynamic
 
@@ -32,11 +36,15 @@ class LossScale {
 /// True or false, or their texts "True" and "False", as apex took them.
 class Flag {
  public:
+  /// As `value` says.
   Flag(bool value) : value_(value) {}
   /// Throws std::invalid_argument for another text.
   Flag(const char* text) : Flag(std::string_view(text)) {}
+  /// The same of a std::string.
   Flag(const std::string& text) : Flag(std::string_view(text)) {}
+  /// The same of a view.
   Flag(std::string_view text);
+  /// The value.
   operator bool() const { return value_; }
 
  private:
@@ -53,9 +61,9 @@ struct Options {
 
   std::optional<c10::ScalarType> cast_model_type{};  ///< the model's and its inputs' type
   std::optional<bool> patch_torch_functions{};       ///< autocast in the model's forward and autocast()
-  std::optional<Flag> keep_batchnorm_fp32{};
-  std::optional<bool> master_weights{};  ///< the optimizer works on float copies of 16-bit parameters
-  std::optional<LossScale> loss_scale{};
+  std::optional<Flag> keep_batchnorm_fp32{};         ///< batch norms keep float32, with a 16-bit cast_model_type
+  std::optional<bool> master_weights{};              ///< the optimizer works on float copies of 16-bit parameters
+  std::optional<LossScale> loss_scale{};             ///< a fixed scale, or "dynamic"
 
   std::optional<c10::ScalarType> cast_model_outputs{};  ///< the type of the model's outputs, whatever the level
   int num_losses = 1;                                   ///< loss scales, one per `loss_id`
@@ -63,24 +71,24 @@ struct Options {
   /// here it is 2^-24 then (or max_loss_scale if that is less), so that no scale becomes 0.
   std::optional<double> min_loss_scale{};
   double max_loss_scale = 16777216.0;  ///< ceiling of dynamic loss scales
-  /// Names the rank in errors. Default: as the launcher's variables tell.
+  /// Names the rank in errors. Default: the rank in the launcher's variables.
   std::optional<GroupHandle> group{};
 };
 
-/// What a level and its overrides come to.
+/// The settings that result from a level and its overrides.
 struct Properties {
-  bool enabled = false;
-  std::string opt_level{};
-  std::optional<c10::ScalarType> cast_model_type{};
-  bool patch_torch_functions = false;
-  bool keep_batchnorm_fp32 = false;  ///< false where apex has None: nothing is cast then, or all is
-  bool master_weights = false;
-  LossScale loss_scale = 1.0;
+  bool enabled = false;                              ///< false: every call passes through
+  std::string opt_level{};                           ///< "O0", "O1", "O2" or "O3"
+  std::optional<c10::ScalarType> cast_model_type{};  ///< the model's and its inputs' type; empty: left as it is
+  bool patch_torch_functions = false;                ///< the model's forward runs in autocast
+  bool keep_batchnorm_fp32 = false;                  ///< false where apex has None: nothing is cast then, or all is
+  bool master_weights = false;                       ///< the optimizer works on float32 copies of 16-bit parameters
+  LossScale loss_scale = 1.0;                        ///< the scale, or dynamic
 };
 
 /// What a checkpoint holds of a loss scaler, by apex's names.
 struct LossScalerState {
-  double loss_scale = 1;
+  double loss_scale = 1;  ///< the scale
   int64_t unskipped = 0;  ///< good steps since the scale changed
 };
 

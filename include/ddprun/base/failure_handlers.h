@@ -1,4 +1,4 @@
-// What a rank leaves behind when nothing catches its failure. No LibTorch here.
+// What is reported of a failure that nothing catches. No LibTorch here.
 #pragma once
 
 namespace ddp {

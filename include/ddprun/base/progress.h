@@ -1,5 +1,5 @@
-// Tells ddprun where this rank is, for its hang report and for `ddprun status`. What this library does is told by
-// itself; programs that train without DistributedDataParallel tell it here. No LibTorch here.
+// Reports to ddprun what this rank is doing, for its hang report and for `ddprun status`. This library reports what it
+// does itself; programs that train without DistributedDataParallel report it here. No LibTorch here.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct progress {
     kStart = 0,       ///< before the first of the others
     kOther = 1,       ///< between two of the others
     kData = 2,        ///< waits for, or makes, the next batch
-    kForward = 3,     ///< in the model's forward, or behind it and before backward
+    kForward = 3,     ///< in the model's forward, or between it and backward
     kBackward = 4,    ///< in backward; its collectives are under way meanwhile
     kOptimizer = 5,   ///< in an optimizer's step
     kCheckpoint = 6,  ///< saves or loads a checkpoint
@@ -24,7 +24,7 @@ struct progress {
     kUser = 9,        ///< a phase that the program has named
   };
 
-  /// "forward"; "?" for a number that is none.
+  /// The phase's name, such as "forward"; "?" for another number.
   static std::string_view name_of(Phase phase) noexcept;
 
   /// While it lives, this rank is in `phase`; then it is again where it was. A timeline (ddprun/base/timeline.h) shows
@@ -32,7 +32,9 @@ struct progress {
   /// Costs about 50 ns, no system call, and may be used in any thread, though a rank has one phase at a time.
   class PhaseScope {
    public:
+    /// Begins `phase`.
     explicit PhaseScope(Phase phase) noexcept;
+    /// Begins a phase of the program's own.
     explicit PhaseScope(std::string_view name) noexcept;
     ~PhaseScope();
     PhaseScope(const PhaseScope&) = delete;

@@ -25,8 +25,8 @@ struct RankInfo {
   bool agent_store = false;
   /// TORCHELASTIC_RESTART_COUNT, under srun SLURM_RESTART_COUNT: how often the group has been restarted.
   int restart_count = 0;
-  /// Which variables told: "torchrun" (RANK …), "Open MPI", "MPICH", "LSF", "Slurm", or "single process" when there are
-  /// none.
+  /// Where this comes from: "torchrun" (RANK …), "Open MPI", "MPICH", "LSF", "Slurm", or "single process" when there
+  /// are none.
   std::string source = "single process";
   /// In a sub-group: this rank's name in the group it was made from, such as "rank 3 of 4". Empty in the job's group.
   std::string parent{};

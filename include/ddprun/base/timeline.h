@@ -19,6 +19,7 @@ bool is_recording() noexcept;
 /// than they can be written they are lost, and counted.
 class Range {
  public:
+  /// Begins the range.
   explicit Range(std::string_view name) noexcept;
   ~Range();
   Range(const Range&) = delete;
@@ -32,16 +33,17 @@ class Range {
 
 namespace ddp {
 
+/// Settings of a Timeline, all optional.
 struct TimelineOptions {
   /// Steps are counted from 0 as DistributedDataParallel or ddp::progress::step() count them; those from `first_step`
   /// up to and without `end_step` are recorded.
   std::int64_t first_step = 0;
-  std::int64_t end_step = std::numeric_limits<std::int64_t>::max();
-  bool starts = true;  ///< at once, not with start()
+  std::int64_t end_step = std::numeric_limits<std::int64_t>::max();  ///< the first step that is not recorded any more
+  bool starts = true;                                                ///< at once, not with start()
 };
 
 /// Records this process's timeline. In a job of several ranks each writes a file of its own, `trace.rank3.json` for
-/// `trace.json`, behind a restart of the job `trace.rank3.restart1.json`, and `ddprun-timeline merge` joins them. The
+/// `trace.json`, after a restart of the job `trace.rank3.restart1.json`, and `ddprun-timeline merge` joins them. The
 /// file is valid JSON at any time, also when the process is killed. Where ddprun records a timeline of the job, that
 /// one is written and this object does nothing.
 ///
@@ -49,6 +51,7 @@ struct TimelineOptions {
 /// written; a disk that is full later ends the timeline with a line on standard error, and nothing else.
 class Timeline {
  public:
+  /// Opens this rank's file and begins to record, unless `options` say otherwise.
   explicit Timeline(const std::filesystem::path& file, const TimelineOptions& options = {});
   ~Timeline();
   Timeline(const Timeline&) = delete;

@@ -37,9 +37,9 @@ struct CheckpointOptions {
 
   /// save() returns when the state is copied to host memory, and a thread of rank 0 writes it. Costs that memory once.
   bool async = false;
-  CheckpointReader reader = CheckpointReader::kRankZero;
-  /// Takes rank 0's notices: damaged checkpoints that are passed over, random streams that start anew. Default: one
-  /// line on standard error each. Called from the writer's thread too when `async` is set.
+  CheckpointReader reader = CheckpointReader::kRankZero;  ///< who reads the files of a checkpoint that is loaded
+  /// Takes rank 0's notices: damaged checkpoints that are skipped, random streams that are not the saved ones. Default:
+  /// one line on standard error each. Called from the writer's thread too when `async` is set.
   std::function<void(const std::string& notice)> notify{};
   /// How files are reached; tests put another one here.
   std::shared_ptr<storage::FileSystem> file_system{};
@@ -52,21 +52,21 @@ struct SaveOptions {
 
 /// What was loaded.
 struct LoadedCheckpoint {
-  int64_t step = 0;
-  int world_size = 1;  ///< number of ranks that saved it
-  std::filesystem::path folder{};
-  std::map<std::string, double> metrics{};
-  CheckpointValues values{};
-  std::vector<std::string> missing{};     ///< what the checkpoint lacks, where that is let pass
-  std::vector<std::string> unexpected{};  ///< not strict: names that the model lacks
-  bool rng_restored = false;              ///< the random streams go on where they were
+  int64_t step = 0;                         ///< the step (or epoch) that it was saved under
+  int world_size = 1;                       ///< number of ranks that saved it
+  std::filesystem::path folder{};           ///< where it was
+  std::map<std::string, double> metrics{};  ///< those of SaveOptions::metrics
+  CheckpointValues values{};                ///< TrainingState::values when it was saved
+  std::vector<std::string> missing{};       ///< what the checkpoint lacks, where that is allowed
+  std::vector<std::string> unexpected{};    ///< not strict: names that the model lacks
+  bool rng_restored = false;                ///< the random streams continue where they were
 };
 
 /// One line of list().
 struct CheckpointInfo {
-  int64_t step = 0;
-  std::filesystem::path folder{};
-  std::map<std::string, double> metrics{};
+  int64_t step = 0;                         ///< the step (or epoch) that it was saved under
+  std::filesystem::path folder{};           ///< where it is
+  std::map<std::string, double> metrics{};  ///< those of SaveOptions::metrics
   std::string damage{};  ///< why it cannot be loaded; empty when its files are all there (their contents are not read)
 };
 
@@ -84,8 +84,8 @@ struct CheckpointInfo {
 /// model.safetensors and optim.safetensors as they are.
 ///
 /// A manager that saves holds a lock on the directory from its first save() or claim() to its end; a second one, of any
-/// process, is refused and told who has it. Loading changes nothing there and needs no right to write: any number of
-/// processes may load beside one that saves.
+/// process, is refused with a message that names the holder. Loading changes nothing there and needs no right to write:
+/// any number of processes may load beside one that saves.
 class CheckpointManager {
  public:
   /// Not a collective, and touches no file. Throws std::invalid_argument for counts below 1.
@@ -96,9 +96,9 @@ class CheckpointManager {
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
 
-  /// Takes the directory for this manager's saves now instead of at the first save(): whoever is second learns it
-  /// before training. Every rank must call it. Throws std::runtime_error on all ranks, naming the process that saves
-  /// there.
+  /// Takes the directory for this manager's saves now instead of at the first save(): a second manager fails before
+  /// training instead of at its first save. Every rank must call it. Throws std::runtime_error on all ranks, naming the
+  /// process that saves there.
   void claim();
 
   /// Finds out before the training whether save() will take `state`: each model's tensors, each optimizer's class and
@@ -113,11 +113,11 @@ class CheckpointManager {
   std::optional<std::filesystem::path> set_aside();
 
   /// Saves the state after `step` steps (or epochs): the folder `step-N` appears whole or not at all, whatever happens,
-  /// and replaces an earlier one of the same step; then checkpoints that the options give up are removed. Every rank
-  /// must call it with the same step, where its sampler stands where the others' do. Throws std::runtime_error with the
-  /// same text on all ranks when it fails on any, when the ranks stand at different places of the run, when an earlier
-  /// asynchronous save has failed (this one is saved all the same), or when another manager saves into the directory;
-  /// training can go on.
+  /// and replaces an earlier one of the same step; then checkpoints that the options do not keep are removed. Every
+  /// rank must call it with the same step, where its sampler stands where the others' do. Throws std::runtime_error
+  /// with the same text on all ranks when it fails on any, when the ranks stand at different places of the run, when an
+  /// earlier asynchronous save has failed (this one is saved all the same), or when another manager saves into the
+  /// directory; training can continue.
   void save(int64_t step, const TrainingState& state, const SaveOptions& options = {});
 
   /// Restores the newest valid checkpoint, the one that was saved last, passing over damaged ones with a notice and
@@ -137,12 +137,14 @@ class CheckpointManager {
   /// What this process finds in the directory, newest first. Not a collective.
   std::vector<CheckpointInfo> list() const;
 
-  /// Removes what the options give up, on rank 0, as each save() does. Every rank must call it; throws as save() does.
+  /// Removes what the options do not keep, on rank 0, as each save() does. Every rank must call it; throws as save()
+  /// does.
   void prune();
 
   /// Returns when no asynchronous save is under way. Every rank must call it; throws as save() does.
   void wait();
 
+  /// The directory that the constructor was given.
   const std::filesystem::path& directory() const { return directory_; }
 
  private:

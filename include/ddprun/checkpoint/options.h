@@ -19,13 +19,18 @@ namespace ddp {
 ///     .rename = [](const std::string& name) { return "encoder." + name; }
 class NameMap {
  public:
+  /// Leaves every name as it is.
   NameMap() = default;
+  /// Replaces beginnings of names: {beginning, what stands in its place}, each once and in turn.
   NameMap(std::initializer_list<std::pair<std::string, std::string>> beginnings);
+  /// Any function of a name that returns the new one.
   template <typename Function>
   requires std::is_invocable_r_v<std::string, const Function&, const std::string&> NameMap(Function function)
       : function_(std::move(function)) {}
 
+  /// The model's name for the file's `name`; empty to leave it out.
   std::string operator()(const std::string& name) const { return function_ ? function_(name) : name; }
+  /// Whether names are changed at all.
   explicit operator bool() const { return static_cast<bool>(function_); }
 
  private:
@@ -57,8 +62,8 @@ struct LoadOptions {
 
 /// Keeps the checkpoints with the best values of a metric that was given to save().
 struct KeepBest {
-  std::string metric{};
-  int count = 1;
+  std::string metric{};           ///< a name among SaveOptions::metrics
+  int count = 1;                  ///< how many checkpoints
   bool higher_is_better = false;  ///< true for an accuracy, false for a loss
 };
 

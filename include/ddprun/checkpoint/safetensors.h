@@ -31,12 +31,15 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
 /// read and std::runtime_error when it is not valid; both name it.
 class SafetensorsFile {
  public:
+  /// Opens and maps the file, and reads its header.
   explicit SafetensorsFile(std::filesystem::path path);
 
   /// The same for bytes that are in memory already; `path` is for messages.
   SafetensorsFile(storage::Bytes bytes, std::filesystem::path path);
 
+  /// The file's path, as it was given.
   const std::filesystem::path& path() const { return path_; }
+  /// The tensors' names, types and shapes, and the metadata.
   const safetensors::Header& header() const { return header_; }
 
   /// One tensor of header().tensors as a new, contiguous CPU tensor.
@@ -62,10 +65,11 @@ at::ScalarType scalar_type(const safetensors::TensorEntry& entry);
 /// All tensors of a file, on the CPU.
 TensorMap load_safetensors(const std::filesystem::path& path);
 
+/// Tensors by name that come from a file of whatever format and are not in a model yet.
 struct StoredTensors {
   std::string source{};  ///< the file, for messages
   TensorMap tensors{};   ///< on the CPU; they may refer to a mapped file, which they keep open
-  Metadata metadata{};
+  Metadata metadata{};   ///< strings stored beside the tensors
   /// Names of a .pt file whose tensors or objects cannot be read here, and what they are: "a sparse tensor …".
   std::map<std::string, std::string> skipped{};
   /// Keys of a .pt file below which there are tensors, for LoadOptions::key; the first few.

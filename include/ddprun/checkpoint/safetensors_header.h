@@ -49,17 +49,17 @@ size_t dtype_bytes(DType dtype);
 
 /// One tensor of a file.
 struct TensorEntry {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape = {};
-  uint64_t begin = 0;  ///< first byte, counted from the end of the header
-  uint64_t end = 0;    ///< one past the last byte
+  std::string name;                 ///< as in the file
+  DType dtype = DType::kF32;        ///< type of its elements
+  std::vector<int64_t> shape = {};  ///< empty for a tensor without dimensions
+  uint64_t begin = 0;               ///< first byte, counted from the end of the header
+  uint64_t end = 0;                 ///< one past the last byte
 };
 
 /// What a file says about itself.
 struct Header {
   std::vector<TensorEntry> tensors;  ///< by position in the file
-  Metadata metadata;
+  Metadata metadata;                 ///< strings stored beside the tensors
 };
 
 /// Thrown for bytes that are no valid header; the message names the tensor and the rule, not the file.

@@ -14,7 +14,7 @@ inline constexpr int kSavedAndStopped = 85;
 /// before.
 void install_stop_handlers();
 
-/// Whether any rank has been told to stop. Every rank must call it at the same step, and all get the same answer: it
+/// Whether any rank has got a signal to stop. Every rank must call it at the same step, and all get the same answer: it
 /// costs one small all-reduce, and on CUDA a wait for it, so long loops may ask every few steps.
 ///
 ///     if (ddp::stop_requested(group)) {
@@ -24,7 +24,7 @@ void install_stop_handlers();
 ///     }
 bool stop_requested(const GroupHandle& group);
 
-/// Whether this process itself has been told to stop: no collective, for what one rank does by itself.
+/// Whether this process itself has got a signal to stop: not a collective, for what one rank does by itself.
 bool told_to_stop();
 
 }  // namespace ddp

@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-/// The tensors of a file, told apart by its content and memory-mapped: of safetensors as they are named; of a .pt file
+/// The tensors of a file, recognised by its content and memory-mapped: of safetensors as they are named; of a .pt file
 /// (Python's torch.save, LibTorch's torch::save) the model's state dict and an optimizer's state, as far as it holds
 /// them (pt/state_dict.h says where it looks). Structure is verified here, and every byte of a .pt by its checksums,
 /// where it has them; nothing that a pickle asks for is run. Tensors that C++ does not take (sparse, quantized, nested,

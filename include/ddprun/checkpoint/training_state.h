@@ -40,11 +40,16 @@ namespace ddp {
 /// checkpoint: "generator.conv1.weight". The models are not owned and must outlive the references.
 class ModelRefs {
  public:
+  /// A name and the model that it belongs to.
   using Named = std::pair<std::string, AnyModuleRef>;
 
+  /// No model.
   ModelRefs() = default;
+  /// No model.
   ModelRefs(std::nullopt_t) {}
+  /// One model, without a name.
   ModelRefs(AnyModuleRef model) : models_{{"", model}} {}
+  /// One model, without a name, in any form that AnyModuleRef takes. Throws std::invalid_argument for an empty holder.
   template <typename Model>
   requires(!std::same_as<std::remove_const_t<Model>, ModelRefs> &&
            !std::same_as<std::remove_const_t<Model>, AnyModuleRef> && std::constructible_from<AnyModuleRef, Model&>)
@@ -53,7 +58,9 @@ class ModelRefs {
   /// Throws std::invalid_argument for a name that is empty, given twice or of other characters.
   ModelRefs(std::initializer_list<Named> models);
 
+  /// Whether there is a model.
   bool has_value() const { return !models_.empty(); }
+  /// has_value().
   explicit operator bool() const { return has_value(); }
 
   /// In the order in which they were given; a single model's name is empty.
@@ -101,8 +108,10 @@ concept MayBeMissing = requires {
 /// kMayBeMissing = true` is left as it is by a checkpoint without it, which is refused otherwise.
 class Stateful {
  public:
+  /// Refers to nothing; a checkpoint then has no such part.
   Stateful() = default;
 
+  /// Refers to `object`, which has save() and load().
   template <typename Object>
   requires(!std::same_as<Object, Stateful> && (detail::SavesText<Object> || detail::SavesArchive<Object>))
       Stateful(Object& object)
@@ -135,8 +144,11 @@ class Stateful {
     return ref;
   }
 
+  /// Whether it refers to anything.
   explicit operator bool() const { return static_cast<bool>(save_); }
+  /// The object's state as bytes. Throws what the object's save() throws.
   std::string save() const { return save_(); }
+  /// Gives the object a state that save() has returned. Throws what the object's load() throws.
   void load(const std::string& bytes) const { load_(bytes); }
   bool may_be_missing() const { return may_be_missing_; }  ///< in a checkpoint that is loaded
 
@@ -149,7 +161,7 @@ class Stateful {
 
 /// A value that is a JSON array, object or null, as text.
 struct JsonText {
-  std::string text{};
+  std::string text{};  ///< one JSON value, of any kind
 };
 
 /// Values by name: `values["best"] = 0.71; values.get<double>("best")`.
@@ -179,6 +191,7 @@ class CheckpointValues {
     }
   }
 
+  /// Whether there is a value of that name.
   bool contains(const std::string& name) const { return values_.count(name) != 0; }
 
   /// `Wanted` is bool, int64_t, uint64_t, double, std::string or JsonText; a whole number serves as a double. Throws
@@ -211,6 +224,7 @@ class CheckpointValues {
     return contains(name) ? get<Wanted>(name) : fallback;
   }
 
+  /// All values, by name.
   const std::map<std::string, Value>& all() const { return values_; }
 
   /// One JSON object. Numbers that JSON does not have become {"__float__": "inf"}, "-inf" or "nan". Throws
@@ -230,6 +244,7 @@ class CheckpointValues {
   std::map<std::string, Value> values_;
 };
 
+/// A reference to an optimizer that can be kept in a map.
 using OptimizerRef = std::reference_wrapper<torch::optim::Optimizer>;
 
 /// Every part is optional. Names of optimizers and objects are part of file names: letters, digits, `.`, `_`, `-`.
@@ -240,8 +255,8 @@ struct TrainingState {
   std::map<std::string, OptimizerRef> optimizers = {};  ///< further ones, by name; each over parameters of any model
 
   // Equal on all ranks: rank 0's is saved, and every rank loads it.
-  Stateful scaler = {};
-  Stateful schedule = {};
+  Stateful scaler = {};                         ///< a GradScaler or an Amp
+  Stateful schedule = {};                       ///< an LrScheduler or ReduceLROnPlateau
   Stateful sampler = {};                        ///< a loader or its sampler; must count the samples of all ranks,
                                                 ///< which must have used as many at a save
   std::map<std::string, Stateful> shared = {};  ///< anything else, by name: modules and other optimizers too

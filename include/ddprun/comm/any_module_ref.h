@@ -14,7 +14,9 @@ namespace ddp {
 /// std::invalid_argument for an empty holder.
 class AnyModuleRef {
  public:
+  /// The module itself.
   AnyModuleRef(torch::nn::Module& module) : module_(&module) {}
+  /// What a holder points to: a TORCH_MODULE type, a std::shared_ptr, a wrapper.
   template <typename Holder>
   requires requires(Holder& holder) {
     { *holder } -> std::convertible_to<torch::nn::Module&>;
@@ -31,6 +33,7 @@ class AnyModuleRef {
       }) AnyModuleRef(Holder& holder)
       : module_(&static_cast<torch::nn::Module&>(*held(holder).ptr())) {}
 
+  /// The module.
   torch::nn::Module& get() const { return *module_; }
 
  private:

@@ -41,6 +41,7 @@ void barrier(const GroupHandle& group, const CollectiveOptions& options = {});
 /// Replaces `tensor` on every rank by the combination of all ranks' values.
 void all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                 const CollectiveOptions& options = {});
+/// As all_reduce(), but returns at once: Pending::wait() waits for its end.
 Pending<void> all_reduce_async(at::Tensor tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                                const CollectiveOptions& options = {});
 
@@ -49,12 +50,14 @@ Pending<void> all_reduce_async(at::Tensor tensor, const GroupHandle& group, Redu
 /// calls.
 void all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                           ReduceOp op = ReduceOp::kSum, const CollectiveOptions& options = {});
+/// As all_reduce_coalesced(), but returns at once: Pending::wait() waits for its end.
 Pending<void> all_reduce_coalesced_async(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                          ReduceOp op = ReduceOp::kSum, const CollectiveOptions& options = {});
 
 /// Like all_reduce(), but only rank `root` gets the result; the other ranks' tensors are left unspecified.
 void reduce(at::Tensor tensor, int root, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
             const CollectiveOptions& options = {});
+/// As reduce(), but returns at once: Pending::wait() waits for its end.
 Pending<void> reduce_async(at::Tensor tensor, int root, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                            const CollectiveOptions& options = {});
 
@@ -62,6 +65,7 @@ Pending<void> reduce_async(at::Tensor tensor, int root, const GroupHandle& group
 /// rows rank * n to rank * n + n. `tensor` is left alone.
 at::Tensor reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                           const CollectiveOptions& options = {});
+/// As reduce_scatter(), but returns at once: Pending::wait() gives the result.
 Pending<at::Tensor> reduce_scatter_async(const at::Tensor& tensor, const GroupHandle& group,
                                          ReduceOp op = ReduceOp::kSum, const CollectiveOptions& options = {});
 
@@ -76,6 +80,7 @@ at::Tensor reduce_tensor(const at::Tensor& value, const GroupHandle& group, bool
 
 /// Overwrites `tensor` on every rank with rank `root`'s values.
 void broadcast(at::Tensor tensor, int root, const GroupHandle& group, const CollectiveOptions& options = {});
+/// As broadcast(), but returns at once: Pending::wait() waits for its end.
 Pending<void> broadcast_async(at::Tensor tensor, int root, const GroupHandle& group,
                               const CollectiveOptions& options = {});
 
@@ -86,6 +91,7 @@ void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const
 
 /// Every rank's `tensor`, of shape S, as one new tensor of shape (group.size(), S…), in rank order.
 at::Tensor all_gather(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options = {});
+/// As all_gather(), but returns at once: Pending::wait() gives the result.
 Pending<at::Tensor> all_gather_async(const at::Tensor& tensor, const GroupHandle& group,
                                      const CollectiveOptions& options = {});
 
@@ -100,13 +106,14 @@ std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& tens
 std::vector<at::Tensor> all_gather_uneven(const at::Tensor& tensor, const GroupHandle& group,
                                           const CollectiveOptions& options = {});
 
-/// The lengths have been exchanged when this returns; the values are under way.
+/// As all_gather_uneven(), but returns when the shapes have been exchanged: Pending::wait() gives the result.
 Pending<std::vector<at::Tensor>> all_gather_uneven_async(const at::Tensor& tensor, const GroupHandle& group,
                                                          const CollectiveOptions& options = {});
 
 /// On rank `root` every rank's `tensor`, of shape S, as one new tensor of shape (group.size(), S…); an undefined tensor
 /// on the other ranks. All ranks call it.
 at::Tensor gather(const at::Tensor& tensor, int root, const GroupHandle& group, const CollectiveOptions& options = {});
+/// As gather(), but returns at once: Pending::wait() gives the result.
 Pending<at::Tensor> gather_async(const at::Tensor& tensor, int root, const GroupHandle& group,
                                  const CollectiveOptions& options = {});
 
@@ -114,12 +121,14 @@ Pending<at::Tensor> gather_async(const at::Tensor& tensor, int root, const Group
 /// it needs one tensor of `tensor`'s shape and dtype per rank.
 void scatter(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
              const CollectiveOptions& options = {});
+/// As scatter(), but returns at once: Pending::wait() waits for its end.
 Pending<void> scatter_async(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
                             const CollectiveOptions& options = {});
 
 /// Sends rows i * n to i * n + n of `tensor`, of shape (group.size() * n, S…), to rank i. Returns a tensor of the same
 /// shape: what the ranks have sent to this one, in rank order.
 at::Tensor all_to_all(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options = {});
+/// As all_to_all(), but returns at once: Pending::wait() gives the result.
 Pending<at::Tensor> all_to_all_async(const at::Tensor& tensor, const GroupHandle& group,
                                      const CollectiveOptions& options = {});
 
@@ -140,15 +149,23 @@ UnevenParts all_to_all_uneven(const at::Tensor& tensor, const std::vector<int64_
 void all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const GroupHandle& group,
                 const CollectiveOptions& options = {});
 
-/// Sends `tensor` to rank `to`. Returns when `tensor` may be changed again (CUDA: on the current stream), which may be
-/// before the peer receives it; two ranks that both send first may wait for each other: use batch_send_recv().
+/// Sends `tensor` to rank `to`, which calls recv() with the same shape, dtype and tag; no other rank is involved.
+/// Returns when `tensor` may be changed again (CUDA: on the current stream), which may be before the peer receives it;
+/// two ranks that both send first may wait for each other: use batch_send_recv().
+///
+/// On gloo a tag keeps messages of one pair apart, which may be received in any order of tags, and tensors are the
+/// CPU's; NCCL knows no tags and matches a pair's messages in order. Throws std::runtime_error naming rank, peer and
+/// tag when the peer fails or is late, and std::invalid_argument for wrong arguments, among them a message to the rank
+/// itself; so do the functions for messages below.
 void send(const at::Tensor& tensor, int to, const GroupHandle& group, int tag = 0,
           const CollectiveOptions& options = {});
+/// As send(), but returns at once: Pending::wait() waits for its end.
 Pending<void> send_async(const at::Tensor& tensor, int to, const GroupHandle& group, int tag = 0,
                          const CollectiveOptions& options = {});
 
 /// Overwrites `tensor` with what rank `from` sends.
 void recv(at::Tensor tensor, int from, const GroupHandle& group, int tag = 0, const CollectiveOptions& options = {});
+/// As recv(), but returns at once: Pending::wait() waits for its end.
 Pending<void> recv_async(at::Tensor tensor, int from, const GroupHandle& group, int tag = 0,
                          const CollectiveOptions& options = {});
 
@@ -157,13 +174,16 @@ int recv_any(at::Tensor tensor, const GroupHandle& group, int tag = 0, const Col
 
 /// One message of batch_send_recv().
 struct Message {
+  /// Whether this rank sends or receives.
   enum class Direction { kSend, kReceive };
-  Direction direction{};
-  at::Tensor tensor{};
-  int peer = 0;
-  int tag = 0;
+  Direction direction{};  ///< what this rank does
+  at::Tensor tensor{};    ///< what is sent, or overwritten by what is received
+  int peer = 0;           ///< the other rank
+  int tag = 0;            ///< as in send()
 };
+/// The message that sends `tensor` to rank `peer`.
 Message send_to(int peer, at::Tensor tensor, int tag = 0);
+/// The message that overwrites `tensor` with what rank `peer` sends.
 Message receive_from(int peer, at::Tensor tensor, int tag = 0);
 
 /// Starts all `messages` at once, so that ranks which send to each other cannot block each other (torch.distributed's
@@ -171,10 +191,13 @@ Message receive_from(int peer, at::Tensor tensor, int tag = 0);
 /// all ranks of the group must take part in the first one.
 void batch_send_recv(const std::vector<Message>& messages, const GroupHandle& group,
                      const CollectiveOptions& options = {});
+/// As batch_send_recv(), but returns at once: Pending::wait() waits for its end.
 Pending<void> batch_send_recv_async(const std::vector<Message>& messages, const GroupHandle& group,
                                     const CollectiveOptions& options = {});
 
-/// Rank `root`'s text on every rank (the argument is ignored elsewhere).
+/// Rank `root`'s text on every rank; the other ranks' argument is ignored. Texts may differ in length and hold any
+/// byte; they travel through the CPU's backend where there is one. Every rank of the group must call it; throws as
+/// all_reduce() does. This holds for the functions below as well.
 std::string broadcast_string(const std::string& text, int root, const GroupHandle& group);
 
 /// Every rank's text, in rank order, on every rank.
@@ -183,13 +206,14 @@ std::vector<std::string> all_gather_strings(const std::string& text, const Group
 /// Every rank's text, in rank order, on rank `root`; an empty list on the other ranks.
 std::vector<std::string> gather_strings(const std::string& text, int root, const GroupHandle& group);
 
-/// The same with JSON values. `Json` is a class with dump() and a static parse(std::string), such as nlohmann::json;
-/// what its parse() throws passes through.
+/// Rank `root`'s JSON value on every rank. `Json` is a class with dump() and a static parse(std::string), such as
+/// nlohmann::json; what its parse() throws passes through.
 template <typename Json>
 Json broadcast_json(const Json& value, int root, const GroupHandle& group) {
   return Json::parse(broadcast_string(group.rank() == root ? value.dump() : "", root, group));
 }
 
+/// Every rank's JSON value, in rank order, on every rank; `Json` as for broadcast_json().
 template <typename Json>
 std::vector<Json> all_gather_json(const Json& value, const GroupHandle& group) {
   std::vector<Json> values;
@@ -197,6 +221,8 @@ std::vector<Json> all_gather_json(const Json& value, const GroupHandle& group) {
   return values;
 }
 
+/// Every rank's JSON value, in rank order, on rank `root`; an empty list on the other ranks. `Json` as for
+/// broadcast_json().
 template <typename Json>
 std::vector<Json> gather_json(const Json& value, int root, const GroupHandle& group) {
   std::vector<Json> values;

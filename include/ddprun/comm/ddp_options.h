@@ -15,10 +15,14 @@ namespace ddp {
 /// A number of bytes, the default, or kAutoBucketCap. An integer converts to it.
 class BucketCap {
  public:
+  /// 25 MiB, as in Python.
   static constexpr int64_t kDefaultBytes = int64_t{25} << 20;
 
+  /// The default size.
   constexpr BucketCap() = default;
+  /// About so many bytes.
   constexpr BucketCap(int64_t bytes) : bytes_(bytes), is_default_(false) {}
+  /// kAutoBucketCap.
   static constexpr BucketCap automatic() {
     BucketCap cap(kDefaultBytes);
     cap.is_automatic_ = true;
@@ -27,6 +31,7 @@ class BucketCap {
 
   constexpr int64_t bytes() const { return bytes_; }         ///< the size to begin with where it is automatic
   constexpr bool is_default() const { return is_default_; }  ///< nobody asked for a size
+  /// Whether the size is chosen from measurements.
   constexpr bool is_automatic() const { return is_automatic_; }
 
  private:
@@ -40,8 +45,8 @@ inline constexpr BucketCap kAutoBucketCap = BucketCap::automatic();
 
 /// One parameter or buffer.
 struct NamedTensor {
-  std::string name{};
-  at::Tensor tensor{};
+  std::string name{};   ///< as in the model's named_parameters() or named_buffers()
+  at::Tensor tensor{};  ///< the parameter or buffer itself, which is shared
 };
 
 /// Parameters whose reduction waits for one other parameter's gradient; see DdpOptions::delayed.
@@ -65,11 +70,11 @@ struct DdpOptions {
   /// Caps of the single buckets in bytes, in the order in which their gradients become ready; the last one holds for
   /// all further buckets. In place of bucket_cap_bytes and first_bucket_bytes. Empty: those.
   std::vector<int64_t> bucket_cap_bytes_list{};
-  /// For models of which a forward may leave parameters unused: looks through the graph behind each forward's outputs
-  /// and doesn't wait for the gradients of the others. Their gradients become those of the ranks that used them, and
-  /// stay as they are if no rank did. Costs a walk over the graph and a copy of the outputs per step.
+  /// For models of which a forward may leave parameters unused: looks through the autograd graph of each forward's
+  /// outputs and doesn't wait for the gradients of the others. Their gradients become those of the ranks that used
+  /// them, and stay as they are if no rank did. Costs a walk over the graph and a copy of the outputs per step.
   bool find_unused_parameters = false;
-  /// The graph is the same in every iteration: the first one tells which parameters are unused or used several times
+  /// The graph is the same in every iteration: the first one shows which parameters are unused or used several times
   /// (as by re-entrant checkpointing), and later ones overlap as usual.
   bool static_graph = false;
   /// Gradients lie in the communication buckets, which saves a copy of all gradients in time and memory. A program
@@ -95,7 +100,7 @@ struct DdpOptions {
   /// same.
   std::optional<bool> batched_grad_copy{};
   /// Gradients are put into their buckets by this library instead of c10d::Reducer, with less overhead and the same
-  /// bits, as soon as the first step has told their order. Unset: where it can. It cannot, and refuses if demanded,
+  /// bits, as soon as the first step has shown their order. Unset: where it can. It cannot, and refuses if demanded,
   /// find_unused_parameters, static_graph, communication hooks, gradient_as_bucket_view = false,
   /// batched_grad_copy = true, lazy_bucket_allocation, sparse or complex gradients, other devices than the CPU. Steps
   /// inside join() and those with create_graph are c10d's. Ranks may differ. Not in Python.

@@ -13,11 +13,12 @@ namespace ddp::timeline {
 /// The stream is asked when the object is made. DistributedDataParallel makes such ranges of forward, backward and each
 /// bucket by itself.
 ///
-/// The device tells by events with a clock: two are queued, nobody waits for them, and they are read at the next
-/// ranges once they have been reached. Nothing while no timeline is recorded, on the CPU, and while the stream is
-/// captured in a CUDA graph.
+/// Times come from events of the device: two are queued, nothing waits for them, and they are read at later ranges when
+/// the device has reached them. Nothing while no timeline is recorded, on the CPU, and while the stream is captured in
+/// a CUDA graph.
 class DeviceRange {
  public:
+  /// Begins the range on the current stream of `device`.
   DeviceRange(std::string_view name, c10::Device device) noexcept;
   ~DeviceRange();
   DeviceRange(const DeviceRange&) = delete;

@@ -39,6 +39,7 @@ class GradientBucket {
   /// The gradients one by one: views into buffer() in their parameters' shapes. As in Python the elements of one whose
   /// parameter is not contiguous (channels_last) come in the order of its memory, not in that of its indices.
   std::vector<at::Tensor> gradients() const;
+  /// The bucket's parameters, in the order of gradients().
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:

@@ -52,9 +52,11 @@ class Joinable {
   Joinable(const Joinable&) = delete;
   Joinable& operator=(const Joinable&) = delete;
 
+  /// What this rank does for it after it has run out of inputs; join() calls it once per joinable, on every rank.
   virtual std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) = 0;
   /// Where the small tensors of the protocol live.
   virtual c10::Device join_device() const = 0;
+  /// The ranks whose iterations have its collectives.
   virtual const GroupHandle& join_group() const = 0;
   /// Whether its shadowed iterations work with the model's gradients, as a sharded optimizer's do.
   virtual bool needs_gradients() const { return false; }
@@ -66,8 +68,8 @@ class Joinable {
   bool join_enabled() const { return state_.enabled; }
 
   /// To be called before the first collective of every iteration. Only the first joinable of a join() communicates:
-  /// it tells the ranks that have joined that this one still trains. Throws std::runtime_error when a rank has run out
-  /// of inputs and throw_on_early_termination is set.
+  /// it informs the ranks that have joined that this one still trains. Throws std::runtime_error when a rank has run
+  /// out of inputs and throw_on_early_termination is set.
   JoinNotice notify_join_context();
 
  private:

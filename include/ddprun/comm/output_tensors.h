@@ -162,6 +162,7 @@ struct OutputTensors {
   bool known = true;                  ///< all of them were found
 };
 
+/// Collects the tensors of `output`, which is walked as for_each_tensor() does.
 template <typename Output>
 OutputTensors find_tensors(Output& output) {
   OutputTensors result;

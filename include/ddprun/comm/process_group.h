@@ -37,8 +37,8 @@ struct ProcessGroupOptions {
   std::optional<RankInfo> rank_info{};
   /// Where the ranks meet, as torch.distributed's init_method: "env://" (also ""), "tcp://host:port", where rank 0
   /// hosts the store unless the launcher does at that address, or "file:///path" of a file on a disk that all ranks
-  /// share and that no earlier job has left. The last two need no MASTER_ADDR. "?rank=R&world_size=N" behind it is this
-  /// rank's place, instead of rank_info or the environment's.
+  /// share and that no earlier job has left. The last two need no MASTER_ADDR. "?rank=R&world_size=N" at its end is
+  /// this rank's place, instead of rank_info or the environment's.
   std::string init_method{};
 };
 
@@ -47,6 +47,7 @@ struct ProcessGroupOptions {
 /// throws.
 class GroupHandle {
  public:
+  /// For the library, which makes it.
   explicit GroupHandle(std::shared_ptr<detail::GroupState> state);
 
   int rank() const;            ///< this process, 0 … size()-1
@@ -55,7 +56,7 @@ class GroupHandle {
   c10::Device device() const;  ///< the device bound to this rank
   const std::string& backend()
       const;                     ///< what serves it: "shm", "gloo", "cpu:gloo,cuda:nccl"; "local" for a single process
-  const RankInfo& info() const;  ///< everything the environment told
+  const RankInfo& info() const;  ///< this rank's place in the job, and where it is from
   bool is_open() const;          ///< false once the owner was closed
 
   /// For this project's own layers: the state behind the handle.
@@ -70,21 +71,30 @@ class GroupHandle {
 /// while an exception unwinds, so that a failing rank never waits for its peers. It never throws.
 class ProcessGroup {
  public:
+  /// For init_process_group() and new_group(), which make it.
   explicit ProcessGroup(std::shared_ptr<detail::GroupState> state);
   ~ProcessGroup();
   ProcessGroup(ProcessGroup&& other) noexcept;
   ProcessGroup& operator=(ProcessGroup&& other) noexcept;
 
+  /// This process, 0 … size()-1.
   int rank() const { return handle_.rank(); }
+  /// Number of processes (world size).
   int size() const { return handle_.size(); }
+  /// This process among those on its node.
   int local_rank() const { return handle_.local_rank(); }
+  /// The device bound to this rank.
   c10::Device device() const { return handle_.device(); }
+  /// As GroupHandle::backend().
   const std::string& backend() const { return handle_.backend(); }
+  /// As GroupHandle::info().
   const RankInfo& info() const { return handle_.info(); }
+  /// False after close() or abort().
   bool is_open() const { return handle_.is_open(); }
 
-  // Implicit on purpose: every function takes a GroupHandle, and users hold a ProcessGroup.
+  /// The handle. Implicit on purpose: every function takes a GroupHandle, and users hold a ProcessGroup.
   operator const GroupHandle&() const { return handle_; }
+  /// A reference that can be copied; it does not keep the connections open.
   const GroupHandle& handle() const { return handle_; }
 
   /// Shuts the connections down after running collectives have ended. Every rank should call it (or destroy the group).
@@ -108,7 +118,7 @@ class ProcessGroup {
 /// group. Every rank must call it, with the same backend; it returns when all ranks are connected. Without any launcher
 /// variable the result is a group of one process, with no network at all.
 ///
-/// The device is bound before the store and the group exist, NCCL is initialised eagerly, and malloc is told not to
+/// The device is bound before the store and the group exist, NCCL is initialised eagerly, and malloc is set not to
 /// return freed memory to the kernel at once (refused by DDPRUN_MALLOPT=0).
 ///
 /// Throws std::invalid_argument for contradicting settings and std::runtime_error, naming rank, address and what to do,

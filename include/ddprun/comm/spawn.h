@@ -29,6 +29,7 @@ struct SpawnOptions {
 /// (std::rethrow_if_nested).
 class SpawnError : public std::runtime_error {
  public:
+  /// For spawn(), which throws it.
   SpawnError(int rank, const std::string& message);
   ~SpawnError() override;
   int rank() const { return rank_; }  ///< which rank failed first in time

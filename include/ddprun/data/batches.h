@@ -20,20 +20,25 @@ namespace ddp {
 template <typename Dataset>
 class BatchRange {
  public:
+  /// What the dataset's get_batch() returns.
   using Batch = decltype(std::declval<const Dataset&>().get_batch(std::span<const int64_t>()));
 
   /// Reads a batch each time it moves on to one; the batch before is then gone unless its tensors were kept.
   class Iterator {
    public:
+    /// For BatchRange::begin(), which makes it.
     Iterator(const BatchRange* range, std::optional<SamplerPass> pass) : range_(range), pass_(std::move(pass)) {
       read();
     }
+    /// The current batch.
     Batch& operator*() { return batch_; }
+    /// Reads the next batch.
     Iterator& operator++() {
       begin_ += range_->batch_size_;
       read();
       return *this;
     }
+    /// Whether all batches have been read.
     bool operator==(std::default_sentinel_t) const { return begin_ >= indices().size(); }
 
    private:
@@ -51,8 +56,10 @@ class BatchRange {
     Batch batch_;
   };
 
+  /// As batches() with indices.
   BatchRange(const Dataset& dataset, std::vector<int64_t> indices, int64_t batch_size)
       : BatchRange(dataset, nullptr, std::move(indices), batch_size) {}
+  /// As batches() with a sampler.
   BatchRange(const Dataset& dataset, EpochSampler& sampler, int64_t batch_size)
       : BatchRange(dataset, &sampler, {}, batch_size) {}
 
@@ -65,6 +72,7 @@ class BatchRange {
 
   /// With a sampler each call begins a pass over the samples that are left of its epoch.
   Iterator begin() const { return Iterator(this, sampler_ ? std::optional(sampler_->begin_pass()) : std::nullopt); }
+  /// The end of the loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
  private:
@@ -96,8 +104,8 @@ BatchRange<Dataset> batches(const Dataset& dataset, std::vector<int64_t> indices
 template <typename Dataset>
 void batches(const Dataset&& dataset, std::vector<int64_t> indices, int64_t batch_size) = delete;
 
-/// The same over what is left of the sampler's current epoch. The sampler, which must outlive the range, is told of
-/// each batch as it is given out, so that a checkpoint of it goes on with the next one.
+/// The same over what is left of the sampler's current epoch. The sampler, which must outlive the range, counts each
+/// batch as used when it is given out, so that a run resumed from a checkpoint of it continues with the next one.
 ///
 ///     for (auto& batch : ddp::batches(dataset, sampler, 16)) { … }
 template <typename Dataset>

@@ -15,6 +15,7 @@ namespace ddp {
 /// A data file or folder cannot be used. what() is one line: `<path>: <expected, got, what to do>`.
 class DataError : public std::runtime_error {
  public:
+  /// `problem` says what was expected, what was got and what to do.
   DataError(std::filesystem::path path, const std::string& problem);
 
   /// The file or folder that is at fault.
@@ -47,6 +48,7 @@ class ByteSource {
   /// Throws DataError when anything follows.
   void require_end();
 
+  /// The file's path, as it was given.
   const std::filesystem::path& path() const { return path_; }
 
   /// Whether it is a gzip file. Known once something has been read.

@@ -19,9 +19,10 @@
 
 namespace ddp {
 
+/// Settings of a Transformed, all optional.
 struct TransformedOptions {
   transforms::BatchTransform batch{};  ///< for each batch, after its samples: mixup(), cutmix() or your own
-  uint64_t seed = 0;
+  uint64_t seed = 0;                   ///< what the random numbers of the transforms depend on, beside epoch and index
 };
 
 /// Gives each sample of a dataset of ddp::Batch through `transform`, and each batch through `options.batch`:
@@ -37,15 +38,19 @@ struct TransformedOptions {
 template <typename Dataset>
 class Transformed {
  public:
+  /// Refers to `dataset`, which gives ddp::Batch and must outlive this object.
   Transformed(const Dataset& dataset, transforms::Transform transform, TransformedOptions options = {})
       : dataset_(&dataset), transform_(std::move(transform)), options_(std::move(options)) {}
   Transformed(const Dataset&& dataset, transforms::Transform transform, TransformedOptions options = {}) = delete;
 
+  /// Number of samples, the dataset's.
   int64_t size() const { return static_cast<int64_t>(dataset_->size()); }
 
+  /// The samples with these indices, transformed. Throws what the dataset and the functions throw.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     return transform(detail::read_batch(*dataset_, indices, epoch, indices), indices, epoch);
   }
+  /// The same for a dataset that replaces samples which it cannot read: see ReplacesSamples.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch,
                   std::span<const int64_t> share) const requires ReplacesSamples<Dataset> {
     return transform(detail::read_batch(*dataset_, indices, epoch, share), indices, epoch);
@@ -77,6 +82,7 @@ class Transformed {
 ///     const ddp::AnyDataset train = dir.empty() ? ddp::AnyDataset(ddp::SyntheticImages()) : ddp::ImageFolder(…);
 class AnyDataset {
  public:
+  /// Takes any dataset whose get_batch() returns a ddp::Batch; copies share it.
   template <typename Dataset>
   requires requires(const Dataset& dataset) {
     { detail::read_batch(dataset, {}, 0) } -> std::convertible_to<Batch>;
@@ -88,7 +94,9 @@ class AnyDataset {
     };
   }
 
+  /// Number of samples, the dataset's.
   int64_t size() const { return size_; }
+  /// What the dataset gives for these indices. Throws what it throws.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const { return read_(indices, epoch); }
 
  private:

@@ -44,6 +44,7 @@ class Samples {
   }
 
   /// Of an object with `size()` and such a `get`, which must outlive it.
+  /// Of an object with `size()` and such a `get`, which must outlive it.
   template <typename Source>
   requires requires(const Source& source) {
     static_cast<int64_t>(source.size());
@@ -51,6 +52,7 @@ class Samples {
   }
   explicit Samples(const Source& source)
       : Samples(static_cast<int64_t>(source.size()), [&source](int64_t index) { return source.get(index); }) {}
+  /// Of an object whose `get` takes index and epoch.
   template <typename Source>
   requires requires(const Source& source) { source.get(int64_t{}, int64_t{}); }
   explicit Samples(const Source& source)
@@ -60,6 +62,7 @@ class Samples {
   requires requires(const Source& source) { source.size(); }
   explicit Samples(const Source&& source) = delete;
 
+  /// Number of samples.
   int64_t size() const { return size_; }
 
   /// These samples, stacked. Throws std::out_of_range for another index, and what `get` throws.
@@ -86,6 +89,7 @@ class TensorDataset {
   /// `data` (N, …) and `target` (N, …), on one device. Throws std::invalid_argument when their first dimensions differ.
   TensorDataset(at::Tensor data, at::Tensor target);
 
+  /// Number of samples: the first dimension.
   int64_t size() const { return data_.size(0); }
 
   /// These samples, in this order, freshly allocated on the tensors' device. Throws std::out_of_range.
@@ -118,6 +122,7 @@ class TorchDataset {
     size_ = static_cast<int64_t>(*size);
   }
 
+  /// Number of examples.
   int64_t size() const { return size_; }
 
   /// The examples with these indices, stacked if the dataset has not done so.
@@ -180,6 +185,7 @@ class ByteText {
   /// Throws std::invalid_argument for a length below 1 and for a text that has no sequence of that length.
   ByteText(std::string text, int64_t length);
 
+  /// Number of sequences.
   int64_t size() const { return (static_cast<int64_t>(text_.size()) - 1) / length_; }
 
   /// data and target int64 (B, length), values 0 to 255. Throws std::out_of_range.

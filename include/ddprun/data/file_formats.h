@@ -11,13 +11,14 @@
 
 namespace ddp {
 
+/// Which files of CIFAR-10: those for training or those for testing.
 enum class Cifar10Split { kTrain, kTest };
 
-inline constexpr int64_t kCifar10Classes = 10;
-inline constexpr int64_t kCifar10Channels = 3;
-inline constexpr int64_t kCifar10Side = 32;
-inline constexpr int64_t kCifar10ImageBytes = kCifar10Channels * kCifar10Side * kCifar10Side;
-inline constexpr int64_t kCifar10RecordBytes = 1 + kCifar10ImageBytes;
+inline constexpr int64_t kCifar10Classes = 10;  ///< number of classes
+inline constexpr int64_t kCifar10Channels = 3;  ///< red, green, blue
+inline constexpr int64_t kCifar10Side = 32;     ///< height and width of a picture
+inline constexpr int64_t kCifar10ImageBytes = kCifar10Channels * kCifar10Side * kCifar10Side;  ///< bytes of one picture
+inline constexpr int64_t kCifar10RecordBytes = 1 + kCifar10ImageBytes;  ///< bytes of one label and its picture
 /// The official files hold 10,000 images each; a file of more than this is taken for something else, so that nothing
 /// allocates what a hostile file claims.
 inline constexpr int64_t kCifar10MaxImagesPerFile = 1'000'000;
@@ -37,9 +38,10 @@ void read_cifar10_file(const std::filesystem::path& file, std::span<uint8_t> ima
 /// but does not hold ten printable names.
 std::vector<std::string> read_cifar10_class_names(const std::filesystem::path& dir);
 
-inline constexpr int64_t kCifar100CoarseClasses = 20;
-inline constexpr int64_t kCifar100FineClasses = 100;
+inline constexpr int64_t kCifar100CoarseClasses = 20;  ///< number of coarse classes
+inline constexpr int64_t kCifar100FineClasses = 100;   ///< number of fine classes
 
+/// The pictures and labels of one file of CIFAR-100.
 struct Cifar100Content {
   std::vector<uint8_t> images{};         ///< count × 3 × 32 × 32
   std::vector<int64_t> coarse_labels{};  ///< 0 … 19
@@ -56,8 +58,8 @@ std::vector<std::string> read_label_names(const std::filesystem::path& file, int
 
 /// An array of bytes in row-major order.
 struct IdxArray {
-  std::vector<int64_t> shape{};
-  std::vector<uint8_t> values{};
+  std::vector<int64_t> shape{};   ///< lengths of the dimensions
+  std::vector<uint8_t> values{};  ///< the bytes, as many as the product of `shape`
 };
 
 /// Reads an IDX file of unsigned bytes with `dimensions` dimensions, plain or gzip-compressed. Throws DataError, one

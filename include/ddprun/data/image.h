@@ -12,17 +12,18 @@ namespace ddp {
 
 /// 8-bit RGB pixels in memory order (height, width, 3).
 struct Image {
-  int64_t height = 0;
-  int64_t width = 0;
-  std::vector<uint8_t> pixels{};
+  int64_t height = 0;             ///< in pixels
+  int64_t width = 0;              ///< in pixels
+  std::vector<uint8_t> pixels{};  ///< height × width × 3 bytes
 };
 
+/// Settings of read_image() and decode_image(), all optional.
 struct DecodeOptions {
   /// A file that claims more pixels than this is refused before memory for them is taken.
   int64_t most_pixels = int64_t{1} << 28;
 };
 
-/// Reads a JPEG, PNG, BMP, PNM (PBM, PGM, PPM), GIF, TIFF or WebP file, told apart by its first bytes; the last two
+/// Reads a JPEG, PNG, BMP, PNM (PBM, PGM, PPM), GIF, TIFF or WebP file, recognised by its first bytes; the last two
 /// where this build has libtiff and libwebp, and of several pictures the first. Gives what Pillow's convert("RGB")
 /// does: grey, palettes and CMYK become RGB, opacity is dropped, and what a file says about gamma and colour spaces
 /// changes nothing. Samples of 16 bits are cut to 8, grey ones as well, where Pillow makes 255 of all above. JPEG
@@ -37,13 +38,16 @@ Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::pat
 /// A stream of random numbers that depends on seed, epoch and index alone: SplitMix64 (Steele, Lea and Flood, 2014).
 class SampleRandom {
  public:
+  /// The stream of this sample in this epoch.
   SampleRandom(uint64_t seed, int64_t epoch, int64_t index)
       : state_(mix(mix(mix(seed) ^ static_cast<uint64_t>(epoch)) ^ static_cast<uint64_t>(index))) {}
 
+  /// The next 64 random bits.
   uint64_t bits() { return state_ = mix(state_); }
 
   /// From 0 to below 1.
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+  /// From `least` to below `most`.
   double uniform(double least, double most) { return least + (most - least) * uniform(); }
 
   /// 0 … count-1; count at most 2^32. (Scaled, not divided: the bias is below 2^-32.)
@@ -62,8 +66,8 @@ class SampleRandom {
 
 /// Per channel: (value / 255 - mean) / stddev. The default leaves values in [0, 1].
 struct Normalization {
-  std::array<float, 3> mean = {0.0F, 0.0F, 0.0F};
-  std::array<float, 3> stddev = {1.0F, 1.0F, 1.0F};
+  std::array<float, 3> mean = {0.0F, 0.0F, 0.0F};    ///< of the values in [0, 1]
+  std::array<float, 3> stddev = {1.0F, 1.0F, 1.0F};  ///< of the values in [0, 1], above 0
 };
 
 /// The result for every channel and 8-bit value, computed in float32 in that order, so that it has the same bits as
@@ -75,10 +79,10 @@ NormalizationTable normalization_table(const Normalization& normalization);
 
 /// A part of a picture, in pixels.
 struct Box {
-  int64_t top = 0;
-  int64_t left = 0;
-  int64_t height = 0;
-  int64_t width = 0;
+  int64_t top = 0;     ///< rows above it
+  int64_t left = 0;    ///< columns left of it
+  int64_t height = 0;  ///< number of rows
+  int64_t width = 0;   ///< number of columns
 };
 
 /// The box of the picture as a picture of this size: bilinear, each output pixel an average over all that it covers, so
@@ -103,17 +107,18 @@ Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t s
 /// floats, else std::invalid_argument.
 void normalize_image(const Image& image, bool is_flipped, const NormalizationTable& table, std::span<float> out);
 
+/// Settings of AugmentedImages, all optional.
 struct CropFlipOptions {
   int64_t padding = 4;  ///< pixels of zeros on each side; the crop has the picture's own size
   bool flip = true;     ///< left and right are exchanged with probability 1/2
-  uint64_t seed = 0;
+  uint64_t seed = 0;    ///< what is drawn depends on it, on epoch and on index
 };
 
 /// What happens to one picture.
 struct CropFlip {
-  int64_t down = 0;  ///< the crop's place relative to the picture, -padding … padding
-  int64_t right = 0;
-  bool is_flipped = false;
+  int64_t down = 0;         ///< the crop's place relative to the picture, -padding … padding
+  int64_t right = 0;        ///< the same, in columns
+  bool is_flipped = false;  ///< left and right are exchanged
 };
 
 /// Depends on seed, epoch and index alone, so not on the number of workers or ranks; each is uniform.
@@ -128,11 +133,12 @@ void crop_flip_normalize(std::span<const uint8_t> picture, int64_t channels, int
 /// As torchvision's ColorJitter: factors are uniform in [max(0, 1 - x), 1 + x], hue shifts in [-hue, hue] turns, in a
 /// random order. 0 leaves that property alone.
 struct ColorJitterOptions {
-  double brightness = 0;
-  double contrast = 0;
-  double saturation = 0;
-  double hue = 0;  ///< at most 0.5
+  double brightness = 0;  ///< above 0: by a factor of up to 1 ± this
+  double contrast = 0;    ///< the same
+  double saturation = 0;  ///< the same
+  double hue = 0;         ///< at most 0.5
 
+  /// Whether anything is changed.
   bool is_active() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
 };
 

@@ -29,8 +29,11 @@ class ByteImages {
 
   /// Number of pictures.
   int64_t size() const { return labels_.numel(); }
+  /// Channels of a picture, 1 to 3.
   int64_t channels() const { return images_.size(1); }
+  /// Height of a picture in pixels.
   int64_t height() const { return images_.size(2); }
+  /// Width of a picture in pixels.
   int64_t width() const { return images_.size(3); }
 
   /// uint8 (N, C, H, W), not normalized.
@@ -48,11 +51,14 @@ class ByteImages {
   /// The pictures with these indices, in this order: data float32 (B, C, H, W), normalized, and target int64 (B), both
   /// freshly allocated on the CPU. Gathering and conversion are one pass over the bytes. Throws std::out_of_range.
   Batch get_batch(std::span<const int64_t> indices) const;
+  /// The same for indices as torch::data's loaders give them.
   Batch get_batch(std::span<const size_t> indices) const;
 
   /// What torch::data's loaders ask a dataset for.
   using BatchType = Batch;
+  /// What torch::data's loaders ask with.
   using BatchRequestType = std::vector<size_t>;
+  /// For torch::data's loaders: get_batch() is given indices.
   static constexpr bool is_stateful = false;
 
  private:
@@ -73,6 +79,7 @@ class ByteImages {
 ///     auto loader = torch::data::make_data_loader(train, sampler, 16);    // the same batches
 class Cifar10 : public ByteImages {
  public:
+  /// Which files: kTrain or kTest.
   using Split = Cifar10Split;
 
   /// Reads data_batch_1.bin to data_batch_5.bin (the last ones may be absent) or test_batch.bin, and the class names in
@@ -84,7 +91,9 @@ class Cifar10 : public ByteImages {
 /// The images of one split: uint8 (N, 3, 32, 32), labels 0 to 99, or 0 to 19 for the coarse classes.
 class Cifar100 : public ByteImages {
  public:
+  /// Which files.
   enum class Split { kTrain, kTest };
+  /// Which of a picture's two labels: of 100 or of 20 classes.
   enum class Labels { kFine, kCoarse };
 
   /// Reads train.bin or test.bin, and the class names in fine_label_names.txt or coarse_label_names.txt when it is
@@ -97,6 +106,7 @@ class Cifar100 : public ByteImages {
 /// The images of one split: uint8 (N, 1, 28, 28), labels 0 to 9.
 class Mnist : public ByteImages {
  public:
+  /// Which files.
   enum class Split { kTrain, kTest };
 
   /// Reads {train,t10k}-images-idx3-ubyte and -labels-idx1-ubyte, plain or with .gz. `normalization`'s first channel is
@@ -105,14 +115,15 @@ class Mnist : public ByteImages {
   Mnist(const std::filesystem::path& dir, Split split, const Normalization& normalization = {});
 };
 
-/// Gives each picture of a Cifar10, Cifar100 … cropped and mirrored at random, anew in each epoch: for a Loader. Refers
-/// to the dataset, which must outlive it. Safe from several threads.
+/// Gives each picture of a Cifar10, Cifar100 … cropped and mirrored at random, differently in each epoch: for a Loader.
+/// Refers to the dataset, which must outlive it. Safe from several threads.
 class AugmentedImages {
  public:
   /// Throws std::invalid_argument for a negative padding.
   explicit AugmentedImages(const ByteImages& images, const CropFlipOptions& options = {});
   explicit AugmentedImages(const ByteImages&& images, const CropFlipOptions& options = {}) = delete;
 
+  /// Number of pictures.
   int64_t size() const { return images_->size(); }
 
   /// As ByteImages::get_batch(), augmented. What a picture looks like depends on seed, epoch and index alone.
@@ -123,14 +134,15 @@ class AugmentedImages {
   CropFlipOptions options_;
 };
 
+/// Settings of SyntheticImages, all optional.
 struct SyntheticImagesOptions {
-  int64_t size = 1024;  ///< number of pictures
-  int64_t first = 0;    ///< of all pictures of the seed, the first: for a validation set beside a training set
-  int64_t channels = 3;
-  int64_t height = 224;
-  int64_t width = 224;
-  int64_t classes = 1000;
-  uint64_t seed = 0;
+  int64_t size = 1024;     ///< number of pictures
+  int64_t first = 0;       ///< of all pictures of the seed, the first: for a validation set beside a training set
+  int64_t channels = 3;    ///< of a picture
+  int64_t height = 224;    ///< of a picture, in pixels
+  int64_t width = 224;     ///< of a picture, in pixels
+  int64_t classes = 1000;  ///< number of classes; each picture's is drawn at random
+  uint64_t seed = 0;       ///< what the pictures depend on, beside their index
 };
 
 /// Noise with mean 0 and variance 1, uniformly distributed, around a mean that depends on the class, so that a network
@@ -140,6 +152,7 @@ class SyntheticImages {
   /// Throws std::invalid_argument for sizes below 1.
   explicit SyntheticImages(const SyntheticImagesOptions& options = {});
 
+  /// Number of pictures.
   int64_t size() const { return options_.size; }
 
   /// data float32 (B, channels, height, width), target int64 (B). Throws std::out_of_range.

@@ -13,18 +13,19 @@
 
 namespace ddp {
 
+/// Settings of an ImageFolder, all optional.
 struct ImageFolderOptions {
   int64_t size = 224;  ///< height and width of what a network gets
   /// Training: a random part (8 to 100 % of the area), mirrored half of the time. Else: the centre of the picture, its
   /// shorter side scaled to `shorter_side`.
   bool augment = false;
-  int64_t shorter_side = 256;
+  int64_t shorter_side = 256;         ///< without `augment`, in pixels
   ColorJitterOptions color_jitter{};  ///< with `augment`, after cropping and mirroring
   uint64_t seed = 0;                  ///< of the augmentation
   Normalization normalization = {.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}};  ///< ImageNet's
   /// Put another picture in the place of one that cannot be read, and count it, instead of throwing.
   bool skip_unreadable = false;
-  DecodeOptions decode{};
+  DecodeOptions decode{};  ///< how files are read
 };
 
 /// The pictures of a listing, for a Loader. Safe from several threads.
@@ -37,7 +38,9 @@ class ImageFolder {
   /// colour jitter out of range.
   explicit ImageFolder(ImageListing listing, const ImageFolderOptions& options = {});
 
+  /// Number of pictures.
   int64_t size() const { return static_cast<int64_t>(listing_.files.size()); }
+  /// The files, classes and labels that it reads.
   const ImageListing& listing() const { return listing_; }
 
   /// The pictures with these indices: data float32 (B, 3, size, size), target int64 (B). Depends on seed, epoch and
@@ -46,6 +49,7 @@ class ImageFolder {
   /// samples of the epoch, else the batch itself) stands there, with its own target, and DataError is thrown only when
   /// none of up to 100 of them can be read.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch, std::span<const int64_t> share) const;
+  /// The same outside of a Loader: replacements come from the batch itself.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const { return get_batch(indices, epoch, indices); }
 
   /// How often a picture could not be read so far, with skip_unreadable.

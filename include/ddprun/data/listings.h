@@ -26,9 +26,10 @@ struct ImageListing {
 /// cannot be read or has no class folder, and naming the class for one without any image.
 ImageListing list_image_folder(const std::filesystem::path& root);
 
+/// The two parts of a listing that split_listing() makes.
 struct ImageSplit {
-  ImageListing train{};
-  ImageListing validation{};
+  ImageListing train{};       ///< the files to train on
+  ImageListing validation{};  ///< the others
 };
 
 /// Takes from each class the same part for validation, rounded down, chosen by the seed: which files are taken depends
@@ -43,9 +44,10 @@ void write_class_indices(const std::filesystem::path& file, const std::vector<st
 /// unless the indices are 0 … n-1.
 std::vector<std::string> read_class_indices(const std::filesystem::path& file);
 
+/// The files of one volume.
 struct VolumePair {
-  std::filesystem::path image{};
-  std::filesystem::path label{};
+  std::filesystem::path image{};  ///< the volume itself
+  std::filesystem::path label{};  ///< a class for each of its voxels
 };
 
 /// Each .nii or .nii.gz file in `images` with the file of the same name in `labels`, sorted by name. An image's name

@@ -18,8 +18,9 @@
 
 namespace ddp {
 
+/// Settings of a Loader, all optional.
 struct LoaderOptions {
-  int64_t batch_size = 1;
+  int64_t batch_size = 1;  ///< samples per batch and rank
   bool drop_last = false;  ///< leave out a last batch that is not full
   int workers = 1;         ///< threads that make batches; 0: the caller's, when it asks
   int64_t prefetch = 4;    ///< batches made ahead, at most
@@ -28,6 +29,7 @@ struct LoaderOptions {
 /// What a dataset threw for a sample.
 class LoaderError : public std::runtime_error {
  public:
+  /// For Loader, which throws it.
   LoaderError(int64_t index, const std::string& problem)
       : std::runtime_error("sample " + std::to_string(index) + ": " + problem), index_(index) {}
 
@@ -117,6 +119,7 @@ BatchOf<Dataset> read_naming_samples(const Dataset& dataset, std::span<const int
 template <typename Dataset, typename Placement = detail::HostPlacement<detail::BatchOf<Dataset>>>
 class Loader {
  public:
+  /// What the dataset's get_batch() returns.
   using Batch = detail::BatchOf<Dataset>;
 
   /// Throws std::invalid_argument for a batch size or prefetch below 1 and a negative number of workers, and
@@ -135,16 +138,22 @@ class Loader {
     static_cast<void>(BatchSampler({}, options.batch_size));  // checks it
   }
 
+  /// Walks over the batches of one pass.
   class Iterator {
    public:
+    /// For begin(), which makes it.
     explicit Iterator(Loader* loader) : loader_(loader) { ++*this; }
+    /// The current batch.
     Batch& operator*() { return *batch_; }
+    /// The current batch.
     Batch* operator->() { return &*batch_; }
+    /// Waits for the next batch. Throws what the dataset threw for it, as LoaderError.
     Iterator& operator++() {
       batch_.reset();  // its memory is free before the next one is taken
       batch_ = loader_->next();
       return *this;
     }
+    /// Whether the pass has ended.
     bool operator==(std::default_sentinel_t) const { return !batch_.has_value(); }
 
    private:
@@ -157,6 +166,7 @@ class Loader {
     start();
     return Iterator(this);
   }
+  /// The end of the loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
   /// Number of batches of a pass that begins now.
@@ -172,8 +182,11 @@ class Loader {
   /// The sampler's, so that `.sampler = loader` and `.sampler = sampler` are the same. A pass that runs while a state
   /// is loaded continues unchanged; the next one begins where the state says.
   std::string save() const { return sampler_->save(); }
+  /// Gives the sampler a state that save() has returned.
   void load(const std::string& state) { sampler_->load(state); }
+  /// Writes the sampler's state into an archive of LibTorch's.
   void save(torch::serialize::OutputArchive& archive) const { sampler_->save(archive); }
+  /// Gives the sampler the state of such an archive.
   void load(torch::serialize::InputArchive& archive) { sampler_->load(archive); }
 
  private:

@@ -23,6 +23,7 @@ namespace ddp::transforms {
 /// workers and after a resume. Called by several threads at once; must leave its argument alone.
 class Transform {
  public:
+  /// A function of a tensor, or of a tensor and a SampleRandom, that returns a tensor.
   template <typename Function>
   requires(!std::same_as<std::remove_cvref_t<Function>, Transform> &&
            (std::is_invocable_r_v<at::Tensor, const Function&, const at::Tensor&, SampleRandom&> ||
@@ -36,6 +37,7 @@ class Transform {
     }
   }
 
+  /// The transformed sample; what is random comes from `random`.
   at::Tensor operator()(const at::Tensor& sample, SampleRandom& random) const { return function_(sample, random); }
 
  private:
@@ -79,6 +81,7 @@ Transform random_horizontal_flip(double probability = 0.5);
 /// Top and bottom exchanged.
 Transform random_vertical_flip(double probability = 0.5);
 
+/// Settings of random_rotation() and rotate(), all optional.
 struct RotationOptions {
   double degrees = 15;    ///< by an angle in [-degrees, degrees], counter-clockwise
   bool bilinear = false;  ///< between pixels; else the nearest one
@@ -90,6 +93,7 @@ Transform random_rotation(const RotationOptions& options = {});
 /// torchvision.transforms.functional.rotate.
 at::Tensor rotate(const at::Tensor& image, double degrees, const RotationOptions& options = {});
 
+/// Settings of random_crop(), all optional.
 struct RandomCropOptions {
   int64_t size = 32;    ///< height and width of what is cut out
   int64_t padding = 0;  ///< pixels added on each side before
@@ -101,12 +105,16 @@ Transform random_crop(const RandomCropOptions& options);
 /// The square in the middle. Reference: torchvision.transforms.CenterCrop, which pads what is smaller; this throws.
 Transform center_crop(int64_t size);
 
+/// Settings of random_erasing(), all optional; the defaults are torchvision's.
 struct RandomErasingOptions {
-  double probability = 0.5;
-  double least_area = 0.02, most_area = 0.33;  ///< of the picture's
-  double least_ratio = 0.3, most_ratio = 3.3;  ///< height to width
-  double value = 0;                            ///< what the rectangle is filled with
-  bool noise = false;                          ///< fill with numbers of a normal distribution instead
+  double probability = 0.5;  ///< that a rectangle is overwritten
+  double least_area = 0.02;  ///< of the rectangle, as a part of the picture's
+  double most_area = 0.33;   ///< the same
+
+  double least_ratio = 0.3;  ///< height of the rectangle to its width
+  double most_ratio = 3.3;   ///< the same
+  double value = 0;          ///< what the rectangle is filled with
+  bool noise = false;        ///< fill with numbers of a normal distribution instead
 };
 /// A random rectangle is overwritten (Zhong et al., "Random Erasing Data Augmentation", AAAI 2020). Reference:
 /// torchvision.transforms.RandomErasing.
@@ -118,6 +126,7 @@ Box draw_erased(int64_t height, int64_t width, const RandomErasingOptions& optio
 /// (or one for all) and every stddev is above 0.
 Transform normalize(std::vector<double> mean, std::vector<double> stddev);
 
+/// Settings of mixup() and cutmix().
 struct MixOptions {
   int64_t classes = 0;  ///< number of classes, for labels that are indices
   double alpha = 1;     ///< parts are drawn from Beta(alpha, alpha)

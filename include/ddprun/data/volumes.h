@@ -10,6 +10,7 @@
 
 namespace ddp {
 
+/// Settings of Volumes, all optional.
 struct VolumesOptions {
   std::array<int64_t, 3>
       size{};             ///< depth, height and width of what a network gets; {0, 0, 0}: whole volumes, of one shape
@@ -28,7 +29,9 @@ class Volumes {
   /// Throws std::invalid_argument for a size that is neither positive nor zero on all axes.
   explicit Volumes(std::vector<VolumePair> pairs, const VolumesOptions& options = {});
 
+  /// Number of volumes.
   int64_t size() const { return static_cast<int64_t>(pairs_.size()); }
+  /// The files that it reads.
   const std::vector<VolumePair>& pairs() const { return pairs_; }
 
   /// These volumes: data float32 (B, 1, D, H, W), target int64 (B, D, H, W), zeros where a volume is smaller than

@@ -21,10 +21,12 @@ CommHook all_reduce(const GroupHandle& group);
 /// Gradients travel as float16 (or bfloat16), half the bytes of float32: cast, divided by the number of ranks, summed
 /// and cast back. Values beyond float16's range become infinite; bfloat16 keeps float32's range and loses precision.
 CommHook fp16_compress(const GroupHandle& group);
+/// fp16_compress() with bfloat16.
 CommHook bf16_compress(const GroupHandle& group);
 
 /// Any other hook on a bucket that is cast to float16 (or bfloat16) before and back after it.
 CommHook fp16_compress_wrapper(CommHook hook);
+/// fp16_compress_wrapper() with bfloat16.
 CommHook bf16_compress_wrapper(CommHook hook);
 
 /// Leaves each rank its own gradients, undivided: to measure what the reduction costs, never to train. Reference:
@@ -44,7 +46,7 @@ struct PowerSgdOptions {
   bool warm_start = true;                 ///< begin with the last step's matrices instead of random ones
   double orthogonalization_epsilon = 0;   ///< added to norms, against division by zero for gradients that vanish
   uint32_t random_seed = 0;               ///< the same on every rank
-  bool batch_tensors_with_same_shape = false;
+  bool batch_tensors_with_same_shape = false;  ///< compress gradients of one shape as one batch
 };
 
 /// What PowerSGD keeps from step to step, one per wrapped model. Held by the hook; keep it to read the statistics.
@@ -52,13 +54,16 @@ class PowerSgdState;
 
 /// How much was saved so far, in numbers of elements.
 struct PowerSgdStatistics {
-  int64_t before = 0;
-  int64_t after = 0;
+  int64_t before = 0;  ///< of the gradients
+  int64_t after = 0;   ///< of what was sent
+  /// before / after; 0 before the first compressed step.
   double rate() const { return after == 0 ? 0 : static_cast<double>(before) / static_cast<double>(after); }
 };
 
-/// Throws std::invalid_argument for a rank below 1 or a start_iteration that is too early.
+/// The state of one wrapped model's hook. Throws std::invalid_argument for a rank below 1 or a start_iteration that is
+/// too early.
 std::shared_ptr<PowerSgdState> make_power_sgd_state(const GroupHandle& group, const PowerSgdOptions& options);
+/// How much the hook with this state has saved so far on this rank.
 PowerSgdStatistics statistics(const PowerSgdState& state);
 
 namespace hooks {

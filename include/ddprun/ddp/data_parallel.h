@@ -39,8 +39,10 @@ struct DataParallelOptions {
 template <typename Holder>
 class DataParallelImpl : public torch::nn::Module {
  public:
+  /// The model's class.
   using Contained = std::remove_reference_t<decltype(*std::declval<Holder&>())>;
 
+  /// As DataParallel's constructor.
   DataParallelImpl(Holder module, const DataParallelOptions& options)
       : torch::nn::Module("DataParallel"), module_(std::move(module)), core_(detail::as_module(module_), options) {
     this->register_module("module", detail::as_module(module_));
@@ -77,6 +79,7 @@ class DataParallelImpl : public torch::nn::Module {
 
   /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
   Holder& module() { return module_; }
+  /// The same of a const wrapper.
   const Holder& module() const { return module_; }
   /// The devices in use; empty where the model is called as it is.
   const std::vector<c10::Device>& devices() const { return core_.devices(); }
@@ -106,14 +109,20 @@ class DataParallelImpl : public torch::nn::Module {
 template <typename Model>
 class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<detail::ModuleHolderOf<Model>>> {
  public:
+  /// What holds the model.
   using Holder = detail::ModuleHolderOf<Model>;
+  /// What it points to.
   using Impl = DataParallelImpl<Holder>;
 
+  /// An empty holder.
   explicit DataParallel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
 
+  /// Wraps the model in a holder. Throws std::invalid_argument for an empty one, devices that do not exist and options
+  /// that contradict each other.
   explicit DataParallel(Holder module, const DataParallelOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), options)) {}
 
+  /// Wraps a module that is no holder and must outlive the wrapper.
   template <typename Plain>
   requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>) explicit DataParallel(
       Plain& module, const DataParallelOptions& options = {})

@@ -16,6 +16,7 @@ namespace ddp {
 /// Keeps gradients local while it lives; made by DistributedDataParallelImpl::no_sync().
 class NoSyncGuard {
  public:
+  /// For DdpWrapper::no_sync(), which makes it.
   explicit NoSyncGuard(std::shared_ptr<DdpCore> core);
   ~NoSyncGuard();
   NoSyncGuard(NoSyncGuard&& other) noexcept = default;
@@ -26,25 +27,28 @@ class NoSyncGuard {
   bool previous_;
 };
 
-/// Which gradients share a bucket. The first backward tells it, and until then all are in one; on more than two ranks
+/// Which gradients share a bucket. The first backward decides it, and until then all are in one; on more than two ranks
 /// the last bits of a sum depend on its place in its bucket. With this in a checkpoint
 ///
 ///     const ddp::TrainingState state{.model = net, .optimizer = optimizer, .shared = {{"buckets",
 ///     model->bucket_layout()}}};
 ///
-/// a run that is resumed has the buckets of the one that was interrupted from its first step on, hence its bits. From a
-/// checkpoint that has none, an older one or Python's, buckets begin anew. Part of the wrapper, which must outlive it.
-/// Python's DDP has nothing of the kind: leave it out where ranks of the job run Python.
+/// a run that is resumed has the buckets of the one that was interrupted from its first step on, hence its bits. With a
+/// checkpoint that has no such entry (an older one, or Python's) buckets are made as in a new run. Part of the wrapper,
+/// which must outlive it. Python's DDP has nothing of the kind: leave it out where ranks of the job run Python.
 class BucketLayout {
  public:
+  /// A checkpoint without it is loaded all the same.
   static constexpr bool kMayBeMissing = true;
 
+  /// For the wrapper, which makes it.
   explicit BucketLayout(DdpCore& core) : core_(core) {}
 
   /// Text; the buckets of the next step. Not a collective.
   std::string save() const { return core_.bucket_layout(); }
   /// Call on all ranks alike, before the first forward; later, and with kAutoBucketCap, it is without effect. Throws
-  /// std::invalid_argument for a text that is none, or one of another model, and changes nothing then.
+  /// std::invalid_argument for text of another kind or of another model, and then changes
+  /// nothing.
   void load(const std::string& text) { core_.use_bucket_layout(text); }
 
  private:

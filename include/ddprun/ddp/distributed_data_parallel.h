@@ -31,6 +31,7 @@ using ForwardResult = std::remove_cvref_t<decltype(std::declval<Holder&>()->forw
 template <typename Holder>
 class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper {
  public:
+  /// As DistributedDataParallel's constructor.
   DistributedDataParallelImpl(Holder module, const GroupHandle& group, const DdpOptions& options)
       : torch::nn::Module("DistributedDataParallel"),
         DdpWrapper(std::make_shared<DdpCore>(detail::as_module(module), group, options)),
@@ -68,14 +69,17 @@ class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper 
 
   /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
   Holder& module() { return module_; }
+  /// The same of a const wrapper.
   const Holder& module() const { return module_; }
 
-  /// Moving or casting a wrapped model would leave the gradient buckets behind: refused, std::logic_error says what to
+  /// Moving or casting a wrapped model would not move the gradient buckets: throws std::logic_error, which says what to
   /// do.
   void to(torch::Device /*device*/, torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override {
     refuse_to_move();
   }
+  /// The same for a dtype alone.
   void to(torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
+  /// The same for a device alone.
   void to(torch::Device /*device*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
 
   /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
@@ -105,14 +109,19 @@ template <typename Model>
 class DistributedDataParallel
     : public torch::nn::ModuleHolder<DistributedDataParallelImpl<detail::ModuleHolderOf<Model>>> {
  public:
+  /// What holds the model.
   using Holder = detail::ModuleHolderOf<Model>;
+  /// What it points to.
   using Impl = DistributedDataParallelImpl<Holder>;
 
+  /// An empty holder.
   explicit DistributedDataParallel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
 
+  /// Wraps the model in a holder; a collective.
   DistributedDataParallel(Holder module, const GroupHandle& group, const DdpOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), group, options)) {}
 
+  /// Wraps a module that is no holder and must outlive the wrapper; a collective.
   template <typename Plain>
   requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>)
       DistributedDataParallel(Plain& module, const GroupHandle& group, const DdpOptions& options = {})

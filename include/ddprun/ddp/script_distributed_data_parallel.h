@@ -25,6 +25,7 @@ ModelTensors tensors_of(const torch::jit::Module& module);
 /// device on which it will train. Throws as UntypedDistributedDataParallel.
 class ScriptDistributedDataParallel : public UntypedDistributedDataParallel {
  public:
+  /// Wraps `module`; a collective.
   ScriptDistributedDataParallel(torch::jit::Module module, const GroupHandle& group, const DdpOptions& options = {});
 
   /// Calls the module's forward and returns what it returns. All ranks must call it equally often, or inside join().
@@ -33,6 +34,7 @@ class ScriptDistributedDataParallel : public UntypedDistributedDataParallel {
   /// UntypedDistributedDataParallel::before_forward() as well.
   c10::IValue forward(std::vector<c10::IValue> inputs, const torch::jit::Kwargs& kwargs = {});
 
+  /// The wrapped module, shared with the caller: the one to save.
   torch::jit::Module& module() { return module_; }
 
  private:

@@ -39,6 +39,7 @@ struct ModelTensors {
 /// std::runtime_error when the ranks' models differ. It must be destroyed before, or together with, the group.
 class UntypedDistributedDataParallel : public DdpWrapper {
  public:
+  /// Wraps `model`; a collective.
   UntypedDistributedDataParallel(ModelTensors model, const GroupHandle& group, const DdpOptions& options = {});
 
   /// Before each call of the model. All ranks must call it equally often, or inside join(). Broadcasts the buffers from

@@ -30,7 +30,7 @@ enum class Op { kAverage, kSum, kAdasum, kMin, kMax, kProduct };
 
 /// Settings of allreduce().
 struct AllreduceOptions {
-  Op op = Op::kAverage;
+  Op op = Op::kAverage;           ///< how the ranks' values are combined
   double prescale_factor = 1.0;   ///< multiplies each rank's values before they are combined
   double postscale_factor = 1.0;  ///< multiplies the result
 };
@@ -41,25 +41,36 @@ struct AllreduceOptions {
 /// std::runtime_error naming rank, operation and peers, std::invalid_argument for wrong arguments.
 class Context {
  public:
+  /// Takes over a group that init_process_group() or new_group() has made.
   explicit Context(ProcessGroup group);
 
+  /// This process, 0 … size()-1.
   int rank() const { return group_.rank(); }
+  /// Number of processes in the job.
   int size() const { return group_.size(); }
+  /// This process among those on its node.
   int local_rank() const { return group_.local_rank(); }
+  /// Number of processes on this node.
   int local_size() const { return group_.info().local_world_size; }
+  /// The device bound to this rank.
   c10::Device device() const { return group_.device(); }
+  /// False after shutdown().
   bool is_initialized() const { return group_.is_open(); }
   /// Closes the connections; every rank should call it.
   void shutdown() { group_.close(); }
 
-  // Implicit on purpose: the rest of the library takes a GroupHandle.
+  /// The group. Implicit on purpose: the rest of the library takes a GroupHandle.
   operator const GroupHandle&() const { return group_; }
+  /// The group, for functions of the rest of the library.
   const GroupHandle& group() const { return group_; }
 
   /// The combination of all ranks' `tensor` (same shape and dtype everywhere) as a new tensor; with `_` in place.
   at::Tensor allreduce(const at::Tensor& tensor, const AllreduceOptions& options = {}) const;
+  /// As allreduce(), but returns at once; synchronize() gives the result.
   Pending<at::Tensor> allreduce_async(const at::Tensor& tensor, const AllreduceOptions& options = {}) const;
+  /// As allreduce(), but overwrites `tensor`, which it returns.
   at::Tensor allreduce_(at::Tensor tensor, const AllreduceOptions& options = {}) const;
+  /// As allreduce_(), but returns at once; synchronize() gives the result.
   Pending<at::Tensor> allreduce_async_(at::Tensor tensor, const AllreduceOptions& options = {}) const;
   /// allreduce() of a list in one message per dtype.
   std::vector<at::Tensor> grouped_allreduce(const std::vector<at::Tensor>& tensors,
@@ -67,22 +78,28 @@ class Context {
 
   /// All ranks' `tensor`, joined along the first dimension, which may differ from rank to rank.
   at::Tensor allgather(const at::Tensor& tensor) const;
+  /// As allgather(), but returns at once; synchronize() gives the result.
   Pending<at::Tensor> allgather_async(const at::Tensor& tensor) const;
 
   /// Rank `root`'s `tensor` as a new tensor; with `_` in place. Same shape and dtype everywhere.
   at::Tensor broadcast(const at::Tensor& tensor, int root) const;
+  /// As broadcast(), but returns at once; synchronize() gives the result.
   Pending<at::Tensor> broadcast_async(const at::Tensor& tensor, int root) const;
+  /// As broadcast(), but overwrites `tensor`, which it returns.
   at::Tensor broadcast_(at::Tensor tensor, int root) const;
+  /// As broadcast_(), but returns at once; synchronize() gives the result.
   Pending<at::Tensor> broadcast_async_(at::Tensor tensor, int root) const;
 
   /// Sends splits[i] rows to rank i, equally many when `splits` is empty; returns what was received, in rank order.
   at::Tensor alltoall(const at::Tensor& tensor, const std::vector<int64_t>& splits = {}) const;
   /// This rank's rows of the combination; the first dimension is a multiple of size(). Not for kAdasum.
   at::Tensor reducescatter(const at::Tensor& tensor, Op op = Op::kAverage) const;
+  /// Returns when every rank has called it.
   void barrier() const;
 
-  /// Strings, for instance JSON text: Horovod's objects.
+  /// Rank `root`'s text, for instance JSON, on every rank.
   std::string broadcast_object(const std::string& object, int root = 0) const;
+  /// Every rank's text, in rank order, on every rank.
   std::vector<std::string> allgather_object(const std::string& object) const;
 
   /// True when synchronize() would not block.
@@ -107,6 +124,7 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 /// same names, shapes and dtypes; names are compared first, and the first difference is named on every rank that has
 /// one (std::runtime_error).
 void broadcast_parameters(const NamedTensors& parameters, int root, const GroupHandle& group);
+/// The same for a module's parameters and buffers.
 void broadcast_parameters(const torch::nn::Module& module, int root, const GroupHandle& group);
 
 /// Gives every rank's optimizer the state and the options (learning rate, …) of rank `root`'s, by its serialized form,
@@ -114,6 +132,7 @@ void broadcast_parameters(const torch::nn::Module& module, int root, const Group
 /// parameter. Every rank must call it, with optimizers of the same class over the same parameters. Throws
 /// std::invalid_argument for LBFGS, as Horovod does, and std::runtime_error when a rank cannot read root's state.
 void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root, const GroupHandle& group);
+/// The same for the optimizer inside.
 void broadcast_optimizer_state(DistributedOptimizer& optimizer, int root, const GroupHandle& group);
 
 /// The two vectors' adaptive sum, (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: their sum when they are orthogonal, their
@@ -135,7 +154,7 @@ struct DistributedOptimizerOptions {
   /// Names for messages and for the comparison between ranks, usually net->named_parameters().pairs(). Every parameter
   /// of the optimizer must be among them. Empty: numbers in the optimizer's order.
   NamedTensors named_parameters{};
-  Compression compression = Compression::kNone;
+  Compression compression = Compression::kNone;  ///< in which dtype gradients travel
   /// Backwards that accumulate locally before gradients are reduced; the accumulated sum is what travels.
   int backward_passes_per_step = 1;
   /// kAverage, kSum or kAdasum. With kAdasum the ranks step on their own gradients and combine the changes of the
@@ -157,6 +176,7 @@ struct DistributedOptimizerOptions {
 /// Makes the next step() take gradients as they are, while it lives; made by skip_synchronize().
 class SkipSynchronizeGuard {
  public:
+  /// For DistributedOptimizer::skip_synchronize(), which makes it.
   explicit SkipSynchronizeGuard(bool& enabled) : enabled_(enabled), before_(std::exchange(enabled, false)) {}
   ~SkipSynchronizeGuard() { enabled_ = before_; }
   SkipSynchronizeGuard(const SkipSynchronizeGuard&) = delete;
@@ -181,6 +201,7 @@ class SkipSynchronizeGuard {
 /// contradict each other, for LBFGS, and with kAdasum when the number of ranks is not a power of two.
 class DistributedOptimizer {
  public:
+  /// Wraps `inner`; a collective.
   DistributedOptimizer(torch::optim::Optimizer& inner, const GroupHandle& group,
                        const DistributedOptimizerOptions& options = {});
   ~DistributedOptimizer();
@@ -205,6 +226,7 @@ class DistributedOptimizer {
   /// For the steps to come. Throws std::logic_error between a backward and its step().
   void set_backward_passes_per_step(int passes);
 
+  /// The wrapped optimizer, for schedules.
   torch::optim::Optimizer& inner();
 
  private:

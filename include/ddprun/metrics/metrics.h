@@ -28,13 +28,15 @@ class Average {
 
   /// What compute() divides.
   struct Totals {
-    double sum = 0;
-    double samples = 0;
+    double sum = 0;      ///< of the values, each times its samples
+    double samples = 0;  ///< number of samples
+    /// sum / samples; NaN without any sample.
     double mean() const;
   };
   /// Over all ranks; the difference of two is what came between them. Every rank must call it. Does not reset.
   Totals totals(const GroupHandle& group) const;
 
+  /// Forgets everything.
   void reset();
 
  private:
@@ -46,7 +48,7 @@ class Average {
 /// How many samples of all ranks there were, and how many of them were right.
 struct AccuracyCounts {
   std::vector<int64_t> right{};  ///< for each k
-  int64_t samples = 0;
+  int64_t samples = 0;           ///< of all ranks
 };
 
 /// Counts in whole numbers on the device of the predictions, so nothing is rounded and the host does not wait.
@@ -66,6 +68,7 @@ class Accuracy {
   /// The same as whole numbers.
   AccuracyCounts counts(const GroupHandle& group) const;
 
+  /// Forgets everything.
   void reset();
 
  private:
@@ -76,16 +79,17 @@ class Accuracy {
 /// A confusion matrix that is complete. Per-class results are NaN for a class that neither occurs nor was guessed;
 /// means leave such classes out, and are NaN when no class is left.
 struct ConfusionCounts {
-  int64_t classes = 0;
+  int64_t classes = 0;            ///< number of classes
   std::vector<int64_t> counts{};  ///< classes × classes, row by row: counts[right class * classes + guessed class]
 
   double accuracy() const;           ///< right guesses over all
   std::vector<double> iou() const;   ///< per class: TP / (TP + FP + FN), the Jaccard index
   std::vector<double> dice() const;  ///< per class: 2 TP / (2 TP + FP + FN), the F1 score
-  double mean_iou() const;
-  double mean_dice() const;
+  double mean_iou() const;           ///< mean of iou() over the classes that occur
+  double mean_dice() const;          ///< mean of dice() over the classes that occur
 };
 
+/// Settings of a ConfusionMatrix, all optional.
 struct ConfusionMatrixOptions {
   std::optional<int64_t> ignore_index{};  ///< samples whose right class is this do not count
 };
@@ -104,6 +108,7 @@ class ConfusionMatrix {
   /// The counts of all ranks. Every rank must call it. Does not reset.
   ConfusionCounts compute(const GroupHandle& group) const;
 
+  /// Forgets everything.
   void reset();
 
  private:
@@ -115,6 +120,7 @@ class ConfusionMatrix {
 /// Counts from its construction or the last reset() on.
 class Throughput {
  public:
+  /// This rank has used `samples` more.
   void update(int64_t samples) { samples_ += samples; }
 
   /// This rank's samples per second until now.
@@ -123,6 +129,7 @@ class Throughput {
   /// All ranks' samples over the longest time that a rank took. Every rank must call it.
   double compute(const GroupHandle& group) const;
 
+  /// Begins to count from 0.
   void reset();
 
  private:

@@ -13,8 +13,8 @@ namespace ddp {
 
 /// A line of a figure: points in the order in which they are joined, with a gap where one is not finite.
 struct FigureLine {
-  std::string label{};
-  std::vector<double> x{};
+  std::string label{};      ///< its name in the legend
+  std::vector<double> x{};  ///< positions of the points
   std::vector<double> y{};  ///< as many as x
 };
 
@@ -37,11 +37,11 @@ FigureLine figure_line(std::string label, const Tensor& x, const Tensor& y) {
 ///     precision}}},
 ///                       step);
 struct Figure {
-  std::string title{};
-  std::string x_label{};
-  std::vector<FigureLine> lines{};
-  int64_t width = 480;  ///< of the picture, in pixels
-  int64_t height = 300;
+  std::string title{};              ///< above the lines
+  std::string x_label{};            ///< below them
+  std::vector<FigureLine> lines{};  ///< each in a colour of its own
+  int64_t width = 480;              ///< of the picture, in pixels
+  int64_t height = 300;             ///< the same
 
   /// Throws std::invalid_argument for a line with more x than y, or the other way round, and for a side that is not
   /// from 150 to 4096 pixels,

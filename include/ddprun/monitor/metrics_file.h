@@ -15,13 +15,16 @@
 
 namespace ddp {
 
+/// What a field of a row may hold.
 using MetricValue = std::variant<bool, int64_t, double, std::string>;
 
 /// Names and values of one row, in the order of the columns.
 using MetricRow = std::vector<std::pair<std::string, MetricValue>>;
 
+/// The format of a file, chosen by its extension: .csv or .jsonl.
 enum class MetricsFormat { kCsv, kJsonLines };
 
+/// Settings of a MetricsFile, all optional.
 struct MetricsFileOptions {
   std::optional<int> rank{};  ///< this process's rank; the others than rank 0 write nothing
   bool append = false;        ///< keep the rows that are there, for a resumed run; else the file starts empty
@@ -55,9 +58,9 @@ class MetricsFile {
   /// it was.
   void write(const MetricRow& row);
 
-  /// For a run that goes on: removes the rows from the first one on whose whole number in `column` is at least
-  /// `number`, which a run that was killed behind its last checkpoint has left, and this one writes again. Throws
-  /// std::runtime_error when the file cannot be read or cut.
+  /// For a run that is resumed: removes the first row whose whole number in `column` is at least `number`, and all
+  /// after it. A run that was killed after its last checkpoint has left them, and the resumed one writes them again.
+  /// Throws std::runtime_error when the file cannot be read or cut.
   void drop_from(const std::string& column, int64_t number);
 
  private:

@@ -18,18 +18,24 @@ namespace ddp {
 template <typename Range>
 class ProgressLoop {
  public:
+  /// For progress(), which makes it.
   ProgressLoop(Range&& range, std::function<std::unique_ptr<ProgressBar>()> make_bar)
       : range_(std::forward<Range>(range)), make_bar_(std::move(make_bar)) {}
 
+  /// Walks over the range, and advances the bar with each step.
   class Iterator {
    public:
+    /// For begin(), which makes it.
     explicit Iterator(ProgressLoop* loop) : loop_(loop), at_(std::begin(loop->range_)) {}
+    /// What the range gives.
     decltype(auto) operator*() { return *at_; }
+    /// Moves on in the range and advances the bar.
     Iterator& operator++() {
       ++at_;
       loop_->bar_->advance();
       return *this;
     }
+    /// Whether the range has ended.
     bool operator==(std::default_sentinel_t) const { return at_ == std::end(loop_->range_); }
 
    private:
@@ -42,6 +48,7 @@ class ProgressLoop {
     bar_ = make_bar_();
     return Iterator(this);
   }
+  /// The end of the loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
   /// While the loop runs: for set_postfix(), set_description() and print().

@@ -21,6 +21,7 @@
 
 namespace ddp {
 
+/// Settings of a progress bar, all optional.
 struct ProgressOptions {
   std::string description{};  ///< in front of the bar
   std::string unit = "it";    ///< what advance() counts
@@ -31,18 +32,22 @@ struct ProgressOptions {
   std::FILE* stream = stderr;                      ///< owned by the caller
 };
 
-/// A value shown behind the bar: numbers in three digits, whole ones in all, text as it is; a tensor of one element is
+/// A value shown after the bar: numbers in three digits, whole ones in all, text as it is; a tensor of one element is
 /// read where it is shown, so the host waits for its device.
 class PostfixValue {
  public:
+  /// A number.
   template <typename Number>
   requires std::is_arithmetic_v<Number> PostfixValue(Number number) : value_(static_cast<double>(number)) {}
+  /// A text.
   template <typename Text>
   requires std::is_convertible_v<const Text&, std::string_view> PostfixValue(const Text& text)
       : value_(std::string(std::string_view(text))) {}
+  /// A tensor of one element, which is read when it is shown.
   template <TensorLike Tensor>
   PostfixValue(const Tensor& tensor) : value_([value = tensor.detach()] { return value.template item<double>(); }) {}
 
+  /// As the bar shows it.
   std::string text() const;
 
  private:
@@ -78,17 +83,19 @@ class ProgressBar {
   /// `steps` more are done. Draws when it is time to.
   void advance(int64_t steps = 1);
 
-  /// Replaces what stands behind the rate, shown from the next drawing on.
+  /// Replaces the values that follow the rate, shown from the next drawing on.
   void set_postfix(std::initializer_list<std::pair<std::string_view, PostfixValue>> values);
+  /// Replaces what stands in front of the bar, shown from the next drawing on.
   void set_description(std::string description);
 
   /// A line of its own, or several, above the bars. On other ranks than 0 nothing.
   void print(std::string_view line);
 
   /// Draws for the last time. An outermost bar stays in its line, an inner one is removed. Elsewhere than on a terminal
-  /// nothing is written when the last line has told all already.
+  /// nothing is written when the last line shows the final state already.
   void close();
 
+  /// Steps so far, ProgressOptions::initial included.
   int64_t done() const { return state_.done; }
 
  private:

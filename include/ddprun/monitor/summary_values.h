@@ -19,25 +19,26 @@ using HyperParameter = std::variant<bool, int64_t, double, std::string>;
 /// 4 RGB and opacity.
 template <typename Pixel>
 struct ImagesView {
-  std::span<const Pixel> pixels;
-  int64_t count = 1;
-  int64_t channels = 3;
-  int64_t height = 0;
-  int64_t width = 0;
+  std::span<const Pixel> pixels;  ///< count × channels × height × width values
+  int64_t count = 1;              ///< number of images
+  int64_t channels = 3;           ///< of each image, 1 to 4
+  int64_t height = 0;             ///< of each image, in pixels
+  int64_t width = 0;              ///< of each image, in pixels
 };
 
 /// 8-bit pixels in memory order (height, width, channels), as image files keep them.
 struct Bitmap {
-  int64_t height = 0;
-  int64_t width = 0;
-  int64_t channels = 0;
-  std::vector<uint8_t> pixels{};
+  int64_t height = 0;             ///< in pixels
+  int64_t width = 0;              ///< in pixels
+  int64_t channels = 0;           ///< bytes of a pixel, 1 to 4
+  std::vector<uint8_t> pixels{};  ///< height × width × channels bytes
 };
 
 /// The images side by side, `columns` in a row, without a border; rows that are not full end in black. One image gives
 /// that image. This is the grid of torch.utils.tensorboard, whose rows have 8 images. Throws std::invalid_argument,
 /// naming the shape, when there is no image, channels are not 1 to 4, or the number of pixels is another one.
 Bitmap image_grid(const ImagesView<uint8_t>& images, int64_t columns = 8);
+/// The same of pixels from 0 to 1.
 Bitmap image_grid(const ImagesView<float>& images, int64_t columns = 8);
 
 /// The bytes of a PNG file, lossless. Throws std::runtime_error when it cannot be encoded.

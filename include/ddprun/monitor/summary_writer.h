@@ -21,6 +21,7 @@ namespace ddp {
 
 struct Figure;
 
+/// Settings of a SummaryWriter, all optional.
 struct SummaryWriterOptions {
   std::optional<int> rank{};  ///< this process's rank; the others than rank 0 write nothing
   bool every_rank = false;    ///< every rank writes, into `<folder>/rank-<rank>`; TensorBoard shows each as a run
@@ -57,6 +58,7 @@ class SummaryWriter {
   SummaryWriter(SummaryWriter&& other) noexcept;
   SummaryWriter& operator=(SummaryWriter&& other) noexcept;
 
+  /// A point of a curve.
   void add_scalar(std::string_view tag, double value, int64_t step = 0);
   /// A tensor of one element. Here and below: on ranks that write the host waits for the tensor's device.
   template <TensorLike Tensor>
@@ -69,17 +71,22 @@ class SummaryWriter {
 
   /// The distribution of the values; see make_histogram().
   void add_histogram(std::string_view tag, std::span<const float> values, int64_t step = 0);
+  /// The same of doubles.
   void add_histogram(std::string_view tag, std::span<const double> values, int64_t step = 0);
+  /// The same of whole numbers.
   void add_histogram(std::string_view tag, std::span<const int64_t> values, int64_t step = 0);
 
+  /// The same of a tensor of any shape.
   template <TensorLike Tensor>
   void add_histogram(std::string_view tag, const Tensor& values, int64_t step = 0) {
     if (!is_active()) return;
     detail::with_numbers(values, [&](const auto& numbers) { add_histogram(tag, numbers, step); });
   }
 
-  /// One image, or several as a grid of 8 in a row, as PNG. Throws std::invalid_argument for a shape that is none.
+  /// One image, or several as a grid of 8 in a row, as PNG. Throws std::invalid_argument for a shape that is not one of
+  /// images.
   void add_images(std::string_view tag, const ImagesView<float>& images, int64_t step = 0);
+  /// The same of bytes.
   void add_images(std::string_view tag, const ImagesView<uint8_t>& images, int64_t step = 0);
 
   /// A tensor (N, C, H, W) of 1 to 4 channels: uint8, or of another type with values from 0 to 1, as in Python.

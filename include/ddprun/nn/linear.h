@@ -18,7 +18,9 @@ using torch::nn::LinearOptions;
 /// What a Linear holder points to.
 class LinearImpl : public torch::nn::Cloneable<LinearImpl> {
  public:
+  /// A layer from `in_features` to `out_features` numbers, with a bias.
   LinearImpl(int64_t in_features, int64_t out_features);
+  /// The same with all options.
   explicit LinearImpl(const LinearOptions& options);
 
   /// Returns `input` times the transposed weight, plus the bias: at::linear(), as Python. `input` is (..., in_features)
@@ -32,9 +34,9 @@ class LinearImpl : public torch::nn::Cloneable<LinearImpl> {
   /// Prints `ddp::nn::Linear(in_features=…, out_features=…, bias=…)`.
   void pretty_print(std::ostream& stream) const override;
 
-  LinearOptions options;
-  at::Tensor weight;  ///< (out_features, in_features)
-  at::Tensor bias;    ///< (out_features), or undefined
+  LinearOptions options;  ///< as they were given
+  at::Tensor weight;      ///< (out_features, in_features)
+  at::Tensor bias;        ///< (out_features), or undefined
 };
 
 /// A linear layer, used as torch::nn::Linear, with the same parameter names and initial values.

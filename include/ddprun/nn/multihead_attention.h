@@ -20,6 +20,7 @@ namespace ddp::nn {
 
 /// Options of MultiheadAttention: those of torch::nn::MultiheadAttention, and batch_first.
 struct MultiheadAttentionOptions {
+  /// The defaults, with these sizes.
   MultiheadAttentionOptions(int64_t embed_dim, int64_t num_heads);
   /// Everything as in `options`, with batch_first false.
   MultiheadAttentionOptions(
@@ -48,6 +49,7 @@ struct MultiheadAttentionOptions {
 /// What a MultiheadAttention holder points to.
 class MultiheadAttentionImpl : public torch::nn::Cloneable<MultiheadAttentionImpl> {
  public:
+  /// The defaults, with these sizes.
   MultiheadAttentionImpl(int64_t embed_dim, int64_t num_heads);
   /// Throws std::invalid_argument when embed_dim or num_heads is not positive, or embed_dim is no multiple of
   /// num_heads.
@@ -74,12 +76,15 @@ class MultiheadAttentionImpl : public torch::nn::Cloneable<MultiheadAttentionImp
   /// Whether queries, keys and values have the same size, and so one packed projection.
   bool has_packed_projection() const { return in_proj_weight.defined(); }
 
-  MultiheadAttentionOptions options;
-  at::Tensor in_proj_weight;                               ///< (3 * embed_dim, embed_dim), or undefined
-  at::Tensor q_proj_weight, k_proj_weight, v_proj_weight;  ///< in its place where kdim or vdim differs
-  at::Tensor in_proj_bias;                                 ///< (3 * embed_dim), or undefined
-  at::Tensor bias_k, bias_v;                               ///< (1, 1, embed_dim), or undefined
-  Linear out_proj{nullptr};
+  MultiheadAttentionOptions options;  ///< as they were given
+  at::Tensor in_proj_weight;          ///< (3 * embed_dim, embed_dim), or undefined
+  at::Tensor q_proj_weight;           ///< (embed_dim, embed_dim) where kdim or vdim differs from it, else undefined
+  at::Tensor k_proj_weight;           ///< (embed_dim, kdim), likewise
+  at::Tensor v_proj_weight;           ///< (embed_dim, vdim), likewise
+  at::Tensor in_proj_bias;            ///< (3 * embed_dim), or undefined
+  at::Tensor bias_k;                  ///< (1, 1, embed_dim), or undefined: appended to the keys
+  at::Tensor bias_v;                  ///< (1, 1, embed_dim), or undefined: appended to the values
+  Linear out_proj{nullptr};           ///< what the heads' results go through
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({3, torch::nn::AnyValue(at::Tensor())}, {4, torch::nn::AnyValue(true)},

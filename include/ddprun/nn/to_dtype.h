@@ -12,6 +12,7 @@ namespace ddp::nn {
 /// the same objects, so optimizers keep them. Throws std::invalid_argument when `dtype` is no floating-point type.
 void to_dtype(torch::nn::Module& module, c10::ScalarType dtype);
 
+/// The same for a module in a holder.
 template <typename Contained>
 void to_dtype(const torch::nn::ModuleHolder<Contained>& module, c10::ScalarType dtype) {
   to_dtype(*module.ptr(), dtype);

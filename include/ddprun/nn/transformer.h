@@ -25,10 +25,12 @@ namespace ddp::nn {
 
 /// Options of both kinds of layers: those of torch::nn's, and Python's layer_norm_eps, batch_first and norm_first.
 struct TransformerLayerOptions {
+  /// Python's defaults, with these sizes.
   TransformerLayerOptions(int64_t d_model, int64_t nhead);
   /// Everything as in `options`, the others as Python's defaults.
   TransformerLayerOptions(
       const torch::nn::TransformerEncoderLayerOptions& options);  // NOLINT(google-explicit-constructor)
+  /// The same of the options of LibTorch's decoder layer.
   TransformerLayerOptions(
       const torch::nn::TransformerDecoderLayerOptions& options);  // NOLINT(google-explicit-constructor)
 
@@ -51,13 +53,17 @@ struct TransformerLayerOptions {
   TORCH_ARG(bool, norm_first) = false;
 };
 
+/// The options of an encoder's layer.
 using TransformerEncoderLayerOptions = TransformerLayerOptions;
+/// The options of a decoder's layer.
 using TransformerDecoderLayerOptions = TransformerLayerOptions;
 
 /// What a TransformerEncoderLayer holder points to.
 class TransformerEncoderLayerImpl : public torch::nn::Cloneable<TransformerEncoderLayerImpl> {
  public:
+  /// The defaults, with these sizes.
   TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead);
+  /// Makes the layer. Throws std::invalid_argument as MultiheadAttentionImpl's constructor.
   explicit TransformerEncoderLayerImpl(const TransformerLayerOptions& options);
 
   /// Self-attention and feed-forward on `src` of (S, N, d_model), with batch_first (N, S, d_model), or (S, d_model);
@@ -69,13 +75,15 @@ class TransformerEncoderLayerImpl : public torch::nn::Cloneable<TransformerEncod
   /// Registers the parts, in Python's order, and draws their values.
   void reset() override;
 
-  TransformerLayerOptions options;
-  MultiheadAttention self_attn{nullptr};
-  Linear linear1{nullptr};
-  torch::nn::Dropout dropout{nullptr};
-  Linear linear2{nullptr};
-  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};
-  torch::nn::Dropout dropout1{nullptr}, dropout2{nullptr};
+  TransformerLayerOptions options;        ///< as they were given
+  MultiheadAttention self_attn{nullptr};  ///< attention of the sequence on itself
+  Linear linear1{nullptr};                ///< feed-forward: from d_model to dim_feedforward
+  torch::nn::Dropout dropout{nullptr};    ///< between linear1 and linear2
+  Linear linear2{nullptr};                ///< feed-forward: from dim_feedforward to d_model
+  torch::nn::LayerNorm norm1{nullptr};    ///< of the attention
+  torch::nn::LayerNorm norm2{nullptr};    ///< of the feed-forward
+  torch::nn::Dropout dropout1{nullptr};   ///< of the attention's result
+  torch::nn::Dropout dropout2{nullptr};   ///< of the feed-forward's result
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(at::Tensor())}, {2, torch::nn::AnyValue(at::Tensor())},
@@ -94,7 +102,9 @@ TORCH_MODULE(TransformerEncoderLayer);
 /// What a TransformerDecoderLayer holder points to.
 class TransformerDecoderLayerImpl : public torch::nn::Cloneable<TransformerDecoderLayerImpl> {
  public:
+  /// The defaults, with these sizes.
   TransformerDecoderLayerImpl(int64_t d_model, int64_t nhead);
+  /// Makes the layer. Throws std::invalid_argument as MultiheadAttentionImpl's constructor.
   explicit TransformerDecoderLayerImpl(const TransformerLayerOptions& options);
 
   /// Self-attention on `tgt` of (T, N, d_model), attention on `memory` of (S, N, d_model), and feed-forward; with
@@ -108,13 +118,18 @@ class TransformerDecoderLayerImpl : public torch::nn::Cloneable<TransformerDecod
   /// Registers the parts, in Python's order, and draws their values.
   void reset() override;
 
-  TransformerLayerOptions options;
-  MultiheadAttention self_attn{nullptr}, multihead_attn{nullptr};
-  Linear linear1{nullptr};
-  torch::nn::Dropout dropout{nullptr};
-  Linear linear2{nullptr};
-  torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr}, norm3{nullptr};
-  torch::nn::Dropout dropout1{nullptr}, dropout2{nullptr}, dropout3{nullptr};
+  TransformerLayerOptions options;             ///< as they were given
+  MultiheadAttention self_attn{nullptr};       ///< attention of the sequence on itself
+  MultiheadAttention multihead_attn{nullptr};  ///< attention on the memory
+  Linear linear1{nullptr};                     ///< feed-forward: from d_model to dim_feedforward
+  torch::nn::Dropout dropout{nullptr};         ///< between linear1 and linear2
+  Linear linear2{nullptr};                     ///< feed-forward: from dim_feedforward to d_model
+  torch::nn::LayerNorm norm1{nullptr};         ///< of the self-attention
+  torch::nn::LayerNorm norm2{nullptr};         ///< of the attention on the memory
+  torch::nn::LayerNorm norm3{nullptr};         ///< of the feed-forward
+  torch::nn::Dropout dropout1{nullptr};        ///< of the self-attention's result
+  torch::nn::Dropout dropout2{nullptr};        ///< of the other attention's result
+  torch::nn::Dropout dropout3{nullptr};        ///< of the feed-forward's result
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({2, torch::nn::AnyValue(at::Tensor())}, {3, torch::nn::AnyValue(at::Tensor())},
@@ -148,7 +163,9 @@ struct TransformerEncoderOptions {
 /// What a TransformerEncoder holder points to.
 class TransformerEncoderImpl : public torch::nn::Cloneable<TransformerEncoderImpl> {
  public:
+  /// The defaults, with `num_layers` copies of the layer.
   TransformerEncoderImpl(TransformerEncoderLayer encoder_layer, int64_t num_layers);
+  /// The same with all options.
   explicit TransformerEncoderImpl(TransformerEncoderOptions options);
 
   /// Passes `src` through the layers; shapes and masks as TransformerEncoderLayerImpl::forward()'s. Whether `mask` is
@@ -159,9 +176,9 @@ class TransformerEncoderImpl : public torch::nn::Cloneable<TransformerEncoderImp
   /// Copies the layer. Draws no random numbers, as in Python; LibTorch's encoder does.
   void reset() override;
 
-  TransformerEncoderOptions options;
-  torch::nn::ModuleList layers{nullptr};
-  torch::nn::AnyModule norm;
+  TransformerEncoderOptions options;      ///< as they were given
+  torch::nn::ModuleList layers{nullptr};  ///< the copies of the layer
+  torch::nn::AnyModule norm;              ///< a copy of TransformerEncoderOptions::norm; may be empty
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(at::Tensor())}, {2, torch::nn::AnyValue(at::Tensor())},
@@ -191,7 +208,9 @@ struct TransformerDecoderOptions {
 /// What a TransformerDecoder holder points to.
 class TransformerDecoderImpl : public torch::nn::Cloneable<TransformerDecoderImpl> {
  public:
+  /// The defaults, with `num_layers` copies of the layer.
   TransformerDecoderImpl(TransformerDecoderLayer decoder_layer, int64_t num_layers);
+  /// The same with all options.
   explicit TransformerDecoderImpl(TransformerDecoderOptions options);
 
   /// Passes `tgt` through the layers; shapes and masks as TransformerDecoderLayerImpl::forward()'s. Whether `tgt_mask`
@@ -204,9 +223,9 @@ class TransformerDecoderImpl : public torch::nn::Cloneable<TransformerDecoderImp
   /// Copies the layer. Draws no random numbers, as in Python; LibTorch's decoder does.
   void reset() override;
 
-  TransformerDecoderOptions options;
-  torch::nn::ModuleList layers{nullptr};
-  torch::nn::AnyModule norm;
+  TransformerDecoderOptions options;      ///< as they were given
+  torch::nn::ModuleList layers{nullptr};  ///< the copies of the layer
+  torch::nn::AnyModule norm;              ///< a copy of TransformerDecoderOptions::norm; may be empty
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({2, torch::nn::AnyValue(at::Tensor())}, {3, torch::nn::AnyValue(at::Tensor())},
@@ -220,8 +239,11 @@ TORCH_MODULE(TransformerDecoder);
 /// Options of Transformer: those of torch::nn's without custom parts, and Python's layer_norm_eps, batch_first and
 /// norm_first.
 struct TransformerOptions {
+  /// Python's defaults.
   TransformerOptions() = default;
+  /// Python's defaults, with these sizes.
   TransformerOptions(int64_t d_model, int64_t nhead);
+  /// Python's defaults, with these sizes and numbers of layers.
   TransformerOptions(int64_t d_model, int64_t nhead, int64_t num_encoder_layers, int64_t num_decoder_layers);
 
   /// Size of each feature vector.
@@ -232,19 +254,26 @@ struct TransformerOptions {
   TORCH_ARG(int64_t, num_encoder_layers) = 6;
   /// Number of layers of the decoder.
   TORCH_ARG(int64_t, num_decoder_layers) = 6;
-  /// As TransformerLayerOptions's, of all layers.
+  /// Size of the hidden layer between the two linear ones of each layer.
   TORCH_ARG(int64_t, dim_feedforward) = 2048;
+  /// Share that every dropout drops in training.
   TORCH_ARG(double, dropout) = 0.1;
+  /// torch::kReLU, torch::kGELU or a function.
   TORCH_ARG(torch::nn::activation_t, activation) = torch::kReLU;
+  /// Added to the variance in the layer norms.
   TORCH_ARG(double, layer_norm_eps) = 1e-5;
+  /// Whether tensors are (batch, sequence, feature) instead of (sequence, batch, feature).
   TORCH_ARG(bool, batch_first) = false;
+  /// Whether the norms come before attention and feed-forward instead of after them.
   TORCH_ARG(bool, norm_first) = false;
 };
 
 /// What a Transformer holder points to.
 class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
  public:
+  /// Python's defaults.
   TransformerImpl();
+  /// The same with options.
   explicit TransformerImpl(const TransformerOptions& options);
 
   /// Returns the decoder's result for `tgt`, with the encoder's for `src` as memory; shapes and masks as the layers'.
@@ -263,9 +292,9 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   /// The mask that hides what comes later in a sequence: (size, size), −∞ above the diagonal and 0 elsewhere.
   static at::Tensor generate_square_subsequent_mask(int64_t size, const at::TensorOptions& tensor_options = {});
 
-  TransformerOptions options;
-  TransformerEncoder encoder{nullptr};
-  TransformerDecoder decoder{nullptr};
+  TransformerOptions options;           ///< as they were given
+  TransformerEncoder encoder{nullptr};  ///< what makes the memory of `src`
+  TransformerDecoder decoder{nullptr};  ///< what makes the result of `tgt` and the memory
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({2, torch::nn::AnyValue(at::Tensor())}, {3, torch::nn::AnyValue(at::Tensor())},

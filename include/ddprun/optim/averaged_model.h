@@ -41,6 +41,7 @@ AverageFunction get_swa_avg_fn();
 /// The same by one kernel for many tensors, with other roundings, which are those of Python's function of this name.
 MultiAverageFunction get_swa_multi_avg_fn();
 
+/// Settings of an AveragedModel, all optional.
 struct AveragedModelOptions {
   std::optional<c10::Device> device{};  ///< where the average is kept; empty: with the model
   AverageFunction avg_fn{};             ///< one of get_ema_avg_fn(), get_swa_avg_fn() or your own; empty: SWA
@@ -94,8 +95,10 @@ class AveragedModelBase : public torch::nn::Module {
 template <typename Holder>
 class AveragedModelImpl : public AveragedModelBase {
  public:
+  /// The model's class.
   using Contained = std::remove_reference_t<decltype(*std::declval<Holder&>())>;
 
+  /// As AveragedModel's constructor.
   AveragedModelImpl(const Holder& model, const AveragedModelOptions& options)
       : AveragedModelImpl(copy_of(ddp::detail::as_module(model).get(), options), *ddp::detail::as_module(model),
                           options) {}
@@ -108,6 +111,7 @@ class AveragedModelImpl : public AveragedModelBase {
 
   /// The averaged model, with the model's own parameter names: to evaluate, and to save for use.
   std::shared_ptr<Contained>& module() { return module_; }
+  /// The same of a const wrapper.
   const std::shared_ptr<Contained>& module() const { return module_; }
 
  private:
@@ -142,14 +146,19 @@ class AveragedModelImpl : public AveragedModelBase {
 template <typename Model>
 class AveragedModel : public torch::nn::ModuleHolder<AveragedModelImpl<ddp::detail::ModuleHolderOf<Model>>> {
  public:
+  /// What holds the model.
   using Holder = ddp::detail::ModuleHolderOf<Model>;
+  /// What it points to.
   using Impl = AveragedModelImpl<Holder>;
 
+  /// An empty holder.
   explicit AveragedModel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
 
+  /// Copies the model in a holder.
   explicit AveragedModel(const Holder& model, const AveragedModelOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(model, options)) {}
 
+  /// Copies a module that is no holder.
   template <typename Plain>
   requires(ddp::detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>) explicit AveragedModel(
       Plain& model, const AveragedModelOptions& options = {})

@@ -7,6 +7,7 @@
 
 namespace ddp::optim {
 
+/// Settings of clip_grad_norm_(), all optional.
 struct ClipGradNormOptions {
   double norm_type = 2;  ///< any p; infinity for the largest absolute value
   /// Throws instead of clipping by a norm that is inf or NaN. The host waits for the device to know.

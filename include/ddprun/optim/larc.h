@@ -10,11 +10,12 @@
 
 namespace ddp::optim {
 
+/// Settings of a Larc, all optional; the defaults are apex's.
 struct LarcOptions {
-  double trust_coefficient = 0.02;
+  double trust_coefficient = 0.02;  ///< a parameter's rate relative to the ratio of its norm to its gradient's
   /// True: the layer's own rate is at most the group's (LARC). False: it multiplies the group's rate (LARS).
   bool clip = true;
-  double eps = 1e-8;
+  double eps = 1e-8;  ///< added to the divisor
 };
 
 namespace detail {

@@ -16,9 +16,10 @@ class Optimizer;
 
 namespace ddp::optim {
 
+/// Settings of an LrScheduler, all optional.
 struct LrSchedulerOptions {
-  /// The schedule goes on at every so manieth call of step(): with the iterations of an epoch, a schedule in epochs can
-  /// be stepped with every iteration.
+  /// The schedule makes a step at every `interval`-th call of step(): with the number of iterations of an epoch, a
+  /// schedule in epochs can be stepped with every iteration.
   int64_t interval = 1;
 };
 
@@ -30,7 +31,7 @@ class LrScheduler {
   /// groups lack what the schedule needs.
   LrScheduler(torch::optim::Optimizer& optimizer, schedules::Schedule schedule, const LrSchedulerOptions& options = {});
 
-  /// To be called after the optimizer's step: goes on by one, from the rates that the groups have. Throws
+  /// Call it after the optimizer's step: makes the schedule's next step, from the rates that the groups have. Throws
   /// std::invalid_argument when the schedule has no more steps, and then changes nothing.
   void step();
 
@@ -52,22 +53,25 @@ class LrScheduler {
   int64_t calls_ = 0;
 };
 
-/// Python's ReduceLROnPlateau. With a process group all ranks decide by the mean of their metrics, so that none goes
-/// its own way; without one, each by its own.
+/// Python's ReduceLROnPlateau. With a process group all ranks decide by the mean of their metrics, so that all ranks
+/// have the same rates; without one, each decides by its own metric.
 class ReduceLROnPlateau {
  public:
   /// Borrows `optimizer`. Throws std::invalid_argument with Python's message for options out of range.
   explicit ReduceLROnPlateau(torch::optim::Optimizer& optimizer, schedules::PlateauOptions options = {});
+  /// The same for a job of several ranks, each of which makes one.
   ReduceLROnPlateau(torch::optim::Optimizer& optimizer, const GroupHandle& group,
                     schedules::PlateauOptions options = {});
 
   /// To be called once per validation, by every rank of the group, with this rank's value. Throws as all_reduce().
   void step(double metric);
 
+  /// The learning rate of each group.
   std::vector<double> get_last_lr() const;
 
-  /// As LrScheduler's.
+  /// Progress as JSON; as LrScheduler::save().
   std::string save() const;
+  /// Takes over what save() has returned, as LrScheduler::load() does.
   void load(const std::string& state) { plateau_.load(state); }
 
  private:

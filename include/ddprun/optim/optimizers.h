@@ -20,7 +20,9 @@ namespace ddp::optim {
 /// The option that LibTorch's optimizers lack: maximise the objective instead of minimising it.
 class MaximizeOption {
  public:
+  /// Whether the objective is maximised.
   bool maximize() const { return maximize_; }
+  /// The same, to be set.
   bool& maximize() { return maximize_; }
 
  protected:
@@ -33,22 +35,28 @@ template <typename Self, typename TorchOptions>
 class FusedOptions : public TorchOptions, public MaximizeOption {
  public:
   using TorchOptions::TorchOptions;
+  /// Everything as in `options`, with maximize false.
   FusedOptions(const TorchOptions& options) : TorchOptions(options) {}
 
+  /// A copy of the same class.
   std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
     return std::make_unique<Self>(static_cast<const Self&>(*this));
   }
+  /// Reads the options from an archive of LibTorch's.
   void serialize(torch::serialize::InputArchive& archive) override;
+  /// Writes the options into an archive of LibTorch's.
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
   using MaximizeOption::maximize;
+  /// Sets it, and returns these options for the next setter.
   Self& maximize(bool value) {
     maximize_ = value;
     return static_cast<Self&>(*this);
   }
 };
 
-// A setter that returns the derived options, so that calls can be chained, and the getters that it would hide.
+// A setter that returns the derived options, so that calls can be chained, and the getters that it would hide. The API
+// reference shows one entry for the three.
 #define DDP_OPTIM_OPTION(type, name)  \
   const type& name() const noexcept { \
     return Base::name();              \
@@ -63,29 +71,49 @@ class FusedOptions : public TorchOptions, public MaximizeOption {
 
 /// `SGDOptions(0.1).momentum(0.9)`. Defaults as in Python.
 struct SGDOptions : FusedOptions<SGDOptions, torch::optim::SGDOptions> {
+  /// What setters return.
   using Self = SGDOptions;
+  /// The options of LibTorch's optimizer.
   using Base = torch::optim::SGDOptions;
+  /// Python's defaults, with this learning rate.
   SGDOptions(double lr = 1e-3) : FusedOptions(lr) {}
+  /// Everything as in `options`, with maximize false.
   SGDOptions(const Base& options) : FusedOptions(options) {}
+  /// Learning rate.
   DDP_OPTIM_OPTION(double, lr)
+  /// Share of the step before that is added to a step; 0: none.
   DDP_OPTIM_OPTION(double, momentum)
+  /// Share of the gradient that is left out of the momentum.
   DDP_OPTIM_OPTION(double, dampening)
+  /// Share of a parameter that is added to its gradient.
   DDP_OPTIM_OPTION(double, weight_decay)
+  /// Nesterov's momentum; needs a momentum and no dampening.
   DDP_OPTIM_OPTION(bool, nesterov)
 };
 
 /// What Adam's and AdamW's options have in common.
 template <typename Derived, typename TorchOptions>
 struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions> {
+  /// What setters return.
   using Self = Derived;
+  /// The options of LibTorch's optimizer.
   using Base = TorchOptions;
+  /// Decay of the mean of gradients and of that of their squares.
   using Betas = std::tuple<double, double>;
+  /// Python's defaults, with this learning rate.
   AdamFamilyOptions(double lr = 1e-3) : FusedOptions<Derived, TorchOptions>(lr) {}
+  /// Everything as in `options`, with maximize false.
   AdamFamilyOptions(const Base& options) : FusedOptions<Derived, TorchOptions>(options) {}
+  /// Learning rate.
   DDP_OPTIM_OPTION(double, lr)
+  /// Decay of the mean of gradients and of that of their squares.
   DDP_OPTIM_OPTION(Betas, betas)
+  /// Added to the divisor.
   DDP_OPTIM_OPTION(double, eps)
+  /// Share of a parameter that is added to its gradient; with AdamW, that the step takes off the parameter, times the
+  /// rate.
   DDP_OPTIM_OPTION(double, weight_decay)
+  /// Divide by the largest mean of squares so far (AMSGrad).
   DDP_OPTIM_OPTION(bool, amsgrad)
 };
 
@@ -101,14 +129,23 @@ struct AdamWOptions : AdamFamilyOptions<AdamWOptions, torch::optim::AdamWOptions
 
 /// `AdagradOptions(1e-2).lr_decay(1e-3)`. Defaults as in Python.
 struct AdagradOptions : FusedOptions<AdagradOptions, torch::optim::AdagradOptions> {
+  /// What setters return.
   using Self = AdagradOptions;
+  /// The options of LibTorch's optimizer.
   using Base = torch::optim::AdagradOptions;
+  /// Python's defaults, with this learning rate.
   AdagradOptions(double lr = 1e-2) : FusedOptions(lr) {}
+  /// Everything as in `options`, with maximize false.
   AdagradOptions(const Base& options) : FusedOptions(options) {}
+  /// Learning rate.
   DDP_OPTIM_OPTION(double, lr)
+  /// The rate is divided by 1 + lr_decay × steps taken before.
   DDP_OPTIM_OPTION(double, lr_decay)
+  /// Share of a parameter that is added to its gradient.
   DDP_OPTIM_OPTION(double, weight_decay)
+  /// What the sums of squares begin with.
   DDP_OPTIM_OPTION(double, initial_accumulator_value)
+  /// Added to the divisor.
   DDP_OPTIM_OPTION(double, eps)
 };
 
@@ -118,8 +155,11 @@ struct AdagradOptions : FusedOptions<AdagradOptions, torch::optim::AdagradOption
 /// `may_ascend` the learning rate may be negative: PyTorch's optimizers check its sign in their constructor only, and
 /// schedules may cross zero.
 void check_options(const SGDOptions& options, bool may_ascend = false);
+/// The same for Adam.
 void check_options(const AdamOptions& options, bool may_ascend = false);
+/// The same for AdamW.
 void check_options(const AdamWOptions& options, bool may_ascend = false);
+/// The same for Adagrad.
 void check_options(const AdagradOptions& options, bool may_ascend = false);
 
 /// torch::optim::SGD on LibTorch's fused kernel: momentum, dampening, Nesterov, weight decay, maximize. Reference:
@@ -130,8 +170,10 @@ class SGD : public LocalOptimizer {
   /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
   /// no parameters or values out of range.
   explicit SGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, SGDOptions defaults = {});
+  /// The same with one group.
   explicit SGD(std::vector<at::Tensor> parameters, SGDOptions defaults = {});
 
+  /// "SGD".
   std::string type_name() const override { return "SGD"; }
 
  protected:
@@ -150,8 +192,10 @@ class Adam : public LocalOptimizer {
   /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
   /// no parameters or values out of range.
   explicit Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamOptions defaults = {});
+  /// The same with one group.
   explicit Adam(std::vector<at::Tensor> parameters, AdamOptions defaults = {});
 
+  /// "Adam".
   std::string type_name() const override { return "Adam"; }
 
  protected:
@@ -165,9 +209,13 @@ class Adam : public LocalOptimizer {
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019); otherwise as Adam.
 class AdamW : public LocalOptimizer {
  public:
+  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// no parameters or values out of range.
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamWOptions defaults = {});
+  /// The same with one group.
   explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions defaults = {});
 
+  /// "AdamW".
   std::string type_name() const override { return "AdamW"; }
 
  protected:
@@ -186,8 +234,10 @@ class Adagrad : public LocalOptimizer {
   /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
   /// no parameters or values out of range.
   explicit Adagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdagradOptions defaults = {});
+  /// The same with one group.
   explicit Adagrad(std::vector<at::Tensor> parameters, AdagradOptions defaults = {});
 
+  /// "Adagrad".
   std::string type_name() const override { return "Adagrad"; }
 
  protected:

@@ -16,6 +16,7 @@
 
 namespace ddp {
 
+/// Settings of a ZeroRedundancyOptimizer, all optional and equal on all ranks.
 struct ZeroOptions {
   /// Parameters become views of one flat bucket per rank, device and dtype, which is sent as it is. False: they stay
   /// where they are and are packed for sending. Python: parameters_as_bucket_view.
@@ -30,6 +31,8 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   ZeroCore(const ZeroCore&) = delete;
   ZeroCore& operator=(const ZeroCore&) = delete;
 
+  /// As FusedOptimizer::step(), on this rank's share, and then exchanges the parameters. Every rank must call it.
+  /// Throws as the collectives do, too.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// Collects the whole state on rank `to`, in host memory; every rank must call it. Until the next step that rank can
@@ -51,8 +54,10 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   /// Keeps it where the parameter is of this rank's share, else ignores it: every rank loads the whole state.
   void set_parameter_state(const at::Tensor& parameter, const optim::StateTensors& state) override;
 
+  /// For join().
   std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
   c10::Device join_device() const override;
+  /// The group over whose ranks the optimizer is sharded.
   const GroupHandle& join_group() const override { return group_; }
   bool needs_gradients() const override { return true; }
 
@@ -95,7 +100,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
 /// its share of the parameters and sends them to the others. It has all parameters in its groups, so learning rates,
 /// gradient clipping and gradient scalers work as with `Local`; state memory falls to 1 / group.size(). All ranks need
 /// the same gradients (DistributedDataParallel's) and must step equally often; found_inf must agree on all. Inside
-/// join() a rank that has run out of inputs goes on updating its share. Reference: Python's ZeroRedundancyOptimizer.
+/// join() a rank that has run out of inputs continues to update its share. Reference: Python's ZeroRedundancyOptimizer.
 template <typename Local>
 class ZeroRedundancyOptimizer : public ZeroCore {
  public:
@@ -108,6 +113,7 @@ class ZeroRedundancyOptimizer : public ZeroCore {
       : ZeroRedundancyOptimizer(Groups{torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults, group,
                                 options) {}
 
+  /// The same for parameter groups.
   template <typename Options>
   ZeroRedundancyOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups, const Options& defaults,
                           const GroupHandle& group, const ZeroOptions& options = {})

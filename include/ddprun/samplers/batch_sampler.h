@@ -23,23 +23,32 @@ class BatchSampler {
   /// Batch number 0 … size()-1; valid as long as the BatchSampler. Throws std::out_of_range.
   std::span<const int64_t> operator[](int64_t batch) const;
 
+  /// Walks over the batches.
   class Iterator {
    public:
+    /// A batch: the indices of its samples.
     using value_type = std::span<const int64_t>;
+    /// For the standard library.
     using difference_type = std::ptrdiff_t;
 
+    /// Belongs to no BatchSampler.
     Iterator() = default;
+    /// For begin() and end(), which make it.
     Iterator(const BatchSampler* batches, int64_t batch) : batches_(batches), batch_(batch) {}
+    /// The current batch.
     value_type operator*() const { return (*batches_)[batch_]; }
+    /// Moves on to the next batch.
     Iterator& operator++() {
       ++batch_;
       return *this;
     }
+    /// Moves on to the next batch, and returns where it was.
     Iterator operator++(int) {
       Iterator before = *this;
       ++batch_;
       return before;
     }
+    /// Whether both are at the same batch.
     bool operator==(const Iterator& other) const { return batch_ == other.batch_; }
 
    private:
@@ -47,7 +56,9 @@ class BatchSampler {
     int64_t batch_ = 0;
   };
 
+  /// The first batch.
   Iterator begin() const { return {this, 0}; }
+  /// The end of the loop.
   Iterator end() const { return {this, size_}; }
 
  private:

@@ -28,6 +28,7 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   /// The epoch whose order the next reset() draws. Call it on every rank before each epoch; without it each epoch has
   /// the same order.
   void set_epoch(int64_t epoch);
+  /// The epoch that set_epoch() has set; 0 at first.
   int64_t epoch() const;
 
   /// Number of samples that indices() gives.
@@ -54,9 +55,12 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
   /// Where the job stands after the samples that next() gave out, or that a pass has reported as used: what is to be
-  /// saved. LibTorch's own loader reads ahead with next(), and whoever takes indices() tells nobody: then say how many
-  /// this rank has used since the epoch began, or since load_state(). The ranks must have used as many each.
+  /// saved. LibTorch's own loader reads ahead with next(), and nothing is known of what is done with indices(): then
+  /// say how many this rank has used since the epoch began, or since load_state(). The ranks must have used as many
+  /// each.
   SamplerState state() const;
+  /// state() for a loader that reads ahead: after `samples` of this rank since the epoch began, or since load_state().
+  /// Throws std::invalid_argument for a negative number and one beyond the epoch's end.
   SamplerState state_after(int64_t samples) const;
 
   /// Goes on where the state was taken, with any number of ranks: takes over seed and epoch; the next reset(), next()
@@ -67,10 +71,12 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   /// state() and load_state() as JSON, for CheckpointManager: TrainingState{.sampler = sampler}. load() also takes
   /// the bytes of an archive.
   std::string save() const;
+  /// load_state() of what save() has returned.
   void load(const std::string& state);
 
   /// The same for torch::save and torch::load.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// load_state() of what save() has written into an archive.
   void load(torch::serialize::InputArchive& archive) override;
 
  protected:
@@ -102,7 +108,9 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
 /// the sampler's state, as copies of the sampler do.
 class SamplerPass {
  public:
+  /// The epoch of the pass.
   int64_t epoch() const { return epoch_; }
+  /// This rank's samples of the pass, in order.
   const std::vector<int64_t>& indices() const { return indices_; }
 
   /// This rank has used, or is about to use, the first `samples` of indices(): from now on the sampler's state() says

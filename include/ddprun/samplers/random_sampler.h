@@ -10,6 +10,7 @@
 
 namespace ddp {
 
+/// Settings of a RandomSampler, all optional.
 struct RandomSamplerOptions {
   bool replacement = false;                 ///< a sample may come again before all others have come
   std::optional<int64_t> num_samples = {};  ///< per epoch, over all ranks; default: the dataset's size

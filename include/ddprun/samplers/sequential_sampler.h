@@ -10,6 +10,7 @@
 
 namespace ddp {
 
+/// Settings of a SequentialSampler, all optional.
 struct SequentialSamplerOptions {
   std::optional<int> num_replicas{};  ///< number of ranks that share the dataset
   std::optional<int> rank{};          ///< this process's: 0 … num_replicas-1

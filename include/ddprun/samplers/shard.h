@@ -50,14 +50,15 @@ int64_t shard_size(int64_t length, const Sharding& sharding);
 /// is left is still used once. Throws std::invalid_argument as check_replica(), and for a negative `consumed`.
 std::vector<int64_t> shard(std::span<const int64_t> order, const Sharding& sharding);
 
-/// Everything that the ranks need to go on in mid-epoch, in any number: the same for all of them, so rank 0's is the
-/// one to save.
+/// Everything that the ranks need to continue in mid-epoch, whatever their number: the same for all of them, so rank
+/// 0's is the one to save.
 struct SamplerState {
-  uint64_t seed = 0;
-  int64_t epoch = 0;
+  uint64_t seed = 0;     ///< the sampler's; an order is drawn with seed + epoch
+  int64_t epoch = 0;     ///< the epoch that has begun
   int64_t consumed = 0;  ///< samples of the epoch that all ranks together have used
   int64_t length = 0;    ///< samples in the epoch, before any is repeated or left out
 
+  /// Whether all four are equal.
   bool operator==(const SamplerState&) const = default;
 };
 

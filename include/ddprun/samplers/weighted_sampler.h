@@ -11,6 +11,7 @@
 
 namespace ddp {
 
+/// Settings of a WeightedSampler, all optional.
 struct WeightedSamplerOptions {
   bool replacement = true;                  ///< false: no sample twice in an epoch, on no rank
   std::optional<int64_t> num_samples = {};  ///< per epoch, over all ranks; default: as many as weights

@@ -7,8 +7,11 @@ namespace ddp {
 /// Adam and its kin), or by a factor of the program's own.
 class LrScaling {
  public:
+  /// Times the number of ranks.
   static LrScaling linear() { return LrScaling(Kind::kLinear, 1); }
+  /// Times the root of the number of ranks.
   static LrScaling sqrt() { return LrScaling(Kind::kSqrt, 1); }
+  /// Times `factor`, whatever the number of ranks.
   static LrScaling factor(double factor) { return LrScaling(Kind::kFactor, factor); }
 
   /// What the rate is multiplied by for `world_size` ranks. Throws std::invalid_argument for fewer than one, and for a

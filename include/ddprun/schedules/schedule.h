@@ -15,21 +15,23 @@ namespace ddp::schedules {
 
 /// What a schedule reads and changes of one parameter group.
 struct Group {
-  double lr = 0;
+  double lr = 0;  ///< the learning rate
   /// The learning rate before any schedule; the first schedule to start on the group sets it.
   std::optional<double> initial_lr{};
   /// SGD's momentum or Adam's first beta; absent when the optimizer has neither.
   std::optional<double> momentum{};
 };
 
+/// The groups of an optimizer.
 using Groups = std::vector<Group>;
 
 class Scheduler;
 
-/// A schedule and how far it has come; a copy goes on independently. Made by the functions below. Not for use by
+/// A schedule and how far it has come; a copy is independent of it. Made by the functions below. Not for use by
 /// several threads at once.
 class Schedule {
  public:
+  /// For the functions below, which make it.
   explicit Schedule(std::unique_ptr<Scheduler> scheduler);
   Schedule(const Schedule& other);
   Schedule& operator=(const Schedule& other);
@@ -49,6 +51,7 @@ class Schedule {
   /// that name as JSON. Throws std::invalid_argument for anything else, and then changes nothing.
   void load(const std::string& state);
 
+  /// For the library: the arithmetic behind it.
   Scheduler& scheduler() { return *scheduler_; }
 
  private:
@@ -62,36 +65,42 @@ class Schedule {
 using Lambda = std::function<double(int64_t)>;
 /// The initial rate times `factor(step)`. Python: LambdaLR.
 Schedule lambda(std::vector<Lambda> factors);
+/// The same with one function for all groups.
 Schedule lambda(Lambda factor);
 /// The current rate times `factor(step)`, from step 1 on. Python: MultiplicativeLR.
 Schedule multiplicative(std::vector<Lambda> factors);
+/// The same with one function for all groups.
 Schedule multiplicative(Lambda factor);
 
+/// Options of step().
 struct StepOptions {
-  int64_t step_size;
-  double gamma = 0.1;
+  int64_t step_size;   ///< steps between two changes
+  double gamma = 0.1;  ///< the factor
 };
 /// Times gamma every step_size steps. Python: StepLR.
 Schedule step(const StepOptions& options);
 
+/// Options of multi_step().
 struct MultiStepOptions {
   std::vector<int64_t> milestones;  ///< one that is listed twice counts twice
-  double gamma = 0.1;
+  double gamma = 0.1;               ///< the factor
 };
 /// Times gamma at each milestone. Python: MultiStepLR.
 Schedule multi_step(const MultiStepOptions& options);
 
+/// Options of constant(), all optional.
 struct ConstantOptions {
-  double factor = 1.0 / 3;
-  int64_t total_iters = 5;
+  double factor = 1.0 / 3;  ///< of the initial rate
+  int64_t total_iters = 5;  ///< the step from which on the rate is the initial one
 };
 /// The initial rate times factor until step total_iters. Python: ConstantLR.
 Schedule constant(const ConstantOptions& options = {});
 
+/// Options of linear(), all optional.
 struct LinearOptions {
-  double start_factor = 1.0 / 3;
-  double end_factor = 1.0;
-  int64_t total_iters = 5;
+  double start_factor = 1.0 / 3;  ///< of the initial rate, at the first step
+  double end_factor = 1.0;        ///< of the initial rate, at the last step
+  int64_t total_iters = 5;        ///< steps from one to the other
 };
 /// From start_factor to end_factor times the initial rate in total_iters steps. Python: LinearLR.
 Schedule linear(const LinearOptions& options = {});
@@ -99,102 +108,117 @@ Schedule linear(const LinearOptions& options = {});
 /// which was scaled by world_size, in `steps` steps.
 Schedule linear_warmup(int64_t steps, int world_size);
 
+/// Options of exponential().
 struct ExponentialOptions {
-  double gamma;
+  double gamma;  ///< the factor
 };
 /// Times gamma every step. Python: ExponentialLR.
 Schedule exponential(const ExponentialOptions& options);
 
+/// Options of polynomial(), all optional.
 struct PolynomialOptions {
-  int64_t total_iters = 5;
-  double power = 1.0;
+  int64_t total_iters = 5;  ///< steps until the rate is 0
+  double power = 1.0;       ///< of the polynomial
 };
 /// The initial rate times (1 - step / total_iters)^power, then 0. Python: PolynomialLR.
 Schedule polynomial(const PolynomialOptions& options = {});
 
+/// Options of cosine().
 struct CosineOptions {
-  int64_t t_max;
-  double eta_min = 0;
+  int64_t t_max;       ///< steps from the initial rate to eta_min
+  double eta_min = 0;  ///< the least rate
 };
 /// Half a cosine from the initial rate to eta_min in t_max steps, and back. Python: CosineAnnealingLR.
 Schedule cosine(const CosineOptions& options);
 
+/// Options of cosine_warm_restarts().
 struct CosineWarmRestartsOptions {
-  int64_t t_0;
-  int64_t t_mult = 1;
-  double eta_min = 0;
+  int64_t t_0;         ///< steps until the first restart
+  int64_t t_mult = 1;  ///< how many times as long each period is as the one before
+  double eta_min = 0;  ///< the least rate
 };
 /// Half cosines of t_0, t_0 t_mult, … steps, each from the initial rate. Python: CosineAnnealingWarmRestarts.
 Schedule cosine_warm_restarts(const CosineWarmRestartsOptions& options);
 
+/// How a rate goes from one value to another: along half a cosine or a line.
 enum class Anneal { kCosine, kLinear };
 
+/// Options of one_cycle().
 struct OneCycleOptions {
-  std::vector<double> max_lr;  ///< one for all groups, or one for each
-  int64_t total_steps;         ///< epochs times steps per epoch
-  double pct_start = 0.3;
-  Anneal anneal_strategy = Anneal::kCosine;
-  bool cycle_momentum = true;
+  std::vector<double> max_lr;                  ///< one for all groups, or one for each
+  int64_t total_steps;                         ///< epochs times steps per epoch
+  double pct_start = 0.3;                      ///< part of the steps, 0 to 1, in which the rate rises
+  Anneal anneal_strategy = Anneal::kCosine;    ///< how the rate rises and falls
+  bool cycle_momentum = true;                  ///< change the momentum as well, the other way round
   std::vector<double> base_momentum = {0.85};  ///< as max_lr
   std::vector<double> max_momentum = {0.95};   ///< as max_lr
-  double div_factor = 25.0;
-  double final_div_factor = 1e4;
-  bool three_phase = false;
+  double div_factor = 25.0;                    ///< max_lr divided by this is the first rate
+  double final_div_factor = 1e4;               ///< the first rate divided by this is the last one
+  bool three_phase = false;  ///< fall to the first rate in as many steps as it rose, then to the last one
 };
 /// Smith's 1cycle policy: up to max_lr and down below the start, momentum the other way round. Python: OneCycleLR.
 Schedule one_cycle(const OneCycleOptions& options);
 
+/// How the amplitude of cyclic() changes: not at all, half with each cycle, by gamma with each step.
 enum class CyclicMode { kTriangular, kTriangular2, kExpRange };
+/// What CyclicOptions::scale_fn is given: the cycle's number or the step.
 enum class CyclicScale { kCycle, kIterations };
 
+/// Options of cyclic().
 struct CyclicOptions {
-  std::vector<double> base_lr;  ///< one for all groups, or one for each
-  std::vector<double> max_lr;   ///< as base_lr
-  int64_t step_size_up = 2000;
-  std::optional<int64_t> step_size_down{};  ///< default: step_size_up
-  CyclicMode mode = CyclicMode::kTriangular;
-  double gamma = 1.0;  ///< of kExpRange
+  std::vector<double> base_lr;                ///< one for all groups, or one for each
+  std::vector<double> max_lr;                 ///< as base_lr
+  int64_t step_size_up = 2000;                ///< steps from base_lr to max_lr
+  std::optional<int64_t> step_size_down{};    ///< default: step_size_up
+  CyclicMode mode = CyclicMode::kTriangular;  ///< how the amplitude changes
+  double gamma = 1.0;                         ///< of kExpRange
   /// Instead of the mode: what the amplitude is multiplied by, of the cycle's number from 1 on or of the step.
   std::function<double(double)> scale_fn{};
-  CyclicScale scale_mode = CyclicScale::kCycle;
-  bool cycle_momentum = true;
-  std::vector<double> base_momentum = {0.8};  ///< as base_lr
-  std::vector<double> max_momentum = {0.9};   ///< as base_lr
+  CyclicScale scale_mode = CyclicScale::kCycle;  ///< what scale_fn is given
+  bool cycle_momentum = true;                    ///< change the momentum as well, the other way round
+  std::vector<double> base_momentum = {0.8};     ///< as base_lr
+  std::vector<double> max_momentum = {0.9};      ///< as base_lr
 };
 /// Smith's cyclical rates: up from base_lr to max_lr and back down, again and again, momentum the other way round. The
 /// amplitude stays, halves with every cycle (kTriangular2) or shrinks by gamma^step (kExpRange). Python: CyclicLR.
 Schedule cyclic(const CyclicOptions& options);
 
+/// Options of swa().
 struct SwaOptions {
-  std::vector<double> swa_lr;  ///< one for all groups, or one for each
-  int64_t anneal_epochs = 10;  ///< in calls of step()
-  Anneal anneal_strategy = Anneal::kCosine;
+  std::vector<double> swa_lr;                ///< one for all groups, or one for each
+  int64_t anneal_epochs = 10;                ///< in calls of step()
+  Anneal anneal_strategy = Anneal::kCosine;  ///< how the rate gets to swa_lr
 };
 /// From the current rate to swa_lr in anneal_epochs steps, where it stays: for the part of a training whose weights
-/// are averaged (<ddprun/optim/averaged_model.h>), usually behind another schedule in sequential(). Python: SWALR.
+/// are averaged (<ddprun/optim/averaged_model.h>), usually after another schedule in sequential(). Python: SWALR.
 Schedule swa(const SwaOptions& options);
 
-/// The first schedule until milestone 0, the second until milestone 1, …; each starts anew at its milestone. Composed
+/// The first schedule until milestone 0, the second until milestone 1, …; each starts at its milestone. Composed
 /// ones may only come first. Python: SequentialLR.
 Schedule sequential(std::vector<Schedule> schedules, std::vector<int64_t> milestones);
 
 /// All at once, each on top of the ones before. Python: ChainedScheduler.
 Schedule chained(std::vector<Schedule> schedules);
 
-enum class PlateauMode { kMin, kMax };              ///< what is better: a lower or a higher metric
-enum class ThresholdMode { kRelative, kAbsolute };  ///< how much better it must be
+/// What is better: a lower or a higher metric.
+enum class PlateauMode { kMin, kMax };
+/// How much better a metric must be to count: relative to the best one, or by a difference.
+enum class ThresholdMode { kRelative, kAbsolute };
 
+/// Options of Plateau, all optional; the defaults are Python's.
 struct PlateauOptions {
-  PlateauMode mode = PlateauMode::kMin;
-  double factor = 0.1;    ///< below 1
-  int64_t patience = 10;  ///< calls without improvement that are put up with
-  double threshold = 1e-4;
-  ThresholdMode threshold_mode = ThresholdMode::kRelative;
+  PlateauMode mode = PlateauMode::kMin;                     ///< whether a lower or a higher metric is better
+  double factor = 0.1;                                      ///< below 1
+  int64_t patience = 10;                                    ///< calls without improvement before the rate is lowered
+  double threshold = 1e-4;                                  ///< how much better a metric must be
+  ThresholdMode threshold_mode = ThresholdMode::kRelative;  ///< whether `threshold` is relative to the best metric
   int64_t cooldown = 0;              ///< calls after a reduction during which bad ones don't count
   std::vector<double> min_lr = {0};  ///< one for all groups, or one for each
   double eps = 1e-8;                 ///< smaller reductions are not made
 };
 
+/// Lowers learning rates when a metric has stopped improving: the arithmetic of Python's ReduceLROnPlateau.
+/// optim::ReduceLROnPlateau applies it to an optimizer over all ranks.
 class Plateau {
  public:
   /// Throws std::invalid_argument with Python's message when the factor is not below 1.
@@ -206,6 +230,7 @@ class Plateau {
 
   /// As Schedule::save() and load().
   std::string save() const;
+  /// As Schedule::load().
   void load(const std::string& state);
 
  private:

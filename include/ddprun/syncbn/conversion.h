@@ -40,18 +40,22 @@ size_t convert_sync_batchnorm(torch::nn::Module& model, const GroupHandle& group
 /// Makes `model`'s batch norms plain ones again. Returns how many were converted. Not a collective.
 size_t revert_sync_batchnorm(torch::nn::Module& model);
 
+/// The same for a module in a holder.
 template <typename Contained>
 size_t convert_sync_batchnorm(const torch::nn::ModuleHolder<Contained>& model, const GroupHandle& group) {
   return convert_sync_batchnorm(*model.ptr(), group);
 }
+/// The same for a shared module.
 template <typename Contained>
 size_t convert_sync_batchnorm(const std::shared_ptr<Contained>& model, const GroupHandle& group) {
   return convert_sync_batchnorm(*model, group);
 }
+/// The same for a module in a holder.
 template <typename Contained>
 size_t revert_sync_batchnorm(const torch::nn::ModuleHolder<Contained>& model) {
   return revert_sync_batchnorm(*model.ptr());
 }
+/// The same for a shared module.
 template <typename Contained>
 size_t revert_sync_batchnorm(const std::shared_ptr<Contained>& model) {
   return revert_sync_batchnorm(*model);

@@ -32,11 +32,14 @@ class SyncLayer;
 /// the model has no synchronised batch norm or they use `group` itself.
 class SyncBatchNormJoinable final : public Joinable {
  public:
+  /// Collects the synchronised batch norms of `model`. `group`: the ranks that join.
   SyncBatchNormJoinable(torch::nn::Module& model, GroupHandle group);
   ~SyncBatchNormJoinable() override;
 
+  /// For join().
   std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
   c10::Device join_device() const override;
+  /// The group that the constructor was given.
   const GroupHandle& join_group() const override { return group_; }
 
  private:

@@ -24,6 +24,7 @@ class SyncLayer;
 ///
 ///     ddp::SyncBatchNorm norm(ddp::SyncBatchNormOptions(64, group).momentum(0.01));
 struct SyncBatchNormOptions {
+  /// LibTorch's defaults, for so many channels.
   SyncBatchNormOptions(int64_t num_features, GroupHandle process_group);
   /// Everything as in `options`, with `process_group`.
   SyncBatchNormOptions(const torch::nn::BatchNormOptions& options, GroupHandle process_group);
@@ -46,7 +47,9 @@ struct SyncBatchNormOptions {
 /// What a SyncBatchNorm holder points to.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, SyncBatchNormOptions> {
  public:
+  /// Makes the layer, with weight 1 and bias 0.
   explicit SyncBatchNormImpl(const SyncBatchNormOptions& options);
+  /// The same with the defaults.
   SyncBatchNormImpl(int64_t num_features, const GroupHandle& process_group);
 
   /// Normalises `input` of shape (N, C), (N, C, L), (N, C, H, W) or (N, C, D, H, W) and returns the same shape, dtype
@@ -65,6 +68,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
 
   /// The batch norm that convert_sync_batchnorm() replaced by this one; null for any other.
   const std::shared_ptr<torch::nn::Module>& stands_for() const { return stands_for_; }
+  /// For the library: sets stands_for().
   void stand_for(std::shared_ptr<torch::nn::Module> replaced) { stands_for_ = std::move(replaced); }
 
   /// For this project's own layers: its place in the job.

@@ -54,7 +54,7 @@ const at::Tensor& samples_of(const Batch& batch) {
 
 }  // namespace detail
 
-/// Computes the running statistics of every BatchNorm and SyncBatchNorm in `model` anew, as the plain mean over the
+/// Computes new running statistics for every BatchNorm and SyncBatchNorm in `model`, as the plain mean over the
 /// batches of `loader`, by forwards in training mode. `model` is a holder of a module (a TORCH_MODULE, a shared_ptr, an
 /// optim::AveragedModel), not its DistributedDataParallel. A batch is a ddp::Batch, a torch::data::Example<> or a
 /// tensor, and is moved to the group's device.

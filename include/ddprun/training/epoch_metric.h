@@ -9,8 +9,8 @@ namespace ddp {
 
 /// A result of validation.
 struct EpochMetric {
-  std::string name;  ///< such as "accuracy"
-  double value = 0;
+  std::string name;    ///< such as "accuracy"
+  double value = 0;    ///< what TensorBoard and the metrics file get
   std::string text{};  ///< what the console shows; empty for the value with four decimals
 };
 

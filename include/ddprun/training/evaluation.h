@@ -17,6 +17,7 @@
 
 namespace ddp {
 
+/// Settings of evaluate(), all optional.
 struct EvaluationOptions {
   int64_t batch_size = 256;  ///< samples per rank at a time; results do not depend on it
   int workers = 0;           ///< threads that make batches; 0: the caller's
@@ -45,12 +46,15 @@ class EvaluationMode {
 template <typename Dataset>
 class Evaluation {
  public:
+  /// As evaluate().
   Evaluation(AnyModuleRef model, const Dataset& dataset, const GroupHandle& group, const EvaluationOptions& options)
       : sampler_(dataset.size(), group),
         loader_(dataset, sampler_, group.device(), {.batch_size = options.batch_size, .workers = options.workers}),
         mode_(model, group) {}
 
+  /// The first batch.
   auto begin() { return loader_.begin(); }
+  /// The end of the loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
  private:

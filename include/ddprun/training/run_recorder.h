@@ -1,4 +1,4 @@
-// What a run tells while it trains: progress bar, TensorBoard, metrics file, and a line on the console per epoch.
+// What a run reports while it trains: progress bar, TensorBoard, metrics file, and a line on the console per epoch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,8 +27,8 @@ namespace ddp {
 struct RunRecorderOptions {
   std::string tensorboard{};  ///< folder for TensorBoard; empty for none
   std::string metrics{};      ///< file of a row per epoch, .csv or .jsonl; empty for none
-  /// Batches that earlier parts of this run have trained on: the curves go on behind them, in place of what an attempt
-  /// has written for later ones, and rows are added to the file. 0 begins both anew.
+  /// Batches that earlier parts of this run have trained on: the curves continue after them, and replace what an
+  /// interrupted attempt has written for later ones; rows are added to the file. 0 begins new curves and an empty file.
   int64_t steps_done = 0;
   /// How often an epoch's loss is read from the device and averaged over the ranks, which makes the host wait.
   int64_t reports_per_epoch = 20;
@@ -71,8 +71,8 @@ class RunRecorder {
   double mean_loss();
 
   /// The epoch is over and evaluated: writes it everywhere, and is to be saved then: of a run that was killed between
-  /// the two the row comes once more and replaces the first, while behind the checkpoint it would be missing. Writes
-  /// nothing when no rank had a batch, as after a resume behind the epoch's last one. After a resume in mid-epoch the
+  /// the two the row comes once more and replaces the first, while after the checkpoint it would be missing. Writes
+  /// nothing when no rank had a batch, as after a resume at the epoch's end. After a resume in mid-epoch the
   /// numbers are those of its rest. Every rank must call it.
   void end_epoch(const std::vector<EpochMetric>& metrics = {});
 

@@ -1,4 +1,4 @@
-// How a run begins: anew, or where an earlier one stopped; and the job in one line for its output.
+// How a run begins: from the start, or where an earlier one stopped; and the job in one line for its output.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,25 @@
 
 namespace ddp {
 
-/// The seed of a run, for manual_seed(), samplers and data sets: `options.seed`, but where start_run() is to go on with
-/// a checkpoint the one that its run began with, under the name "seed" among the values (of a checkpoint without one,
+/// The seed of a run, for manual_seed(), samplers and data sets: `options.seed`, but where start_run() will resume from
+/// a checkpoint, the seed that its run began with, under the name "seed" among the values (of a checkpoint without one,
 /// and of a .pt file, nothing is known). Before anything is made of the seed; every rank must call it. What it returns
 /// is to be saved: `state.values.set("seed", seed)`.
 uint64_t seed_of_run(const TrainingOptions& options, const GroupHandle& group);
 
 /// What start_run() found.
 struct RunStart {
-  int64_t step = 0;  ///< the one to go on with, in what the checkpoints count: epochs or steps
-  std::optional<LoadedCheckpoint> loaded = {};  ///< none when the run begins anew
+  int64_t step = 0;                             ///< the next one, in what the checkpoints count: epochs or steps
+  std::optional<LoadedCheckpoint> loaded = {};  ///< empty when the run begins from the start
 };
 
 /// Loads the checkpoint that `resume` names into `state`, claims the manager's directory for this run, and says on the
 /// console what it did. `resume` is
-///   - nothing: the run begins anew, and an earlier one's checkpoints are set aside (CheckpointManager::set_aside()) —
+///   - nothing: the run begins from the start, and an earlier one's checkpoints are set aside
+///   (CheckpointManager::set_aside()) —
 ///     unless the launcher has started the job again after a failure (--max_restarts), or Slurm after a requeue: then
 ///     as if it were empty;
-///   - empty: the newest checkpoint of the directory; without any the run begins anew;
+///   - empty: the newest checkpoint of the directory; without any the run begins from the start;
 ///   - otherwise a checkpoint's folder, or a .pt file.
 /// `unit` is what the manager's checkpoints count, for the console.
 ///

@@ -15,14 +15,14 @@ namespace ddp {
 /// Each part is what the library takes where it is used: `init_process_group(options.process_group)`, a loader with
 /// `options.loader`, a RunRecorder with `options.recorder`, start_run() with `options.resume`.
 struct TrainingOptions {
-  int64_t epochs = 10;  ///< in all, those before a resume included
-  double lr = 0.1;      ///< learning rate
-  uint64_t seed = 0;    ///< for manual_seed() and samplers
-  LoaderOptions loader{.batch_size = 32};
-  std::string checkpoint_dir = "checkpoints";
-  std::optional<std::string> resume{};  ///< a checkpoint's folder; empty for the newest one in checkpoint_dir
-  RunRecorderOptions recorder{};
-  ProcessGroupOptions process_group{};
+  int64_t epochs = 10;                         ///< in all, those before a resume included
+  double lr = 0.1;                             ///< learning rate
+  uint64_t seed = 0;                           ///< for manual_seed() and samplers
+  LoaderOptions loader{.batch_size = 32};      ///< batch size and workers
+  std::string checkpoint_dir = "checkpoints";  ///< where checkpoints are saved
+  std::optional<std::string> resume{};         ///< a checkpoint's folder; empty for the newest one in checkpoint_dir
+  RunRecorderOptions recorder{};               ///< where curves and metrics go
+  ProcessGroupOptions process_group{};         ///< how the ranks connect
 };
 
 }  // namespace ddp

@@ -4,7 +4,7 @@
     data folder that .ci/run looks for beside the checkout;
   - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc;
   - copies between devices go through include/ddprun/detail/comm/device_copy.h, so that the host never reads one towards the CPU before it has ended;
-  - every C++ source is built: the CMake files of its folder, or of one above, name it (a test by what it tests);
+  - every C++ source is built: the CMake files of its folder (or a Makefile), or of one above, name it (a test by what it tests);
   - a test's source is named <unit>_test, never test_<unit>, and the programs that tests start <name>_program;
   - nothing lies about that nobody meant to commit: no binary files but the examples' data, and no folder at the root that
     docs/design.md does not list. Of a checkout only what git tracks counts: users have folders of their own.
@@ -65,7 +65,7 @@ def is_built(source: pathlib.Path, root: pathlib.Path) -> bool:
     names = {re.escape(name) for name in (source.name, source.stem, source.stem.removesuffix("_test"))}
     word = re.compile(rf"(?<![\w-])(?:{'|'.join(names)})(?![\w-])")
     for folder in source.parents:
-        if any(word.search(rules.read_text()) for rules in [*folder.glob("CMakeLists.txt"), *folder.glob("*.cmake")]):
+        if any(word.search(rules.read_text()) for rules in [*folder.glob("CMakeLists.txt"), *folder.glob("*.cmake"), *folder.glob("Makefile")]):
             return True
         if folder == root:
             return False
@@ -81,7 +81,7 @@ def violations(root: pathlib.Path):
         if name.parts[0] == "tests" and name.name.startswith("test_"):
             yield f"{name}: a test is named <unit>_test, a program that tests start <name>_program"
         if path.suffix == ".cpp" and not is_built(path, root):
-            yield f"{name}: no CMake file of its folders names it"
+            yield f"{name}: no CMake file or Makefile of its folders names it"
         try:
             text = path.read_text()
         except UnicodeDecodeError:

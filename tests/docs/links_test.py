@@ -58,7 +58,7 @@ class Links(unittest.TestCase):
             self.assertLessEqual(len(chapter.read_text().splitlines()), 40, chapter)
             for name in re.findall(r"`([\w/.-]+\.(?:h|cpp|py|cmake|in))`", chapter.read_text()):
                 with self.subTest(chapter=chapter.parent.name, file=name):
-                    folders = (chapter.parent, SOURCE / "include/ddprun" / chapter.parent.name)
+                    folders = (chapter.parent, *(SOURCE / "include/ddprun" / part / chapter.parent.name for part in ("", "detail")))
                     self.assertTrue((SOURCE / name).is_file() or any(found for folder in folders for found in folder.rglob(name)))
                     count += 1
         self.assertGreater(count, 40)

@@ -59,9 +59,12 @@ class [[nodiscard]] Pending<void> {
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = default;
 
+  /// Waits for the end. Throws as the operation without …_async does; further calls return, or throw the same, at once.
   void wait() { detail::wait_for(call_); }
+  /// True when wait() would not block. Never blocks.
   bool is_done() const { return detail::has_ended(call_); }
 
+  /// This operation, followed by `step`, with a result; as Pending<Result>::then().
   template <typename Next>
   Pending<Next> then(Next next, std::function<void()> step) && {
     return {detail::followed_by(std::move(call_), std::move(step)), std::move(next)};

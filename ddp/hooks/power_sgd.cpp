@@ -129,6 +129,7 @@ class PowerSgdState {
   void divide(const std::vector<at::Tensor>& gradients, std::vector<at::Tensor>& matrices,
               std::vector<at::Tensor>& others) {
     for (const at::Tensor& gradient : gradients) {
+      if (gradient.numel() == 0) continue;
       const at::Tensor matrix = gradient.dim() == 0 ? gradient.view({1, 1}) : gradient.view({gradient.size(0), -1});
       const int64_t n = matrix.size(0);
       const int64_t m = matrix.size(1);

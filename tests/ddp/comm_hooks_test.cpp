@@ -245,6 +245,23 @@ TEST_CASE_METHOD(Hooks, "Hooks: power SGD of full rank gives the mean and of ran
   });
 }
 
+// Python's fails with an error of its own.
+TEST_CASE_METHOD(Hooks, "Hooks: power SGD passes over parameters without elements") {
+  run(2, [](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    const auto empty = net->register_parameter("empty", test::here(torch::zeros({0, 3})));
+    DistributedDataParallel<TwoLayers> model(
+        net, group, {.comm_hook = hooks::power_sgd(make_power_sgd_state(group, {.start_iteration = 2}))});
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad();
+      (model(numbers({2, 6}, group.rank())).square().sum() + empty.sum()).backward();
+      const auto all = all_gather(net->first->weight.grad().contiguous(), group);
+      expect_equal(all[0], all[1]);
+      RANK_CHECK(all[0].ne(0).any().item<bool>());
+    }
+  });
+}
+
 TEST_CASE_METHOD(Hooks, "Hooks: local SGD reduces for some steps and then averages parameters") {
   run(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);

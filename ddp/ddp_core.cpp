@@ -156,6 +156,10 @@ bool DdpCore::will_reduce() const {
   return at::GradMode::is_enabled() && sync_enabled_;
 }
 
+bool DdpCore::is_frozen() const {
+  return reducer_ && !reducer_->has_trainable_parameters();
+}
+
 bool DdpCore::wants_outputs() const {
   if (!reducer_) return false;
   return detects_unused() || !reducer_->knows_static_graph();
@@ -200,11 +204,11 @@ void DdpCore::before_forward() {
   parameters_->check_unchanged(rank_);
   if (!reducer_) return mark_->keep();
   reducer_->before_forward({.records_gradients = at::GradMode::is_enabled(),
-                            .will_reduce = will_reduce(),
+                            .will_reduce = will_reduce() && !is_frozen(),
                             .active_ranks = notify_join_context(),
                             .divide_by_initial_world_size = divide_by_initial_world_size_});
   sync_buffers();
-  if (join_enabled()) any_rank_reduces(sync_enabled_);
+  if (join_enabled()) any_rank_reduces(sync_enabled_ && !is_frozen());
 }
 
 std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, const std::type_info& type) {
@@ -215,7 +219,7 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
   if (!reducer_) return {};
   // As in Python: a forward without gradients, or under no_sync, leaves the buffers to this rank until the next one.
   buffers_stale_ = will_reduce();
-  if (!at::GradMode::is_enabled()) return {};
+  if (!at::GradMode::is_enabled() || is_frozen()) return {};
   const bool needs_sink = wants_outputs() && (detects_unused() || will_reduce());
   const auto passes_sink = [](const at::Tensor& output) { return output.defined() && output.grad_fn(); };
   if (needs_sink && type == typeid(void)) refuse_output(type, OutputFault::kNothing);

@@ -25,7 +25,7 @@ SeenParameter::SeenParameter(std::string name, const at::Tensor& tensor) : name_
 bool SeenParameter::is_same(const at::Tensor& now) const {
   if (!now.defined()) return identity_ == nullptr;
   return identity_ == now.unsafeGetTensorImpl() && dtype_ == now.scalar_type() && device_ == now.device() &&
-         requires_grad_ == now.requires_grad() && now.sizes() == sizes_;
+         (requires_grad_ || !now.requires_grad()) && now.sizes() == sizes_;
 }
 
 void SeenParameter::refuse(const at::Tensor& now, const std::string& rank) const {
@@ -40,7 +40,11 @@ void SeenParameter::refuse(const at::Tensor& now, const std::string& rank) const
   } else if (now.sizes() != sizes_) {
     text << "was resized from " << c10::IntArrayRef(sizes_) << " to " << now.sizes();
   } else {
-    text << "had requires_grad set to " << (now.requires_grad() ? "true" : "false");
+    throw std::runtime_error(
+        rank + ": parameter '" + name_ +
+        "' was frozen when the model was wrapped in DistributedDataParallel and requires gradients now, which would "
+        "not be averaged over the ranks. Freeze it after wrapping the model, or destroy the wrapper and wrap the model "
+        "anew on all ranks.");
   }
   refuse_changed_model(rank, text.str());
 }

@@ -14,6 +14,7 @@ class SeenParameter {
   SeenParameter(std::string name, const at::Tensor& tensor);
 
   const std::string& name() const { return name_; }
+  /// A parameter that required gradients may be frozen now.
   bool is_same(const at::Tensor& now) const;
   /// Throws std::runtime_error that says how `now`, of the same name, differs. `rank` begins the message.
   [[noreturn]] void refuse(const at::Tensor& now, const std::string& rank) const;

@@ -1,10 +1,14 @@
 #include "comm/reducer/backward_classifier.h"
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <utility>
 
 namespace ddp::detail {
 namespace {
@@ -37,6 +41,31 @@ bool goes_behind(const Graph& graph, Node* node) {
     return next != nullptr && !next->next_edges().empty() && graph.contains(next);
   });
 }
+
+// Of the backward that runs in this thread; autograd::grad() accumulates into nothing.
+bool accumulates_into(const std::vector<at::Tensor>& parameters) {
+  const auto* filter = torch::autograd::get_current_graph_task_exec_info();
+  if (filter == nullptr || filter->empty()) return true;
+  return std::ranges::any_of(parameters, [&](const at::Tensor& parameter) {
+    const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
+    const auto found = node ? filter->find(node.get()) : filter->end();
+    return found != filter->end() && found->second.needed_;
+  });
+}
+
+class RefuseBackward final : public torch::autograd::FunctionPreHook {
+ public:
+  RefuseBackward(std::vector<at::Tensor> parameters, std::string message)
+      : parameters_(std::move(parameters)), message_(std::move(message)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    if (accumulates_into(parameters_)) throw std::logic_error(message_);
+    return gradients;
+  }
+
+ private:
+  const std::vector<at::Tensor> parameters_;
+  const std::string message_;
+};
 
 }  // namespace
 
@@ -129,6 +158,15 @@ void BackwardClassifier::finish_reduction() {
   } else {
     outstanding_ = 0;
     for (Forward& forward : forwards_) forward.finished = true;
+  }
+}
+
+void BackwardClassifier::refuse_backwards(const std::vector<at::Tensor>& parameters, const std::string& message) const {
+  for (const Forward& forward : forwards_) {
+    if (!forward.reduces) continue;
+    for (const auto& output : forward.outputs) {
+      if (const auto node = output.lock()) node->add_pre_hook(std::make_unique<RefuseBackward>(parameters, message));
+    }
   }
 }
 

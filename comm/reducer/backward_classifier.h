@@ -6,6 +6,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "comm/versions/autograd_node.h"
@@ -35,6 +36,10 @@ class BackwardClassifier {
 
   /// Call in the backward that has completed a reduction.
   void finish_reduction();
+
+  /// Call when the wrapper ends. A backward of a reducing forward that accumulates into `parameters` throws
+  /// std::logic_error with `message` from now on, since nothing would reduce its gradients.
+  void refuse_backwards(const std::vector<at::Tensor>& parameters, const std::string& message) const;
 
   /// Whether the backward that runs in this thread has used every output of the forwards whose reduction is not
   /// finished, so that no other backward can bring their missing gradients. False where outputs are not known.

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <unordered_set>
 #include <utility>
@@ -21,7 +22,16 @@ GradientRouter::GradientRouter(std::shared_ptr<ReductionContext> context, std::s
       finds_unused_(context_->options().find_unused_parameters && !is_static_),
       in_buckets_(context_->options().gradient_as_bucket_view),
       kept_(context_->model().parameters, gradients_, engine_),
-      taken_(context_->model().parameters.size(), 0) {}
+      taken_(context_->model().parameters.size(), 0),
+      absent_(context_->model()) {}
+
+GradientRouter::~GradientRouter() {
+  classifier_.refuse_backwards(
+      context_->model().parameters,
+      context_->rank() +
+          ": DistributedDataParallel: this backward belongs to a forward of a wrapper that does not exist any more, so "
+          "its gradients would not be averaged over the ranks. Keep the wrapper until its last backward has run");
+}
 
 bool GradientRouter::begin_reducing_forward() {
   const std::lock_guard lock(mutex_);
@@ -35,6 +45,10 @@ void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bo
   mode_ = Mode::kIdle;  // also after a backward that threw
   kept_.drop();
   has_refused_ = false;
+  frozen_.clear();
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (!context_->model().parameters[i].requires_grad()) frozen_.push_back(i);
+  }
   ++reduction_;
   classifier_.add_forward(/*reduces=*/true, outputs, are_known);
   counts_active_ranks_ = counts_active_ranks;
@@ -44,7 +58,11 @@ void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bo
   // Inside join() only c10d's engine knows the number of ranks to divide by.
   if (own_ && counts_active_ranks_) own_->leave_step();
   if (own_ && !counts_active_ranks_ && own_->begin_step()) return;
-  engine_->prepare_for_backward(finds_unused_ ? outputs : std::vector<at::Tensor>());
+  std::vector<at::Tensor> looked_at;
+  if (finds_unused_) {
+    std::ranges::copy_if(outputs, std::back_inserter(looked_at), [](const auto& output) { return output.defined(); });
+  }
+  engine_->prepare_for_backward(looked_at);
 }
 
 void GradientRouter::expect_local_backward(const std::vector<at::Tensor>& outputs, bool are_known) {
@@ -68,22 +86,39 @@ void GradientRouter::begin(size_t parameter) {
       throw std::logic_error(
           context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
           " got a gradient in a backward of no forward of the wrapper (or of one whose gradients were reduced already "
-          "and whose output type is not known), so it would not be averaged over the ranks. Compute the loss from "
-          "model(x), not from net(x), and call model(x) once for each backward. Gradients that are meant to stay on "
-          "this "
-          "rank: run forward and backward under model->no_sync()");
+          "and whose output type is not known), so it would not be averaged over the ranks. A loss of the model: "
+          "compute "
+          "it from model(x), not from net(x), and call model(x) once for each backward. A loss of the parameters "
+          "alone, "
+          "such as a penalty on the weights: add it to the loss of the model, or call its backward under "
+          "model->no_sync(), since it is the same on all ranks. Gradients that are meant to stay on this rank: run "
+          "forward and backward under model->no_sync()");
   }
   mode_ = Mode::kReducing;
+  watch_.begin(context_->model().parameters);
   renew_buckets();
   // c10d moves all gradients of a bucket when it allocates that.
   if (in_buckets_ && context_->options().lazy_bucket_allocation) kept_.remember_all();
-  if (!finds_unused_) return;
+  if (!finds_unused_) return complete_frozen();
   engine_->forget_reset_gradients();
   if (!in_buckets_) return;
   // c10d moves them into buckets when the first gradient comes.
   for (const size_t unused : engine_->unused_parameters()) {
     if (kept_.is_held(unused, {})) kept_.remember(unused);
   }
+}
+
+// c10d's search for unused parameters passes over them; without it nothing else tells that they get no gradient.
+void GradientRouter::complete_frozen() {
+  if (is_static_) return;
+  std::vector<size_t> frozen;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (context_->model().parameters[i].requires_grad()) continue;
+    frozen.push_back(i);
+    taken_[i] = reduction_;
+    if (in_buckets_ && kept_.is_held(i, {})) kept_.remember(i);
+  }
+  complete_without(frozen);
 }
 
 bool GradientRouter::reduces_backward() const {
@@ -119,6 +154,7 @@ bool GradientRouter::take(size_t parameter, const at::Tensor& incoming) {
     if (finds_unused_) engine_->note_use(parameter);
     return false;
   }
+  if (!context_->model().parameters[parameter].requires_grad()) return false;  // autograd has accumulated nothing
   // The loss does not depend on the output that this use belongs to: the use does not count.
   if (is_static_ && !incoming.defined()) return false;
   taken_[parameter] = reduction_;
@@ -140,6 +176,8 @@ bool GradientRouter::end_backward(bool is_outermost) {
   if (mode_ == Mode::kReducing) {
     if (!is_reducing()) {
       finish();
+      mode_ = Mode::kIdle;
+      refuse_changed_parameters();
     } else if (is_outermost && complete()) {
       return true;
     }
@@ -155,18 +193,24 @@ bool GradientRouter::complete() {
     context_->finishing_at_once([this] { engine_->finish_static_backward(is_repeating_static()); });
     return true;
   }
-  const bool may_miss_some = finds_unused_ || is_repeating_;
-  if (!may_miss_some && (is_static_ || classifier_.uses_all_outputs())) refuse_unfinished();
   const std::vector<size_t> missing = find_missing();
-  // Another backward may bring them, as in Python. The optimizer may step before, on gradients that are averaged then.
-  if (!may_miss_some) missing_.insert(missing.begin(), missing.end());
+  if (!finds_unused_ && !is_repeating_) {
+    std::vector<size_t> unexplained;
+    std::ranges::set_difference(missing, frozen_, std::back_inserter(unexplained));
+    if (is_static_ || (!unexplained.empty() && classifier_.uses_all_outputs())) refuse_unfinished();
+    // Another backward may bring them, as in Python. The optimizer may step before, on gradients that are averaged
+    // then.
+    missing_.insert(unexplained.begin(), unexplained.end());
+  }
   complete_without(missing);
   return true;
 }
 
 void GradientRouter::complete_without(const std::vector<size_t>& parameters) {
-  if (!own_ || !own_->is_in_step()) return engine_->complete_without(parameters);
-  for (const size_t parameter : parameters) own_->take(parameter, kept_.is_remembered(parameter));
+  for (const size_t parameter : parameters) {
+    if (!finds_unused_) absent_.fill(parameter);
+    if (!own_ || !own_->take(parameter, kept_.is_remembered(parameter))) engine_->complete_without(parameter);
+  }
 }
 
 std::vector<size_t> GradientRouter::find_missing() {
@@ -183,6 +227,13 @@ std::vector<size_t> GradientRouter::find_missing() {
 
 void GradientRouter::refuse_after_missing_gradients() {
   const std::lock_guard lock(mutex_);
+  if (has_thrown_) {
+    throw std::runtime_error(
+        context_->rank() +
+        ": DistributedDataParallel: the last backward has thrown while gradients were being reduced, so some are "
+        "averaged over the ranks and some are not. A program may catch what a backward throws and end, but not go on: "
+        "restart all ranks from a checkpoint");
+  }
   if (missing_.empty()) return;
   has_refused_ = true;
   std::string indices;
@@ -216,6 +267,7 @@ void GradientRouter::refuse_unfinished() {
 void GradientRouter::finish() {
   classifier_.finish_reduction();
   engine_->keep_first_order();
+  absent_.take_back();
   kept_.give_back();
   if (!is_static_ || knows_static_graph_) return;
   knows_static_graph_ = true;
@@ -231,8 +283,22 @@ void GradientRouter::skip_static_backward(at::Tensor used_flags) {
 
 void GradientRouter::abandon_backward() {
   const std::lock_guard lock(mutex_);
+  if (mode_ == Mode::kReducing && !has_refused_) has_thrown_ = true;
   mode_ = Mode::kIdle;
   kept_.drop();
+  absent_.drop();
+}
+
+// An optimizer that steps in a hook steps on the gradient of this rank.
+void GradientRouter::refuse_changed_parameters() const {
+  const auto changed = watch_.changed(context_->model().parameters);
+  if (!changed) return;
+  const std::string message =
+      context_->rank() + ": DistributedDataParallel: parameter " + name_of(*changed) +
+      " was changed in place while the backward ran, before its gradient was averaged over the ranks, so the ranks' "
+      "parameters differ. An optimizer must not step in a hook of the backward: call step() after backward()";
+  context_->failure()->set(message);
+  throw std::runtime_error(message);
 }
 
 bool GradientRouter::is_in_bucket(size_t parameter, const at::Tensor& view) const {

@@ -13,10 +13,12 @@
 #include <unordered_set>
 #include <vector>
 
+#include "comm/reducer/absent_gradients.h"
 #include "comm/reducer/backward_classifier.h"
 #include "comm/reducer/kept_gradients.h"
 #include "comm/reducer/own_engine.h"
 #include "comm/reducer/parameter_gradients.h"
+#include "comm/reducer/parameter_watch.h"
 #include "comm/reducer/reducer_engine.h"
 #include "comm/reducer/reduction_context.h"
 
@@ -28,6 +30,10 @@ class GradientRouter final : public ParameterGradients::Listener {
   /// `own` is null where c10d's engine reduces every step.
   GradientRouter(std::shared_ptr<ReductionContext> context, std::shared_ptr<ParameterGradients> gradients,
                  std::shared_ptr<ReducerEngine> engine, std::shared_ptr<OwnEngine> own);
+  /// A backward of a forward that shall reduce throws from now on.
+  ~GradientRouter() override;
+  GradientRouter(const GradientRouter&) = delete;
+  GradientRouter& operator=(const GradientRouter&) = delete;
 
   /// Call before a forward whose backward shall reduce. Returns whether c10d counts it as an iteration: with
   /// static_graph it takes the first one for that of the first backward, so further forwards before that are not.
@@ -51,7 +57,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   void skip_static_backward(at::Tensor used_flags);
 
   /// Call before a forward. Throws std::runtime_error, as c10d does then, when no backward of the last forward has
-  /// brought some parameters' gradients.
+  /// brought some parameters' gradients, or one of them has thrown while they were reduced.
   void refuse_after_missing_gradients();
 
   KeptGradients& kept() { return kept_; }
@@ -67,6 +73,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   bool is_in_bucket(size_t parameter, const at::Tensor& view) const override;
 
   void begin(size_t parameter);
+  void complete_frozen();
   void prepare_again(size_t parameter);
   void renew_buckets();
   bool complete();
@@ -77,6 +84,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   void refuse_unfinished();
   bool is_reducing() const;
   void finish();
+  void refuse_changed_parameters() const;
   std::string name_of(size_t parameter) const;
 
   const std::shared_ptr<ReductionContext> context_;
@@ -97,10 +105,14 @@ class GradientRouter final : public ParameterGradients::Listener {
   bool is_repeating_ = false;          // this is not the first reduction since the last forward
   std::atomic<bool> skipped_static_{false};
   bool has_refused_ = false;  // the last backward, for gradients that did not come
+  bool has_thrown_ = false;   // the last backward, while gradients were reduced
   uint64_t reduction_ = 1;
   std::vector<uint64_t> taken_;  // for each parameter the reduction in which its last gradient came
   // Parameters without gradient in the first reduction after a forward, which another backward may still bring.
   std::unordered_set<size_t> missing_;
+  AbsentGradients absent_;
+  std::vector<size_t> frozen_;  // parameters that required no gradient in the last forward
+  ParameterWatch watch_;        // during a backward that reduces
 };
 
 }  // namespace ddp::detail

@@ -115,6 +115,11 @@ void GradientReducer::begin_backward() {
   gradients_->begin_backward();
 }
 
+bool GradientReducer::has_trainable_parameters() const {
+  return std::ranges::any_of(context_->model().parameters,
+                             [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+}
+
 bool GradientReducer::knows_static_graph() const {
   return router_->knows_static_graph();
 }

@@ -63,6 +63,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool reduces_backward() const;
   /// Call in a backward, or autograd::grad(), that has come to the forward's outputs.
   void begin_backward();
+  /// Some parameter requires gradients at the moment.
+  bool has_trainable_parameters() const;
   /// With static_graph: its first backward has been reduced. Otherwise true.
   bool knows_static_graph() const;
   /// Text for a program that ends although its last backward has left parameters without gradient; "" if none was.

@@ -233,9 +233,10 @@ void ReducerEngine::forget_reset_gradients() {
   }
 }
 
-void ReducerEngine::complete_without(const std::vector<size_t>& parameters) {
+void ReducerEngine::complete_without(size_t parameter) {
   const std::lock_guard lock(mutex_);
-  for (const size_t parameter : parameters) mark_variable_ready(parameter);
+  if (should_rebuild_buckets()) push_rebuilt_params(parameter);
+  mark_variable_ready(parameter);
 }
 
 void ReducerEngine::refuse_unfinished() {

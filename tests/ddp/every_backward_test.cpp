@@ -453,6 +453,68 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: static graphs inside join, also 
             {.wire = wire_});
 }
 
+// Also where the engine does not ask the ranks who has used what.
+TEST_CASE_METHOD(EveryBackward, "EveryBackward: a parameter that no rank has used in a backward has no gradient") {
+  run([&](auto& model, TwoHeads& net, const GroupHandle& group) {
+    net->zero_grad();
+    const auto outputs = model(input(group.rank(), 1));
+    both(outputs).backward({}, /*retain_graph=*/true);  // of a static graph, which cannot leave out any
+    net->zero_grad();
+    right_of(outputs).backward({}, /*retain_graph=*/true);
+    expect_gradients(net, expected_of({right_on(1)}, group.size()));
+    net->zero_grad();
+    left_of(outputs).backward();
+    expect_gradients(net, expected_of({left_on(1)}, group.size()));
+  });
+  run_ranks(size_,
+            [&](const GroupHandle& group) {
+              for (const DdpOptions& options : all_options()) {
+                RANK_INFO(text_of(options));
+                auto net = make<TwoHeads>(7);
+                DistributedDataParallel<TwoHeads> model(net, group, options);
+                for (int step = 0; step < 3; ++step) {
+                  RANK_INFO("step " << step);
+                  if (step > 0 && options.static_graph) continue;
+                  net->zero_grad();
+                  const auto outputs = model(input(group.rank(), 1));
+                  left_of(outputs).backward({}, /*retain_graph=*/true);
+                  expect_gradients(net, expected_of({left_on(1)}, group.size()));
+                  net->zero_grad();
+                  right_of(outputs).backward();
+                  expect_gradients(net, expected_of({right_on(1)}, group.size()));
+                }
+              }
+            },
+            {.wire = wire_});
+}
+
+// The ranks differ in what they use.
+TEST_CASE_METHOD(EveryBackward, "EveryBackward: a parameter that one rank has used has the same gradient on all") {
+  run_ranks(size_,
+            [&](const GroupHandle& group) {
+              for (const DdpOptions& options : all_options()) {
+                if (options.static_graph) continue;
+                RANK_INFO(text_of(options));
+                auto net = make<TwoHeads>(7);
+                DistributedDataParallel<TwoHeads> model(net, group, options);
+                for (int step = 0; step < 3; ++step) {
+                  net->zero_grad();
+                  const auto outputs = model(input(group.rank(), 1));
+                  const bool is_left = group.rank() == 0;
+                  (is_left ? left_of(outputs) : right_of(outputs) * 0).backward({}, /*retain_graph=*/true);
+                  const Loss first = [](TwoHeads& alone, int rank) {
+                    const auto heads = alone->forward(input(rank, 1));
+                    return rank == 0 ? left_of(heads) : right_of(heads) * 0;
+                  };
+                  expect_gradients(net, expected_of({first}, group.size()));
+                  net->zero_grad();
+                  (is_left ? right_of(outputs) : left_of(outputs)).backward();
+                }
+              }
+            },
+            {.wire = wire_});
+}
+
 TEST_CASE("EveryBackward: inside join a second backward of a forward is refused") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoHeads>(7);

@@ -132,6 +132,30 @@ torch::Tensor loss_of(const Answer& answer) {
   return answer.extra ? loss + answer.extra->sum() : loss;
 }
 
+// One of two tensors, the other undefined.
+struct EitherImpl : torch::nn::Module {
+  std::pair<torch::Tensor, torch::Tensor> forward(const torch::Tensor& x, bool is_left) {
+    return is_left ? std::pair(left(x), torch::Tensor()) : std::pair(torch::Tensor(), right(x));
+  }
+  torch::nn::Linear left = register_module("left", torch::nn::Linear(6, 2));
+  torch::nn::Linear right = register_module("right", torch::nn::Linear(6, 2));
+};
+TORCH_MODULE(Either);
+
+TEST_CASE_METHOD(Outputs, "Features: an output may have undefined tensors beside others") {
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<Either>(1);
+    DistributedDataParallel<Either> model(net, group, {.find_unused_parameters = true});
+    for (const bool is_left : {true, false, true}) {
+      net->zero_grad();
+      const auto [left, right] = model(numbers({3, 6}, group.rank()), is_left);
+      (is_left ? left : right).sum().backward();
+      RANK_CHECK(net->left->weight.grad().defined() == is_left);
+      RANK_CHECK(net->right->weight.grad().defined() != is_left);
+    }
+  });
+}
+
 TEST_CASE_METHOD(Outputs, "Features: unused parameters take the ranks that used them and stay alone if none did") {
   for (const bool views : {false, true}) {
     run(2, [&](const GroupHandle& group) {

@@ -69,6 +69,8 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   void make_delayed();
 
   bool will_reduce() const;
+  /// No parameter requires gradients at the moment, as those of a discriminator while its generator is trained.
+  bool is_frozen() const;
   bool detects_unused() const { return options_.find_unused_parameters && !options_.static_graph; }
   void sync_buffers();
   int common_rank(bool is_candidate) const;

@@ -31,9 +31,9 @@ class ModelParameters {
   virtual std::vector<NamedTensor> with_ignored() const = 0;
   /// The buffers as they are now, each once, without the ignored ones: a model may replace its buffers.
   virtual std::vector<NamedTensor> buffers() const = 0;
-  /// Throws std::runtime_error, naming it, when a parameter was added, replaced, cast, resized, moved to another device
-  /// or had its requires_grad changed since construction. `rank` begins the message. Costs some nanoseconds per
-  /// parameter.
+  /// Throws std::runtime_error, naming it, when a parameter was added, replaced, cast, resized or moved to another
+  /// device since construction, or was frozen then and is not any more. `rank` begins the message. Costs some
+  /// nanoseconds per parameter.
   virtual void check_unchanged(const std::string& rank) const = 0;
 
  protected:

@@ -193,6 +193,7 @@ void say_remarks(const Options& options) {
   for (const std::string& line : options.remarks) print_line(line);
   for (const std::string& line : doubtful_exports(options)) print_line(line);
   if (const auto line = doubtful_module(options)) print_line(*line);
+  if (const auto line = truth_as_program(options)) print_line(*line);
 }
 
 int run_job(Options options, Program program, ProcessTitle& title) {

@@ -15,8 +15,8 @@ StreamSelection parse_streams(const std::string& option, const std::string& text
   if (!streams)
     throw UsageError(option +
                      ": expected 0 (nothing), 1 (stdout), 2 (stderr) or 3 (both), or one of these for each rank, such "
-                     "as 0:3,1:2; got '" +
-                     text + "'" + (is_time ? " (a limit of time is --timeout SECONDS)" : ""));
+                     "as 0:3,1:2; got " +
+                     quoted_value(text) + (is_time ? " (a limit of time is --timeout SECONDS)" : ""));
   return *streams;
 }
 

@@ -73,7 +73,7 @@ void declare_processes(OptionTable& table, Options& options) {
              options.run_path);
   table.flag(torchruns({"--no_python", "Execute a .py file directly instead of with `python3 -u`"}), options.no_python);
   table.optional_text(
-      {"--pass_local_rank NAME", "Add `--local_rank=N` (with NAME: `--NAME=N`) behind the program's arguments",
+      {"--pass_local_rank NAME", "Add `--local_rank=N` (with NAME: `--NAME=N`) before the program's arguments",
        "For programs that read it there."},
       options.local_rank_argument, "local_rank");
   table.flag(

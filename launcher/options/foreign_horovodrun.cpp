@@ -56,7 +56,8 @@ constexpr std::array kHorovodrunOptions = std::to_array<ForeignOption>({
     {"deepspeed", "--num-gpus", "N", kTranslated, "--nproc_per_node=$1"},
     {"deepspeed", "--num-nodes", "1", kAccepted, kOneNode},
     {"deepspeed", "--num-nodes", "N", kRefused,
-     "--include HOST@HOST chooses hosts of --hostfile; without one: --nnodes N"},
+     "choose hosts of --hostfile with --include HOST@HOST, or start ddprun on each node with --nnodes=N --node_rank=R "
+     "--master_addr=HOST"},
     {"deepspeed", "--include,--exclude", "HOST:SLOT@...", kSame, ""},
     {"deepspeed", "--master-addr,--master-port", "VALUE", kSame, ""},
     {"deepspeed", "--bind-cores-to-rank", "", kTranslated, "--bind_to=core"},
@@ -69,7 +70,8 @@ constexpr std::array kHorovodrunOptions = std::to_array<ForeignOption>({
 
     {"accelerate", "--num-processes", "N", kTranslated, "-np=$1"},
     {"accelerate", "--num-machines", "1", kAccepted, kOneNode},
-    {"accelerate", "--num-machines", "N", kRefused, "write --nnodes N, and -n for the ranks of each node"},
+    {"accelerate", "--num-machines", "N", kRefused,
+     "start ddprun on each machine with --nnodes=N --node_rank=R --master_addr=HOST, and -n for its ranks"},
     {"accelerate", "--machine-rank", "N", kTranslated, "--node_rank=$1"},
     {"accelerate", "--main-process-ip", "HOST", kTranslated, "--master_addr=$1"},
     {"accelerate", "--main-process-port", "PORT", kTranslated, "--master_port=$1"},

@@ -135,6 +135,7 @@ std::string second_assignment(const std::string& entry) {
 // "-n 2" where `word` and what follows it count ranks, else "". `takes_n`: -n is meant too.
 std::string words_of_ranks(const std::string& word, const std::string& next, bool takes_n) {
   const std::string name = word.substr(0, word.find('='));
+  if (takes_n && name.starts_with("-n") && is_whole_number(name.substr(2))) return word;  // -n2
   const bool is_long = name == "--nproc_per_node" || name == "--nproc-per-node" || name == "-np" || name == "--np";
   if (!is_long && !(takes_n && name == "-n")) return "";
   const bool has_value = name.size() < word.size();
@@ -184,6 +185,14 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
            right;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> truth_as_program(const Options& options) {
+  if (options.program.size() < 2 || options.own_words.empty()) return std::nullopt;
+  const std::string& word = options.program.front();
+  const std::string& option = options.own_words.back();
+  if ((word != "true" && word != "false") || option.find('=') != std::string::npos) return std::nullopt;
+  return option + " takes no value: the program that is started is " + word;
 }
 
 std::optional<std::string> doubtful_module(const Options& options) {

@@ -17,6 +17,9 @@ std::string program_hint(const Options& options);
 // A line on the number of ranks after the program where there is none before it. Pure.
 std::optional<std::string> misplaced_ranks(const Options& options);
 
+// A line where a flag is given a value: --standalone true train.py. Pure.
+std::optional<std::string> truth_as_program(const Options& options);
+
 // A line where -m is given a file, or a launcher. Pure.
 std::optional<std::string> doubtful_module(const Options& options);
 

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "launcher/options/foreign_arguments.h"
 #include "launcher/options/option_table.h"
@@ -77,16 +78,40 @@ Word split_word(const OptionTable& table, const std::string& argument) {
 }
 
 // Of no launcher, but what people call it.
-bool means_ranks(std::string_view name) {
-  constexpr std::array<std::string_view, 12> kNames = {"n_gpus", "ngpus",       "num_gpu",   "n_procs",
-                                                       "nprocs", "num_procs",   "processes", "num_ranks",
-                                                       "nranks", "num_workers", "workers",   "world_size"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+std::string advice_on_synonym(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 24> kMeant = {{
+      {"n_gpus", "-n N"},
+      {"ngpus", "-n N"},
+      {"num_gpu", "-n N"},
+      {"num_gpus_per_node", "-n N"},
+      {"n_procs", "-n N"},
+      {"nprocs", "-n N"},
+      {"num_procs", "-n N"},
+      {"processes", "-n N"},
+      {"num_processes_per_node", "-n N"},
+      {"num_ranks", "-n N"},
+      {"nranks", "-n N"},
+      {"num_workers", "-n N"},
+      {"workers", "-n N"},
+      {"world_size", "-n N"},
+      {"port", "--master_port PORT"},
+      {"workdir", "--wdir FOLDER"},
+      {"cwd", "--wdir FOLDER"},
+      {"restart", "--max_restarts N"},
+      {"restarts", "--max_restarts N"},
+      {"retries", "--max_restarts N"},
+      {"ssh_key", "--ssh_identity FILE"},
+      {"identity", "--ssh_identity FILE"},
+      {"python", "PYTHON_EXEC=FILE before ddprun"},
+      {"interpreter", "PYTHON_EXEC=FILE before ddprun"},
+  }};
+  const auto found = std::find_if(kMeant.begin(), kMeant.end(), [&](const auto& each) { return each.first == name; });
+  return found == kMeant.end() ? "" : "did you mean " + std::string(found->second) + "?";
 }
 
 // `name` has underscores.
 std::string advice_on_unknown(const CLI::App& app, const std::string& name) {
-  if (means_ranks(name)) return "the number of ranks is -n N";
+  if (std::string advice = advice_on_synonym(name); !advice.empty()) return advice;
   if (const std::size_t colon = name.find(':'); app.get_option_no_throw("--" + name.substr(0, colon)) != nullptr)
     return "a value comes after =: --" + name.substr(0, colon) + "=" + name.substr(colon + 1);
   for (const Subcommand& subcommand : subcommands()) {

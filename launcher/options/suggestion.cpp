@@ -23,9 +23,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+constexpr std::size_t kTooFar = 3;  // more than two typing errors are no typing error
+
 // How far `name` is from `option`, also when only the beginning of the option was meant.
 std::size_t misspelling(std::string_view name, std::string_view option) {
   std::size_t distance = edit_distance(name, option);
+  const bool is_exchange = std::is_permutation(name.begin(), name.end(), option.begin(), option.end());
+  if (name.size() < 6 && distance == 2 && !is_exchange) distance = kTooFar;  // --port is no --export
   if (name.size() >= 2 && option.starts_with(name)) distance = std::min<std::size_t>(distance, 1);
   if (name.size() < 4) return distance;
   for (std::size_t length = name.size() - 1; length <= name.size() + 1 && length < option.size(); ++length) {
@@ -38,8 +42,8 @@ std::size_t misspelling(std::string_view name, std::string_view option) {
 
 std::string nearest_name(std::string_view mistyped, std::span<const std::string> names) {
   std::string best;
-  // More than two typing errors are no typing error, nor is it one when nothing is as it should be.
-  std::size_t best_distance = std::min<std::size_t>(3, mistyped.size());
+  // Nor is it one when nothing is as it should be.
+  std::size_t best_distance = std::min(kTooFar, mistyped.size());
   for (const std::string& name : names) {
     const std::size_t distance = misspelling(mistyped, name);
     if (distance >= best_distance) continue;

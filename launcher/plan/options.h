@@ -34,7 +34,7 @@ struct ProcessOptions {
   std::string role = "default";
   std::vector<std::string> exported{};               // "NAME=value", or "NAME": as in ddprun's own environment
   std::string working_folder{};                      // unset: ddprun's
-  std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the last argument
+  std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the first argument
 };
 
 // How the hosts of -H are reached.

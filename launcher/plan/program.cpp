@@ -110,8 +110,10 @@ std::optional<Program> program_of_rank(const Program& program, const Options& op
         *argument = expand_fields(*argument, place);
       }
     }
+    // Where torch.distributed.launch puts it: a program with commands reads it before their words.
     if (options.local_rank_argument) {
-      arguments->push_back("--" + *options.local_rank_argument + "=" + std::to_string(place.local_rank));
+      arguments->insert(arguments->end() - count,
+                        "--" + *options.local_rank_argument + "=" + std::to_string(place.local_rank));
     }
   }
   return own;

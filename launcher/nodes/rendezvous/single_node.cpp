@@ -8,7 +8,8 @@ namespace launcher {
 
 std::string SingleNode::objection(const Options& options) {
   if (options.node_rank == 0) return "";
-  return "--node_rank " + std::to_string(options.node_rank) + " is too large: with --nnodes 1 there is node 0 only";
+  return "--node_rank " + std::to_string(options.node_rank) +
+         " is too large: with --nnodes 1 there is node 0 only; for several nodes give --nnodes";
 }
 
 SingleNode::SingleNode(EventLoop& loop, Messages& messages, RendezvousSettings settings)

@@ -54,7 +54,7 @@ class Arguments(LauncherTest):
                                  ("--pass-local-rank=--local-rank", "--local-rank=1")):
             status, out, err = self.run_job("-n", "2", option, "echo", "a", "b c")
             self.assertEqual(status, 0, err)
-            self.assertIn(f"[1] a b c {expected}\n", out)
+            self.assertIn(f"[1] {expected} a b c\n", out)
         self.assertNotIn("local_rank", self.run_job("-n", "2", "--use-env", "echo", "a")[1])
 
     def test_fields_in_arguments_only_under_a_flag(self):

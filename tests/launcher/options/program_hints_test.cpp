@@ -73,6 +73,7 @@ TEST_CASE("ProgramHints: the number of ranks behind the program is said where th
   CHECK(misplaced_ranks(options_for({"./train", "--nproc-per-node=gpu"})));
   CHECK(misplaced_ranks(options_for({"train", "-np", "2"})));
   CHECK(misplaced_ranks(options_for({"python", "train.py", "-n", "2"})));
+  CHECK(misplaced_ranks(options_for({"./train", "-n2"})));
   CHECK_FALSE(misplaced_ranks(options_for({"head", "-n", "2"})));
   CHECK_FALSE(misplaced_ranks(options_for({"./train", "-n", "x"})));
   CHECK_FALSE(misplaced_ranks(options_for({"./train", "-n"})));
@@ -109,6 +110,17 @@ TEST_CASE("ProgramHints: a number after -x NAME is its value") {
   CHECK_THAT(program_hint(options), ContainsSubstring("write -x A=1"));
   options.own_words = {"--export=A=2"};
   CHECK_THAT(program_hint(options), ContainsSubstring("write -n 1"));
+}
+
+TEST_CASE("ProgramHints: a flag has no value") {
+  Options options = options_for({"true", "train.py"});
+  options.own_words = {"--standalone"};
+  CHECK_THAT(truth_as_program(options).value_or(""), ContainsSubstring("--standalone takes no value"));
+  options.program = {"true"};
+  CHECK_FALSE(truth_as_program(options));
+  options = options_for({"true", "x"});
+  options.own_words = {"--nproc_per_node=2"};
+  CHECK_FALSE(truth_as_program(options));
 }
 
 TEST_CASE("ProgramHints: a command of the shell has its words behind it") {

@@ -39,6 +39,7 @@ TEST_CASE("NearestName: there is none that has nothing of what was typed") {
   CHECK(nearest("x").empty());
   CHECK(nearest("ab").empty());  // two errors away from every name of two letters
   CHECK(nearest("zebra").empty());
+  CHECK(nearest("seed").empty());  // too short to be tee with two errors
   CHECK(nearest("\xff\xfe").empty());
   CHECK(nearest(std::string(10'000, 'n')).empty());
   CHECK(nearest_name("tee", {}).empty());

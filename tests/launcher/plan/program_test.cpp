@@ -57,11 +57,11 @@ TEST_CASE("ProgramOfRank: is the same for all unless asked for") {
   CHECK_FALSE(program_of_rank({}, with_program({"t", "${rank}"}), kPlace).has_value());
 }
 
-TEST_CASE("ProgramOfRank: gets its local rank as the last argument") {
+TEST_CASE("ProgramOfRank: gets its local rank before its own arguments") {
   Options options = with_program({"t.py", "a"});
   options.local_rank_argument = "local_rank";
   CHECK(arguments_of_rank(options, {"python3", "-u", "t.py", "a"}) ==
-        Words{"python3", "-u", "t.py", "a", "--local_rank=3"});
+        Words{"python3", "-u", "t.py", "--local_rank=3", "a"});
 }
 
 TEST_CASE("ProgramOfRank: expands its fields in the user's arguments only") {

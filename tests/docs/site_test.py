@@ -164,8 +164,8 @@ class Site(unittest.TestCase):
     def test_guides_and_reference_lead_to_each_other(self):
         with browser.Browser(DESK) as window:
             window.open(self.root + "optim.html")
-            self.assertIn("api/optim/adam.html", " ".join(window.evaluate(LINKS)))
-            window.open(self.root + "api/optim/adam.html")
+            self.assertIn("api/optim/optimizers.html", " ".join(window.evaluate(LINKS)))
+            window.open(self.root + "api/optim/optimizers.html")
             self.assertIn(self.root + "optim.html", window.evaluate("[...document.querySelectorAll('article a')].map(a => a.href)"))
 
     def test_the_reference_says_what_the_headers_say(self):

@@ -385,7 +385,10 @@ TEST_CASE("Schedulers: what cannot be right is refused and named") {
     UNSCOPED_INFO("and holds up nobody who says where each node stands, or wants one");
     CHECK(chosen_options(surroundings(without(one.variables, "MASTER_PORT")),
                          {{"nnodes", "the command line"}, {"node_rank", "the command line"}},
-                         {.nnodes = 2, .node_rank = 1})
+                         options_with([](Options& options) {
+                           options.nnodes = 2;
+                           options.node_rank = 1;
+                         }))
               .node_rank == 1);
     CHECK(chosen_options(surroundings(one.variables), {{"standalone", "PET_STANDALONE"}}).nnodes == 1);
   }

@@ -50,7 +50,7 @@ struct RendezvousSettings {
   std::shared_ptr<SideChannel> side_channel{};
 };
 
-// " within the 900 s of --join_timeout", for messages about what did not come.
+// " within the N s of --join_timeout", for messages about what did not come.
 std::string within_join_timeout(std::chrono::milliseconds join_timeout);
 
 // Those that the command line decides. Throws LaunchError when the secret cannot be read.

@@ -162,7 +162,8 @@ TEST_CASE("DeclaredOptions: a range that is declared is what is taken and what i
   CHECK(options[2].meaning == "Some; at least 3");
   CHECK(options[2].fallback == "7");
   CHECK_THROWS_WITH(app.parse("--number=10"), "--number: expected a number from 2 to 9, got '10'");
-  CHECK_THROWS_WITH(app.parse("--longer=2.5"), "--longer: expected seconds from 3 to 1000000000, got '2.5'");
+  CHECK_THROWS_WITH(app.parse("--longer=2.5"),
+                    "--longer: expected a number of seconds from 3 to 1000000000, got '2.5'");
   CHECK(number == 5);
   app.parse("--number=9 --longer=3");
   CHECK(number == 9);

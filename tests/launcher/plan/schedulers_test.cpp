@@ -50,7 +50,7 @@ std::string origins(const Options& options) {
   return text;
 }
 
-Options options_with(void (*set)(Options& options)) {
+Options options_with(void (*set)(Options& given)) {
   Options options;
   set(options);
   return options;
@@ -168,12 +168,12 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
                                 {"master_addr", "PET_MASTER_ADDR"},
                                 {"master_port", "PET_MASTER_PORT"},
                                 {"rdzv_id", "the command line"}};
-    const Options mine = options_with([](Options& options) {
-      options.nnodes = 4;
-      options.node_rank = 3;
-      options.master_addr = "mine";
-      options.master_port = 77;
-      options.rdzv_id = "my";
+    const Options mine = options_with([](Options& given) {
+      given.nnodes = 4;
+      given.node_rank = 3;
+      given.master_addr = "mine";
+      given.master_port = 77;
+      given.rdzv_id = "my";
     });
     const Options options = chosen_options(surroundings(one.variables), given, mine);
     CHECK(options.nnodes == 4);
@@ -185,11 +185,11 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
                                      ContainsSubstring("--node_rank 3: the command line") &&
                                      ContainsSubstring("--master_addr mine: PET_MASTER_ADDR"));
     const Options other = chosen_options(surroundings(one.variables), {{"master_addr", "the command line"}},
-                                         options_with([](Options& options) { options.master_addr = "mine"; }));
+                                         options_with([](Options& given) { given.master_addr = "mine"; }));
     CHECK(other.master_addr == "mine");
     CHECK(other.node_rank == 1);
     const Options endpoint = chosen_options(surroundings(one.variables), {{"rdzv_endpoint", "the command line"}},
-                                            options_with([](Options& options) { options.rdzv_endpoint = "mine:5"; }));
+                                            options_with([](Options& given) { given.rdzv_endpoint = "mine:5"; }));
     CHECK(endpoint.master_addr.empty());
     CHECK_FALSE(endpoint.master_port);
   }
@@ -199,13 +199,13 @@ TEST_CASE("Schedulers: who asks for one node gets one") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
     CHECK(chosen_options(surroundings(one.variables), {{"nnodes", "PET_NNODES"}},
-                         options_with([](Options& options) { options.nnodes = 1; }))
+                         options_with([](Options& given) { given.nnodes = 1; }))
               .nnodes == 1);
     CHECK(chosen_options(surroundings(one.variables), {{"standalone", "the command line"}},
-                         options_with([](Options& options) { options.standalone = true; }))
+                         options_with([](Options& given) { given.standalone = true; }))
               .nnodes == 1);
     CHECK(chosen_options(surroundings(one.variables), {{"hosts", "the command line"}},
-                         options_with([](Options& options) { options.hosts = "localhost:2"; }))
+                         options_with([](Options& given) { given.hosts = "localhost:2"; }))
               .nnodes == 1);
   }
 }
@@ -214,7 +214,7 @@ TEST_CASE("Schedulers: another number of nodes than was started is refused") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
     const std::string text = refusal(surroundings(one.variables), {{"nnodes", "PET_NNODES"}},
-                                     options_with([](Options& options) { options.nnodes = 3; }));
+                                     options_with([](Options& given) { given.nnodes = 3; }));
     CHECK_THAT(text, ContainsSubstring("--nnodes 3 (PET_NNODES), but") && ContainsSubstring("on 2 nodes ("));
   }
 }
@@ -248,13 +248,13 @@ TEST_CASE("Schedulers: without any it is one node") {
 TEST_CASE("Schedulers: an indexed Job is one job when the number of nodes is given") {
   const Options options =
       chosen_options(surroundings({{"JOB_COMPLETION_INDEX", "1"}}), {{"nnodes", "the command line"}},
-                     options_with([](Options& options) { options.nnodes = 2; }));
+                     options_with([](Options& given) { given.nnodes = 2; }));
   CHECK(options.node_rank == 1);
 }
 
 TEST_CASE("Schedulers: nodes that are numbered as they come get no number") {
   const Options options = chosen_options(surroundings(kSlurm), {{"rdzv_backend", "the command line"}},
-                                         options_with([](Options& options) { options.rdzv_backend = "c10d"; }));
+                                         options_with([](Options& given) { given.rdzv_backend = "c10d"; }));
   CHECK(options.nnodes == 2);
   CHECK(options.node_rank == 0);
   CHECK(options.master_addr == "n01");
@@ -283,7 +283,7 @@ TEST_CASE("Schedulers: ddprun is started once on each node, or says how") {
              ContainsSubstring("give --nnodes and --node_rank"));
   UNSCOPED_INFO("many jobs of one node each");
   CHECK(chosen_options(surroundings(twice_slurm), {{"nnodes", "the command line"}},
-                       options_with([](Options& options) { options.nnodes = 1; }))
+                       options_with([](Options& given) { given.nnodes = 1; }))
             .nnodes == 1);
 }
 

@@ -412,20 +412,6 @@ TEST_CASE("DistributedDataParallel: names parameters that got no gradient") {
   });
 }
 
-TEST_CASE("DistributedDataParallel: a loss that outlives the wrapper can still be differentiated") {
-  run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<TwoLayers>(0);
-    torch::Tensor loss;
-    {
-      DistributedDataParallel<TwoLayers> model(net, group);
-      model(numbers({2, 6}, 0)).sum().backward();
-      loss = model(numbers({2, 6}, 0)).sum();
-    }
-    loss.backward();
-    RANK_CHECK(net->first->weight.grad().defined());
-  });
-}
-
 TEST_CASE("DistributedDataParallel: forward on a closed group says so") {
   run_ranks(1, [](const GroupHandle& group) {
     DistributedDataParallel<TwoLayers> model(make<TwoLayers>(0), group);

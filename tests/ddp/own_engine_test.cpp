@@ -258,7 +258,7 @@ TEST_CASE("OwnEngine: a backward whose end was not reached is named at the next 
     }
     RANK_CHECK_THAT(message_of([&] { model(x).sum().backward(); }), ContainsSubstring("mine"));
     RANK_CHECK_THAT(message_of([&] { model(x); }),
-                    ContainsSubstring("the last backward ended before its gradients were reduced"));
+                    ContainsSubstring("the last backward has thrown while gradients were being reduced"));
   });
 }
 

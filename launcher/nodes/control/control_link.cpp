@@ -23,8 +23,6 @@ constexpr std::size_t kMaxOutgoing = std::size_t{1} << 20;
 // 300 MB/s where an answer takes 0.2 ms.
 constexpr int kSendBuffer = 64 << 10;
 constexpr int kMaxUnsent = 32 << 10;
-// Whoever waits for a sign of life notices sooner; a busy link that loses packets may acknowledge nothing for so long.
-constexpr std::chrono::milliseconds kLeastUnacknowledged{5'000};
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
 // What was received is acknowledged after so many bytes, besides at intervals: the other end keeps it until then.
 constexpr std::uint64_t kAcknowledgeEvery = std::uint64_t{256} << 10;
@@ -49,18 +47,13 @@ ControlLink::~ControlLink() {
   if (fd_) loop_.remove(fd_.get());
 }
 
+// TCP_USER_TIMEOUT is not for a connection whose interface may go down: the kernel counts it from the first probe that
+// it could not send, also where that was in an earlier interruption, and then ends the connection at once.
 void ControlLink::watch() {
   ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
   ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsent, sizeof kMaxUnsent);
   loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_event(events); });
   waits_to_write_ = false;
-  if (patience_.count() > 0) set_patience(patience_);
-}
-
-void ControlLink::set_patience(std::chrono::milliseconds patience) {
-  patience_ = patience;
-  const auto time = static_cast<unsigned int>(std::max(patience, kLeastUnacknowledged).count());
-  if (fd_) ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &time, sizeof time);
 }
 
 void ControlLink::send(const Message& message) {

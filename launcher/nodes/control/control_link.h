@@ -67,8 +67,6 @@ class ControlLink {
   // Ends the session; on_closed is not called.
   void break_off();
   bool is_open() const { return !is_over_; }
-  // Where data is not acknowledged for this time, and for at least some seconds, the connection is lost.
-  void set_patience(std::chrono::milliseconds patience);
 
   bool is_connected() const { return static_cast<bool>(fd_); }
   // Gives the connection away; the session waits for another one. What was read of it already is in take_rest().
@@ -113,7 +111,6 @@ class ControlLink {
   std::string outgoing_;                              // messages that follow what is in sent_
   std::deque<Piece> carried_;                         // what follows those
   std::size_t carried_bytes_ = 0;                     // in them
-  std::chrono::milliseconds patience_{0};
   bool was_full_ = false;
   bool waits_to_write_ = false;
   bool is_over_ = false;

@@ -99,7 +99,8 @@ struct Format<Answer> {
                          {"proof", m.proof},
                          {"session", m.session},
                          {"received", m.received},
-                         {"new", m.is_new}});
+                         {"new", m.is_new},
+                         {"attempt", m.attempt}});
   }
   static Answer read(JsonReader& r) {
     return {.challenge = r.text("challenge", kMaxName),
@@ -107,7 +108,8 @@ struct Format<Answer> {
             .proof = r.text("proof", kMaxName),
             .session = r.text("session", kMaxName),
             .received = read_position(r),
-            .is_new = r.flag("new")};
+            .is_new = r.flag("new"),
+            .attempt = r.integer("attempt", 0, std::numeric_limits<int>::max())};
   }
 };
 template <>

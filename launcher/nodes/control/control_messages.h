@@ -54,6 +54,8 @@ struct Answer {
   std::string session{};  // random
   std::uint64_t received = 0;
   bool is_new = true;  // nothing that the node has sent was acknowledged
+  // The node's connections are counted: an answer on an earlier one than the session has may come late.
+  int attempt = 0;
 };
 // The session continues; the coordinator has received so many bytes of it.
 struct Welcome {

@@ -126,7 +126,7 @@ CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
 }
 
 std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueFd fd) {
-  auto link = std::make_unique<control::ControlLink>(
+  return std::make_unique<control::ControlLink>(
       loop_, std::move(fd),
       control::ControlLink::Callbacks{
           .on_message = [this, id](const control::Message& message) { on_message(id, message); },
@@ -135,8 +135,6 @@ std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueF
           .on_room = [this, id] { callbacks_.on_room(id); },
           .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); },
           .on_disconnected = [this, id](bool is_network) { return is_network && !peers_.at(id).session.empty(); }});
-  link->set_patience(duration_cast<std::chrono::milliseconds>(control::Silence(Clock::now()).patience()));
-  return link;
 }
 
 void CoordinatorLinks::on_message(Id id, const control::Message& message) {
@@ -237,6 +235,7 @@ void CoordinatorLinks::begin_session(Id id, const control::Answer& answer) {
   }
   peer.challenge.clear();
   peer.session = answer.session;
+  peer.attempt = answer.attempt;
   sessions_.emplace(answer.session, id);
   peer.link = make_link(id, peer.link->release());
 }
@@ -245,6 +244,10 @@ void CoordinatorLinks::begin_session(Id id, const control::Answer& answer) {
 void CoordinatorLinks::resume_session(Id stranger, Id id, const control::Answer& answer) {
   Peer& from = peers_.at(stranger);
   Peer& peer = peers_.at(id);
+  if (answer.attempt <= peer.attempt) {
+    drop(stranger);  // the node has made another connection since
+    return;
+  }
   if (!peer.link->can_resume(answer.received)) {
     from.link->send(control::Refusal{{"this node's session cannot continue: it has received more than was sent", 1}});
     from.is_given_up = true;
@@ -254,13 +257,13 @@ void CoordinatorLinks::resume_session(Id stranger, Id id, const control::Answer&
   if (welcome(from, answer, peer.link->received())) fd = from.link->release();
   drop(stranger);
   if (!fd) return;
+  peer.attempt = answer.attempt;
   peer.silence.heard(Clock::now());
   peer.link->resume(std::move(fd), answer.received);
 }
 
 // The quicker the answer, the closer its time lies to the middle between question and answer.
 void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
-  if (peer.silence.patience() != pong.patience) peer.link->set_patience(pong.patience);
   peer.silence.allow(pong.patience);
   const auto now = Clock::now();
   if (pong.sent == 0) return;  // nobody asked

@@ -94,6 +94,7 @@ class CoordinatorLinks {
     control::ClockOffset steady{};
     std::string challenge{};   // it was sent, and not answered yet
     std::string session{};     // "": of this launcher's own node, or of a stranger
+    int attempt = 0;           // which connection of its session it has
     bool is_given_up = false;  // when it comes again, it still reads why
     Clock::time_point given_up{};
   };

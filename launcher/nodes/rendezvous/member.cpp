@@ -35,7 +35,6 @@ SideChannel::Connection side_connection(control::ControlLink& link) {
 Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, UniqueFd fd)
     : loop_(loop), messages_(messages), options_(std::move(options)) {
   link_ = make_link(options_.is_local ? std::move(fd) : UniqueFd());
-  link_->set_patience(std::chrono::duration_cast<std::chrono::milliseconds>(silence_.patience()));
   link_->send(options_.hello);
   if (!options_.is_local) make_connector(std::move(fd));
   if (options_.side_channel) options_.side_channel->attach(side_connection(*link_));
@@ -270,8 +269,6 @@ void Member::on(const control::AllEnded& all_ended) {
 }
 
 void Member::on(const control::Ping& ping) {
-  if (asked_patience_ != ping.patience) link_->set_patience(ping.patience);
-  asked_patience_ = ping.patience;
   silence_.allow(control::nodes_patience(ping.patience));
   link_->acknowledge();
   link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience(), control::steady_microseconds()});

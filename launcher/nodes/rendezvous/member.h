@@ -145,7 +145,6 @@ class Member {
   std::unique_ptr<SessionConnector> connector_;  // null where the coordinator is this launcher's own
   std::chrono::milliseconds reconnect_after_{1'000};
   control::Silence silence_{Clock::now()};
-  std::chrono::milliseconds asked_patience_{0};  // by the coordinator
   Clock::time_point next_watch_{};
   std::optional<EventLoop::TimerId> timer_;
   std::shared_ptr<store::Carrier> carrier_;

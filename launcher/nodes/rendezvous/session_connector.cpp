@@ -141,7 +141,8 @@ void SessionConnector::on(const control::Challenge& challenge) {
                          .repeated = theirs_,
                          .session = session_,
                          .received = callbacks_.received(),
-                         .is_new = callbacks_.received() == 0 && callbacks_.acknowledged() == 0};
+                         .is_new = callbacks_.received() == 0 && callbacks_.acknowledged() == 0,
+                         .attempt = ++attempts_};
   if (settings_.secret) {
     answer.proof = settings_.secret->proof({.speaker = control::kNode,
                                             .own_challenge = ours_,

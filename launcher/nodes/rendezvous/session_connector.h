@@ -77,6 +77,7 @@ class SessionConnector {
   SocketAddress address_{};
   bool is_trying_ = false;
   bool has_asked_ = false;
+  int attempts_ = 0;  // that have asked
   UniqueFd connecting_;
   std::unique_ptr<control::ControlLink> attempt_;
   std::string theirs_;              // the coordinator's challenge

@@ -37,7 +37,7 @@ std::vector<Message> one_of_each_kind() {
           Hello{.nnodes = 2},
           Challenge{"abc"},
           Challenge{"abc", 0},
-          Answer{"abc", "def", "012", "session", 1'000'000'000'000, false},
+          Answer{"abc", "def", "012", "session", 1'000'000'000'000, false, 7},
           Welcome{"def", "345", 1'000'000'000'000, 250ms},
           LeftBehind{},
           Refusal{{"the nodes disagree", 125}},

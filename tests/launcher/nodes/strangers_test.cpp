@@ -12,6 +12,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "launcher/nodes/control/control_messages.h"
@@ -106,6 +107,38 @@ TEST_CASE_METHOD(StrangersTest, "Coordinator: thousands that say nothing keep no
   flood([](std::size_t) { return std::string(); });
   CHECK(descriptors() - before < kFlood + 300);  // 256 and one for each node
   require_job();
+}
+
+TEST_CASE_METHOD(StrangersTest,
+                 "Coordinator: a late answer on a connection that a node has replaced does not take its session") {
+  nodes[0]->begin_round(0);
+  std::vector<UniqueFd> connections;
+  std::vector<std::string> challenges;
+  for (int i = 0; i < 3; ++i) {
+    connections.push_back(connection());
+    control::FrameReader frames;
+    frames.feed(read(connections.back()));
+    const auto message = control::parse_message(frames.next()->bytes);
+    challenges.push_back(std::get<control::Challenge>(*message).text);
+  }
+  for (const std::size_t attempt : {0U, 2U, 1U}) {
+    send(connections[attempt],
+         control::to_frame(control::to_text(control::Answer{.challenge = "abc",
+                                                            .repeated = challenges[attempt],
+                                                            .session = "session",
+                                                            .attempt = static_cast<int>(attempt) + 1})));
+    run_for(200ms);
+  }
+  const auto is_closed = [](const UniqueFd& fd) {
+    std::string bytes(65536, '\0');
+    ssize_t count = 0;
+    while ((count = ::recv(fd.get(), bytes.data(), bytes.size(), 0)) > 0) {
+    }
+    return count == 0;
+  };
+  CHECK(is_closed(connections[0]));
+  CHECK(is_closed(connections[1]));
+  CHECK_FALSE(is_closed(connections[2]));
 }
 
 TEST_CASE_METHOD(StrangersTest, "Coordinator: who says one byte after the other is not waited for") {

@@ -180,6 +180,23 @@ class Short(Survival):
         self.survive([("static", "link", 0, True), ("static", "drop", "all", False), ("c10d", "send", 2, True),
                       ("elastic", "receive", 1, True), ("elastic", "cable", 0, False)])
 
+    def test_many_short_ones_end_no_job(self):
+        """An interface that goes down must not leave anything in the kernel that ends a connection the next time."""
+        jobs = [Nodes(self, str(number), "c10d", BUSY, ["--node_timeout", "5"]) for number in range(5)]
+        for job in jobs:
+            job.wait_for_ranks()
+        for _ in range(8):
+            for job in jobs:
+                job.interrupt("link", 0, down=True)
+            time.sleep(0.5)
+            for job in jobs:
+                job.interrupt("link", 0, down=False)
+            time.sleep(2.5)
+        for job in jobs:
+            job.end_ranks()
+        for job in jobs:
+            job.end(0)
+
     @unittest.skipIf(NO_ETCD, NO_ETCD)
     def test_short_ones_end_no_job_that_meets_at_etcd(self):
         self.survive([("etcd", "drop", 0, True), ("etcd", "link", "all", False), ("etcd", "send", 2, False)])

@@ -12,7 +12,8 @@ The arrows are read from docs/design.md ("a, b → c → d"), so that page is th
     sub-folders than N, and no more than M pairs of them of which one includes the other.
   - only comm/ includes c10d, gloo, CUDA and NCCL headers.
   - a folder's README.md says after "May include:" what the arrows allow.
-  - the section "Walks" names files that exist, not too many for each walk, and without climb where it says so.
+  - the section "Walks" names files that exist, not too many for each walk, and without climb where it says so. "By includes": each file
+    includes one that comes before it in the walk, or is included by one, itself or by its header.
 Prints one line per violation; the exit status is 1 if there is any.
 """
 
@@ -79,15 +80,15 @@ def read_limits(design: str) -> dict[str, tuple[int, int]]:
 
 
 def read_walks(design: str):
-    """(name, most files, whether it may climb, files) of each walk; its files may go on on deeper lines."""
+    """(name, most files, what else is promised of it, files) of each walk; its files may go on on deeper lines."""
     text = re.sub(r",\n {8}", ", ", design)
-    for match in re.finditer(r"^    (\S.*) \(at most (\d+)(, no climb)?\): +(.+)$", text, re.MULTILINE):
-        yield match[1], int(match[2]), not match[3], [pathlib.PurePath(name) for name in match[4].split(", ")]
+    for match in re.finditer(r"^    (\S.*) \(at most (\d+)((?:, [a-z ]+)*)\): +(.+)$", text, re.MULTILINE):
+        yield match[1], int(match[2]), match[3].split(", "), [pathlib.PurePath(name) for name in match[4].split(", ")]
 
 
 def walk_violations(tree: "Tree"):
     design = (tree.root / "docs/design.md").read_text()
-    for name, most, may_climb, files in read_walks(design):
+    for name, most, promises, files in read_walks(design):
         if len(files) > most:
             yield f"docs/design.md: the walk of {name} has {len(files)} files"
         lowest = None
@@ -96,9 +97,13 @@ def walk_violations(tree: "Tree"):
                 yield f"docs/design.md: the walk of {name} names {path}, which is not there"
                 continue
             floor = tree.floor(path)
-            if not may_climb and lowest is not None and floor > lowest:
+            if "no climb" in promises and lowest is not None and floor > lowest:
                 yield f"docs/design.md: the walk of {name} climbs at {path}"
             lowest = floor
+        there = [path for path in files if "by includes" in promises and (tree.root / path).is_file()]
+        for number, path in enumerate(there[1:], 1):
+            if not any(tree.meet(path, other) for other in there[:number]):
+                yield f"docs/design.md: in the walk of {name}, {path} includes no file before it, and none includes it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +149,17 @@ class Tree:
     @classmethod
     def folder_of(cls, name: pathlib.PurePath) -> str:
         return cls.inside(name)[0] if name.is_relative_to(PUBLIC) and len(cls.inside(name)) > 1 else name.parts[0]
+
+    def unit(self, name: pathlib.PurePath) -> set[pathlib.PurePath]:
+        """A file, and the header or source that it makes a unit with."""
+        inside = pathlib.PurePath(*self.inside(name)) if name.is_relative_to(PUBLIC) else name
+        stems = {inside.with_suffix(""), pathlib.PurePath(self.folder_of(name), inside.stem)}
+        names = {place / f"{stem}{suffix}" for stem in stems for place in (pathlib.PurePath(), PUBLIC, DETAIL) for suffix in (".h", ".cpp")}
+        return {name} | {path for path in names if (self.root / path).is_file()}
+
+    def meet(self, one: pathlib.PurePath, other: pathlib.PurePath) -> bool:
+        units = self.unit(one), self.unit(other)
+        return any(include.path in target for source, target in (units, units[::-1]) for path in source for include in self.includes(path))
 
     def floor(self, name: pathlib.PurePath) -> tuple[int | None, ...]:
         """The layers of a file in its folder, in the sub-folder that it is in, and so on, of which the first that differs tells who is above."""

@@ -1,6 +1,8 @@
 #include "launcher/job/job_run.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "launcher/nodes/rendezvous_kinds.h"
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/os/network/interfaces.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
 #include "launcher/plan/outcome/describe.h"
 #include "launcher/plan/outcome/first_failure.h"
@@ -18,6 +21,7 @@
 #include "launcher/plan/outcome/notices.h"
 #include "launcher/plan/outcome/parent_error_file.h"
 #include "launcher/plan/rank_plan.h"
+#include "launcher/plan/variables_behind.h"
 
 namespace launcher {
 namespace {
@@ -28,6 +32,27 @@ using namespace std::chrono_literals;
 constexpr auto kDeparture = 1s;
 
 }  // namespace
+
+int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) {
+  const auto text_of = [&](const LaunchError& error) {
+    return error.what() + variables_behind(error.what(), request.options.variables);
+  };
+  std::optional<JobRun> job;
+  try {
+    job.emplace(request, events, std::move(guarded));
+  } catch (const LaunchError& error) {
+    const std::string text = text_of(error);
+    record_own_error(text);
+    print_line(text);
+    return tell_other_nodes(request.options, {text, to_int(error.status())});
+  }
+  try {
+    return job->run();
+  } catch (const LaunchError& error) {
+    record_own_error(text_of(error));
+    throw LaunchError(text_of(error), error.status());
+  }
+}
 
 JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
     : request_(request),

@@ -31,6 +31,10 @@
 
 namespace launcher {
 
+// One job on this node, from the store to the report: what the supervising process does.
+// Returns ddprun's exit status. Throws LaunchError when the job cannot be started.
+int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded);
+
 class JobRun {
  public:
   JobRun(const JobRequest& request, EventLog& events, Guarded guarded);

@@ -14,13 +14,13 @@
 #include <utility>
 
 #include "base/timeline/trace_file.h"
-#include "launcher/job/job.h"
+#include "launcher/job/job_run.h"
 #include "launcher/local/output/stream_route.h"
 #include "launcher/local/processes/debugger.h"
 #include "launcher/local/processes/guardian.h"
 #include "launcher/local/report/event_log.h"
 #include "launcher/nodes/control/secret.h"
-#include "launcher/nodes/trouble.h"
+#include "launcher/nodes/rendezvous_kinds.h"
 #include "launcher/observe/timeline/timeline_command.h"
 #include "launcher/observe/watch/status_command.h"
 #include "launcher/options/answers/cmake_prefix_path.h"

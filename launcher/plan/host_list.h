@@ -42,4 +42,13 @@ std::vector<HostSlots> parse_host_list(std::string_view text);
 // localhost, or the name of this machine, `own_name`; either of the two may leave its domain out.
 bool is_this_machine(std::string_view host, std::string_view own_name);
 
+// The file of --hostfile: one host per line, as mpirun, horovodrun, deepspeed and MPICH's hydra write it.
+// Lines "host", "host:4", "host slots=4", "host slots=4 max_slots=8" (max-slots too); `#` begins a comment; an IPv6
+// address may stand without brackets where no slots follow a colon. Of a host that is named twice the slots add up.
+// Throws LaunchError, which names `file` and the line.
+std::vector<HostSlots> parse_host_file(std::string_view text, const std::string& file);
+
+// Reads `file`. Throws LaunchError when that is impossible too.
+std::vector<HostSlots> read_host_file(const std::string& file);
+
 }  // namespace launcher

@@ -12,6 +12,10 @@
 
 namespace launcher {
 
+// PYTHON_EXEC; else the python3 of the virtual environment that this ddprun is installed in, as torchrun takes its own;
+// else "python3", to be looked up in PATH.
+std::string python_interpreter();
+
 // argv of a worker before the lookup: `python3 -u` in front of Python files and modules. Pure.
 std::vector<std::string> worker_arguments(const Options& options, const std::string& python_executable);
 

@@ -2,10 +2,9 @@
 
 #include <cstdlib>
 
-#include "launcher/os/machine/cpu_topology.h"
 #include "launcher/os/machine/gpu_driver.h"
 #include "launcher/os/machine/gpu_information.h"
-#include "launcher/os/machine/gpus.h"
+#include "launcher/os/machine/usable_cpus.h"
 #include "launcher/os/system/launch_error.h"
 
 namespace launcher {

@@ -15,17 +15,16 @@
 
 #include "launcher/nodes/control/secret.h"
 #include "launcher/os/network/tcp_socket.h"
-#include "launcher/os/system/exit_status.h"
 #include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/os/version.h"
 #include "launcher/remote/channel.h"
-#include "launcher/remote/clock.h"
 #include "launcher/remote/hub.h"
 #include "launcher/remote/part.h"
 #include "launcher/remote/ssh_command.h"
+#include "launcher/remote/wire.h"
 
 namespace launcher::remote {
 namespace {

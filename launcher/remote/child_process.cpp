@@ -11,9 +11,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "launcher/os/system/error_text.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher::remote {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "launcher/os/version.h"
-#include "launcher/remote/clock.h"
+#include "launcher/remote/wire.h"
 
 namespace launcher::remote {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,8 +12,14 @@
 #include <vector>
 
 #include "launcher/remote/link.h"
+#include "launcher/remote/wire.h"
 
 namespace launcher::remote {
+
+// Who connects to whom when there are more hosts than one ddprun opens connections to.
+// The hosts as at most `fanout` branches, as equal as can be: of each the first host is connected to, and reaches the
+// others. Those that need no ssh are branches of their own besides.
+std::vector<std::vector<NamedHost>> branches(const std::vector<NamedHost>& hosts, std::size_t fanout);
 
 class Hub {
  public:

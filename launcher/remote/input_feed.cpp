@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher::remote {
 namespace {

@@ -2,6 +2,7 @@
 // of the host that they come from or go to, and bytes. Pure.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,6 +11,12 @@
 #include <vector>
 
 namespace launcher::remote {
+
+// Nanoseconds since 1970.
+inline std::uint64_t wall_clock_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
 
 enum class Kind : std::uint8_t {
   // Towards the hosts.

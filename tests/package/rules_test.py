@@ -126,7 +126,7 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("launcher/os/version.h.in", "")
         self.write("launcher/os/network/address.h", '#include "launcher/os/system/line.h"\n')
         self.write("launcher/plan/host.h", '#include "launcher/os/network/address.h"\n#include "launcher/os/version.h"\n')
-        self.write("launcher/job/job.h", '#include "launcher/plan/host.h"\n')
+        self.write("launcher/job/job_run.h", '#include "launcher/plan/host.h"\n')
         self.assertEqual(check("check_includes.py", self.root).returncode, 0)
         self.write("launcher/job/run.h", '#include "launcher/os/version.h"\n')
         self.assert_reports("check_includes.py", "launcher: 3 arrows between its folders, more than 2")
@@ -161,6 +161,18 @@ class ChecksFindViolations(unittest.TestCase):
         self.assertEqual(check("check_includes.py", self.root).returncode, 0)
         self.write("ddp/README.md", "# ddp\n\nMay include: LibTorch.\n")
         self.assert_reports("check_includes.py", "ddp/README.md: docs/design.md allows: May include: LibTorch, comm.")
+
+    def test_a_walk_by_includes_through_a_file_that_nothing_in_it_includes(self):
+        self.write("launcher/main.cpp", '#include "launcher/plan/job_request.h"\n')
+        self.write("launcher/plan/job_request.h", "")
+        self.write("launcher/job/job.cpp", '#include "launcher/plan/job_request.h"\n')
+        self.write("launcher/end.h", '#include "launcher/plan/job_request.h"\n')
+        self.write("launcher/other.cpp", "")
+        walk = "\n    ddp → comm      launcher → std\n\n## Walks\n    one (at most 4, no climb, by includes): launcher/main.cpp, launcher/job/job.cpp, launcher/end.h"
+        self.write("docs/design.md", walk + "\n")
+        self.assertEqual(check("check_includes.py", self.root).returncode, 0)
+        self.write("docs/design.md", walk + ", launcher/other.cpp\n")
+        self.assert_reports("check_includes.py", "in the walk of one, launcher/other.cpp includes no file before it")
 
     def test_paths_of_one_machine_and_cuda_sources(self):
         self.write("scripts/run", "echo\ncat /" + "home/somebody/data\n")
@@ -211,6 +223,15 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("ddp/script.py", "def f(x):\n" + "    if x and f(x):\n        x += 1\n" * 10)
         self.assert_reports("check_sizes.py", "comm: 61 files", "ddp/long.h: 401 lines", "ddp/functions.h:4: B() has 61 lines",
                             "ddp/functions.h:69: f() has 61 lines", "ddp/functions.h:130: f() has 62 lines", "ddp/branches.cpp:1: f() has a complexity of 21", "ddp/script.py:1: f()")
+
+    def test_a_class_in_two_sources(self):
+        first = "namespace ddp {\nint Engine::run() {\n  return 1;\n}\nEngine::~Engine() {\n}\nint run() {\n  return 2;\n}\n}\n"
+        self.write("comm/engine.cpp", first)
+        self.write("comm/other.cpp", first.replace("Engine", "Other"))
+        self.write("ddp/engine.cpp", first.replace("namespace ddp", "namespace ddp::other"))
+        self.assertEqual(check("check_sizes.py", self.root).returncode, 0)
+        self.write("comm/engine_drive.cpp", "namespace ddp {\nvoid Engine::drive() {\n}\n}\n")
+        self.assert_reports("check_sizes.py", "ddp::Engine: its functions are in comm/engine.cpp and in comm/engine_drive.cpp")
 
     def test_a_checkout_is_checked_where_there_is_no_git(self):
         self.write(".git/config", "")

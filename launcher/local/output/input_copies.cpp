@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
 namespace {

@@ -5,13 +5,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 
-#include "launcher/os/system/error_text.h"
 #include "launcher/os/system/launch_error.h"
 
 namespace launcher {
@@ -72,6 +72,20 @@ void LogFile::write(std::string_view bytes) {
     } else if (errno != EINTR) {
       error_ = errno;
     }
+  }
+}
+
+void LineFilter::add(std::string_view lines) {
+  while (!lines.empty()) {
+    const std::size_t newline = lines.find('\n');
+    const std::string_view line = lines.substr(0, newline == std::string_view::npos ? newline : newline + 1);
+    lines.remove_prefix(line.size());
+    const bool is_wanted = std::any_of(texts_.begin(), texts_.end(), [&](const std::string& text) {
+      return line.find(text) != std::string_view::npos;
+    });
+    if (!is_wanted) continue;
+    file_.write(line);
+    if (line.back() != '\n') file_.write("\n");
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/os/system/unique_fd.h"
 
@@ -41,6 +42,20 @@ class LogFile {
   std::string path_;
   UniqueFd fd_;
   int error_ = 0;
+};
+
+// Copies lines that hold one of several texts to a file.
+class LineFilter {
+ public:
+  LineFilter(std::vector<std::string> texts, LogFile file) : texts_(std::move(texts)), file_(std::move(file)) {}
+
+  // `lines`: whole lines, the last one perhaps without its newline.
+  void add(std::string_view lines);
+  const LogFile& file() const { return file_; }
+
+ private:
+  std::vector<std::string> texts_;
+  LogFile file_;
 };
 
 }  // namespace launcher

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/os/system/error_text.h"
 #include "launcher/os/system/host_name.h"
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/unique_fd.h"
 #include "launcher/os/system/utf8.h"
 #include "launcher/os/terminal/pseudo_terminal.h"
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "launcher/local/output/line_filter.h"
 #include "launcher/local/output/log_file.h"
 #include "launcher/local/output/output_tail.h"
 #include "launcher/local/output/prefix_template.h"
@@ -22,7 +21,6 @@
 #include "launcher/os/terminal/line_prefixer.h"
 #include "launcher/os/terminal/live_display.h"
 #include "launcher/os/terminal/live_stream.h"
-#include "launcher/os/terminal/standard_displays.h"
 #include "launcher/plan/stream_selection.h"
 #include "launcher/plan/worker_environment.h"
 

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "launcher/os/system/error_text.h"
 #include "launcher/os/system/launch_error.h"
 
 namespace launcher {

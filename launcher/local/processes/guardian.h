@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "launcher/local/processes/job_cgroup.h"
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/process_title.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/os/system/unique_fd.h"

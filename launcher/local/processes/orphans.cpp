@@ -5,11 +5,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 
-#include "launcher/local/processes/signal_wait.h"
+#include "launcher/local/processes/descendants.h"
 #include "launcher/local/processes/user_signals.h"
 
 namespace launcher {
@@ -30,6 +33,13 @@ Disposition disposition_of(pid_t pid, int signal_number) {
   status << file.rdbuf();
   return disposition_in(status.str(), signal_number);
 }
+
+using namespace std::chrono_literals;
+
+// The next look comes after the first pause, then after pauses that grow up to the second: their own children come to
+// us without notice.
+constexpr auto kFirstPause = 50ms;
+constexpr auto kLongestSweepPause = 400ms;
 
 }  // namespace
 
@@ -66,6 +76,44 @@ bool Orphans::exist() const {
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) return true;
   return cgroup_ != nullptr && !cgroup_->members().empty();
+}
+
+OrphanSweep::OrphanSweep(EventLoop& loop, Messages& messages, Orphans& orphans, const Phase& phase,
+                         std::function<void(PhaseEvent)> on_end)
+    : loop_(loop), messages_(messages), orphans_(orphans), phase_(phase), on_end_(std::move(on_end)) {}
+
+OrphanSweep::~OrphanSweep() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+void OrphanSweep::begin() {
+  hurry();
+  look();
+}
+
+void OrphanSweep::hurry() {
+  pause_ = kFirstPause;
+}
+
+void OrphanSweep::look() {
+  timer_.reset();
+  if (is_done(phase_)) return;
+  if (!orphans_.exist()) {
+    on_end_(PhaseEvent::kAllGone);
+    return;
+  }
+  if (!identify(::getpid())) {
+    messages_.say("cannot find the processes that the ranks left behind: /proc is not readable here");
+    on_end_(PhaseEvent::kGiveUp);
+    return;
+  }
+  if (is_killing(phase_)) {
+    orphans_.kill();
+  } else {
+    orphans_.ask();
+  }
+  timer_ = loop_.call_at(EventLoop::Clock::now() + pause_, [this] { look(); });
+  pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kLongestSweepPause);
 }
 
 }  // namespace launcher

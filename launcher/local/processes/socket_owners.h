@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string_view>
 
 namespace launcher {
@@ -23,5 +24,10 @@ PortsOfSockets sockets_of(pid_t pid, const PortsOfSockets& sockets);
 
 // Which process below the calling one has the other end of the connections to `port`, by that end's own port.
 std::map<std::uint16_t, pid_t> owners_of_connections(std::uint16_t port);
+
+// Asks the kernel for TCP sockets (sock_diag). It looks for them itself, so the answer has only those that are wanted,
+// where /proc/net/tcp has a line for every socket of the machine.
+// The sockets of this machine, or container, whose other end has `port`. Nothing where the kernel does not answer.
+std::optional<PortsOfSockets> ask_for_sockets_to_port(std::uint16_t port);
 
 }  // namespace launcher

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "launcher/local/processes/raw_syscall.h"
-#include "launcher/os/system/exit_status.h"
 #include "launcher/os/system/launch_error.h"
 
 namespace launcher {

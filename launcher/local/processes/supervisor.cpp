@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "launcher/os/system/exit_status.h"
 #include "launcher/os/system/host_name.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/plan/outcome/first_failure.h"
 #include "launcher/plan/outcome/notices.h"
 

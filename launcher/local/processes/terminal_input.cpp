@@ -9,7 +9,6 @@
 #include <chrono>
 
 namespace launcher {
-
 namespace {
 
 using namespace std::chrono_literals;
@@ -24,6 +23,17 @@ bool is_in_foreground() {
 }
 
 }  // namespace
+
+void TerminalLoan::lend_to(pid_t group, pid_t owner) {
+  if (::tcgetpgrp(STDIN_FILENO) != owner) return;
+  owner_ = owner;
+  ::tcsetpgrp(STDIN_FILENO, group);
+}
+
+void TerminalLoan::take_back() {
+  if (owner_ > 0) ::tcsetpgrp(STDIN_FILENO, owner_);
+  owner_ = 0;
+}
 
 TerminalInput::TerminalInput(EventLoop& loop, UniqueFd pipe) : loop_(loop), pipe_(std::move(pipe)) {
   ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);

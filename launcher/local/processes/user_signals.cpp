@@ -1,18 +1,26 @@
 #include "launcher/local/processes/user_signals.h"
 
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
-#include "launcher/local/processes/signal_wait.h"
+#include "launcher/local/processes/descendants.h"
+#include "launcher/os/system/signals.h"
+#include "launcher/os/system/unique_fd.h"
+#include "launcher/plan/outcome/describe.h"
 
 namespace launcher {
 namespace {
@@ -36,7 +44,31 @@ Disposition read_disposition(pid_t pid, int signal_number) {
   return disposition == Disposition::kEnds && is_in_sigwait(pid, signal_number) ? Disposition::kTakes : disposition;
 }
 
+// The set of signals at `address` of the process; 0 when it cannot be read.
+std::uint64_t signal_set_at(pid_t pid, std::uint64_t address) {
+  const UniqueFd memory(::open(("/proc/" + std::to_string(pid) + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
+  std::uint64_t set = 0;
+  if (!memory || ::pread(memory.get(), &set, sizeof set, static_cast<off_t>(address)) != sizeof set) return 0;
+  return set;
+}
+
+// How long a process may block all signals because it is starting another one.
+constexpr auto kForkTime = std::chrono::milliseconds(100);
+
 }  // namespace
+
+bool is_in_sigwait(pid_t pid, int signal_number) {
+  std::error_code error;
+  std::filesystem::directory_iterator threads("/proc/" + std::to_string(pid) + "/task", error);
+  for (const std::filesystem::directory_iterator end; !error && threads != end; threads.increment(error)) {
+    std::ifstream file(threads->path() / "syscall");
+    long number = -1;
+    std::uint64_t address = 0;
+    if (!(file >> number >> std::hex >> address) || number != SYS_rt_sigtimedwait) continue;
+    if ((signal_set_at(pid, address) & std::uint64_t{1} << (signal_number - 1)) != 0) return true;
+  }
+  return false;
+}
 
 Disposition disposition_in(std::string_view status, int signal_number) {
   const auto caught = mask_in(status, "SigCgt:");
@@ -94,6 +126,26 @@ SignalTargets decided_targets(const SignalTargets& before, int signal_number) {
     if (now != Disposition::kBlocks) return now;
     return before.blockers.count(pid) > 0 ? Disposition::kTakes : Disposition::kUnknown;
   });
+}
+
+UserSignalForwarder::~UserSignalForwarder() {
+  for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+}
+
+void UserSignalForwarder::pass_on(const std::map<pid_t, int>& ranks, int signal_number) {
+  const SignalTargets targets = signal_targets(ranks, signal_number);
+  send_to(targets, signal_number);
+  if (targets.undecided.empty()) return;
+  timers_.push_back(loop_.call_at(EventLoop::Clock::now() + kForkTime, [this, targets, signal_number] {
+    send_to(decided_targets(targets, signal_number), signal_number);
+  }));
+}
+
+void UserSignalForwarder::send_to(const SignalTargets& targets, int signal_number) {
+  for (const ProcessIdentity& process : targets.takers) signal_process(process, signal_number);
+  if (targets.without.empty() || !unheard_.insert(signal_number).second) return;
+  messages_.say(signal_name(signal_number) + " was not passed on to " + rank_list(targets.without) +
+                ": nothing there has a handler for it, and it would end what has none");
 }
 
 }  // namespace launcher

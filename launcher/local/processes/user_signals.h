@@ -10,8 +10,15 @@
 #include <vector>
 
 #include "launcher/local/processes/descendants.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
 
 namespace launcher {
+
+// Whether a process waits for a signal by sigwait(): its masks in /proc do not say so.
+// True when a thread of `pid` is in sigwait, sigwaitinfo or sigtimedwait for the signal. False also where the kernel
+// does not let us look: it lets the ancestors of a process.
+bool is_in_sigwait(pid_t pid, int signal_number);
 
 // What a process does about a signal. A blocked one is perhaps read from a signalfd; but every process blocks
 // all signals for a moment when it starts another one.
@@ -38,5 +45,26 @@ SignalTargets signal_targets(const std::map<pid_t, int>& ranks, int signal_numbe
 
 // For the undecided ranks, a moment later: what blocks the signal as it did `before` is waiting for it.
 SignalTargets decided_targets(const SignalTargets& before, int signal_number);
+
+// Passes SIGUSR1 and SIGUSR2 on to those processes of the ranks that have a handler for it: they end all others.
+class UserSignalForwarder {
+ public:
+  // Both must outlive this.
+  UserSignalForwarder(EventLoop& loop, Messages& messages) : loop_(loop), messages_(messages) {}
+  ~UserSignalForwarder();
+  UserSignalForwarder(const UserSignalForwarder&) = delete;
+  UserSignalForwarder& operator=(const UserSignalForwarder&) = delete;
+
+  // `ranks`: the ranks' own processes and their numbers. A rank without a handler is named once for each signal.
+  void pass_on(const std::map<pid_t, int>& ranks, int signal_number);
+
+ private:
+  void send_to(const SignalTargets& targets, int signal_number);
+
+  EventLoop& loop_;
+  Messages& messages_;
+  std::set<int> unheard_;  // signals that some rank had no handler for
+  std::vector<EventLoop::TimerId> timers_;
+};
 
 }  // namespace launcher

@@ -12,8 +12,9 @@
 #include "launcher/local/processes/descendants.h"
 #include "launcher/local/processes/exec_failure.h"
 #include "launcher/observe/watch/watched_rank.h"
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/plan/executable_file.h"
+#include "launcher/plan/outcome/describe.h"
 
 namespace launcher {
 namespace {
@@ -224,6 +225,19 @@ void WorkerGroup::kill_all() {
     if (worker.running) worker.told_to_stop = true;
   }
   signal_all(SIGKILL);
+}
+
+std::vector<WatchedRank> watched_ranks(const WorkerGroup& workers, const JobEnd& end) {
+  std::vector<WatchedRank> ranks;
+  for (const Worker& worker : workers.workers()) {
+    ranks.push_back({.rank = worker.plan.place.rank,
+                     .pid = worker.process.pid,
+                     .page = worker.page.page(),
+                     .ended = worker.running ? "" : "ended",
+                     .timeline = worker.timeline.ring()});
+  }
+  for (const RankEnd& rank : end.ranks) ranks[static_cast<std::size_t>(rank.local_rank)].ended = describe_end(rank);
+  return ranks;
 }
 
 }  // namespace launcher

@@ -16,7 +16,7 @@
 #include "launcher/local/processes/orphans.h"
 #include "launcher/local/processes/spawn.h"
 #include "launcher/observe/timeline/rank_ring.h"
-#include "launcher/observe/watch/rank_page.h"
+#include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/plan/outcome/job_end.h"
 #include "launcher/plan/program.h"
@@ -104,5 +104,8 @@ class WorkerGroup {
   std::unordered_map<pid_t, std::size_t> index_of_;
   std::size_t running_ = 0;
 };
+
+// All of them; `end` tells how those that have ended did so.
+std::vector<WatchedRank> watched_ranks(const WorkerGroup& workers, const JobEnd& end);
 
 }  // namespace launcher

@@ -7,7 +7,7 @@
 #include <array>
 #include <string_view>
 
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher {
 namespace {

@@ -7,8 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "launcher/observe/straggler/straggler_tracker.h"
-#include "launcher/os/system/error_text.h"
+#include "launcher/observe/straggler/straggler.h"
 #include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/signals.h"

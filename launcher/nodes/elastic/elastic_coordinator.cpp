@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "launcher/nodes/elastic/round_end.h"
-#include "launcher/os/system/exit_status.h"
-#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/messages.h"
 #include "launcher/plan/rank_assignment.h"
 
 namespace launcher::elastic {

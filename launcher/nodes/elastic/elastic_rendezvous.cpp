@@ -8,8 +8,8 @@
 
 #include "launcher/nodes/elastic/endpoint_place.h"
 #include "launcher/nodes/rendezvous/listen_choice.h"
-#include "launcher/os/system/exit_status.h"
-#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/messages.h"
 #include "launcher/os/version.h"
 
 namespace launcher::elastic {

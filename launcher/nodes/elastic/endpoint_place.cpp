@@ -6,7 +6,7 @@
 #include "launcher/nodes/rendezvous/listen_choice.h"
 #include "launcher/nodes/torchrun/torchrun_keys.h"
 #include "launcher/os/network/tcp_socket.h"
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher::elastic {
 namespace {

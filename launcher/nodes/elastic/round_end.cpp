@@ -1,6 +1,6 @@
 #include "launcher/nodes/elastic/round_end.h"
 
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher::elastic {
 

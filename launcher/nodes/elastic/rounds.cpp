@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher::elastic {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "launcher/nodes/rendezvous/rendezvous_settings.h"
-#include "launcher/os/system/exit_status.h"
-#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/messages.h"
 
 namespace launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "launcher/nodes/rendezvous/coordinator.h"
-#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/system/messages.h"
 
 namespace launcher {
 namespace {

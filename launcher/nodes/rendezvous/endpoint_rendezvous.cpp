@@ -5,8 +5,8 @@
 
 #include "launcher/nodes/torchrun/torchrun_keys.h"
 #include "launcher/os/network/tcp_socket.h"
-#include "launcher/os/system/exit_status.h"
-#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/messages.h"
 
 namespace launcher {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "launcher/nodes/control/clock_offset.h"
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher {
 namespace {

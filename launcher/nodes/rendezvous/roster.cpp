@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher {
 namespace {

@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "launcher/os/network/tcp_socket.h"
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/random_id.h"
 
 namespace launcher {

@@ -10,7 +10,6 @@
 #include "launcher/nodes/store/key_value_store.h"
 #include "launcher/nodes/store/memory_budget.h"
 #include "launcher/nodes/store/reply_queue.h"
-#include "launcher/nodes/store/reply_router.h"
 #include "launcher/nodes/store/request_parser.h"
 
 namespace launcher::store {

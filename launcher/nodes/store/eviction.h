@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/nodes/store/reply_sink.h"
+#include "launcher/nodes/store/reply_queue.h"
 
 namespace launcher::store {
 

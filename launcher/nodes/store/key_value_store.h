@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/nodes/store/memory_budget.h"
-#include "launcher/nodes/store/reply_sink.h"
+#include "launcher/nodes/store/reply_queue.h"
 #include "launcher/nodes/store/request_parser.h"
 #include "launcher/nodes/store/waiters.h"
 

@@ -9,6 +9,12 @@
 
 namespace launcher::store {
 
+// What this machine and this process's limits leave to the store.
+// Open files (ulimit -n).
+int descriptor_limit();
+// Bytes that it may hold in all: a quarter of the machine's memory, half of the address space, at most 1 GiB.
+std::size_t memory_limit();
+
 // What the containers take for a key, a value or one who waits for a key, beside the bytes.
 inline constexpr std::size_t kEntryBytes = 128;
 

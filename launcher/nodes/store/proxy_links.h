@@ -16,7 +16,7 @@
 #include "launcher/nodes/store/client_session.h"
 #include "launcher/nodes/store/key_value_store.h"
 #include "launcher/nodes/store/memory_budget.h"
-#include "launcher/nodes/store/reply_router.h"
+#include "launcher/nodes/store/reply_queue.h"
 
 namespace launcher::store {
 

@@ -2,13 +2,29 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
-
-#include "launcher/nodes/store/reply_sink.h"
+#include <unordered_map>
+#include <vector>
 
 namespace launcher::store {
+
+using ConnectionId = std::uint64_t;
+// Values are shared with the replies that carry them, so a slow reader costs no copy.
+using Value = std::shared_ptr<const std::string>;
+
+class ReplySink {
+ public:
+  virtual ~ReplySink() = default;
+  virtual void send_u8(ConnectionId to, std::uint8_t value) = 0;
+  virtual void send_u32(ConnectionId to, std::uint32_t value) = 0;
+  virtual void send_i64(ConnectionId to, std::int64_t value) = 0;
+  virtual void send_bytes(ConnectionId to, const Value& value) = 0;  // u64 length, bytes
+  virtual void send_raw(ConnectionId to, const Value& bytes) = 0;    // as they are
+};
 
 class ReplyQueue {
  public:
@@ -39,6 +55,28 @@ class ReplyQueue {
   std::size_t sent_of_first_ = 0;
   std::size_t size_ = 0;
   std::size_t own_bytes_ = 0;
+};
+
+// From a connection's number to where its replies queue up, and who got some since they were last sent.
+class ReplyRouter : public ReplySink {
+ public:
+  // `replies` must stay where it is until remove().
+  void add(ConnectionId id, ReplyQueue& replies) { queues_.emplace(id, &replies); }
+  void remove(ConnectionId id) { queues_.erase(id); }
+  // Those whose queue was empty before; some may be gone.
+  std::vector<ConnectionId> take_woken();
+
+  void send_u8(ConnectionId to, std::uint8_t value) override;
+  void send_u32(ConnectionId to, std::uint32_t value) override;
+  void send_i64(ConnectionId to, std::int64_t value) override;
+  void send_bytes(ConnectionId to, const Value& value) override;
+  void send_raw(ConnectionId to, const Value& bytes) override;
+
+ private:
+  ReplyQueue& replies_of(ConnectionId to);
+
+  std::unordered_map<ConnectionId, ReplyQueue*> queues_;
+  std::vector<ConnectionId> woken_;
 };
 
 }  // namespace launcher::store

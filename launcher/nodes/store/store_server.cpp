@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/nodes/store/limits.h"
+#include "launcher/nodes/store/memory_budget.h"
 #include "launcher/nodes/store/reply_queue.h"
 #include "launcher/nodes/store/wire_format.h"
 #include "launcher/os/network/tcp_socket.h"

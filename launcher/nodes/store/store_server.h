@@ -21,7 +21,7 @@
 #include "launcher/nodes/store/key_value_store.h"
 #include "launcher/nodes/store/memory_budget.h"
 #include "launcher/nodes/store/proxy_links.h"
-#include "launcher/nodes/store/reply_router.h"
+#include "launcher/nodes/store/reply_queue.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/messages.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launcher/nodes/store/memory_budget.h"
-#include "launcher/nodes/store/reply_sink.h"
+#include "launcher/nodes/store/reply_queue.h"
 
 namespace launcher::store {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "launcher/nodes/torchrun/static_messages.h"
-#include "launcher/os/system/exit_status.h"
-#include "launcher/os/system/silent_wait.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/messages.h"
 #include "launcher/os/system/utf8.h"
 #include "launcher/plan/outcome/describe.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/observe/straggler/rank_sample.h"
+#include "launcher/observe/straggler/slice.h"
 #include "launcher/os/system/event_loop.h"
 
 namespace launcher {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "launcher/observe/straggler/rank_sample.h"
+#include "launcher/observe/straggler/slice.h"
 #include "launcher/observe/watch/rank_view.h"
 
 namespace launcher {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/observe/straggler/rank_sample.h"
+#include "launcher/observe/straggler/slice.h"
 
 namespace launcher {
 

@@ -10,7 +10,7 @@
 
 #include "launcher/observe/straggler/efficiency.h"
 #include "launcher/observe/straggler/kernel_figures.h"
-#include "launcher/observe/straggler/straggler_tracker.h"
+#include "launcher/observe/straggler/straggler.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/system/event_loop.h"
 

@@ -16,7 +16,6 @@
 #include "base/timeline/collector.h"
 #include "launcher/observe/timeline/node_stream.h"
 #include "launcher/observe/timeline/open_work.h"
-#include "launcher/observe/timeline/own_files.h"
 #include "launcher/observe/timeline/written_timeline.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/network/side_channel.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/observe/watch/rank_view.h"
-#include "launcher/os/machine/gpu_state.h"
+#include "launcher/os/machine/gpu_monitor.h"
 
 namespace launcher {
 

@@ -18,7 +18,7 @@
 #include "launcher/nodes/control/secret.h"
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/os/machine/gpu_driver.h"
-#include "launcher/os/machine/gpus.h"
+#include "launcher/os/machine/gpu_information.h"
 #include "launcher/os/machine/own_cgroup.h"
 #include "launcher/os/machine/usable_cpus.h"
 #include "launcher/os/network/tcp_socket.h"
@@ -31,7 +31,6 @@
 #include "launcher/os/system/unique_fd.h"
 #include "launcher/os/version.h"
 #include "launcher/plan/program.h"
-#include "launcher/plan/python_interpreter.h"
 
 namespace launcher {
 namespace {
@@ -42,7 +41,8 @@ using Kind = Finding::Kind;
 constexpr auto kPythonPatience = 20s;  // cold, on a network file system
 
 Finding check_build() {
-  std::string text = std::string("ddprun ") + kDdprunVersion + ", " + kBuildType + ", GCC-compatible compiler " + __VERSION__;
+  std::string text =
+      std::string("ddprun ") + kDdprunVersion + ", " + kBuildType + ", GCC-compatible compiler " + __VERSION__;
   if (*kSanitizers != '\0') text += std::string(", sanitizers ") + kSanitizers;
   return {Kind::kGood, "build", text};
 }

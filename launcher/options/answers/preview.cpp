@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "launcher/os/machine/gpus.h"
+#include "launcher/os/machine/gpu_information.h"
 #include "launcher/os/machine/usable_cpus.h"
 #include "launcher/os/system/host_name.h"
 #include "launcher/os/system/shell_quote.h"

@@ -17,7 +17,7 @@
 #include "launcher/os/machine/nvml.h"
 #include "launcher/os/system/captured_output.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,5 @@
-// What the NVIDIA driver's files say about the GPUs: quick to read, where asking its library takes a while.
+// The GPUs of this machine, from the NVIDIA driver's files: quick to read, where asking its library takes a while. And
+// which of them CUDA_VISIBLE_DEVICES shows.
 #pragma once
 
 #include <string>
@@ -6,6 +7,14 @@
 #include <vector>
 
 namespace launcher {
+
+// Those of `uuids` that CUDA would show, in CUDA's order, with this value of CUDA_VISIBLE_DEVICES (null: unset):
+// indices, UUIDs or unambiguous beginnings of them, MIG instances; CUDA stops at the first entry that names no device,
+// and at a repeated one shows none. Pure.
+std::vector<std::string> visible_gpu_uuids(const std::vector<std::string>& uuids, const char* cuda_visible_devices);
+
+// How many those are. Pure.
+int visible_gpus(const std::vector<std::string>& uuids, const char* cuda_visible_devices);
 
 struct GpuInformation {
   std::string bus_id{};  // "0000:1b:00.0"

@@ -3,16 +3,27 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "launcher/os/machine/gpu_state.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
+
+// What NVIDIA's driver says of a GPU at one moment.
+struct GpuState {
+  std::string uuid{};
+  int use_percent = 0;
+  std::uint64_t memory_bytes = 0;  // in use, by whomever
+  std::uint64_t memory_total = 0;
+  int clock_mhz = 0;
+  int celsius = 0;
+  std::uint64_t limits = 0;  // nvmlClocksEventReasons
+};
 
 class GpuMonitor {
  public:

@@ -1,13 +1,23 @@
-// How many CPUs this process may use: its affinity mask, reduced by cgroup quotas.
+// Which CPUs this process may use: its affinity mask, reduced by cgroup quotas; and where they are.
 #pragma once
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "launcher/os/machine/cpu_binding.h"
+
 namespace launcher {
+
+// The CPUs that this process may use. What /sys does not say counts as one node, and every CPU as a core of its own.
+// `sys`: where /sys is.
+std::vector<Cpu> usable_cpu_topology(const std::string& sys = "/sys");
+
+// The NUMA node of a PCI device such as "0000:1b:00.0"; nothing when the machine has none or does not say.
+std::optional<int> numa_node_of_device(const std::string& bus_id, const std::string& sys = "/sys");
 
 int usable_cpus();
 

@@ -10,7 +10,7 @@
 #include <array>
 #include <cerrno>
 
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
 namespace {

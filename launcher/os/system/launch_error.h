@@ -5,9 +5,30 @@
 #include <stdexcept>
 #include <string>
 
-#include "launcher/os/system/exit_status.h"
-
 namespace launcher {
+
+// What ddprun's exit status means. A rank's own status passes through unchanged (the first failure's), so these are the
+// values that shells and timeout(1) use for the same situations.
+enum class ExitStatus : int {
+  kSuccess = 0,
+  kSavedAndStopped = 85,  // told to stop, and a rank ended with this status of its own: it saved and left
+  kTimeout = 124,         // --timeout or --start-timeout ran out
+  kLauncherError = 125,   // ddprun itself failed: bad option, port in use, no more processes
+  kNotExecutable = 126,   // the program exists but cannot be executed
+  kNotFound = 127,        // the program does not exist
+  kSignalBase = 128,      // 128 + N: the first failing rank, or ddprun, was ended by signal N
+};
+
+constexpr int to_int(ExitStatus status) {
+  return static_cast<int>(status);
+}
+
+// An errno in words, with the limit of this process that it comes from.
+// "File too large (limit on the size of files: ulimit -f)"
+std::string error_text(int error);
+
+// The same of what fork() answers.
+std::string fork_error_text(int error);
 
 class LaunchError : public std::runtime_error {
  public:

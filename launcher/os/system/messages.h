@@ -1,9 +1,12 @@
 // Where ddprun's own lines go. While it relays the ranks' output its lines must queue behind theirs.
 #pragma once
 
+#include <chrono>
 #include <string_view>
 
 namespace launcher {
+
+inline constexpr std::chrono::seconds kSilentWait{5};  // shorter waits need no explanation
 
 class Messages {
  public:

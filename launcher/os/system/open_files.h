@@ -6,6 +6,13 @@
 namespace launcher {
 
 // Raises this process's limit to the hard one, and returns what it was: the children get that back.
-rlimit raise_open_files();
+inline rlimit raise_open_files() {
+  rlimit original{};
+  ::getrlimit(RLIMIT_NOFILE, &original);
+  rlimit raised = original;
+  raised.rlim_cur = raised.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+  return original;
+}
 
 }  // namespace launcher

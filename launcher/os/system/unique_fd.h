@@ -1,4 +1,4 @@
-// Sole owner of a file descriptor.
+// Descriptors that are closed by their owner, and pipes of them.
 #pragma once
 
 #include <unistd.h>
@@ -30,5 +30,14 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+// A pipe whose ends are closed on exec.
+struct Pipe {
+  UniqueFd reader;
+  UniqueFd writer;
+};
+
+// `flags` of pipe2 on top of O_CLOEXEC. Throws LaunchError when no descriptors are left.
+Pipe make_pipe(int flags = 0);
 
 }  // namespace launcher

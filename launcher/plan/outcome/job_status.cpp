@@ -1,6 +1,6 @@
 #include "launcher/plan/outcome/job_status.h"
 
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/plan/outcome/first_failure.h"
 
 namespace launcher {

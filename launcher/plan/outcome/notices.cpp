@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "launcher/os/system/exit_status.h"
+#include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/plan/outcome/describe.h"
 #include "launcher/plan/outcome/first_failure.h"

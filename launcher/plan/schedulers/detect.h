@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plan/schedulers/scheduled_place.h"
 #include "launcher/plan/schedulers/surroundings.h"
+#include "launcher/plan/schedulers/systems.h"
 
 namespace launcher {
 

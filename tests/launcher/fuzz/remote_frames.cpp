@@ -1,6 +1,6 @@
 // What comes over a channel that ssh gives, and the file of --hostfile.
 #include "launcher/os/system/launch_error.h"
-#include "launcher/plan/host_file.h"
+#include "launcher/plan/host_list.h"
 #include "launcher/remote/ssh_command.h"
 #include "launcher/remote/wire.h"
 #include "tests/fuzz/fuzz.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"

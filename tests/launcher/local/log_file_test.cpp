@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 
-#include "launcher/local/output/line_filter.h"
 #include "launcher/os/system/launch_error.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

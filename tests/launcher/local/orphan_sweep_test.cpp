@@ -1,5 +1,3 @@
-#include "launcher/local/processes/orphan_sweep.h"
-
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -8,7 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "launcher/os/system/pipe.h"
+#include "launcher/local/processes/orphans.h"
+#include "launcher/os/system/unique_fd.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"
 

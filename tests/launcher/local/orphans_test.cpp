@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "tests/launcher/console.h"
 #include "tests/support/catch.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "launcher/plan/outcome/job_end.h"
 #include "tests/launcher/console.h"
 #include "tests/support/catch.h"

@@ -1,5 +1,3 @@
-#include "launcher/local/processes/signal_wait.h"
-
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -10,6 +8,7 @@
 #include <thread>
 
 #include "launcher/local/processes/descendants.h"
+#include "launcher/local/processes/user_signals.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"
 

@@ -11,8 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "launcher/local/processes/socket_diagnosis.h"
-#include "launcher/os/system/pipe.h"
 #include "launcher/os/system/unique_fd.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"

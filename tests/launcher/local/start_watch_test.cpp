@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "launcher/local/processes/descendants.h"
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "launcher/plan/outcome/describe.h"
 #include "launcher/plan/outcome/job_status.h"
 #include "launcher/plan/outcome/notices.h"

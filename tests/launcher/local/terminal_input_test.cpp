@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "tests/launcher/console.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"

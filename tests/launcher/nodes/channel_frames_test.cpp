@@ -1,8 +1,7 @@
-#include "launcher/nodes/store/channel_frames.h"
-
 #include <string>
 #include <vector>
 
+#include "launcher/nodes/store/channel_link.h"
 #include "tests/support/catch.h"
 
 namespace launcher::store {

@@ -1,10 +1,9 @@
-#include "launcher/nodes/store/limits.h"
-
 #include <sys/resource.h>
 
 #include <limits>
 #include <string>
 
+#include "launcher/nodes/store/memory_budget.h"
 #include "launcher/os/system/open_files.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"

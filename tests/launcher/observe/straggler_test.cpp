@@ -11,7 +11,6 @@
 #include "launcher/observe/straggler/efficiency.h"
 #include "launcher/observe/straggler/kernel_figures.h"
 #include "launcher/observe/straggler/slice.h"
-#include "launcher/observe/straggler/straggler_tracker.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

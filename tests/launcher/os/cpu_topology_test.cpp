@@ -1,5 +1,3 @@
-#include "launcher/os/machine/cpu_topology.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <string>

@@ -1,5 +1,3 @@
-#include "launcher/os/machine/gpus.h"
-
 #include <cstddef>
 #include <map>
 #include <random>
@@ -7,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/os/machine/gpu_information.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "tests/launcher/console.h"
 #include "tests/launcher/screen_model.h"
 #include "tests/support/catch.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

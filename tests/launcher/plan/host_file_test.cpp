@@ -1,10 +1,9 @@
-#include "launcher/plan/host_file.h"
-
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "launcher/os/system/launch_error.h"
+#include "launcher/plan/host_list.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

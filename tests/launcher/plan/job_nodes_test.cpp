@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/plan/host_selection.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "launcher/os/system/launch_error.h"
+#include "launcher/remote/hub.h"
 #include "launcher/remote/job_plan.h"
 #include "launcher/remote/travelling_environment.h"
-#include "launcher/remote/tree.h"
 #include "tests/support/catch.h"
 
 namespace launcher::remote {

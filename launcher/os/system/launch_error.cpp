@@ -1,4 +1,4 @@
-#include "launcher/os/system/error_text.h"
+#include "launcher/os/system/launch_error.h"
 
 #include <cerrno>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "launcher/os/system/pipe.h"
+#include "launcher/os/system/unique_fd.h"
 
 #include <fcntl.h>
 

@@ -26,8 +26,9 @@ std::vector<NodeRanks> ranks_of(const std::vector<Rounds::Id>& nodes,
 }  // namespace
 
 ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options, JobOptions job)
-    : Coordinator(loop, messages, std::move(options)),
+    : RoundCoordinator(loop, messages, std::move(options)),
       messages_(messages),
+      roster_(options_.host, options_.order),
       rounds_(job.rounds, Clock::now(), job.history),
       search_time_(job.is_replaceable || job.rounds.budget.max_restarts == 0 ? 0ms : job.rounds.come_back),
       least_(static_cast<std::size_t>(std::max(job.rounds.min_nodes, 2))),

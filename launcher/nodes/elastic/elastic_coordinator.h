@@ -12,7 +12,8 @@
 
 #include "launcher/nodes/elastic/meeting_place.h"
 #include "launcher/nodes/elastic/rounds.h"
-#include "launcher/nodes/rendezvous/coordinator.h"
+#include "launcher/nodes/rendezvous/roster.h"
+#include "launcher/nodes/rendezvous/round_coordinator.h"
 
 namespace launcher::elastic {
 
@@ -24,7 +25,7 @@ struct JobOptions {
   std::function<void(Change change)> on_change{};
 };
 
-class ElasticCoordinator : public Coordinator {
+class ElasticCoordinator : public RoundCoordinator {
  public:
   ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options, JobOptions job);
   ~ElasticCoordinator() override;
@@ -62,6 +63,7 @@ class ElasticCoordinator : public Coordinator {
   void set_timer();
 
   Messages& messages_;
+  const Roster roster_;  // says whose options do not fit
   Rounds rounds_;
   // How long a node looks for this coordinator that was lost by silence; 0 where it does not.
   std::chrono::milliseconds search_time_;

@@ -14,77 +14,16 @@ using namespace std::chrono_literals;
 
 // How long a job that cannot begin stays to tell those that have not come yet: they were started with it.
 constexpr auto kTelling = 5s;
-// How long the coordinator waits for all nodes to hear how a round ended, beyond the interruption of the network that
-// they survive.
-constexpr auto kHearing = 1s;
-constexpr auto kComingAgain = 500ms;
 
 }  // namespace
 
 Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options)
-    : loop_(loop),
-      options_(std::move(options)),
-      roster_(options_.host, options_.order),
-      links_(loop,
-             {.where = options_.where,
-              .ping_interval = control::ping_interval(options_.node_timeout, options_.host.nnodes),
-              .reconnect_after = control::reconnect_after(options_.node_timeout, options_.host.nnodes),
-              .secret = options_.secret,
-              .nodes = options_.host.nnodes},
-             {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
-              .on_carried = [this](Id id, std::uint32_t round, auto bytes) { on_carried(id, round, bytes); },
-              .on_room =
-                  [this](Id id) {
-                    if (const auto found = carriers_.find(id); found != carriers_.end()) store_->proxies().on_room(id);
-                  },
-              .on_gone =
-                  [this](Id id, const CoordinatorLinks::Loss& loss) {
-                    close_carrier(id);
-                    reading_.erase(id);
-                    expect_again(id, loss);
-                    on_gone(id, loss);
-                  },
-              .on_stranger = [&messages](const std::string& text) { messages.say(text); },
-              .patience = options_.patience}) {
-  if (!options_.side_channel) return;
-  options_.side_channel->to_members = [this](auto bytes) { links_.carry_to_all(control::kSideRound, bytes); };
-  options_.side_channel->members = [this] { return others_; };
-}
+    : RoundCoordinator(loop, messages, std::move(options)), roster_(options_.host, options_.order) {}
 
-Coordinator::~Coordinator() {
-  for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
-  for (const auto& [id, carrier] : carriers_) *carrier = {};
-  if (options_.side_channel) options_.side_channel->forget_members();
-}
-
-void Coordinator::call_in(Clock::duration time, std::function<void()> action) {
-  timers_.push_back(loop_.call_at(Clock::now() + time, std::move(action)));
-}
-
-void Coordinator::call_in(Clock::duration time, void (Coordinator::*action)()) {
-  call_in(time, [this, action] { (this->*action)(); });
-}
-
-void Coordinator::begin_round(int round, store::StoreServer& store) {
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
-  round_ = round;
-  store_ = &store;
-  if (arbiter_.first()) last_status_ = std::max(arbiter_.first()->exit_status, 1);
-  numbers_.clear();
-  carriers_.clear();  // the store to which they led is gone
-  ended_.clear();
-  asked_.clear();
-  unaware_.clear();
-  cut_off_.clear();
-  arbiter_ = {};
-  torchrun_.reset();
-  if (phase_ == Phase::kRefused) return;
-  phase_ = Phase::kJoining;
-  if (!lost_.empty()) {
-    refuse({lost_, last_status_});
-    return;
-  }
-  begin_joining();
+// Without torchrun's nodes the base class counts those that have ended.
+bool Coordinator::is_end_counted_elsewhere() {
+  if (torchrun_) torchrun_->node_ended(size());
+  return torchrun_ != nullptr;
 }
 
 void Coordinator::begin_joining() {
@@ -111,8 +50,8 @@ void Coordinator::begin_joining() {
                                  .on_twice = [this](int node) { foreign_came_twice(node); }});
     expect_torchrun();
   }
-  call_in(kSilentWait, &Coordinator::say_who_is_missing);
-  call_in(options_.join_timeout, &Coordinator::on_join_timeout);
+  call_in(kSilentWait, [this] { say_who_is_missing(); });
+  call_in(options_.join_timeout, [this] { on_join_timeout(); });
   start_when_complete();
 }
 
@@ -128,37 +67,6 @@ void Coordinator::foreign_came_twice(int node) {
 void Coordinator::expect_torchrun() {
   if (!torchrun_) return;
   if (const auto missing = roster_.lowest_missing()) torchrun_->expect(*missing);
-}
-
-void Coordinator::on_message(Id id, const control::Message& message) {
-  std::visit([&](const auto& content) { on(id, content); }, message);
-}
-
-// What is late belongs to the store of an earlier round.
-void Coordinator::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
-  if (round == control::kSideRound) return on_side_channel(id, bytes);
-  if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
-  if (!carriers_.contains(id)) store_->proxies().add(id, "a client on " + name(id), carrier_to(id));
-  if (!store_->proxies().deliver(id, bytes)) links_.close(id, "what it sends to the store is nothing of a launcher");
-}
-
-std::shared_ptr<store::Carrier> Coordinator::carrier_to(Id id) {
-  auto carrier = std::make_shared<store::Carrier>();
-  carrier->send = [this, id](std::string_view bytes) {
-    if (auto* link = links_.link(id)) link->carry(static_cast<std::uint32_t>(round_), bytes);
-  };
-  carrier->flush = [this, id] {
-    if (auto* link = links_.link(id)) link->flush();
-  };
-  carrier->has_room = [this, id] {
-    const auto* link = links_.link(id);
-    return link == nullptr || link->has_room();
-  };
-  return carriers_.emplace(id, std::move(carrier)).first->second;
-}
-
-void Coordinator::close_carrier(Id id) {
-  if (carriers_.erase(id) != 0) store_->proxies().drop(id);
 }
 
 void Coordinator::on_hello(Id id, const control::Hello& hello) {
@@ -311,25 +219,6 @@ void Coordinator::refuse(const JoinFailure& reason) {
   }
   set_hearing_deadline();
   timers_.push_back(loop_.call_at(deadline_, [] {}));  // the loop is to wake up by then
-}
-
-// One that is there hears of it, where its connection has to be replaced first, too.
-void Coordinator::send_refusal(Id id, const JoinFailure& reason) {
-  if (id != own_) reading_.insert(id);
-  links_.send(id, control::Refusal{reason});
-}
-
-// It waits longer for the coordinator than the coordinator for it, and when it comes it is to name the same cause.
-void Coordinator::expect_again(Id id, const CoordinatorLinks::Loss& loss) {
-  const bool is_decided = phase_ == Phase::kDecided;
-  if (!loss.is_silent || !numbers_.contains(id) || (is_decided && !is_end_)) return;
-  cut_off_.insert(id);
-  cut_off_until_ = Clock::now() + control::nodes_patience(options_.node_timeout) - options_.node_timeout + kComingAgain;
-}
-
-void Coordinator::set_hearing_deadline() {
-  hearing_deadline_ = Clock::now() + options_.node_timeout + kHearing;
-  timers_.push_back(loop_.call_at(hearing_deadline_, [] {}));  // the loop is to wake up by then
 }
 
 bool Coordinator::has_told_all() const {

@@ -1,8 +1,8 @@
-// How a coordinator finds the first failure of a round, and its good end.
+#include "launcher/nodes/rendezvous/round_coordinator.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "launcher/nodes/rendezvous/coordinator.h"
 #include "launcher/os/system/messages.h"
 
 namespace launcher {
@@ -10,6 +10,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// How long the coordinator waits for all nodes to hear how a round ended, beyond the interruption of the network that
+// they survive.
+constexpr auto kHearing = 1s;
+constexpr auto kComingAgain = 500ms;
 // How long a rank whose peers have lost it may take to end, a core file of many gigabytes among that, and how often
 // the nodes are asked meanwhile.
 constexpr auto kVerdictTearDown = 60s;
@@ -17,14 +21,129 @@ constexpr auto kAskAgain = 100ms;
 
 }  // namespace
 
-void Coordinator::on_side_channel(Id id, std::string_view bytes) const {
+RoundCoordinator::RoundCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      links_(loop,
+             {.where = options_.where,
+              .ping_interval = control::ping_interval(options_.node_timeout, options_.host.nnodes),
+              .reconnect_after = control::reconnect_after(options_.node_timeout, options_.host.nnodes),
+              .secret = options_.secret,
+              .nodes = options_.host.nnodes},
+             {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
+              .on_carried = [this](Id id, std::uint32_t round, auto bytes) { on_carried(id, round, bytes); },
+              .on_room =
+                  [this](Id id) {
+                    if (const auto found = carriers_.find(id); found != carriers_.end()) store_->proxies().on_room(id);
+                  },
+              .on_gone =
+                  [this](Id id, const CoordinatorLinks::Loss& loss) {
+                    close_carrier(id);
+                    reading_.erase(id);
+                    expect_again(id, loss);
+                    on_gone(id, loss);
+                  },
+              .on_stranger = [&messages](const std::string& text) { messages.say(text); },
+              .patience = options_.patience}) {
+  if (!options_.side_channel) return;
+  options_.side_channel->to_members = [this](auto bytes) { links_.carry_to_all(control::kSideRound, bytes); };
+  options_.side_channel->members = [this] { return others_; };
+}
+
+RoundCoordinator::~RoundCoordinator() {
+  for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+  for (const auto& [id, carrier] : carriers_) *carrier = {};
+  if (options_.side_channel) options_.side_channel->forget_members();
+}
+
+void RoundCoordinator::call_in(Clock::duration time, std::function<void()> action) {
+  timers_.push_back(loop_.call_at(Clock::now() + time, std::move(action)));
+}
+
+void RoundCoordinator::call_in(Clock::duration time, void (RoundCoordinator::*action)()) {
+  call_in(time, [this, action] { (this->*action)(); });
+}
+
+void RoundCoordinator::begin_round(int round, store::StoreServer& store) {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  round_ = round;
+  store_ = &store;
+  if (arbiter_.first()) last_status_ = std::max(arbiter_.first()->exit_status, 1);
+  numbers_.clear();
+  carriers_.clear();  // the store to which they led is gone
+  ended_.clear();
+  asked_.clear();
+  unaware_.clear();
+  cut_off_.clear();
+  arbiter_ = {};
+  forget_round();
+  if (phase_ == Phase::kRefused) return;
+  phase_ = Phase::kJoining;
+  if (!lost_.empty()) {
+    refuse({lost_, last_status_});
+    return;
+  }
+  begin_joining();
+}
+
+void RoundCoordinator::on_message(Id id, const control::Message& message) {
+  std::visit([&](const auto& content) { on(id, content); }, message);
+}
+
+// What is late belongs to the store of an earlier round.
+void RoundCoordinator::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
+  if (round == control::kSideRound) return on_side_channel(id, bytes);
+  if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
+  if (!carriers_.contains(id)) store_->proxies().add(id, "a client on " + name(id), carrier_to(id));
+  if (!store_->proxies().deliver(id, bytes)) links_.close(id, "what it sends to the store is nothing of a launcher");
+}
+
+std::shared_ptr<store::Carrier> RoundCoordinator::carrier_to(Id id) {
+  auto carrier = std::make_shared<store::Carrier>();
+  carrier->send = [this, id](std::string_view bytes) {
+    if (auto* link = links_.link(id)) link->carry(static_cast<std::uint32_t>(round_), bytes);
+  };
+  carrier->flush = [this, id] {
+    if (auto* link = links_.link(id)) link->flush();
+  };
+  carrier->has_room = [this, id] {
+    const auto* link = links_.link(id);
+    return link == nullptr || link->has_room();
+  };
+  return carriers_.emplace(id, std::move(carrier)).first->second;
+}
+
+void RoundCoordinator::close_carrier(Id id) {
+  if (carriers_.erase(id) != 0) store_->proxies().drop(id);
+}
+
+// One that is there hears of it, where its connection has to be replaced first, too.
+void RoundCoordinator::send_refusal(Id id, const JoinFailure& reason) {
+  if (id != own_) reading_.insert(id);
+  links_.send(id, control::Refusal{reason});
+}
+
+// It waits longer for the coordinator than the coordinator for it, and when it comes it is to name the same cause.
+void RoundCoordinator::expect_again(Id id, const CoordinatorLinks::Loss& loss) {
+  const bool is_decided = phase_ == Phase::kDecided;
+  if (!loss.is_silent || !numbers_.contains(id) || (is_decided && !is_end_)) return;
+  cut_off_.insert(id);
+  cut_off_until_ = Clock::now() + control::nodes_patience(options_.node_timeout) - options_.node_timeout + kComingAgain;
+}
+
+void RoundCoordinator::set_hearing_deadline() {
+  hearing_deadline_ = Clock::now() + options_.node_timeout + kHearing;
+  timers_.push_back(loop_.call_at(hearing_deadline_, [] {}));  // the loop is to wake up by then
+}
+
+void RoundCoordinator::on_side_channel(Id id, std::string_view bytes) const {
   const auto number = numbers_.find(id);
   const auto& channel = options_.side_channel;
   if (number != numbers_.end() && channel && channel->on_member)
     channel->on_member(number->second, links_.steady_ahead(id), bytes);
 }
 
-void Coordinator::on(Id id, const control::Failed& failed) {
+void RoundCoordinator::on(Id id, const control::Failed& failed) {
   const auto number = numbers_.find(id);
   if (failed.round != round_ || number == numbers_.end()) return;
   FailureNotice notice = failed.notice;
@@ -35,7 +154,7 @@ void Coordinator::on(Id id, const control::Failed& failed) {
 
 // This launcher was frozen, or what it sent has not arrived. Nothing follows from the end of the node's connection,
 // which comes after this; and all nodes name the same cause.
-void Coordinator::on(Id id, const control::GivenUp& given_up) {
+void RoundCoordinator::on(Id id, const control::GivenUp& given_up) {
   if (given_up.round != round_ || !numbers_.contains(id) || phase_ == Phase::kDecided || phase_ == Phase::kEnded)
     return;
   const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
@@ -50,7 +169,7 @@ void Coordinator::on(Id id, const control::GivenUp& given_up) {
   add_failure(std::move(notice));
 }
 
-void Coordinator::add_failure(FailureNotice notice) {
+void RoundCoordinator::add_failure(FailureNotice notice) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kEnding && phase_ != Phase::kDeciding) return;
   const bool had_cause = arbiter_.has_cause();
   arbiter_.add(notice);
@@ -66,7 +185,7 @@ void Coordinator::add_failure(FailureNotice notice) {
 }
 
 // A victim's failure stops nobody yet: the rank that it lost may still be ending, and would be stopped with the others.
-void Coordinator::ask_all() {
+void RoundCoordinator::ask_all() {
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   asked_.clear();
   is_any_ending_ = false;
@@ -80,7 +199,7 @@ void Coordinator::ask_all() {
 
 // A node that does not answer is waited for until it is lost: it may have been cut off for a moment, and know of an
 // earlier failure. Where the cause of all is known by then, its loss is none.
-void Coordinator::add_loss(const FailureNotice& notice) {
+void RoundCoordinator::add_loss(const FailureNotice& notice) {
   if (phase_ == Phase::kEnding && may_end_without_one()) {
     end_when_all_are_there();
   } else if (phase_ != Phase::kDeciding || !arbiter_.has_cause()) {
@@ -90,7 +209,7 @@ void Coordinator::add_loss(const FailureNotice& notice) {
   }
 }
 
-void Coordinator::on(Id id, const control::Report& report) {
+void RoundCoordinator::on(Id id, const control::Report& report) {
   const auto number = numbers_.find(id);
   if (report.round != round_ || number == numbers_.end()) return;
   asked_.erase(id);
@@ -111,17 +230,17 @@ void Coordinator::on(Id id, const control::Report& report) {
   }
 }
 
-void Coordinator::conclude() {
+void RoundCoordinator::conclude() {
   if (phase_ != Phase::kDeciding) return;
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   if (!arbiter_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
-    call_in(kAskAgain, &Coordinator::ask_all);
+    call_in(kAskAgain, &RoundCoordinator::ask_all);
   } else {
     decide();
   }
 }
 
-void Coordinator::decide() {
+void RoundCoordinator::decide() {
   const FailureNotice first = judge(*arbiter_.first());
   phase_ = first.stop_signal != 0 ? Phase::kStopping : Phase::kDecided;
   ended_.clear();
@@ -131,16 +250,16 @@ void Coordinator::decide() {
   await_hearing();
   // To those that are given up as well: one that was only frozen learns why.
   links_.send_to_all(control::Verdict{round_, first});
-  if (phase_ == Phase::kStopping) call_in(kSilentWait, &Coordinator::say_who_runs);
+  if (phase_ == Phase::kStopping) call_in(kSilentWait, &RoundCoordinator::say_who_runs);
 }
 
-void Coordinator::await_hearing() {
+void RoundCoordinator::await_hearing() {
   for (const auto& [id, number] : numbers_) unaware_.insert(id);
   set_hearing_deadline();
 }
 
 // Of a job that was stopped each node's ranks may end in their own way, and the nodes are to end in one.
-void Coordinator::on(Id id, const control::Stopped& stopped) {
+void RoundCoordinator::on(Id id, const control::Stopped& stopped) {
   if (stopped.round != round_ || phase_ != Phase::kStopping || !numbers_.contains(id)) return;
   ended_.insert(id);
   stop_status_ = std::max(stop_status_, stopped.status);  // 128 + signal, over 85, over 0
@@ -148,7 +267,7 @@ void Coordinator::on(Id id, const control::Stopped& stopped) {
 }
 
 // One that is cut off ends by itself, with the signal's status.
-void Coordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
+void RoundCoordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
   const bool has_stopped = ended_.erase(id) > 0;
   if (!has_stopped || loss.is_silent) stop_status_ = std::max(stop_status_, arbiter_.first()->exit_status);
   if (phase_ == Phase::kStopped) {
@@ -159,23 +278,23 @@ void Coordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
 }
 
 // A node that is cut off does not learn how the others end, and would end otherwise.
-void Coordinator::ask_whether_all_are_there(Phase phase) {
+void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   phase_ = phase;
   asked_.clear();
   for (const auto& [id, number] : numbers_) asked_.insert(id);
   for (const auto& [id, number] : numbers_) links_.send(id, control::Inquiry{.round = round_});
-  call_in(kSilentWait, &Coordinator::say_who_is_silent);
+  call_in(kSilentWait, &RoundCoordinator::say_who_is_silent);
   end_when_all_are_there();
 }
 
-void Coordinator::say_who_is_silent() {
+void RoundCoordinator::say_who_is_silent() {
   std::string names;
   for (const Id id : asked_) names.append(names.empty() ? "" : ", ").append(name(id));
   links_.send_to_all(control::Waiting{"waiting for " + names + ", of which nothing is heard at the end of the job"});
 }
 
-void Coordinator::end_when_all_are_there() {
+void RoundCoordinator::end_when_all_are_there() {
   if (!asked_.empty() || (phase_ != Phase::kEnding && phase_ != Phase::kStopped)) return;
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   if (phase_ == Phase::kEnding) {
@@ -185,20 +304,20 @@ void Coordinator::end_when_all_are_there() {
   }
 }
 
-void Coordinator::end_stop() {
+void RoundCoordinator::end_stop() {
   phase_ = Phase::kDecided;
   await_hearing();
   links_.send_to_all(control::AllStopped{round_, stop_status_});
 }
 
-void Coordinator::on(Id id, const control::Heard& heard) {
+void RoundCoordinator::on(Id id, const control::Heard& heard) {
   reading_.erase(id);
   cut_off_.erase(id);
   if (heard.round == round_) unaware_.erase(id);
 }
 
 // Passed on as it is, but for who says it.
-void Coordinator::on(Id id, const control::Word& word) {
+void RoundCoordinator::on(Id id, const control::Word& word) {
   const auto from = numbers_.find(id);
   if (word.round != round_ || phase_ != Phase::kRunning || from == numbers_.end()) return;
   control::Word passed = word;
@@ -210,18 +329,15 @@ void Coordinator::on(Id id, const control::Word& word) {
   }
 }
 
-void Coordinator::on(Id id, const control::Ended& ended) {
+void RoundCoordinator::on(Id id, const control::Ended& ended) {
   if (ended.round != round_ || phase_ != Phase::kRunning || !ended_.insert(id).second) return;
-  if (torchrun_) {
-    torchrun_->node_ended(size());
-  } else if (ended_.size() == static_cast<std::size_t>(size())) {
+  if (!is_end_counted_elsewhere() && ended_.size() == static_cast<std::size_t>(size()))
     ask_whether_all_are_there(Phase::kEnding);
-  }
-  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &Coordinator::say_who_runs);
+  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &RoundCoordinator::say_who_runs);
 }
 
 // To those that wait for the others.
-void Coordinator::say_who_runs() {
+void RoundCoordinator::say_who_runs() {
   std::string names;
   for (const auto& [id, number] : numbers_) {
     if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(name(id));
@@ -230,7 +346,7 @@ void Coordinator::say_who_runs() {
   for (const Id id : ended_) links_.send(id, control::Waiting{"waiting for " + names + ", where ranks still run"});
 }
 
-void Coordinator::end_round() {
+void RoundCoordinator::end_round() {
   phase_ = Phase::kEnded;
   await_hearing();
   links_.send_to_all(control::AllEnded{round_});

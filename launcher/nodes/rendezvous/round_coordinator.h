@@ -1,0 +1,185 @@
+// What the launcher that hosts the store does for the launchers of a job while they run: finds out which failure was
+// the first one and tells all, carries bytes between their ranks and the store, and knows when all may go. How the
+// launchers meet, and who of them takes part, is a subclass's affair.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "launcher/nodes/control/control_messages.h"
+#include "launcher/nodes/rendezvous/arbiter.h"
+#include "launcher/nodes/rendezvous/coordinator_links.h"
+#include "launcher/nodes/rendezvous/roster.h"
+#include "launcher/nodes/store/carrier.h"
+#include "launcher/nodes/store/store_server.h"
+#include "launcher/os/network/listener.h"
+#include "launcher/os/network/side_channel.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+#include "launcher/plan/node_timeout.h"
+#include "launcher/plan/outcome/job_end.h"
+
+namespace launcher {
+
+struct CoordinatorOptions {
+  control::Hello host{};  // of its own node
+  std::string meeting{};  // "host0:29500", for messages
+  ListenAt where{};
+  std::optional<control::Secret> secret = std::nullopt;
+  NodeOrder order = NodeOrder::kGiven;
+  std::chrono::milliseconds join_timeout{900'000};
+  std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence of a node that means that it is lost
+  std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
+  std::shared_ptr<SideChannel> side_channel{};            // null: none
+};
+
+// What every coordinator does while nodes run together, however they have met.
+class RoundCoordinator {
+ public:
+  RoundCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options);
+  virtual ~RoundCoordinator();
+  RoundCoordinator(const RoundCoordinator&) = delete;
+  RoundCoordinator& operator=(const RoundCoordinator&) = delete;
+
+  std::uint16_t port() const { return links_.port(); }
+  // For this node's own launcher, which is one of those that meet.
+  UniqueFd connect_locally() { return links_.connect_locally(); }
+
+  // Begins round number `round` at `store`, which must outlive it. The launchers come to it by themselves.
+  void begin_round(int round, store::StoreServer& store);
+  // The round, and with it the job, does not come about: tells all that are there, and all that come.
+  virtual void refuse(const JoinFailure& reason) = 0;
+  // The patience of this launcher is another one now.
+  void announce_patience() { links_.ping_all(); }
+  // All nodes were told, or the time for that is over.
+  virtual bool has_told_all() const = 0;
+  // All that are there know how the round ended, or the time for that is over.
+  bool have_all_heard() const {
+    const bool is_known = unaware_.empty() && reading_.empty();
+    const bool may_come = (!cut_off_.empty() && Clock::now() < cut_off_until_) || awaits_lost_nodes();
+    const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
+    return phase_ != Phase::kEnding && !is_stop && !may_come && (is_known || Clock::now() >= hearing_deadline_);
+  }
+
+ protected:
+  using Id = CoordinatorLinks::Id;
+  using Clock = EventLoop::Clock;
+  // kEnding: the ranks of all nodes have ended well; kStopped: those of a job that was stopped. In both, all nodes are
+  // asked once more, so that none is cut off when the others end.
+  enum class Phase : std::uint8_t {
+    kJoining,
+    kRefused,
+    kRunning,
+    kEnding,
+    kDeciding,
+    kStopping,
+    kStopped,
+    kDecided,
+    kEnded
+  };
+
+  // How the launchers meet.
+  virtual void begin_joining() = 0;
+  virtual void on_hello(Id id, const control::Hello& hello) = 0;
+  virtual void on_ready(Id id, const control::Ready& ready) = 0;
+  virtual void on_leaving(Id id, const control::Leaving& leaving) = 0;
+  virtual void on_gone(Id id, const CoordinatorLinks::Loss& loss) = 0;
+  // "node 1 (host b)", for messages.
+  virtual std::string name(Id id) const = 0;
+  // Another round begins, with another store.
+  virtual void forget_round() {}
+  // The first failure, as it is told to all.
+  virtual FailureNotice judge(FailureNotice first) { return first; }
+  // All of the round have ended well.
+  virtual void on_good_end() {}
+  // The ranks of all have ended well, and a node was lost before it confirmed that: the others end well without it.
+  virtual bool may_end_without_one() const { return false; }
+  // Nodes that were lost look for this coordinator, and are to hear how the job has ended.
+  virtual bool awaits_lost_nodes() const { return false; }
+  // Nodes of the round.
+  virtual int size() const = 0;
+  // Nodes that this class does not see take part, and the subclass counts those that have ended well.
+  virtual bool is_end_counted_elsewhere() { return false; }
+
+  void add_failure(FailureNotice notice);
+  void add_loss(const FailureNotice& notice);
+  void send_refusal(Id id, const JoinFailure& reason);
+  void set_hearing_deadline();
+  void lose_stopped(Id id, const CoordinatorLinks::Loss& loss);
+  void ask_whether_all_are_there(Phase phase);
+  void end_when_all_are_there();
+  // How the loss of a node begins: "the launcher of node 1 (host b) is gone: ".
+  std::string beginning_of_loss(const std::string& name) const {
+    return "the launcher of " + name +
+           (phase_ == Phase::kEnding ? " did not confirm the end of the job: " : " is gone: ");
+  }
+  void call_in(Clock::duration time, std::function<void()> action);
+
+  EventLoop& loop_;
+  CoordinatorOptions options_;
+  CoordinatorLinks links_;
+  store::StoreServer* store_ = nullptr;
+  Phase phase_ = Phase::kJoining;
+  int round_ = -1;
+  std::string lost_;                        // who went after a failure, and cannot come to the next round
+  int last_status_ = 1;                     // of that failure
+  std::map<Id, int> numbers_;               // of those that run, in this round
+  std::size_t others_ = 0;                  // launchers in this round besides this one
+  std::set<Id> ended_;                      // whose ranks have ended well, or were stopped
+  std::set<Id> asked_;                      // have not answered yet
+  std::set<Id> unaware_;                    // have not heard of the round's end yet
+  std::set<Id> reading_;                    // have not heard of their refusal yet
+  std::optional<Id> own_;                   // this launcher's node
+  Clock::time_point deadline_{};            // of telling; of the wait for a cause
+  Clock::time_point hearing_deadline_{};    // for all to have heard of what ends the round, or the job
+  std::vector<EventLoop::TimerId> timers_;  // of the phase
+
+ private:
+  void on_message(Id id, const control::Message& message);
+  // Of the ranks of a node, for their store.
+  void on_carried(Id id, std::uint32_t round, std::string_view bytes);
+  void on_side_channel(Id id, std::string_view bytes) const;
+  std::shared_ptr<store::Carrier> carrier_to(Id id);
+  void close_carrier(Id id);
+  void on(Id id, const control::Hello& hello) {
+    links_.know(id);
+    on_hello(id, hello);
+  }
+  void on(Id id, const control::Ready& ready) { on_ready(id, ready); }
+  void on(Id id, const control::Leaving& leaving) { on_leaving(id, leaving); }
+  void on(Id id, const control::Failed& failed);
+  void on(Id id, const control::GivenUp& given_up);
+  void on(Id id, const control::Report& report);
+  void on(Id id, const control::Heard& heard);
+  void on(Id id, const control::Stopped& stopped);
+  void on(Id id, const control::Ended& ended);
+  void on(Id id, const control::Word& word);
+  template <typename Other>
+  void on(Id /*id*/, const Other& /*message*/) {}  // what only the coordinator says
+  void say_who_runs();
+  void expect_again(Id id, const CoordinatorLinks::Loss& loss);
+  void ask_all();
+  void conclude();
+  void decide();
+  void await_hearing();
+  void say_who_is_silent();
+  void end_stop();
+  void end_round();
+  void call_in(Clock::duration time, void (RoundCoordinator::*action)());
+
+  std::set<Id> cut_off_;                                    // were given up, and may still come to hear why all end
+  std::map<Id, std::shared_ptr<store::Carrier>> carriers_;  // to those whose ranks use the store, in this round
+  int stop_status_ = 0;                                     // of those that have stopped
+  Arbiter arbiter_;
+  bool is_any_ending_ = false;
+  bool is_end_ = false;  // no round follows the failure that was decided on
+  Clock::time_point cut_off_until_{};
+};
+
+}  // namespace launcher

@@ -22,6 +22,7 @@
 #include "checkpoint/skipped_items.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
+#include "checkpoint/storage/set_aside.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "checkpoint/storage/writer_lock.h"
 
@@ -305,6 +306,22 @@ void CheckpointManager::prune() {
 
 void CheckpointManager::wait() {
   agree(writer_ ? writer_->finish() : Failure(), "cannot save in");
+}
+
+std::optional<std::filesystem::path> CheckpointManager::set_aside() {
+  claim();
+  std::string folder;
+  Failure failure;
+  if (writer_) {
+    failure = failure_of([&] {
+      if (const auto aside = storage::set_aside_checkpoints(*options_.file_system, directory_))
+        folder = aside->string();
+    });
+  }
+  agree(failure, "cannot set an earlier run's checkpoints aside in");
+  folder = broadcast_string(folder, 0, group_);
+  if (folder.empty()) return std::nullopt;
+  return folder;
 }
 
 }  // namespace ddp

@@ -18,7 +18,7 @@ import time
 import unittest
 import zlib
 
-from harness import DDPRUN, PATIENCE, LauncherTest, free_port, wait_until
+from harness import DDPRUN, PATIENCE, LauncherTest, free_port, processes_with, wait_until
 from torchrun_scenarios import PYTHON, SCENARIOS
 
 RECORD = pathlib.Path(__file__).resolve().parent / "torchrun/scenarios.json"
@@ -140,6 +140,9 @@ class Run:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for pid in processes_with(f"OUT={self.folder}/"):  # that torchrun left behind
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/backends/all_reduce_backend.h"
 #include "comm/backends/backend_type.h"
+#include "comm/backends/pair_exchange.h"
 #include "comm/versions/sequence_numbers.h"
 
 namespace ddp::detail {
@@ -19,7 +21,7 @@ namespace {
 
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 
-class Gloo final : public c10d::ProcessGroupGloo {
+class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
@@ -29,6 +31,16 @@ class Gloo final : public c10d::ProcessGroupGloo {
     std::vector<at::Tensor> room{at::empty({1}, tensors[0].options())};
     return ProcessGroupGloo::recvAnysource(room, tag);
   }
+
+  AllReduceTraits all_reduce_traits() const override {
+    return {.in_wait = size_ == 2 ? AllReduceTraits::InWait::kSmallFloats : AllReduceTraits::InWait::kNone};
+  }
+  c10::intrusive_ptr<c10d::Work> all_reduce_in_wait(const at::Tensor& tensor) override {
+    return pair_exchange_.start(*this, tensor);
+  }
+
+ private:
+  PairExchange pair_exchange_;
 };
 
 // Runs `make` in a thread of its own, which is left behind when it takes longer.

@@ -81,7 +81,11 @@ ShmBackend::WorkPtr ShmBackend::allreduce(Tensors& tensors, const c10d::Allreduc
   return start_all_reduce(c10d::OpType::ALLREDUCE, only(tensors, "allreduce"), tensors, options);
 }
 
-void ShmBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) {
+ShmBackend::WorkPtr ShmBackend::all_reduce_in_wait(const at::Tensor& tensor) {
+  return start_all_reduce(c10d::OpType::ALLREDUCE, tensor, {tensor}, {});
+}
+
+void ShmBackend::all_reduce_in_call(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) {
   ++number_;
   const auto operation = shm::all_reduce_now(*engine_, bytes_of(tensor), static_cast<size_t>(tensor.numel()),
                                              reduction(tensor, op), place_, timeout_, meanwhile);

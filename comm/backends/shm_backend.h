@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "comm/backends/all_reduce_backend.h"
 #include "comm/backends/c10d_compat.h"
-#include "comm/backends/immediate_backend.h"
 #include "comm/backends/shm_tensors.h"
 #include "comm/shm/collectives.h"
 #include "comm/shm/engine.h"
@@ -14,7 +14,7 @@ namespace ddp::detail {
 
 class ShmWork;
 
-class ShmBackend final : public c10d::Backend, public ImmediateBackend {
+class ShmBackend final : public c10d::Backend, public AllReduceBackend, public InCallBackend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
@@ -27,7 +27,11 @@ class ShmBackend final : public c10d::Backend, public ImmediateBackend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) override;
+  AllReduceTraits all_reduce_traits() const override {
+    return {.in_call = true, .in_wait = AllReduceTraits::InWait::kAll};
+  }
+  void all_reduce_in_call(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) override;
+  WorkPtr all_reduce_in_wait(const at::Tensor& tensor) override;
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;

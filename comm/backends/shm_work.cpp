@@ -110,8 +110,4 @@ bool follow(c10d::Work& work, ShmWork::Follower follower) {
   }
 }
 
-bool ends_in_wait(const c10d::Work& work) {
-  return dynamic_cast<const ShmWork*>(&work) != nullptr;
-}
-
 }  // namespace ddp::detail

@@ -63,7 +63,5 @@ class ShmWork final : public c10d::Work {
 /// Has `follower` called when `work` has ended, without making it end sooner; it must not throw. False where the work
 /// tells nobody, or not the host.
 bool follow(c10d::Work& work, ShmWork::Follower follower);
-/// Whether it gets on in wait(), so that to wait for its future instead would be to wait for another thread.
-bool ends_in_wait(const c10d::Work& work);
 
 }  // namespace ddp::detail

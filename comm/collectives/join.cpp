@@ -9,7 +9,7 @@
 #include <ddprun/comm/collectives.h>
 
 #include "comm/collectives/pending_work.h"
-#include "comm/group/group_state.h"
+#include "comm/group/planned_all_reduce.h"
 
 namespace ddp {
 namespace {
@@ -48,7 +48,9 @@ JoinNotice Joinable::notify_join_context() {
   if (!state_.first) return nullptr;
   const GroupHandle& group = join_group();
   std::vector<at::Tensor> ones{at::ones({1}, at::TensorOptions().device(join_device()))};
-  auto work = group.state().group("join")->allreduce(ones);
+  const detail::GroupState& state = group.state();
+  const auto plan = detail::plan_all_reduce(state, ones.front(), {.waiter = detail::AllReduceWaiter::kHandle});
+  auto work = detail::start_all_reduce(plan, state, *state.group("join"), ones);
   if (state_.throws && reduced(at::zeros({1}, ones.front().options()), group) != 0) {
     throw std::runtime_error(who(group.info()) +
                              ": join: Detected at least one rank that exhausted inputs. Throwing across all ranks.");

@@ -1,10 +1,10 @@
 #include <optional>
 #include <utility>
 
+#include "comm/backends/pair_exchange.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/group_backends.h"
-#include "comm/group/pair_exchange.h"
 #include "ddprun/comm/collectives.h"
 
 namespace ddp {

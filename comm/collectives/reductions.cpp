@@ -1,5 +1,4 @@
 #include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <functional>
@@ -7,12 +6,12 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/backends/immediate_backend.h"
+#include "comm/backends/all_reduce_backend.h"
 #include "comm/collectives/call_wait.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/tensor_packing.h"
 #include "comm/group/argument_checks.h"
-#include "comm/group/direct_all_reduce.h"
+#include "comm/group/planned_all_reduce.h"
 #include "comm/versions/single_tensor_collectives.h"
 #include "ddprun/comm/collectives.h"
 
@@ -130,27 +129,18 @@ class AllReduceNote final : public shm::Meanwhile {
   std::optional<detail::CallWait> wait_;
 };
 
-// Without Work, lists and steps behind it, which take longer than a small sum. False where something is not as usual.
-bool is_reduced_now(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
+// By a plan of kInCall: without Work and lists, which take longer than a small sum.
+void all_reduce_in_call(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op) {
   detail::GroupState& state = group.state();
-  detail::ImmediateBackend* const backend = state.immediate_backend();
-  if (backend == nullptr || options.timeout || !tensor.defined() || !tensor.is_cpu()) return false;
-  const at::ScalarType dtype = tensor.scalar_type();
-  const bool is_usual = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16 ||
-                        ((dtype == at::kInt || dtype == at::kLong) && op != ReduceOp::kAvg);
-  if (!is_usual || static_cast<size_t>(tensor.dim()) > detail::CallShape::kDimensions) return false;
-  if (tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_neg()) return false;
-  if (at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE)) return false;  // a profiler wants to see it
   state.check_open("all_reduce");
   const char* const how = name(op);
   AllReduceNote note(tensor, how, state.log());
   try {
-    backend->all_reduce_now(tensor, c10d_op(op, /*is_bool=*/false), note);
+    state.in_call_backend()->all_reduce_in_call(tensor, c10d_op(op, /*is_bool=*/false), note);
   } catch (const std::exception& error) {
     detail::fail({.operation = "all_reduce", .how = how, .tensors = {tensor}}, group, note.number(), error);
   }
   note.end();
-  return true;
 }
 
 Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
@@ -160,9 +150,11 @@ Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, Red
   auto settings = call_options<c10d::AllreduceOptions>(options, async, group, "all_reduce");
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
+  const auto plan = detail::plan_all_reduce(group.state(), tensors[0], {.waiter = detail::AllReduceWaiter::kHandle});
   return start(
       {.operation = "all_reduce", .how = name(op), .tensors = {tensor}, .is_waited_for = !async}, group,
-      [&](c10d::ProcessGroup& c10d) { return detail::direct_all_reduce(c10d, tensors, settings); }, std::move(after));
+      [&](c10d::ProcessGroup& c10d) { return detail::start_all_reduce(plan, group.state(), c10d, tensors, settings); },
+      std::move(after));
 }
 
 Started begin_all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
@@ -226,8 +218,12 @@ std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, co
 }  // namespace
 
 void all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
-  if (!is_reduced_now(tensor, group, op, options))
-    begin_all_reduce(tensor, group, op, options, /*async=*/false)->wait();
+  const auto plan = detail::plan_all_reduce(group.state(), tensor,
+                                            {.waiter = detail::AllReduceWaiter::kCaller,
+                                             .is_average = op == ReduceOp::kAvg,
+                                             .has_own_timeout = options.timeout.has_value()});
+  if (plan == detail::AllReducePlan::kInCall) return all_reduce_in_call(tensor, group, op);
+  begin_all_reduce(tensor, group, op, options, /*async=*/false)->wait();
 }
 
 Pending<void> all_reduce_async(at::Tensor tensor, const GroupHandle& group, ReduceOp op,

@@ -9,10 +9,9 @@
 #include <ddprun/comm/report.h>
 
 #include "base/progress/own_page.h"
-#include "comm/backends/immediate_backend.h"
+#include "comm/backends/all_reduce_backend.h"
 #include "comm/group/desync_debugger.h"
 #include "comm/group/failure_cause.h"
-#include "comm/group/pair_exchange.h"
 #include "comm/group/store_keys.h"
 
 namespace ddp::detail {
@@ -30,14 +29,12 @@ std::shared_ptr<CallLog> log_of(const GroupState::Parts& parts, const std::strin
   return std::make_shared<CallLog>(own_page().add_group(path, parts.info.rank, parts.info.world_size, leader));
 }
 
-// The group's for CPU tensors if it is an ImmediateBackend, else null.
-c10::intrusive_ptr<c10d::Backend> immediate_backend_of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-  if (!group || !group->hasBackends()) return {};
-  const auto devices = group->getDeviceTypes();
+// The group's for CPU tensors; null where it has none.
+c10::intrusive_ptr<c10d::Backend> cpu_backend_of(c10d::ProcessGroup& group) {
+  if (!group.hasBackends()) return {};
+  const auto devices = group.getDeviceTypes();
   if (std::ranges::find(devices, c10::kCPU, &c10::Device::type) == devices.end()) return {};
-  auto backend = group->getBackend(c10::kCPU);
-  if (dynamic_cast<ImmediateBackend*>(backend.get()) == nullptr) return {};
-  return backend;
+  return group.getBackend(c10::kCPU);
 }
 
 }  // namespace
@@ -53,19 +50,37 @@ GroupState::GroupState(Parts parts)
       members_(parts.members.empty() ? all_ranks(parts.info.world_size) : parts.members),
       hosts_store_(parts.hosts_store),
       log_(log_of(parts, path_, members_.front())),
-      cpu_backend_(immediate_backend_of(parts.group)),
-      immediate_backend_(dynamic_cast<ImmediateBackend*>(cpu_backend_.get())),
       is_closed_(parts.group == nullptr),
       parts_(std::move(parts)) {
-  if (!parts_.store) return;
-  job_.desync_debugger->add(path_, log_);
-  parts_.store->set(keys::connected(info_.rank), std::string("1"));
-  parts_.pair_exchange = PairExchange::make(info_, *parts_.group, *parts_.store);
+  if (parts_.store) {
+    job_.desync_debugger->add(path_, log_);
+    parts_.store->set(keys::connected(info_.rank), std::string("1"));
+  }
+  if (parts_.group) look_at_cpu_backend();
   // Where ranks are threads, all of them end.
-  if (job_.bounded) last_words_.emplace([this](const UncaughtException& exception) { say_last_words(exception); });
+  if (parts_.store && job_.bounded) {
+    last_words_.emplace([this](const UncaughtException& exception) { say_last_words(exception); });
+  }
 }
 
 GroupState::~GroupState() = default;
+
+void GroupState::look_at_cpu_backend() {
+  const auto backend = cpu_backend_of(*parts_.group);
+  has_cpu_backend_ = backend != nullptr;
+  all_reduce_backend_ = dynamic_cast<AllReduceBackend*>(backend.get());
+  if (all_reduce_backend_ == nullptr) return;
+  all_reduce_traits_ = all_reduce_backend_->all_reduce_traits();
+  if (all_reduce_traits_.in_call) {
+    kept_backend_ = backend;
+    in_call_backend_ = dynamic_cast<InCallBackend*>(backend.get());
+  }
+  // Two ranks: one that runs Python expects gloo's own messages.
+  const bool is_of_two = all_reduce_traits_.in_wait == AllReduceTraits::InWait::kSmallFloats;
+  if (is_of_two && !(parts_.store && parts_.store->check({keys::present(1 - info_.rank)}))) {
+    all_reduce_traits_.in_wait = AllReduceTraits::InWait::kNone;
+  }
+}
 
 bool GroupState::is_open() const {
   const std::lock_guard lock(mutex_);
@@ -88,11 +103,6 @@ c10::intrusive_ptr<c10d::Store> GroupState::store() const {
   return parts_.store;
 }
 
-std::shared_ptr<PairExchange> GroupState::pair_exchange() const {
-  const std::lock_guard lock(mutex_);
-  return parts_.pair_exchange;
-}
-
 GroupState::Parts GroupState::release(bool to_close) {
   const std::lock_guard lock(mutex_);
   if (to_close && parts_.group) closing_.emplace(parts_.group);
@@ -102,9 +112,7 @@ GroupState::Parts GroupState::release(bool to_close) {
                  .timeout = timeout_,
                  .store = std::move(parts_.store),
                  .group = std::move(parts_.group),
-                 .hosts_store = parts_.hosts_store,
-                 .pair_exchange = std::move(parts_.pair_exchange)};
-  parts_.pair_exchange.reset();
+                 .hosts_store = parts_.hosts_store};
   parts_.store.reset();
   parts_.group.reset();
   is_closed_.store(true, std::memory_order_release);
@@ -130,7 +138,6 @@ void GroupState::close() {
   if (parts.store) await_others(info_, job_, *parts.store, {keys::connected, keys::exited, keys::failed}, left());
   if (parts.store) announce(*parts.store, keys::closing(info_.rank), keys::kClosed + std::string("\n"));
   parts.group->shutdown();
-  parts.pair_exchange.reset();
   parts.group.reset();
   deadline = Clock::now() + patience;  // running collectives have taken the time that they needed
   if (!parts.store) return;
@@ -155,7 +162,7 @@ void GroupState::abort(bool announce) noexcept {
     parts.group->abort();
     // gloo's destructor waits for collectives in flight, and their peers may never come: it must not hold up the rank
     // that is giving up.
-    std::thread([last = std::move(parts.group), exchange = std::move(parts.pair_exchange)] {}).detach();
+    std::thread([last = std::move(parts.group)] {}).detach();
     if (!parts.store || !path_.empty()) return;
     job_.desync_debugger->stop();
     if (parts.hosts_store) await_learners(info_, job_);

@@ -13,6 +13,7 @@
 #include <ddprun/base/rank_info.h>
 
 #include "comm/backends/c10d_compat.h"
+#include "comm/core/all_reduce_plan.h"
 #include "comm/core/backend_map.h"
 #include "comm/core/call_log.h"
 #include "comm/core/last_words.h"
@@ -21,8 +22,8 @@
 
 namespace ddp::detail {
 
-class ImmediateBackend;
-class PairExchange;
+class AllReduceBackend;
+class InCallBackend;
 
 class GroupState {
  public:
@@ -33,9 +34,8 @@ class GroupState {
     std::chrono::milliseconds timeout{};
     c10::intrusive_ptr<c10d::Store> store{};  ///< with every prefix but the ones below it; null for a single process
     c10::intrusive_ptr<c10d::ProcessGroup> group{};
-    bool hosts_store = false;                       ///< this process runs the store's server: it must leave last
-    bool in_process = false;                        ///< see GroupPlan
-    std::shared_ptr<PairExchange> pair_exchange{};  ///< made by the constructor
+    bool hosts_store = false;  ///< this process runs the store's server: it must leave last
+    bool in_process = false;   ///< see GroupPlan
     JobLinks job{};
     std::string path{};          ///< of the group's keys below the job's group: "" or "subgroup1/"
     std::vector<int> members{};  ///< the group's ranks in the job; empty: all
@@ -60,13 +60,15 @@ class GroupState {
   void check_open(const char* operation) const {
     if (is_closed_.load(std::memory_order_acquire)) refuse_closed(operation);
   }
-  /// Its backend for CPU tensors, where that is one of this kind, else null. Alive as long as this is.
-  ImmediateBackend* immediate_backend() const { return immediate_backend_; }
+  bool has_cpu_backend() const { return has_cpu_backend_; }
+  /// Its backend for CPU tensors, where that is one of ours, else null. Alive as long as group().
+  AllReduceBackend* all_reduce_backend() const { return all_reduce_backend_; }
+  /// The same with AllReduceTraits::in_call, else null. Alive as long as this.
+  InCallBackend* in_call_backend() const { return in_call_backend_; }
+  /// What that one can do for these ranks.
+  const AllReduceTraits& all_reduce_traits() const { return all_reduce_traits_; }
   /// The store for our own keys; null for a single process or a closed group.
   c10::intrusive_ptr<c10d::Store> store() const;
-
-  /// Null where there is none, see PairExchange::make(), or when the group is closed.
-  std::shared_ptr<PairExchange> pair_exchange() const;
 
   void close();
   /// Without `announce` the other ranks are told nothing: it was not this rank that gave up.
@@ -107,6 +109,7 @@ class GroupState {
   [[noreturn]] void refuse_closed(const char* operation) const;
   Parts release(bool to_close);
   c10::intrusive_ptr<c10d::ProcessGroup> group_being_closed() const;
+  void look_at_cpu_backend();
   void announce(c10d::Store& store, const std::string& key, const std::string& how) const;
   void announce_failure(c10d::Store& store) const;
   void say_last_words(const UncaughtException& exception);
@@ -121,8 +124,11 @@ class GroupState {
   const std::vector<int> members_;
   const bool hosts_store_;
   const std::shared_ptr<CallLog> log_;
-  const c10::intrusive_ptr<c10d::Backend> cpu_backend_;  // kept for immediate_backend_, else null
-  ImmediateBackend* const immediate_backend_;
+  c10::intrusive_ptr<c10d::Backend> kept_backend_;  // for in_call_backend_, which calls use without the group
+  InCallBackend* in_call_backend_ = nullptr;
+  bool has_cpu_backend_ = false;
+  AllReduceBackend* all_reduce_backend_ = nullptr;
+  AllReduceTraits all_reduce_traits_{};
   std::atomic<bool> is_closed_{false};
   mutable std::mutex mutex_;
   Parts parts_;

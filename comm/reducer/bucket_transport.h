@@ -1,5 +1,5 @@
-// Internal: how a bucket of gradients gets to its sum over the ranks: the group's all-reduce, the direct exchange of
-// two ranks, or a communication hook.
+// Internal: how a bucket of gradients gets to its sum over the ranks: the group's all-reduce or a communication
+// hook.
 #pragma once
 
 #include <ATen/core/ivalue.h>

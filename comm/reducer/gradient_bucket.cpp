@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "comm/group/argument_checks.h"
-#include "comm/group/group_state.h"
+#include "comm/group/planned_all_reduce.h"
 #include "comm/reducer/logged_collective.h"
 
 namespace ddp {
@@ -61,7 +61,9 @@ TensorFuture all_reduce_future(at::Tensor tensor, const GroupHandle& group) {
   const at::NoGradGuard no_grad;
   const detail::LoggedCollective collective(group, detail::bucket_text(tensor));
   std::vector<at::Tensor> tensors{tensor};
-  const auto future = collective.run([&] { return c10d_group->allreduce(tensors); })->getFuture();
+  const auto plan = detail::plan_all_reduce(group.state(), tensor, {.waiter = detail::AllReduceWaiter::kFuture});
+  const auto begin = [&] { return detail::start_all_reduce(plan, group.state(), *c10d_group, tensors); };
+  const auto future = collective.run(begin)->getFuture();
   return then(future, [tensor = std::move(tensor)](const at::Tensor&) { return tensor; });
 }
 

@@ -8,8 +8,7 @@
 
 namespace ddp::detail {
 
-/// The sum of `bucket` over `group`, in place: exchanged directly where PairExchange serves the group and takes the
-/// bucket, else c10d's all-reduce. A closed group says so in start().
+/// The sum of `bucket` over `group`, in place, by plan_all_reduce()'s plan. A closed group says so in start().
 std::shared_ptr<BucketTransport> group_transport(const GroupHandle& group, const at::Tensor& bucket,
                                                  std::shared_ptr<FailureNote> note);
 

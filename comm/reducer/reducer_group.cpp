@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "comm/group/group_state.h"
+#include "comm/group/planned_all_reduce.h"
 #include "comm/reducer/group_transports.h"
 #include "comm/reducer/logged_collective.h"
 
@@ -35,7 +35,10 @@ WorkPtr ReducerProcessGroup::allreduce(std::vector<at::Tensor>& tensors, const c
     tensors.front().copy_(sum);
     return completed_work(tensors);
   }
-  return run("all_reduce of the used-parameter flags", [&] { return real_group()->allreduce(tensors, options); });
+  const GroupState& state = context_->group().state();
+  const AllReducePlan plan = plan_all_reduce(state, tensor, {.waiter = AllReduceWaiter::kFuture});
+  return run("all_reduce of the used-parameter flags",
+             [&] { return start_all_reduce(plan, state, *real_group(), tensors, options); });
 }
 
 WorkPtr ReducerProcessGroup::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {

@@ -1,5 +1,5 @@
 // The short way of small sums between two ranks, against the ring.
-#include "comm/group/pair_exchange.h"
+#include "comm/backends/pair_exchange.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
@@ -18,7 +18,8 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
 
-#include "comm/group/group_state.h"
+#include "comm/backends/all_reduce_backend.h"
+#include "comm/group/planned_all_reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
@@ -36,36 +37,47 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+bool takes(const at::Tensor& tensor, const GroupHandle& group) {
+  return plan_all_reduce(group.state(), tensor, {.waiter = AllReduceWaiter::kBackward}) == AllReducePlan::kInWait;
+}
+
+WorkPtr start_exchange(const at::Tensor& tensor, const GroupHandle& group) {
+  return group.state().all_reduce_backend()->all_reduce_in_wait(tensor);
+}
+
 void expect_bits_of_the_ring(const at::Tensor& mine, const GroupHandle& group) {
-  PairExchange& exchange = *group.state().pair_exchange();
   const at::Tensor direct = mine.clone();
   const at::Tensor ring = mine.clone();
-  exchange.finish(exchange.start(direct));
+  start_exchange(direct, group)->wait();
   all_reduce(ring, group);
   RANK_CHECK(same_bits(direct, ring));
 }
 
 TEST_CASE("PairExchange: takes small contiguous floating point tensors of the CPU and no others") {
-  for (const at::ScalarType dtype : kDtypes) {
-    const int64_t most = kMostBytes / static_cast<int64_t>(c10::elementSize(dtype));
-    CHECK(PairExchange::takes(at::ones({1}, dtype)));
-    CHECK(PairExchange::takes(at::ones({}, dtype)));
-    CHECK(PairExchange::takes(at::ones({most}, dtype)));
-    CHECK_FALSE(PairExchange::takes(at::ones({most + 1}, dtype)));
-    CHECK_FALSE(PairExchange::takes(at::ones({0}, dtype)));
-    CHECK_FALSE(PairExchange::takes(at::ones({2, 3}, dtype).t()));
-    CHECK_FALSE(PairExchange::takes(at::ones({1}, dtype).expand({3})));
-    CHECK_FALSE(PairExchange::takes(at::ones({4, 4}, dtype).to_sparse()));
-    CHECK_FALSE(PairExchange::takes(at::empty({4}, at::device(at::kMeta).dtype(dtype))));
-  }
-  for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kByte, at::kBool, at::kComplexFloat}) {
-    CHECK_FALSE(PairExchange::takes(at::ones({4}, dtype)));
-  }
+  run_ranks(2, [](const GroupHandle& group) {
+    for (const at::ScalarType dtype : kDtypes) {
+      const int64_t most = kMostBytes / static_cast<int64_t>(c10::elementSize(dtype));
+      RANK_CHECK(takes(at::ones({1}, dtype), group));
+      RANK_CHECK(takes(at::ones({}, dtype), group));
+      RANK_CHECK(takes(at::ones({most}, dtype), group));
+      RANK_CHECK_FALSE(takes(at::ones({most + 1}, dtype), group));
+      RANK_CHECK_FALSE(takes(at::ones({0}, dtype), group));
+      RANK_CHECK_FALSE(takes(at::ones({2, 3}, dtype).t(), group));
+      RANK_CHECK_FALSE(takes(at::ones({1}, dtype).expand({3}), group));
+      RANK_CHECK_FALSE(takes(at::ones({4, 4}, dtype).to_sparse(), group));
+      RANK_CHECK_FALSE(takes(at::empty({4}, at::device(at::kMeta).dtype(dtype)), group));
+    }
+    for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kByte, at::kBool, at::kComplexFloat}) {
+      RANK_CHECK_FALSE(takes(at::ones({4}, dtype), group));
+    }
+  });
 }
 
 TEST_CASE("PairExchange: its sums have the bits of the ring's, whatever the dtype, size and values") {
   run_ranks(2, [](const GroupHandle& group) {
-    RANK_REQUIRE(group.state().pair_exchange() != nullptr);
+    RANK_REQUIRE(test::exchanges_directly(group));
     auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(group.rank()) + 1);
     for (const at::ScalarType dtype : kDtypes) {
       const int64_t most = kMostBytes / static_cast<int64_t>(c10::elementSize(dtype));
@@ -83,16 +95,15 @@ TEST_CASE("PairExchange: its sums have the bits of the ring's, whatever the dtyp
 
 TEST_CASE("PairExchange: sums under way at once end in any order") {
   run_ranks(2, [](const GroupHandle& group) {
-    PairExchange& exchange = *group.state().pair_exchange();
     std::vector<at::Tensor> tensors;
-    std::vector<std::shared_ptr<PairExchange::Sum>> sums;
+    std::vector<WorkPtr> sums;
     for (int i = 0; i < 10; ++i) {
       tensors.push_back(at::full({i + 1}, static_cast<float>(i + 1) * (group.rank() + 1)));
-      sums.push_back(exchange.start(tensors.back()));
+      sums.push_back(start_exchange(tensors.back(), group));
     }
     const std::vector<size_t> orders[] = {{9, 0, 5, 1, 8, 2, 7, 3, 6, 4}, {4, 3, 2, 1, 0, 5, 9, 8, 7, 6}};
     for (const size_t i : orders[group.rank()]) {
-      exchange.finish(sums[i]);
+      sums[i]->wait();
       RANK_CHECK_THAT(tensors[i], test::EqualsTensor(at::full_like(tensors[i], 3.F * static_cast<float>(i + 1))));
     }
   });
@@ -100,15 +111,14 @@ TEST_CASE("PairExchange: sums under way at once end in any order") {
 
 TEST_CASE("PairExchange: sums that nobody finishes disturb neither later ones nor other messages") {
   run_ranks(2, [](const GroupHandle& group) {
-    PairExchange& exchange = *group.state().pair_exchange();
-    for (int i = 0; i < 5; ++i) static_cast<void>(exchange.start(at::full({8}, 100.F + static_cast<float>(i))));
+    for (int i = 0; i < 5; ++i) start_exchange(at::full({8}, 100.F + static_cast<float>(i)), group);
     const at::Tensor tensor = at::ones({8});
-    const auto sum = exchange.start(tensor);
+    const WorkPtr sum = start_exchange(tensor, group);
     // A user's messages between the same two have tags of their own.
     at::Tensor received = at::zeros({8});
     batch_send_recv({send_to(1 - group.rank(), at::full({8}, 7.F)), receive_from(1 - group.rank(), received)}, group);
     RANK_CHECK_THAT(received, test::EqualsTensor(at::full({8}, 7.F)));
-    exchange.finish(sum);
+    sum->wait();
     RANK_CHECK_THAT(tensor, test::EqualsTensor(at::full({8}, 2.F)));
     barrier(group);
   });
@@ -116,9 +126,8 @@ TEST_CASE("PairExchange: sums that nobody finishes disturb neither later ones no
 
 TEST_CASE("PairExchange: leaves take sums without being recorded") {
   run_ranks(2, [](const GroupHandle& group) {
-    PairExchange& exchange = *group.state().pair_exchange();
     const at::Tensor leaf = at::ones({3}).requires_grad_();
-    exchange.finish(exchange.start(leaf));
+    start_exchange(leaf, group)->wait();
     RANK_CHECK(leaf.is_leaf());
     RANK_CHECK_THAT(leaf.detach(), test::EqualsTensor(at::full({3}, 2.F)));
   });
@@ -137,9 +146,8 @@ TEST_CASE("PairExchange: is there for two ranks on gloo alone, in sub groups as 
     if (alone) RANK_CHECK_FALSE(test::exchanges_directly(*alone));
     if (!pair) return;
     RANK_CHECK(test::exchanges_directly(*pair));
-    PairExchange& exchange = *pair->handle().state().pair_exchange();
     const at::Tensor tensor = at::full({2}, static_cast<float>(group.rank() + 1));
-    exchange.finish(exchange.start(tensor));
+    start_exchange(tensor, *pair)->wait();
     RANK_CHECK_THAT(tensor, test::EqualsTensor(at::full({2}, 4.F)));
   });
 }

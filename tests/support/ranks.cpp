@@ -98,7 +98,7 @@ GroupHandle unconnected_rank(int rank, int size) {
 }
 
 bool exchanges_directly(const GroupHandle& group) {
-  return group.state().pair_exchange() != nullptr;
+  return group.state().all_reduce_traits().in_wait == detail::AllReduceTraits::InWait::kSmallFloats;
 }
 
 }  // namespace ddp::test

@@ -75,12 +75,10 @@ Backend make_shm(const GroupPlan& plan, const Store& store, const std::string& h
   const Backend all = make_gloo(plan, store);
   if (!meeting.shares_somewhere) return with_checks(all, plan, store);
   return with_checks(
-      c10::make_intrusive<ShmHostsBackend>(plan.info.rank, plan.info.world_size,
-                                           ShmHostsBackend::Parts{.inside = make_inside(plan, meeting, order),
-                                                                  .between = make_between(plan, meeting, store),
-                                                                  .all = all,
-                                                                  .hosts = meeting.hosts,
-                                                                  .timeout = plan.timeout}),
+      c10::make_intrusive<ShmHostsBackend>(all, ShmHostsBackend::Parts{.inside = make_inside(plan, meeting, order),
+                                                                       .between = make_between(plan, meeting, store),
+                                                                       .hosts = meeting.hosts,
+                                                                       .timeout = plan.timeout}),
       plan, store);
 }
 

@@ -86,8 +86,8 @@ void ShmHostsBackend::setTimeout(std::chrono::milliseconds timeout) {
   runner_->parts.timeout = timeout;
 }
 
-ShmHostsBackend::ShmHostsBackend(int rank, int size, Parts parts)
-    : Backend(rank, size),
+ShmHostsBackend::ShmHostsBackend(BackendPtr all, Parts parts)
+    : ForwardingBackend(std::move(all)),
       runner_(std::make_shared<Runner>(std::move(parts))),
       thread_([runner = runner_] { runner->run(); }) {}
 
@@ -143,7 +143,7 @@ void ShmHostsBackend::Runner::run(Call& call) const {
 void ShmHostsBackend::abort() {
   if (parts().inside) parts().inside->abort();
   if (parts().between) parts().between->abort();
-  parts().all->abort();
+  ForwardingBackend::abort();
 }
 
 void ShmHostsBackend::shutdown() {
@@ -159,7 +159,7 @@ void ShmHostsBackend::shutdown() {
   if (thread_.joinable()) thread_.join();
   if (parts().inside) parts().inside->shutdown();
   if (parts().between) parts().between->shutdown();
-  parts().all->shutdown();
+  ForwardingBackend::shutdown();
 }
 
 ShmHostsBackend::Step ShmHostsBackend::broadcast_inside(at::Tensor data, int place) {

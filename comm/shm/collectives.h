@@ -14,8 +14,6 @@ namespace ddp::shm {
 class Engine;
 class Meanwhile;
 
-using JointPtr = std::shared_ptr<JointOperation>;
-
 /// Which of how many ranks this is.
 struct Place {
   int rank = 0;

@@ -6,54 +6,35 @@
 
 namespace ddp::shm {
 
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& exception) {
-    return exception.what();
-  } catch (...) {
-    return "an unknown error";
-  }
-}
-
 std::shared_ptr<Engine> Engine::make(Segment segment, int rank, bool shares_processors, std::vector<int> numbers) {
   return std::shared_ptr<Engine>(new Engine(std::move(segment), rank, shares_processors, std::move(numbers)));
 }
 
 Engine::Engine(Segment segment, int rank, bool shares_processors, std::vector<int> numbers)
-    : room_(segment, rank),
-      peers_(segment, rank, std::move(numbers)),
+    : driver_(segment, rank, std::move(numbers), queue_),
       caller_patience_(shares_processors, Patience::kIdle),
-      thread_patience_(shares_processors, Patience::kBusy),
-      mailbox_(segment.ranks()) {
-  peers_.arrive();
-}
+      thread_patience_(shares_processors, Patience::kBusy) {}
 
 Engine::~Engine() {
   stop("the group was closed", /*has_failed=*/false);
 }
 
-void Engine::check_usable() const {
-  if (failure_) std::rethrow_exception(failure_);
-}
-
-// Those who gave up have filled their slots before: what needs no more of them would come to its end here alone.
 void Engine::check_joint_usable() const {
-  check_usable();
-  if (const auto failure = peers_.first_failure()) throw std::runtime_error(*failure);
+  queue_.check_usable();
+  driver_.check_others();
 }
 
 void Engine::start(JointPtr operation) {
-  Lock lock(mutex_);
+  Lock lock(queue_.mutex());
   check_joint_usable();
-  new_joints_.push_back(std::move(operation));
+  queue_.add(std::move(operation));
   begin(lock);
 }
 
 void Engine::start(MessagePtr message) {
-  Lock lock(mutex_);
-  check_usable();
-  new_messages_.push_back(std::move(message));
+  Lock lock(queue_.mutex());
+  queue_.check_usable();
+  queue_.add(std::move(message));
   begin(lock);
 }
 
@@ -62,17 +43,18 @@ void Engine::run(const JointPtr& operation) {
   run(*operation, itself, nullptr);
 }
 
-Engine::JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwhile* meanwhile) {
+JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwhile* meanwhile) {
   JointPtr held;
   {
-    Lock lock(mutex_);
+    Lock lock(queue_.mutex());
     check_joint_usable();
     ++pending_;
     ++started_;
-    const bool is_free = !is_driven_ && !is_stopping_;
+    const bool is_free = !is_driven_ && !queue_.is_stopping();
     if (is_free) {
-      take_new();  // what was started before
-      if (is_done_at_once(operation, meanwhile)) {
+      driver_.take_new();  // what was started before
+      if (!caller_patience_.shares_processors() && driver_.is_done_at_once(operation, meanwhile)) {
+        forget(1);
         hand_over();
         return nullptr;
       }
@@ -80,12 +62,11 @@ Engine::JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwh
     held = hold();
     if (meanwhile != nullptr) meanwhile->late();
     if (is_free) {
-      joints_.push_back(held);
+      driver_.add(held);
       work(lock, {.until = held.get()}, caller_patience_);
     } else {
-      new_joints_.push_back(held);
-      has_new_.store(true);
-      wake_for_anything(room_.segment().block(room_.rank()));
+      queue_.add(held);
+      driver_.wake();
     }
     if (held->has_ended()) hand_over();
   }
@@ -97,24 +78,20 @@ Engine::JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwh
 void Engine::begin(Lock& lock) {
   ++pending_;
   ++started_;
-  has_new_.store(true);
-  if (is_driven_) {
-    wake_for_anything(room_.segment().block(room_.rank()));
-    return;
-  }
+  if (is_driven_) return driver_.wake();
   work(lock, {.one_pass = true}, caller_patience_);
   hand_over();
 }
 
 void Engine::poll() {
-  Lock lock(mutex_, std::try_to_lock);
-  if (!lock || is_driven_ || is_stopping_ || pending_ == 0) return;
+  Lock lock(queue_.mutex(), std::try_to_lock);
+  if (!lock || is_driven_ || queue_.is_stopping() || pending_ == 0) return;
   work(lock, {.one_pass = true}, caller_patience_);
   hand_over();
 }
 
 void Engine::hurry() {
-  const Lock lock(mutex_);
+  const Lock lock(queue_.mutex());
   if (pending_ == 0) return;
   is_urgent_ = true;
   for_thread_.notify_one();
@@ -124,10 +101,10 @@ bool Engine::wait(const Operation& operation, std::optional<std::chrono::millise
   if (operation.has_ended()) return true;
   std::optional<Clock::time_point> time;
   if (limit) time = Clock::now() + *limit;
-  Lock lock(mutex_);
+  Lock lock(queue_.mutex());
   while (!operation.has_ended() && !(time && Clock::now() >= *time)) {
     // Who stops the engine waits for the role of the driver, and then ends the operation.
-    if (!is_driven_ && !is_stopping_) {
+    if (!is_driven_ && !queue_.is_stopping()) {
       work(lock, {.until = &operation, .time = time}, caller_patience_);
       continue;
     }
@@ -146,26 +123,32 @@ bool Engine::wait(const Operation& operation, std::optional<std::chrono::millise
 void Engine::limit(Message& message, std::chrono::milliseconds timeout) {
   message.set_timeout(timeout);  // for its error
   message.set_deadline(Clock::now() + timeout);
-  wake_for_anything(room_.segment().block(room_.rank()));
+  driver_.wake();
 }
 
-// Takes the role of the driver, and gives it back.
-void Engine::work(Lock& lock, const Limit& limit, Patience& patience) {
+// Takes the role of the thread that drives, and gives it back.
+void Engine::work(Lock& lock, const Driver::Limit& limit, Patience& patience) {
   is_driven_ = true;
-  take_new();
+  driver_.take_new();
   lock.unlock();
-  drive(limit, patience);
+  driver_.drive(limit, patience);
   lock.lock();
   is_driven_ = false;
-  pending_ -= ended_.size();
-  if (pending_ == 0) is_urgent_ = false;
+  std::vector<OperationPtr>& ended = driver_.ended();
+  forget(ended.size());
   if (waiting_ > 0) changed_.notify_all();
   const auto has_callback = [](const OperationPtr& operation) { return operation->on_end_ != nullptr; };
-  if (std::ranges::any_of(ended_, has_callback)) {
-    tell(lock, std::exchange(ended_, {}));
+  if (std::ranges::any_of(ended, has_callback)) {
+    tell(lock, std::exchange(ended, {}));
   } else {
-    ended_.clear();
+    ended.clear();
   }
+}
+
+// With the lock: so many operations have ended.
+void Engine::forget(size_t ended) {
+  pending_ -= ended;
+  if (pending_ == 0) is_urgent_ = false;
 }
 
 // Callbacks run without the role of the driver and without the lock: they may start operations.
@@ -179,25 +162,24 @@ void Engine::tell(Lock& lock, const std::vector<OperationPtr>& ended) {
 
 // With the lock, when nobody drives.
 bool Engine::concerns_others() const {
-  if (pending_ != 1 || joints_.size() != 1) return true;
-  return joints_.front()->concerns_others();
+  return pending_ != 1 || driver_.concerns_others();
 }
 
 // With the lock. What is left is the thread's, unless somebody who waits takes it first.
 void Engine::hand_over() {
-  if (pending_ == 0 || is_driven_ || is_stopping_) return;
+  if (pending_ == 0 || is_driven_ || queue_.is_stopping()) return;
   if (!thread_.joinable()) thread_ = std::thread([self = shared_from_this()] { self->run_thread(); });
   if (concerns_others()) is_urgent_ = true;
   if (is_urgent_ || !looks_later_) for_thread_.notify_one();
 }
 
 void Engine::run_thread() {
-  Lock lock(mutex_);
+  Lock lock(queue_.mutex());
   bool goes_on = false;  // with what nobody has come to wait for: there is more
   for (;;) {
-    for_thread_.wait(lock, [&] { return is_stopping_ || (pending_ > 0 && !is_driven_); });
+    for_thread_.wait(lock, [&] { return queue_.is_stopping() || (pending_ > 0 && !is_driven_); });
     if (!is_urgent_ && !goes_on) look_later(lock);
-    if (is_stopping_) return;
+    if (queue_.is_stopping()) return;
     is_urgent_ = false;
     const bool is_free = pending_ > 0 && !is_driven_;
     if (is_free) work(lock, {}, thread_patience_);  // until one has ended
@@ -211,7 +193,7 @@ void Engine::look_later(Lock& lock) {
   looks_later_ = true;
   for (uint64_t seen = 0; seen != started_;) {
     seen = started_;
-    if (for_thread_.wait_for(lock, kWhile, [&] { return is_stopping_ || is_urgent_; })) break;
+    if (for_thread_.wait_for(lock, kWhile, [&] { return queue_.is_stopping() || is_urgent_; })) break;
   }
   looks_later_ = false;
 }
@@ -228,26 +210,24 @@ void Engine::await_role(Lock& lock) {
 void Engine::finish(Lock& lock) {
   for (;;) {
     await_role(lock);
-    take_new();
-    if (joints_.empty() || is_aborting_) return;
-    const JointPtr last = joints_.back();
+    driver_.take_new();
+    const JointPtr last = driver_.last();
+    if (!last || queue_.is_aborting()) return;
     work(lock, {.until = last.get(), .is_finishing = true}, caller_patience_);
   }
 }
 
 void Engine::stop(const std::string& why, bool has_failed) {
-  Lock lock(mutex_);
-  if (has_failed) is_aborting_.store(true);
-  is_stopping_.store(true);
-  wake_for_anything(room_.segment().block(room_.rank()));
+  Lock lock(queue_.mutex());
+  if (has_failed) queue_.abort();
+  queue_.stop();
+  driver_.wake();
   if (std::exchange(has_left_, true)) return;
   for_thread_.notify_all();
   finish(lock);
   const auto error = std::make_exception_ptr(std::runtime_error(why));
-  const auto cause = first_error_ ? first_error_ : error;
-  if (!failure_) failure_ = error;
-  end_all(error);
-  peers_.leave(has_failed ? text_of(cause) : "");
+  queue_.fail(error);
+  driver_.leave(error, has_failed);
   work(lock, {.one_pass = true}, caller_patience_);
   std::thread thread = std::move(thread_);
   lock.unlock();

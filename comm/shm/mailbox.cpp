@@ -174,7 +174,7 @@ Awaited Mailbox::awaited(const Message& message, const Room& room) {
   return awaited;
 }
 
-std::vector<Mailbox::MessagePtr> Mailbox::all() const {
+std::vector<MessagePtr> Mailbox::all() const {
   std::vector<MessagePtr> messages(wanted_.begin(), wanted_.end());
   for (const Outgoing& outgoing : outgoing_) {
     messages.insert(messages.end(), outgoing.to_announce.begin(), outgoing.to_announce.end());

@@ -15,7 +15,6 @@ namespace ddp::shm {
 
 class Mailbox {
  public:
-  using MessagePtr = std::shared_ptr<Message>;
   struct Ended {
     MessagePtr message;
     std::exception_ptr error;

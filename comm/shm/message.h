@@ -32,4 +32,6 @@ class Message final : public Operation {
   size_t done_ = 0;  // bytes
 };
 
+using MessagePtr = std::shared_ptr<Message>;
+
 }  // namespace ddp::shm

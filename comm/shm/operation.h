@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ class Operation {
   void set_deadline(Clock::time_point deadline) { deadline_.store(deadline.time_since_epoch().count()); }
 
  private:
+  friend class Driver;
   friend class Engine;
 
   std::atomic<bool> ended_{false};
@@ -64,5 +66,8 @@ class JointOperation : public Operation {
   /// Whether other ranks wait for a step of this one; else what is left is its own affair.
   virtual bool concerns_others() const = 0;
 };
+
+using OperationPtr = std::shared_ptr<Operation>;
+using JointPtr = std::shared_ptr<JointOperation>;
 
 }  // namespace ddp::shm

@@ -1,9 +1,8 @@
-// Engine: what the driver does.
+#include "comm/shm/driver.h"
+
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
-
-#include "comm/shm/engine.h"
 
 namespace ddp::shm {
 namespace {
@@ -17,14 +16,29 @@ std::exception_ptr error_of(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error(why));
 }
 
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
 }  // namespace
 
-void Engine::drive(const Limit& limit, Patience& patience) {
+Driver::Driver(const Segment& segment, int rank, std::vector<int> numbers, OperationQueue& queue)
+    : queue_(queue), room_(segment, rank), peers_(segment, rank, std::move(numbers)), mailbox_(segment.ranks()) {
+  peers_.arrive();
+}
+
+void Driver::drive(const Limit& limit, Patience& patience) {
   bool is_blocked = false;
   room_.note_processor();
   for (;;) {
-    if (has_new_.load()) {
-      const std::lock_guard lock(mutex_);
+    if (queue_.has_new()) {
+      const std::lock_guard lock(queue_.mutex());
       take_new();
     }
     const bool moved = advance();
@@ -49,11 +63,10 @@ void Engine::drive(const Limit& limit, Patience& patience) {
   }
 }
 
-// With the lock, when nobody drives: an operation that has come to be the only one, as the driver would do it, but
-// without taking the role and giving it back, which costs as much as a small sum.
-bool Engine::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile) {
+// As drive() would do it, but without taking the role and giving it back, which costs as much as a small sum.
+bool Driver::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile) {
   constexpr int kTurns = 8;
-  if (!is_idle() || operation.on_end_ || caller_patience_.shares_processors()) return false;
+  if (!is_idle() || operation.on_end_) return false;
   room_.note_processor();
   try {
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -62,8 +75,6 @@ bool Engine::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile) {
       if (meanwhile != nullptr && turn == 0) meanwhile->told();
       if (!is_done) continue;
       operation.ended_.store(true, std::memory_order_release);
-      --pending_;
-      if (pending_ == 0) is_urgent_ = false;
       return true;
     }
   } catch (...) {
@@ -72,30 +83,25 @@ bool Engine::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile) {
   return false;
 }
 
-bool Engine::has_to_stop(const Limit& limit) const {
-  return limit.is_finishing ? is_aborting_.load() : is_stopping_.load(std::memory_order_relaxed);
+bool Driver::has_to_stop(const Limit& limit) const {
+  return limit.is_finishing ? queue_.is_aborting() : queue_.is_stopping();
 }
 
-bool Engine::is_over(const Limit& limit) const {
+bool Driver::is_over(const Limit& limit) const {
   if (!ended_.empty() || has_to_stop(limit)) return true;
-  if (limit.until == nullptr) return !limit.one_pass && is_idle() && !has_new_.load();
+  if (limit.until == nullptr) return !limit.one_pass && is_idle() && !queue_.has_new();
   return limit.until->has_ended();
 }
 
-// With the lock.
-void Engine::take_new() {
-  if (!has_new_.load(std::memory_order_relaxed)) return;
-  has_new_.store(false);
-  for (JointPtr& operation : new_joints_) joints_.push_back(std::move(operation));
-  new_joints_.clear();
-  for (MessagePtr& message : new_messages_) {
-    begin_turn(*message);
-    mailbox_.add(std::move(message));
-  }
-  new_messages_.clear();
+void Driver::take_new() {
+  queue_.take_all([this](JointPtr operation) { joints_.push_back(std::move(operation)); },
+                  [this](MessagePtr message) {
+                    begin_turn(*message);
+                    mailbox_.add(std::move(message));
+                  });
 }
 
-bool Engine::advance() {
+bool Driver::advance() {
   bool moved = false;
   if (!joints_.empty()) {
     try {
@@ -115,7 +121,7 @@ bool Engine::advance() {
   return moved;
 }
 
-std::vector<int> Engine::awaited_ranks() const {
+std::vector<int> Driver::awaited_ranks() const {
   std::vector<int> ranks;
   const auto add = [&](const Awaited& awaited) {
     ranks.insert(ranks.end(), awaited.ranks.begin(), awaited.ranks.end());
@@ -125,12 +131,12 @@ std::vector<int> Engine::awaited_ranks() const {
   return ranks;
 }
 
-bool Engine::awaits_neighbour() const {
+bool Driver::awaits_neighbour() const {
   return std::ranges::any_of(awaited_ranks(), [&](int rank) { return is_neighbour(rank); });
 }
 
 // After a sleep on `processor_before`, for `awaited`.
-void Engine::leave_neighbours(const std::vector<int>& awaited, int processor_before) {
+void Driver::leave_neighbours(const std::vector<int>& awaited, int processor_before) {
   if (!std::ranges::any_of(awaited, [&](int rank) { return is_neighbour(rank); })) return;
   if (!move_pause_.is_over(Clock::now())) return;
   if (!leave_processor(processor_before, room_.processors_of_others())) return;
@@ -139,7 +145,7 @@ void Engine::leave_neighbours(const std::vector<int>& awaited, int processor_bef
 }
 
 // Whether the limit's time is over.
-bool Engine::sleep(const Limit& limit) {
+bool Driver::sleep(const Limit& limit) {
   std::chrono::nanoseconds slice = kSlice;
   const auto before = Clock::now();
   if (limit.time) slice = std::clamp<std::chrono::nanoseconds>(*limit.time - before, {}, slice);
@@ -151,7 +157,7 @@ bool Engine::sleep(const Limit& limit) {
   look_for_trouble(/*thoroughly=*/false);
   if (!ended_.empty()) return false;
   sleep_until(room_.segment().block(room_.rank()), cause, slice, [&] {
-    if (has_new_.load() || has_to_stop(limit) || advance()) return true;
+    if (queue_.has_new() || has_to_stop(limit) || advance()) return true;
     // What is awaited may be another rank's by now, whose bell would not be heard.
     return cause != Cause::any() && !joints_.empty() && joints_.front()->awaited(room_).cause != cause;
   });
@@ -161,14 +167,14 @@ bool Engine::sleep(const Limit& limit) {
 }
 
 // A message's time may be over, or its rank dead, while collectives go on and let nobody sleep.
-void Engine::look_for_trouble_if_due() {
+void Driver::look_for_trouble_if_due() {
   constexpr uint32_t kTurns = 64;  // as many cost less than a look at the clock each
   if (mailbox_.is_empty() || ++turns_ % kTurns != 0 || Clock::now() - looked_at_ < kSlice) return;
   look_for_trouble(/*thoroughly=*/true);
 }
 
 // After it was seen that nobody will do what is awaited it is tried once more: it may have been done before.
-void Engine::look_for_trouble(bool thoroughly) {
+void Driver::look_for_trouble(bool thoroughly) {
   if (thoroughly) looked_at_ = Clock::now();
   if (thoroughly && !is_idle()) {
     const Awaited awaited =
@@ -204,7 +210,7 @@ void Engine::look_for_trouble(bool thoroughly) {
   }
 }
 
-std::optional<Engine::Trouble> Engine::trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly) {
+std::optional<Driver::Trouble> Driver::trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly) {
   std::optional<Trouble> first;
   bool are_all_gone = !awaited.ranks.empty();
   for (const int rank : awaited.ranks) {
@@ -230,13 +236,13 @@ std::optional<Engine::Trouble> Engine::trouble_of(Operation& operation, const Aw
 }
 
 // Another thread may set a limit meanwhile, which counts.
-void Engine::begin_turn(Operation& operation) {
+void Driver::begin_turn(Operation& operation) {
   Clock::rep none = 0;
   if (operation.deadline_.load() != none) return;
   operation.deadline_.compare_exchange_strong(none, (Clock::now() + operation.timeout()).time_since_epoch().count());
 }
 
-void Engine::end(OperationPtr operation, std::exception_ptr error) {
+void Driver::end(OperationPtr operation, std::exception_ptr error) {
   if (error && !first_error_) first_error_ = error;
   operation->error_ = std::move(error);
   operation->ended_.store(true, std::memory_order_release);
@@ -245,20 +251,26 @@ void Engine::end(OperationPtr operation, std::exception_ptr error) {
 
 // The ranks' rounds no longer agree, so nothing can follow: what was started until now fails as well, and nothing can
 // be started.
-void Engine::fail_all(std::exception_ptr error) {
+void Driver::fail_all(std::exception_ptr error) {
   {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = error;
+    const std::lock_guard lock(queue_.mutex());
+    queue_.fail(error);
     take_new();
   }
   end_all(error);
   peers_.leave(text_of(error));
 }
 
-void Engine::end_all(const std::exception_ptr& error) {
+void Driver::end_all(const std::exception_ptr& error) {
   for (const JointPtr& operation : std::exchange(joints_, {})) end(operation, error);
   for (const MessagePtr& message : mailbox_.all()) end(message, error);
   mailbox_ = Mailbox(room_.size());
+}
+
+void Driver::leave(const std::exception_ptr& error, bool has_failed) {
+  const auto cause = first_error_ ? first_error_ : error;
+  end_all(error);
+  peers_.leave(has_failed ? text_of(cause) : "");
 }
 
 }  // namespace ddp::shm

@@ -1,0 +1,100 @@
+// Internal: does the operations of one rank in one group, in one thread at a time: takes them from the queue, advances
+// them, sleeps while other ranks have to do something, and ends those for which nobody will. No LibTorch.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "comm/shm/mailbox.h"
+#include "comm/shm/meanwhile.h"
+#include "comm/shm/operation.h"
+#include "comm/shm/operation_queue.h"
+#include "comm/shm/patience.h"
+#include "comm/shm/peers.h"
+#include "comm/shm/processor_choice.h"
+
+namespace ddp::shm {
+
+class Driver {
+ public:
+  using Clock = Operation::Clock;
+  /// When drive() returns, beside when an operation has ended.
+  struct Limit {
+    const Operation* until = nullptr;  ///< when this one has ended; null: when there is nothing left
+    std::optional<Clock::time_point> time{};
+    bool one_pass = false;      ///< when nothing moves
+    bool is_finishing = false;  ///< not because the queue was stopped
+  };
+
+  /// All ranks have attached to `segment`; `numbers`: see Peers.
+  Driver(const Segment& segment, int rank, std::vector<int> numbers, OperationQueue& queue);
+
+  /// By the one thread that drives, without the queue's lock.
+  void drive(const Limit& limit, Patience& patience);
+
+  // With the queue's lock, when no thread drives.
+
+  void take_new();
+  void add(JointPtr operation) { joints_.push_back(std::move(operation)); }
+  /// Tries an operation that is not in the queue, where it is the only one. Whether it has ended.
+  bool is_done_at_once(JointOperation& operation, Meanwhile* meanwhile);
+  /// Of the joint operations the one that was started last; null where there is none.
+  JointPtr last() const { return joints_.empty() ? nullptr : joints_.back(); }
+  /// Whether other ranks may wait for something other than what is left of one joint operation.
+  bool concerns_others() const { return joints_.size() != 1 || joints_.front()->concerns_others(); }
+  /// What has ended since it was last emptied.
+  std::vector<OperationPtr>& ended() { return ended_; }
+  /// Ends everything with `error` and takes leave of the other ranks, which are told the first failure of this rank if
+  /// it `has_failed`, `error` if there was none.
+  void leave(const std::exception_ptr& error, bool has_failed);
+
+  // With the queue's lock.
+
+  /// Throws where another rank has given up: it has filled its slots before, so what needs no more of it would come to
+  /// its end here alone.
+  void check_others() const {
+    if (const auto failure = peers_.first_failure()) throw std::runtime_error(*failure);
+  }
+  /// Wakes the thread that drives, if it sleeps.
+  void wake() const { wake_for_anything(room_.segment().block(room_.rank())); }
+
+ private:
+  bool advance();
+  bool is_over(const Limit& limit) const;
+  bool has_to_stop(const Limit& limit) const;
+  bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }
+  std::vector<int> awaited_ranks() const;
+  bool is_neighbour(int rank) const { return room_.shares_processor_with(rank); }
+  bool awaits_neighbour() const;
+  void leave_neighbours(const std::vector<int>& awaited, int processor_before);
+  bool sleep(const Limit& limit);
+  struct Trouble {
+    std::string text;
+    std::optional<int> gone{};  ///< the rank that will do nothing any more; without one, time is over
+  };
+  void look_for_trouble_if_due();
+  void look_for_trouble(bool thoroughly);
+  std::optional<Trouble> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
+  void begin_turn(Operation& operation);
+  void end(OperationPtr operation, std::exception_ptr error);
+  void fail_all(std::exception_ptr error);
+  void end_all(const std::exception_ptr& error);
+
+  OperationQueue& queue_;
+  Room room_;
+  Peers peers_;
+  std::deque<JointPtr> joints_;
+  Mailbox mailbox_;
+  MovePause move_pause_;
+  uint32_t turns_ = 0;
+  Clock::time_point looked_at_{};  // thoroughly
+  std::vector<OperationPtr> ended_;
+  std::vector<Mailbox::Ended> ended_messages_;
+  std::exception_ptr first_error_;
+};
+
+}  // namespace ddp::shm

@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "comm/reducer/group_transports.h"
 #include "comm/reducer/parameter_gradients.h"
 
 namespace ddp::detail {
@@ -181,8 +180,7 @@ void OwnEngine::send_full_ones() {
   for (; next_ < buckets_.size() && buckets_[next_].pending == 0; ++next_) {
     if (next_ == 0) engine_->note(ReducerEngine::Moment::kFirstBucket);
     Bucket& bucket = buckets_[next_];
-    bucket.journey =
-        context_->begin(bucket.memory, group_transport(context_->group(), bucket.memory, context_->failure()));
+    bucket.journey = context_->begin(bucket.memory);
   }
   if (next_ < buckets_.size()) return;
   stage_ = Stage::kSent;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "comm/group/planned_all_reduce.h"
-#include "comm/reducer/group_transports.h"
 #include "comm/reducer/logged_collective.h"
 
 namespace ddp::detail {
@@ -28,9 +27,7 @@ ReducerProcessGroup::ReducerProcessGroup(std::shared_ptr<const ReductionContext>
 
 WorkPtr ReducerProcessGroup::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = tensors.at(0);
-  if (tensor.scalar_type() != at::kInt) {
-    return work_of(context_->reduce(tensor, group_transport(context_->group(), tensor, context_->failure())));
-  }
+  if (tensor.scalar_type() != at::kInt) return work_of(context_->reduce(tensor));
   if (const at::Tensor sum = std::exchange(used_flags_, at::Tensor()); sum.defined()) {
     tensors.front().copy_(sum);
     return completed_work(tensors);

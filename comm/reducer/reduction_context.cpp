@@ -6,10 +6,65 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <utility>
+#include <vector>
+
+#include "comm/backends/c10d_compat.h"
+#include "comm/group/planned_all_reduce.h"
+#include "comm/reducer/logged_collective.h"
 
 namespace ddp::detail {
+namespace {
+
+class GroupTransport final : public BucketTransport {
+ public:
+  GroupTransport(GroupHandle group, at::Tensor bucket, std::shared_ptr<FailureNote> note)
+      : group_(std::move(group)), bucket_(std::move(bucket)), note_(std::move(note)) {}
+
+  TensorFuture start() override {
+    // Takes its number now, since a check may have refused the bucket before.
+    const LoggedCollective& collective = collective_.emplace(group_, bucket_text(bucket_), note_);
+    const GroupState& state = group_.state();
+    const AllReducePlan plan = plan_all_reduce(state, bucket_, {.waiter = AllReduceWaiter::kBackward});
+    std::vector<at::Tensor> tensors{bucket_};
+    WorkPtr work = collective.start(
+        [&] { return start_all_reduce(plan, state, *state.group("DistributedDataParallel"), tensors); });
+    if (plan == AllReducePlan::kInWait) {
+      awaited_ = std::move(work);
+      return nullptr;
+    }
+    auto future = work->getFuture();
+    if (!future->devices().empty()) collective.end();  // it is seen on the device only
+    return future;
+  }
+
+  c10::IValue finish(c10::ivalue::Future* arrived) override {
+    if (arrived != nullptr) return collective_->finish(*arrived);
+    try {
+      awaited_->wait();
+    } catch (const std::exception& error) {
+      collective_->fail(error);
+    }
+    collective_->end();
+    return c10::IValue(awaited_->result());
+  }
+
+ private:
+  const GroupHandle group_;
+  const at::Tensor bucket_;
+  const std::shared_ptr<FailureNote> note_;
+  std::optional<LoggedCollective> collective_;
+  WorkPtr awaited_;  // null where a future tells
+};
+
+}  // namespace
+
+std::shared_ptr<BucketTransport> group_transport(const GroupHandle& group, const at::Tensor& bucket,
+                                                 std::shared_ptr<FailureNote> note) {
+  return std::make_shared<GroupTransport>(group, bucket, std::move(note));
+}
 
 ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOptions options)
     : model_(std::move(model)), group_(std::move(group)), options_(std::move(options)), rank_(who(group_.info())) {}
@@ -43,6 +98,14 @@ ReductionContext::Journey ReductionContext::begin(const at::Tensor& bucket,
         arrived->elementType());
   }
   return {.transport = transport, .arrived = std::move(arrived), .event = event};
+}
+
+ReductionContext::Journey ReductionContext::begin(const at::Tensor& bucket) const {
+  return begin(bucket, group_transport(group_, bucket, failure_));
+}
+
+TensorFuture ReductionContext::reduce(const at::Tensor& bucket) const {
+  return reduce(bucket, group_transport(group_, bucket, failure_));
 }
 
 TensorFuture ReductionContext::reduce(const at::Tensor& bucket,

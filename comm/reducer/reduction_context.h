@@ -18,6 +18,10 @@
 
 namespace ddp::detail {
 
+/// The sum of `bucket` over `group`, in place, by plan_all_reduce()'s plan. A closed group says so in start().
+std::shared_ptr<BucketTransport> group_transport(const GroupHandle& group, const at::Tensor& bucket,
+                                                 std::shared_ptr<FailureNote> note);
+
 /// Shared by the reducer and by reductions under way.
 class ReductionContext {
  public:
@@ -43,10 +47,14 @@ class ReductionContext {
   /// Checks a bucket, and once that all ranks have the same hook, and starts `transport`. Called in the backward
   /// thread. What it throws fails this rank's backward.
   Journey begin(const at::Tensor& bucket, const std::shared_ptr<BucketTransport>& transport) const;
+  /// By group_transport().
+  Journey begin(const at::Tensor& bucket) const;
 
   /// The whole way of one bucket of c10d::Reducer's: begins it and sees to it that it is finished before the Reducer
   /// needs the sum.
   TensorFuture reduce(const at::Tensor& bucket, const std::shared_ptr<BucketTransport>& transport) const;
+  /// By group_transport().
+  TensorFuture reduce(const at::Tensor& bucket) const;
 
   /// While `reduce_all` runs, reductions finish in the call that starts them: it needs their sums itself.
   void finishing_at_once(const std::function<void()>& reduce_all);

@@ -17,20 +17,20 @@ class MarkHook final : public torch::autograd::FunctionPostHook {
  public:
   using Callback = WrappedParameters::AfterAccumulate;
 
-  MarkHook(MarkKind kind, size_t parameter, std::shared_ptr<const Callback> callback)
-      : kind_(kind), parameter_(parameter), callback_(std::move(callback)) {}
+  MarkHook(MarkKind kind, size_t parameter, std::shared_ptr<const Callback> after_accumulate)
+      : kind_(kind), parameter_(parameter), after_accumulate_(std::move(after_accumulate)) {}
   MarkKind kind() const { return kind_; }
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& inputs) override {
     static const at::Tensor kUndefined;
-    if (*callback_) (*callback_)(parameter_, inputs.empty() ? kUndefined : inputs.front());
+    if (*after_accumulate_) (*after_accumulate_)(parameter_, inputs.empty() ? kUndefined : inputs.front());
     return outputs;
   }
 
  private:
   MarkKind kind_;
   size_t parameter_;
-  std::shared_ptr<const Callback> callback_;
+  std::shared_ptr<const Callback> after_accumulate_;
 };
 
 }  // namespace

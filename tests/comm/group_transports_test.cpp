@@ -1,6 +1,4 @@
 // Buckets that the group itself sums: by c10d's all-reduce, or from rank to rank.
-#include "comm/reducer/group_transports.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -20,7 +18,7 @@
 #include <ddprun/comm/collectives.h>
 
 #include "comm/group/group_state.h"
-#include "comm/group/planned_all_reduce.h"
+#include "comm/reducer/reduction_context.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

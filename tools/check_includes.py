@@ -12,8 +12,7 @@ The arrows are read from docs/design.md ("a, b → c → d"), so that page is th
     sub-folders than N, and no more than M pairs of them of which one includes the other.
   - only comm/ includes c10d, gloo, CUDA and NCCL headers.
   - a folder's README.md says after "May include:" what the arrows allow.
-  - the section "Walks" names files that exist, not too many for each walk, and without climb where it says so. "By includes": each file
-    includes one that comes before it in the walk, or is included by one, itself or by its header.
+  - the section "Walks" is true (walks.py).
 Prints one line per violation; the exit status is 1 if there is any.
 """
 
@@ -24,6 +23,7 @@ import re
 import sys
 
 from report import report
+from walks import walk_violations
 
 PUBLIC = pathlib.PurePath("include/ddprun")
 UMBRELLA = PUBLIC / "ddp.h"
@@ -77,33 +77,6 @@ def read_layers(design: str) -> dict[str, dict[str, int]]:
 def read_limits(design: str) -> dict[str, tuple[int, int]]:
     """{folder: (most sub-folders, most arrows between them)}."""
     return {folder: (int(folders), int(arrows)) for folder, folders, arrows, _ in INSIDE.findall(design) if folders}
-
-
-def read_walks(design: str):
-    """(name, most files, what else is promised of it, files) of each walk; its files may go on on deeper lines."""
-    text = re.sub(r",\n {8}", ", ", design)
-    for match in re.finditer(r"^    (\S.*) \(at most (\d+)((?:, [a-z ]+)*)\): +(.+)$", text, re.MULTILINE):
-        yield match[1], int(match[2]), match[3].split(", "), [pathlib.PurePath(name) for name in match[4].split(", ")]
-
-
-def walk_violations(tree: "Tree"):
-    design = (tree.root / "docs/design.md").read_text()
-    for name, most, promises, files in read_walks(design):
-        if len(files) > most:
-            yield f"docs/design.md: the walk of {name} has {len(files)} files"
-        lowest = None
-        for path in files:
-            if not (tree.root / path).is_file():
-                yield f"docs/design.md: the walk of {name} names {path}, which is not there"
-                continue
-            floor = tree.floor(path)
-            if "no climb" in promises and lowest is not None and floor > lowest:
-                yield f"docs/design.md: the walk of {name} climbs at {path}"
-            lowest = floor
-        there = [path for path in files if "by includes" in promises and (tree.root / path).is_file()]
-        for number, path in enumerate(there[1:], 1):
-            if not any(tree.meet(path, other) for other in there[:number]):
-                yield f"docs/design.md: in the walk of {name}, {path} includes no file before it, and none includes it"
 
 
 @dataclasses.dataclass(frozen=True)

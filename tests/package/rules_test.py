@@ -1,5 +1,6 @@
 """Rules that concern every file: who includes whom, no path outside the project, no strays, sizes. And that the checks work."""
 
+import dataclasses
 import pathlib
 import shutil
 import sys
@@ -7,6 +8,10 @@ import tempfile
 import unittest
 
 import support
+
+sys.path.insert(0, str(support.SOURCE / "tools"))
+import check_includes  # noqa: E402
+import walks  # noqa: E402
 
 
 def check(tool: str, root):
@@ -37,6 +42,49 @@ class Rules(unittest.TestCase):
         dynamic = support.run("readelf", "-d", program).stdout
         self.assertIn("libtorch_cpu", dynamic)
         self.assertNotIn("torch_cuda", dynamic)
+
+
+class WalksFollowCalls(unittest.TestCase):
+    """The walk of a gradient names the files through which it really goes."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.sources = walks.Sources(check_includes.Tree(support.SOURCE))
+        design = (support.SOURCE / "docs/design.md").read_text()
+        cls.walks = [walk for walk in walks.read_walks(design) if any(step.functions for step in walk.steps)]
+
+    def violations(self, walk, steps):
+        return list(walks.call_violations(self.sources, dataclasses.replace(walk, steps=steps)))
+
+    def test_the_walk_of_a_gradient_is_there_and_true(self):
+        self.assertIn("a gradient on the CPU", self.walks[0].name)
+        for walk in self.walks:
+            self.assertLessEqual(len({step.path for step in walk.steps}), 12)
+            self.assertEqual(self.violations(walk, walk.steps), [])
+
+    def test_a_file_that_is_left_out_is_missed(self):
+        for walk in self.walks:
+            for place, step in enumerate(walk.steps):
+                with self.subTest(walk=walk.name, without=str(step.path), place=place):
+                    self.assertNotEqual(self.violations(walk, walk.steps[:place] + walk.steps[place + 1 :]), [])
+
+    def test_a_wrong_file_is_noticed(self):
+        for walk in self.walks:
+            for place, step in enumerate(walk.steps):
+                for other in sorted((support.SOURCE / step.path).parent.glob("*.cpp")):
+                    wrong = dataclasses.replace(step, path=other.relative_to(support.SOURCE))
+                    if wrong == step:
+                        continue
+                    with self.subTest(walk=walk.name, instead_of=str(step.path), wrong=str(wrong.path)):
+                        self.assertNotEqual(self.violations(walk, [*walk.steps[:place], wrong, *walk.steps[place + 1 :]]), [])
+
+    def test_two_files_that_change_places_are_noticed(self):
+        for walk in self.walks:
+            for place in range(len(walk.steps) - 1):
+                steps = list(walk.steps)
+                steps[place], steps[place + 1] = steps[place + 1], steps[place]
+                with self.subTest(walk=walk.name, place=place):
+                    self.assertNotEqual(self.violations(walk, steps), [])
 
 
 class ChecksFindViolations(unittest.TestCase):

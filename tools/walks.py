@@ -1,0 +1,166 @@
+"""The section "Walks" of docs/design.md, compared with the sources; part of check_includes.py.
+
+A walk is "NAME (at most N[, no climb][, by includes][, from A to B]): FILE, FILE, ..."; its files may continue on deeper lines. Each file exists, there
+are no more than N of them, and without climb no file is above the one before it. By includes each file includes an earlier one or is included by one. A file may be followed by functions:
+
+    comm/reducer/reduction_context.cpp ReductionContext::begin GroupTransport::start
+
+Then the walk follows calls. The file defines these functions (one without a class is of the class before it, or of none), and each
+calls the next one, across files too. For a call into another file the caller's file or its header includes the header of the other one; or the other one
+includes the caller's header, and the function is an override, or a callback that is called as (*name_)(...); or it is an override, and
+both include a common header. "then FILE ..." goes back to a function that the walk has come to before. The first file names A, the last
+function of each part B.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import re
+
+from check_sizes import cpp_functions
+
+WALK = re.compile(r"^    (\S.*) \(at most (\d+)(, no climb)?(, by includes)?(?:, from (\w+) to (\w+))?\): +(.+)$", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    path: pathlib.PurePath
+    functions: list[str]  # "Class::function" or "function"
+    begins: bool  # it goes back to a function of before
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    name: str
+    most: int
+    may_climb: bool
+    by_includes: bool
+    begin: str | None
+    end: str | None
+    steps: list[Step]
+
+
+def read_step(text: str) -> Step:
+    words = text.split()
+    begins = words[0] == "then"
+    path, *functions = words[begins:]
+    qualified, scope = [], ""
+    for function in functions:
+        name = function if "::" in function else scope + function
+        scope = name[: name.rindex("::") + 2] if "::" in name else ""
+        qualified.append(name)
+    return Step(pathlib.PurePath(path), qualified, begins)
+
+
+def read_walks(design: str):
+    for match in WALK.finditer(re.sub(r"([,:])\n {8}", r"\1 ", design)):
+        name, most, no_climb, by_includes, begin, end, steps = match.groups()
+        yield Walk(name, int(most), not no_climb, bool(by_includes), begin, end, [read_step(step) for step in steps.split(", ")])
+
+
+class Sources:
+    """What the checked files define, call and include."""
+
+    def __init__(self, tree):
+        self.tree = tree
+
+    @functools.cache
+    def text(self, path: pathlib.PurePath) -> str:
+        return (self.tree.root / path).read_text()
+
+    @functools.cache
+    def with_header(self, path: pathlib.PurePath) -> frozenset[pathlib.PurePath]:
+        own = [include.path for include in self.tree.includes(path) if include.path and include.path.stem == path.stem]
+        return frozenset([path, *own])
+
+    @functools.cache
+    def includes(self, path: pathlib.PurePath) -> frozenset[pathlib.PurePath]:
+        return frozenset(include.path for part in self.with_header(path) for include in self.tree.includes(part) if include.path)
+
+    @functools.cache
+    def bodies(self, path: pathlib.PurePath) -> list[tuple[str, str]]:
+        """(name, text) of each function."""
+        lines = self.text(path).splitlines()
+        return [(name, "\n".join(lines[first - 1 : first - 1 + count])) for name, first, count, _ in cpp_functions(self.text(path))]
+
+    def body(self, path: pathlib.PurePath, function: str) -> str | None:
+        """Of the function, of all that have its name; None where the file does not define it."""
+        scope, _, name = function.rpartition("::")
+        is_class_here = scope and re.search(rf"\b(?:class|struct) (?:\w+::)*{scope}\b[^;]*\{{", self.text(path))
+        found = [
+            text
+            for known, text in self.bodies(path)
+            if (f"::{known}".endswith(f"::{function}")) or (is_class_here and known == name)
+        ]
+        return "\n".join(found) if found else None
+
+    def calls(self, path: pathlib.PurePath, function: str, other: pathlib.PurePath, called: str) -> str | None:
+        """How: "callback" for (*name_)(...), else "call"."""
+        name = re.escape(simple(called))
+        body = (self.body(path, function) or "").partition("{")[2]
+        if re.search(rf"\*{name}_\)\(", body):
+            return "callback"
+        # In the file of a function of that name a call without an object is a call of that one.
+        is_own = path != other and any(simple(known) == simple(called) for known, _ in self.bodies(path))
+        before = r"(?:\.|->|::)" if is_own else r"(?<!\w)"
+        return "call" if re.search(rf"{before}{name}\(", body) else None
+
+    def may_call(self, path: pathlib.PurePath, other: pathlib.PurePath, called: str, is_callback: bool) -> bool:
+        if path == other or self.with_header(other) & self.includes(path):
+            return True
+        override = re.compile(rf"\b{re.escape(simple(called))}\([^;{{]*\)[^;{{]*\b(?:override|final)\b")
+        overrides = any(override.search(self.text(part)) for part in self.with_header(other))
+        if self.with_header(path) & self.includes(other):
+            return is_callback or overrides
+        return overrides and bool(self.includes(path) & self.includes(other))
+
+
+def simple(function: str) -> str:
+    return function.rpartition("::")[2]
+
+
+def call_violations(sources: Sources, walk: Walk):
+    came_to, last = set(), None
+    for step in walk.steps:
+        missing = [function for function in step.functions if sources.body(step.path, function) is None]
+        if missing or not step.functions:
+            yield f"{step.path} defines no {' and no '.join(missing) or 'function that the walk names'}"
+            return
+        if step.begins:
+            if walk.end and last and walk.end not in sources.body(*last):
+                yield f"{last[1]} in {last[0]} does not name {walk.end}"
+            last = None
+            if (step.path, step.functions[0]) not in came_to:
+                yield f"it has not come to {step.functions[0]} in {step.path} before"
+        for function in step.functions:
+            if last and not (how := sources.calls(*last, step.path, function)):
+                yield f"{last[1]} in {last[0]} does not call {function} in {step.path}"
+            elif last and not sources.may_call(last[0], step.path, function, how == "callback"):
+                yield f"{last[0]} cannot call {function} in {step.path}: no include makes it possible"
+            last = (step.path, function)
+            came_to.add(last)
+    if walk.begin and walk.begin not in sources.text(walk.steps[0].path):
+        yield f"{walk.steps[0].path} does not name {walk.begin}"
+    if walk.end and walk.end not in sources.body(*last):
+        yield f"{last[1]} in {last[0]} does not name {walk.end}"
+
+
+def walk_violations(tree):
+    sources = Sources(tree)
+    for walk in read_walks((tree.root / "docs/design.md").read_text()):
+        where = f"docs/design.md: the walk of {walk.name}"
+        files = list(dict.fromkeys(step.path for step in walk.steps))
+        if len(files) > walk.most:
+            yield f"{where} has {len(files)} files"
+        missing = [path for path in files if not (tree.root / path).is_file()]
+        for path in missing:
+            yield f"{where} names {path}, which is not there"
+        floors = [tree.floor(path) for path in files if path not in missing]
+        for path, floor, before in zip(files[1:], floors[1:], floors):
+            if not walk.may_climb and floor > before:
+                yield f"{where} climbs at {path}"
+        for number, path in enumerate(files[1:], 1):
+            if walk.by_includes and not missing and not any(tree.meet(path, other) for other in files[:number]):
+                yield f"docs/design.md: in the walk of {walk.name}, {path} includes no file before it, and none includes it"
+        if not missing and any(step.functions for step in walk.steps):
+            yield from (f"{where}: {violation}" for violation in call_violations(sources, walk))

@@ -5,7 +5,7 @@
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/core/all_reduce_plan.h"
-#include "comm/shm/meanwhile.h"
+#include "comm/shm/operation.h"
 
 namespace ddp::detail {
 

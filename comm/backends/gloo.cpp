@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/backends/all_reduce_backend.h"
-#include "comm/backends/backend_type.h"
+#include "comm/backends/backend_types.h"
 #include "comm/backends/pair_exchange.h"
 #include "comm/versions/sequence_numbers.h"
 

@@ -1,7 +1,7 @@
 // The backend of a group of one process. Every collective is the identity and no socket is opened.
 #include <algorithm>
 
-#include "comm/backends/backend_type.h"
+#include "comm/backends/backend_types.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,5 +1,5 @@
 // LibTorch's NCCL, which the CUDA part makes.
-#include "comm/backends/backend_type.h"
+#include "comm/backends/backend_types.h"
 #include "comm/backends/cuda_plugin.h"
 #include "comm/backends/gloo.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/backends/backend_type.h"
+#include "comm/backends/backend_types.h"
 #include "comm/backends/gloo.h"
 #include "comm/backends/shm_backend.h"
 #include "comm/backends/shm_hosts.h"

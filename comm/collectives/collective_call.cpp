@@ -11,7 +11,6 @@
 #include <ddprun/comm/pending.h>
 
 #include "comm/backends/shm_work.h"
-#include "comm/collectives/call_wait.h"
 #include "comm/core/call_log.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/failure_cause.h"

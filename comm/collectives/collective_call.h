@@ -10,11 +10,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
 
+#include "base/progress/page.h"
+#include "base/timeline/own_timeline.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/group_state.h"
 
@@ -41,6 +44,25 @@ void append_signature(std::string& text, const char* operation, const char* how,
 
 /// What a call that has failed throws: a std::runtime_error in our words.
 [[noreturn]] void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error);
+
+/// A wait of the caller's for other ranks, in the progress page and the timeline: from where it is made until it is
+/// destroyed the thread's lane has "wait for <operation>".
+class CallWait {
+ public:
+  /// `since`: by page_clock().
+  explicit CallWait(const char* operation, uint64_t since = page_clock())
+      : since_(since), event_(recording() ? begin_event(EventKind::kWait, std::string("wait for ") + operation) : 0) {}
+  CallWait(CallWait&& other) noexcept : since_(other.since_), event_(std::exchange(other.event_, 0)) {}
+  CallWait& operator=(CallWait&&) = delete;
+  ~CallWait() { end_event(event_); }
+
+  /// By page_clock().
+  uint64_t since() const { return since_; }
+
+ private:
+  uint64_t since_;
+  uint64_t event_;
+};
 
 /// An operation under way, or several.
 class PendingCall {

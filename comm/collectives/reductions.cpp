@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "comm/backends/all_reduce_backend.h"
-#include "comm/collectives/call_wait.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/tensor_packing.h"
 #include "comm/group/argument_checks.h"

@@ -1,8 +1,12 @@
-// Which backend serves which device, in torch.distributed's syntax. No LibTorch here.
+// Which backend serves which device, in torch.distributed's syntax: those that the user names, else the default for the
+// ranks. No LibTorch here.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
+
+#include <ddprun/base/rank_info.h>
 
 #include "comm/core/backend_traits.h"
 
@@ -26,5 +30,23 @@ struct BackendMap {
 /// Reads the name of a known backend ("gloo": all devices that it serves) or a list such as "cpu:gloo,cuda:nccl". Those
 /// for one rank stand alone. Throws std::invalid_argument that names the bad part.
 BackendMap parse_backend_map(const std::string& text, const BackendList& known);
+
+/// What the choice depends on.
+struct RanksToConnect {
+  bool is_single_process = false;                 ///< the job's only rank, which is no thread of spawn()'s
+  std::function<bool()> have_cuda_device_each{};  ///< asked only where it matters: the answer may load CUDA
+  std::string on_cpu = "gloo";                    ///< what serves the CPU where nothing is named
+};
+
+/// For RanksToConnect::on_cpu: what DDPRUN_CPU_BACKEND says, else "shm", which takes gloo itself where ranks cannot
+/// share memory.
+std::string default_cpu_backend(const EnvironmentLookup& lookup = process_environment());
+
+/// `named` in torch.distributed's syntax. Empty: "local" for a single process, else "cpu:X,cuda:nccl" where each rank
+/// has a CUDA device of its own and "X" where not, X being what `ranks` say. Throws what parse_backend_map() throws.
+BackendMap choose_backends(const std::string& named, const RanksToConnect& ranks, const BackendList& known);
+
+/// Whether so many ranks can be connected by these backends: those for one rank move nothing.
+bool can_connect(const BackendMap& backends, int world_size);
 
 }  // namespace ddp

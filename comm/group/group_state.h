@@ -17,7 +17,6 @@
 #include "comm/core/backend_map.h"
 #include "comm/core/call_log.h"
 #include "comm/core/last_words.h"
-#include "comm/group/job_links.h"
 #include "comm/group/peers.h"
 
 namespace ddp::detail {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "comm/backends/backend_types.h"
-#include "comm/core/backend_choice.h"
+#include "comm/core/backend_map.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/connect_group.h"

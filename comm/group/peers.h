@@ -1,15 +1,26 @@
-// Internal: how the ranks of a job take leave of each other.
+// Internal: what all groups of one rank share of the job's store, and how the ranks of a job leave it.
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <ddprun/base/rank_info.h>
 
-#include "comm/group/job_links.h"
+#include "comm/backends/c10d_compat.h"
+#include "comm/group/bounded_store.h"
 
 namespace ddp::detail {
+
+class DesyncDebugger;
+
+/// Made for the job's group, shared by its sub-groups; empty for a single process.
+struct JobLinks {
+  c10::intrusive_ptr<c10d::Store> store{};     ///< our own keys of the job's group
+  c10::intrusive_ptr<BoundedStore> bounded{};  ///< under `store`; null where ranks are threads
+  std::shared_ptr<DesyncDebugger> desync_debugger{};
+};
 
 /// From now on no call to the store may take long: something has failed, or this rank leaves.
 void hurry(const JobLinks& job);

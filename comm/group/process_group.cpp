@@ -11,7 +11,7 @@
 #include "base/malloc_tuning.h"
 #include "comm/backends/backend_types.h"
 #include "comm/backends/cuda_plugin.h"
-#include "comm/core/backend_choice.h"
+#include "comm/core/backend_map.h"
 #include "comm/core/cuda_devices.h"
 #include "comm/core/device_choice.h"
 #include "comm/core/graph_capture.h"

@@ -8,7 +8,7 @@
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/core/backend_map.h"
-#include "comm/group/job_links.h"
+#include "comm/group/peers.h"
 
 namespace ddp::detail {
 

@@ -3,11 +3,42 @@
 // need from the slots. Up to kSlots rounds are under way at once, so that copies, sums and waits overlap. No LibTorch.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <optional>
+#include <string>
 
 #include "comm/shm/operation.h"
 
 namespace ddp::shm {
+
+/// Of Signature.
+enum class Kind : uint8_t {
+  kNone,
+  kAllReduce,
+  kReduce,
+  kReduceScatter,
+  kBroadcast,
+  kAllGather,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kBarrier
+};
+
+/// "all_reduce of 4096 bytes", "broadcast of 8 bytes from rank 2".
+std::string text_of(const Signature& signature);
+
+// Up to here the bytes stand beside a rank's signature, and one wait does for both.
+inline constexpr size_t kTiny = sizeof(SlotHeader::tiny);
+
+inline uint64_t rounds_of(size_t bytes, size_t chunk) {
+  return std::max<uint64_t>(1, (bytes + chunk - 1) / chunk);
+}
+
+inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
 
 class Collective : public JointOperation {
  public:

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "comm/shm/mailbox.h"
-#include "comm/shm/meanwhile.h"
 #include "comm/shm/operation.h"
 #include "comm/shm/operation_queue.h"
 #include "comm/shm/patience.h"

@@ -67,6 +67,18 @@ class JointOperation : public Operation {
   virtual bool concerns_others() const = 0;
 };
 
+/// What a caller does beside an operation that it waits for.
+class Meanwhile {
+ public:
+  /// This rank has told the others its part. Called once at most.
+  virtual void told() noexcept = 0;
+  /// The others have not come at once; this rank need not have told them its part yet.
+  virtual void late() noexcept = 0;
+
+ protected:
+  ~Meanwhile() = default;
+};
+
 using OperationPtr = std::shared_ptr<Operation>;
 using JointPtr = std::shared_ptr<JointOperation>;
 

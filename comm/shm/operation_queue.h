@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/spin_lock.h"
-#include "comm/shm/message.h"
+#include "comm/shm/mailbox.h"
 #include "comm/shm/operation.h"
 
 namespace ddp::shm {

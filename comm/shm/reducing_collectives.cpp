@@ -6,8 +6,6 @@
 #include "comm/shm/collective.h"
 #include "comm/shm/collectives.h"
 #include "comm/shm/engine.h"
-#include "comm/shm/rounds.h"
-#include "comm/shm/signature_text.h"
 
 namespace ddp::shm {
 namespace {

@@ -33,8 +33,7 @@ class Segment {
   std::byte* slot(int rank, uint64_t round) const { return data_ + places_.slots + index_of(rank, round) * kSlotBytes; }
   Channel& channel(int from, int to) const;
 
-  /// Bytes that a group takes at least, and at most, when every pair of ranks sends messages.
-  static size_t least_bytes(int ranks) { return Places(static_cast<size_t>(ranks)).channels; }
+  /// Bytes that a group takes at most, when every pair of ranks sends messages.
   static size_t most_bytes(int ranks) { return Places(static_cast<size_t>(ranks)).end; }
 
  private:

@@ -1,5 +1,4 @@
-#include "comm/core/backend_choice.h"
-
+#include "comm/core/backend_map.h"
 #include "tests/comm/sample_backends.h"
 #include "tests/support/catch.h"
 

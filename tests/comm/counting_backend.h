@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "comm/backends/backend_type.h"
+#include "comm/backends/backend_types.h"
 #include "comm/backends/gloo.h"
 
 namespace ddp::test {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "comm/shm/collectives.h"
-#include "comm/shm/meanwhile.h"
+#include "comm/shm/operation.h"
 #include "tests/comm/shm_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"

@@ -1,7 +1,7 @@
 // A model of NCCL's asynchrony for machines without a GPU: collectives whose results come late.
 #pragma once
 
-#include "comm/backends/backend_type.h"
+#include "comm/backends/backend_types.h"
 
 namespace ddp::test {
 

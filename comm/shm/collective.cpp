@@ -57,28 +57,28 @@ std::string text_of(const Signature& signature) {
   return text;
 }
 
-bool Collective::advance(Room& room, bool& moved) {
+bool Collective::advance(SlotAccess& slots, bool& moved) {
   if (!base_) {
-    base_ = room.claim(plan_.rounds);
+    base_ = slots.claim(plan_.rounds);
     moved = true;
   }
-  while (step(room)) moved = true;
+  while (step(slots)) moved = true;
   // What comes at once is seen sooner from here than from the driver's next turn.
-  for (int look = 0; look < kLooks && !moved; ++look) moved = step(room);
+  for (int look = 0; look < kLooks && !moved; ++look) moved = step(slots);
   return taken_ == plan_.rounds;
 }
 
 // The oldest round first: it frees slots.
-bool Collective::step(Room& room) {
+bool Collective::step(SlotAccess& slots) {
   const uint64_t base = *base_;
-  if (taken_ < takeable() && may_take(room)) {
-    take(room, taken_);
-    room.taken(base + taken_++);
+  if (taken_ < takeable() && may_take(slots)) {
+    take(slots, taken_);
+    slots.taken(base + taken_++);
     return true;
   }
-  if (plan_.combines && combined_ < filled_ && may_combine(room)) {
-    combine(room, combined_);
-    room.combined(base + combined_++);
+  if (plan_.combines && combined_ < filled_ && may_combine(slots)) {
+    combine(slots, combined_);
+    slots.combined(base + combined_++);
     return true;
   }
   if (filled_ == plan_.rounds) return false;
@@ -88,68 +88,68 @@ bool Collective::step(Room& room) {
   }
   // The others may have no need of what this rank puts into its slot when it combines: it has to have done so itself,
   // and they may have come to that round since it looked.
-  if (filled_ == taken_ + kSlots || !room.has_slot(base + filled_)) return false;
-  fill(room, filled_, slot(room, room.rank(), filled_));
-  room.filled(base + filled_++, plan_.signature);
+  if (filled_ == taken_ + kSlots || !slots.has_slot(base + filled_)) return false;
+  fill(slots, filled_, slot(slots, slots.rank(), filled_));
+  slots.filled(base + filled_++, plan_.signature);
   return true;
 }
 
-bool Collective::takes_from(const Room& room, int rank) const {
-  if (rank == room.rank() || plan_.takes_from == Whom::kNobody) return false;
+bool Collective::takes_from(const SlotAccess& slots, int rank) const {
+  if (rank == slots.rank() || plan_.takes_from == Whom::kNobody) return false;
   return plan_.takes_from == Whom::kAll || rank == plan_.root;
 }
 
-bool Collective::may_take(Room& room) const {
+bool Collective::may_take(SlotAccess& slots) const {
   const uint64_t round = *base_ + taken_;
-  for (int rank = 0; rank < room.size(); ++rank) {
-    if (!takes_from(room, rank)) continue;
+  for (int rank = 0; rank < slots.size(); ++rank) {
+    if (!takes_from(slots, rank)) continue;
     if (plan_.combines) {
-      if (!room.has_combined(rank, round)) return false;
+      if (!slots.has_combined(rank, round)) return false;
       continue;
     }
-    if (plan_.is_small) room.expect_data(rank, round, plan_.signature.bytes);
-    if (!room.has_filled(rank, round)) return false;
-    check_signature(room, rank, round);
+    if (plan_.is_small) slots.expect_data(rank, round, plan_.signature.bytes);
+    if (!slots.has_filled(rank, round)) return false;
+    check_signature(slots, rank, round);
   }
   return true;
 }
 
-bool Collective::may_combine(Room& room) const {
+bool Collective::may_combine(SlotAccess& slots) const {
   const uint64_t round = *base_ + combined_;
-  for (int rank = 0; rank < room.size(); ++rank) {
-    if (rank == room.rank()) continue;
-    if (!room.has_filled(rank, round)) return false;
-    check_signature(room, rank, round);
+  for (int rank = 0; rank < slots.size(); ++rank) {
+    if (rank == slots.rank()) continue;
+    if (!slots.has_filled(rank, round)) return false;
+    check_signature(slots, rank, round);
   }
   return true;
 }
 
-void Collective::check_signature(Room& room, int rank, uint64_t round) const {
-  const Signature& theirs = room.signature_of(rank, round);
+void Collective::check_signature(SlotAccess& slots, int rank, uint64_t round) const {
+  const Signature& theirs = slots.signature_of(rank, round);
   if (theirs == plan_.signature) return;
   throw std::runtime_error("rank " + std::to_string(rank) + " called " + text_of(theirs) + ", this rank " +
                            text_of(plan_.signature) + ": all ranks must call the same");
 }
 
-Awaited Collective::awaited(const Room& room) const {
+Awaited Collective::awaited(const SlotAccess& slots) const {
   Awaited awaited;
   if (!base_) return awaited;
   const bool is_for_combined = awaits_combined();
   const bool is_for_fill = !is_for_combined && taken_ < filled_;
   const uint64_t round = *base_ + (plan_.combines && !is_for_combined ? combined_ : taken_);
   if (is_for_combined || is_for_fill) {
-    for (int rank = 0; rank < room.size(); ++rank) {
-      const bool concerns = is_for_fill && plan_.combines ? rank != room.rank() : takes_from(room, rank);
-      const bool is_there = is_for_combined ? room.has_combined(rank, round) : room.has_filled(rank, round);
+    for (int rank = 0; rank < slots.size(); ++rank) {
+      const bool concerns = is_for_fill && plan_.combines ? rank != slots.rank() : takes_from(slots, rank);
+      const bool is_there = is_for_combined ? slots.has_combined(rank, round) : slots.has_filled(rank, round);
       if (concerns && !is_there) awaited.ranks.push_back(rank);
     }
     if (!awaited.ranks.empty()) awaited.cause = Cause::data_of(awaited.ranks.front());
     return awaited;
   }
-  const int reader = room.reader_of_slot(*base_ + filled_);
-  if (reader != room.rank()) {
+  const int reader = slots.reader_of_slot(*base_ + filled_);
+  if (reader != slots.rank()) {
     awaited.ranks.push_back(reader);
-    awaited.cause = Cause::room_of(reader);
+    awaited.cause = Cause::free_slot_of(reader);
   }
   return awaited;
 }
@@ -159,10 +159,10 @@ bool Collective::concerns_others() const {
   return filled_ < plan_.rounds || (plan_.combines && combined_ < plan_.rounds) || taken_ + kSlots < plan_.rounds;
 }
 
-std::byte* Collective::slot(const Room& room, int rank, uint64_t round) const {
+std::byte* Collective::slot(const SlotAccess& slots, int rank, uint64_t round) const {
   const uint64_t number = *base_ + round;
-  if (plan_.is_tiny) return room.segment().slot_header(rank, number).tiny.data();
-  return room.segment().slot(rank, number);
+  if (plan_.is_tiny) return slots.segment().slot_header(rank, number).tiny.data();
+  return slots.segment().slot(rank, number);
 }
 
 }  // namespace ddp::shm

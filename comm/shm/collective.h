@@ -42,8 +42,8 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 
 class Collective : public JointOperation {
  public:
-  bool advance(Room& room, bool& moved) final;
-  Awaited awaited(const Room& room) const final;
+  bool advance(SlotAccess& slots, bool& moved) final;
+  Awaited awaited(const SlotAccess& slots) const final;
   bool concerns_others() const final;
 
  protected:
@@ -64,19 +64,19 @@ class Collective : public JointOperation {
   explicit Collective(const Plan& plan) : plan_(plan) {}
 
   /// `round` counts from 0. `slot` is this rank's.
-  virtual void fill(const Room& room, uint64_t round, std::byte* slot) = 0;
-  virtual void combine(const Room& /*room*/, uint64_t /*round*/) {}
-  virtual void take(const Room& room, uint64_t round) = 0;
+  virtual void fill(const SlotAccess& slots, uint64_t round, std::byte* slot) = 0;
+  virtual void combine(const SlotAccess& /*slots*/, uint64_t /*round*/) {}
+  virtual void take(const SlotAccess& slots, uint64_t round) = 0;
 
   /// What `rank` has in its slot.
-  std::byte* slot(const Room& room, int rank, uint64_t round) const;
+  std::byte* slot(const SlotAccess& slots, int rank, uint64_t round) const;
 
  private:
-  bool step(Room& room);
-  bool takes_from(const Room& room, int rank) const;
-  bool may_take(Room& room) const;
-  bool may_combine(Room& room) const;
-  void check_signature(Room& room, int rank, uint64_t round) const;
+  bool step(SlotAccess& slots);
+  bool takes_from(const SlotAccess& slots, int rank) const;
+  bool may_take(SlotAccess& slots) const;
+  bool may_combine(SlotAccess& slots) const;
+  void check_signature(SlotAccess& slots, int rank, uint64_t round) const;
   uint64_t takeable() const { return plan_.combines ? combined_ : filled_; }
   bool awaits_combined() const { return plan_.combines && taken_ < combined_; }
 

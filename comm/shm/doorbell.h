@@ -16,7 +16,7 @@ class Cause {
   /// That `rank` has filled or combined something.
   static Cause data_of(int rank) { return Cause(2 * (static_cast<uint32_t>(rank) + 1)); }
   /// That `rank` has taken something, so that a slot may be filled again.
-  static Cause room_of(int rank) { return Cause(2 * (static_cast<uint32_t>(rank) + 1) + 1); }
+  static Cause free_slot_of(int rank) { return Cause(2 * (static_cast<uint32_t>(rank) + 1) + 1); }
 
   uint32_t code() const { return code_; }
   bool operator==(const Cause&) const = default;

@@ -29,13 +29,13 @@ std::string text_of(const std::exception_ptr& error) {
 }  // namespace
 
 Driver::Driver(const Segment& segment, int rank, std::vector<int> numbers, OperationQueue& queue)
-    : queue_(queue), room_(segment, rank), peers_(segment, rank, std::move(numbers)), mailbox_(segment.ranks()) {
+    : queue_(queue), slots_(segment, rank), peers_(segment, rank, std::move(numbers)), mailbox_(segment.ranks()) {
   peers_.arrive();
 }
 
 void Driver::drive(const Limit& limit, Patience& patience) {
   bool is_blocked = false;
-  room_.note_processor();
+  slots_.note_processor();
   for (;;) {
     if (queue_.has_new()) {
       const std::lock_guard lock(queue_.mutex());
@@ -53,10 +53,10 @@ void Driver::drive(const Limit& limit, Patience& patience) {
     // A thread of the engine's own has to share in any case, with one that computes.
     const bool may_move = limit.until != nullptr && !patience.shares_processors();
     const auto awaited = may_move ? awaited_ranks() : std::vector<int>();
-    const int processor = room_.processor();
+    const int processor = slots_.processor();
     const bool is_time_up = sleep(limit);
     patience.slept();
-    room_.note_processor();
+    slots_.note_processor();
     leave_neighbours(awaited, processor);
     is_blocked = false;
     if (is_time_up || is_over(limit)) return;
@@ -67,11 +67,11 @@ void Driver::drive(const Limit& limit, Patience& patience) {
 bool Driver::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile) {
   constexpr int kTurns = 8;
   if (!is_idle() || operation.on_end_) return false;
-  room_.note_processor();
+  slots_.note_processor();
   try {
     for (int turn = 0; turn < kTurns; ++turn) {
       bool moved = false;
-      const bool is_done = operation.advance(room_, moved);
+      const bool is_done = operation.advance(slots_, moved);
       if (meanwhile != nullptr && turn == 0) meanwhile->told();
       if (!is_done) continue;
       operation.ended_.store(true, std::memory_order_release);
@@ -105,7 +105,7 @@ bool Driver::advance() {
   bool moved = false;
   if (!joints_.empty()) {
     try {
-      if (joints_.front()->advance(room_, moved)) {
+      if (joints_.front()->advance(slots_, moved)) {
         JointPtr done = std::move(joints_.front());
         joints_.pop_front();
         end(std::move(done), nullptr);
@@ -115,7 +115,7 @@ bool Driver::advance() {
       return true;
     }
   }
-  mailbox_.advance(room_, moved, ended_messages_);
+  mailbox_.advance(slots_, moved, ended_messages_);
   for (Mailbox::Ended& message : ended_messages_) end(message.message, std::move(message.error));
   ended_messages_.clear();
   return moved;
@@ -126,8 +126,8 @@ std::vector<int> Driver::awaited_ranks() const {
   const auto add = [&](const Awaited& awaited) {
     ranks.insert(ranks.end(), awaited.ranks.begin(), awaited.ranks.end());
   };
-  if (!joints_.empty()) add(joints_.front()->awaited(room_));
-  for (const MessagePtr& message : mailbox_.all()) add(Mailbox::awaited(*message, room_));
+  if (!joints_.empty()) add(joints_.front()->awaited(slots_));
+  for (const MessagePtr& message : mailbox_.all()) add(Mailbox::awaited(*message, slots_));
   return ranks;
 }
 
@@ -139,8 +139,8 @@ bool Driver::awaits_neighbour() const {
 void Driver::leave_neighbours(const std::vector<int>& awaited, int processor_before) {
   if (!std::ranges::any_of(awaited, [&](int rank) { return is_neighbour(rank); })) return;
   if (!move_pause_.is_over(Clock::now())) return;
-  if (!leave_processor(processor_before, room_.processors_of_others())) return;
-  room_.note_processor();
+  if (!leave_processor(processor_before, slots_.processors_of_others())) return;
+  slots_.note_processor();
   move_pause_.moved(Clock::now());
 }
 
@@ -152,14 +152,14 @@ bool Driver::sleep(const Limit& limit) {
   Cause cause = Cause::any();
   if (!joints_.empty()) {
     begin_turn(*joints_.front());
-    if (mailbox_.is_empty()) cause = joints_.front()->awaited(room_).cause;
+    if (mailbox_.is_empty()) cause = joints_.front()->awaited(slots_).cause;
   }
   look_for_trouble(/*thoroughly=*/false);
   if (!ended_.empty()) return false;
-  sleep_until(room_.segment().block(room_.rank()), cause, slice, [&] {
+  sleep_until(slots_.segment().block(slots_.rank()), cause, slice, [&] {
     if (queue_.has_new() || has_to_stop(limit) || advance()) return true;
     // What is awaited may be another rank's by now, whose bell would not be heard.
-    return cause != Cause::any() && !joints_.empty() && joints_.front()->awaited(room_).cause != cause;
+    return cause != Cause::any() && !joints_.empty() && joints_.front()->awaited(slots_).cause != cause;
   });
   const auto now = Clock::now();
   if (ended_.empty() && (now - before >= slice || now - looked_at_ >= kSlice)) look_for_trouble(/*thoroughly=*/true);
@@ -178,7 +178,7 @@ void Driver::look_for_trouble(bool thoroughly) {
   if (thoroughly) looked_at_ = Clock::now();
   if (thoroughly && !is_idle()) {
     const Awaited awaited =
-        !joints_.empty() ? joints_.front()->awaited(room_) : Mailbox::awaited(*mailbox_.all().front(), room_);
+        !joints_.empty() ? joints_.front()->awaited(slots_) : Mailbox::awaited(*mailbox_.all().front(), slots_);
     if (!awaited.ranks.empty()) peers_.wait_for(awaited.ranks.front());
   }
   std::optional<Trouble> trouble;
@@ -186,19 +186,19 @@ void Driver::look_for_trouble(bool thoroughly) {
     if (auto failure = peers_.first_failure()) {
       trouble = Trouble{.text = std::move(*failure)};
     } else {
-      trouble = trouble_of(*joints_.front(), joints_.front()->awaited(room_), thoroughly);
+      trouble = trouble_of(*joints_.front(), joints_.front()->awaited(slots_), thoroughly);
     }
   }
   if (trouble) {
     if (advance()) return;
     // A rank may go once it has done its part, while others are late.
-    const auto missing = joints_.front()->awaited(room_).ranks;
+    const auto missing = joints_.front()->awaited(slots_).ranks;
     const bool has_done_its_part = trouble->gone && std::ranges::find(missing, *trouble->gone) == missing.end();
     if (!has_done_its_part) fail_all(error_of(trouble->text));
     return;
   }
   for (const MessagePtr& message : mailbox_.all()) {
-    trouble = trouble_of(*message, Mailbox::awaited(*message, room_), thoroughly);
+    trouble = trouble_of(*message, Mailbox::awaited(*message, slots_), thoroughly);
     if (!trouble) continue;
     if (advance()) return;
     if (mailbox_.remove(*message)) {
@@ -264,7 +264,7 @@ void Driver::fail_all(std::exception_ptr error) {
 void Driver::end_all(const std::exception_ptr& error) {
   for (const JointPtr& operation : std::exchange(joints_, {})) end(operation, error);
   for (const MessagePtr& message : mailbox_.all()) end(message, error);
-  mailbox_ = Mailbox(room_.size());
+  mailbox_ = Mailbox(slots_.size());
 }
 
 void Driver::leave(const std::exception_ptr& error, bool has_failed) {

@@ -59,7 +59,7 @@ class Driver {
     if (const auto failure = peers_.first_failure()) throw std::runtime_error(*failure);
   }
   /// Wakes the thread that drives, if it sleeps.
-  void wake() const { wake_for_anything(room_.segment().block(room_.rank())); }
+  void wake() const { wake_for_anything(slots_.segment().block(slots_.rank())); }
 
  private:
   bool advance();
@@ -67,7 +67,7 @@ class Driver {
   bool has_to_stop(const Limit& limit) const;
   bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }
   std::vector<int> awaited_ranks() const;
-  bool is_neighbour(int rank) const { return room_.shares_processor_with(rank); }
+  bool is_neighbour(int rank) const { return slots_.shares_processor_with(rank); }
   bool awaits_neighbour() const;
   void leave_neighbours(const std::vector<int>& awaited, int processor_before);
   bool sleep(const Limit& limit);
@@ -84,7 +84,7 @@ class Driver {
   void end_all(const std::exception_ptr& error);
 
   OperationQueue& queue_;
-  Room room_;
+  SlotAccess slots_;
   Peers peers_;
   std::deque<JointPtr> joints_;
   Mailbox mailbox_;

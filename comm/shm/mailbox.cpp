@@ -30,19 +30,19 @@ void Mailbox::add(MessagePtr message) {
   }
 }
 
-void Mailbox::advance(Room& room, bool& moved, std::vector<Ended>& ended) {
+void Mailbox::advance(SlotAccess& slots, bool& moved, std::vector<Ended>& ended) {
   if (is_empty()) return;
-  for (int rank = 0; rank < room.size(); ++rank) {
-    if (send(room, rank, ended)) moved = true;
+  for (int rank = 0; rank < slots.size(); ++rank) {
+    if (send(slots, rank, ended)) moved = true;
   }
-  if (receive(room, ended)) moved = true;
+  if (receive(slots, ended)) moved = true;
 }
 
-bool Mailbox::send(Room& room, int to, std::vector<Ended>& ended) {
+bool Mailbox::send(SlotAccess& slots, int to, std::vector<Ended>& ended) {
   Outgoing& outgoing = outgoing_[static_cast<size_t>(to)];
-  bool moved = announce(room, to, outgoing);
+  bool moved = announce(slots, to, outgoing);
   if (!outgoing.current && !outgoing.announced.empty()) {
-    const uint64_t granted = room.segment().channel(room.rank(), to).granted.load();
+    const uint64_t granted = slots.segment().channel(slots.rank(), to).granted.load();
     if (granted != outgoing.granted) {
       outgoing.granted = granted;
       auto chosen = outgoing.announced.extract(granted - 1);
@@ -50,13 +50,13 @@ bool Mailbox::send(Room& room, int to, std::vector<Ended>& ended) {
       moved = true;
     }
   }
-  if (outgoing.current && fill(room, to, outgoing, ended)) moved = true;
+  if (outgoing.current && fill(slots, to, outgoing, ended)) moved = true;
   return moved;
 }
 
-bool Mailbox::announce(Room& room, int to, Outgoing& outgoing) {
+bool Mailbox::announce(SlotAccess& slots, int to, Outgoing& outgoing) {
   if (outgoing.to_announce.empty()) return false;
-  Channel& channel = room.segment().channel(room.rank(), to);
+  Channel& channel = slots.segment().channel(slots.rank(), to);
   const uint64_t before = channel.announced.load();
   uint64_t number = before;
   while (!outgoing.to_announce.empty() && number - channel.noted.load() < kAnnouncements) {
@@ -67,13 +67,13 @@ bool Mailbox::announce(Room& room, int to, Outgoing& outgoing) {
   }
   if (number == before) return false;
   channel.announced.store(number);
-  wake(room.segment().block(to), Cause::data_of(room.rank()));
+  wake(slots.segment().block(to), Cause::data_of(slots.rank()));
   return true;
 }
 
 // A message of no bytes is one piece as well, so that both sides see it pass.
-bool Mailbox::fill(Room& room, int to, Outgoing& outgoing, std::vector<Ended>& ended) {
-  Channel& channel = room.segment().channel(room.rank(), to);
+bool Mailbox::fill(SlotAccess& slots, int to, Outgoing& outgoing, std::vector<Ended>& ended) {
+  Channel& channel = slots.segment().channel(slots.rank(), to);
   bool moved = false;
   for (uint64_t filled = channel.filled.load(); outgoing.current; ++filled) {
     if (filled - channel.drained.load() >= kChannelSlots) break;
@@ -82,34 +82,34 @@ bool Mailbox::fill(Room& room, int to, Outgoing& outgoing, std::vector<Ended>& e
     if (bytes > 0) std::memcpy(channel.pieces[filled % kChannelSlots].data(), message.data_ + message.done_, bytes);
     message.done_ += bytes;
     channel.filled.store(filled + 1);
-    wake(room.segment().block(to), Cause::data_of(room.rank()));
+    wake(slots.segment().block(to), Cause::data_of(slots.rank()));
     moved = true;
     if (message.done_ == message.bytes_) end(std::exchange(outgoing.current, nullptr), nullptr, ended);
   }
   return moved;
 }
 
-bool Mailbox::receive(Room& room, std::vector<Ended>& ended) {
+bool Mailbox::receive(SlotAccess& slots, std::vector<Ended>& ended) {
   bool moved = false;
-  for (int rank = 0; rank < room.size(); ++rank) {
+  for (int rank = 0; rank < slots.size(); ++rank) {
     const bool is_wanted = std::ranges::any_of(wanted_, [&](const MessagePtr& message) {
       return message->peer() == rank || message->peer() == Message::kAnyRank;
     });
-    if (rank != room.rank() && is_wanted && read_notes(room, rank)) moved = true;
+    if (rank != slots.rank() && is_wanted && read_notes(slots, rank)) moved = true;
   }
   for (auto message = wanted_.begin(); message != wanted_.end();) {
     bool is_taken = false;
-    if (match(room, *message, ended, is_taken)) moved = true;
+    if (match(slots, *message, ended, is_taken)) moved = true;
     message = is_taken ? wanted_.erase(message) : std::next(message);
   }
-  for (int rank = 0; rank < room.size(); ++rank) {
-    if (incoming_[static_cast<size_t>(rank)].current && drain(room, rank, ended)) moved = true;
+  for (int rank = 0; rank < slots.size(); ++rank) {
+    if (incoming_[static_cast<size_t>(rank)].current && drain(slots, rank, ended)) moved = true;
   }
   return moved;
 }
 
-bool Mailbox::read_notes(Room& room, int from) {
-  Channel& channel = room.segment().channel(from, room.rank());
+bool Mailbox::read_notes(SlotAccess& slots, int from) {
+  Channel& channel = slots.segment().channel(from, slots.rank());
   const uint64_t announced = channel.announced.load();
   const uint64_t before = channel.noted.load();
   if (announced == before) return false;
@@ -117,12 +117,12 @@ bool Mailbox::read_notes(Room& room, int from) {
     incoming_[static_cast<size_t>(from)].notes.push_back({number, channel.ring[number % kAnnouncements]});
   }
   channel.noted.store(announced);
-  wake(room.segment().block(from), Cause::room_of(room.rank()));
+  wake(slots.segment().block(from), Cause::free_slot_of(slots.rank()));
   return true;
 }
 
-bool Mailbox::match(Room& room, const MessagePtr& message, std::vector<Ended>& ended, bool& is_taken) {
-  for (int from = 0; from < room.size(); ++from) {
+bool Mailbox::match(SlotAccess& slots, const MessagePtr& message, std::vector<Ended>& ended, bool& is_taken) {
+  for (int from = 0; from < slots.size(); ++from) {
     if (message->peer() != Message::kAnyRank && message->peer() != from) continue;
     Incoming& incoming = incoming_[static_cast<size_t>(from)];
     const auto note =
@@ -135,17 +135,17 @@ bool Mailbox::match(Room& room, const MessagePtr& message, std::vector<Ended>& e
     }
     message->peer_ = from;
     incoming.current = message;
-    room.segment().channel(from, room.rank()).granted.store(note->number + 1);
+    slots.segment().channel(from, slots.rank()).granted.store(note->number + 1);
     incoming.notes.erase(note);
-    wake(room.segment().block(from), Cause::data_of(room.rank()));
+    wake(slots.segment().block(from), Cause::data_of(slots.rank()));
     return true;
   }
   return false;
 }
 
-bool Mailbox::drain(Room& room, int from, std::vector<Ended>& ended) {
+bool Mailbox::drain(SlotAccess& slots, int from, std::vector<Ended>& ended) {
   Incoming& incoming = incoming_[static_cast<size_t>(from)];
-  Channel& channel = room.segment().channel(from, room.rank());
+  Channel& channel = slots.segment().channel(from, slots.rank());
   bool moved = false;
   for (uint64_t drained = channel.drained.load(); incoming.current && drained < channel.filled.load(); ++drained) {
     Message& message = *incoming.current;
@@ -153,7 +153,7 @@ bool Mailbox::drain(Room& room, int from, std::vector<Ended>& ended) {
     if (bytes > 0) std::memcpy(message.data_ + message.done_, channel.pieces[drained % kChannelSlots].data(), bytes);
     message.done_ += bytes;
     channel.drained.store(drained + 1);
-    wake(room.segment().block(from), Cause::room_of(room.rank()));
+    wake(slots.segment().block(from), Cause::free_slot_of(slots.rank()));
     moved = true;
     if (message.done_ == message.bytes_) end(std::exchange(incoming.current, nullptr), nullptr, ended);
   }
@@ -165,11 +165,11 @@ void Mailbox::end(const MessagePtr& message, std::exception_ptr error, std::vect
   ended.push_back({message, std::move(error)});
 }
 
-Awaited Mailbox::awaited(const Message& message, const Room& room) {
+Awaited Mailbox::awaited(const Message& message, const SlotAccess& slots) {
   if (message.peer() != Message::kAnyRank) return {.ranks = {message.peer()}};
   Awaited awaited{.any_of_them = true};
-  for (int rank = 0; rank < room.size(); ++rank) {
-    if (rank != room.rank()) awaited.ranks.push_back(rank);
+  for (int rank = 0; rank < slots.size(); ++rank) {
+    if (rank != slots.rank()) awaited.ranks.push_back(rank);
   }
   return awaited;
 }

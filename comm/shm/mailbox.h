@@ -53,9 +53,9 @@ class Mailbox {
   /// Those that are left.
   bool is_empty() const { return messages_ == 0; }
   /// Does what can be done now and appends what has ended to `ended`; `moved` becomes true if there was something.
-  void advance(Room& room, bool& moved, std::vector<Ended>& ended);
+  void advance(SlotAccess& slots, bool& moved, std::vector<Ended>& ended);
   /// Whom a message waits for.
-  static Awaited awaited(const Message& message, const Room& room);
+  static Awaited awaited(const Message& message, const SlotAccess& slots);
   /// All that have not ended.
   std::vector<MessagePtr> all() const;
   /// Forgets a message; false where its bytes are moving or others know of it.
@@ -77,13 +77,13 @@ class Mailbox {
     MessagePtr current;
   };
 
-  bool send(Room& room, int to, std::vector<Ended>& ended);
-  bool announce(Room& room, int to, Outgoing& outgoing);
-  bool fill(Room& room, int to, Outgoing& outgoing, std::vector<Ended>& ended);
-  bool receive(Room& room, std::vector<Ended>& ended);
-  bool read_notes(Room& room, int from);
-  bool match(Room& room, const MessagePtr& message, std::vector<Ended>& ended, bool& is_taken);
-  bool drain(Room& room, int from, std::vector<Ended>& ended);
+  bool send(SlotAccess& slots, int to, std::vector<Ended>& ended);
+  bool announce(SlotAccess& slots, int to, Outgoing& outgoing);
+  bool fill(SlotAccess& slots, int to, Outgoing& outgoing, std::vector<Ended>& ended);
+  bool receive(SlotAccess& slots, std::vector<Ended>& ended);
+  bool read_notes(SlotAccess& slots, int from);
+  bool match(SlotAccess& slots, const MessagePtr& message, std::vector<Ended>& ended, bool& is_taken);
+  bool drain(SlotAccess& slots, int from, std::vector<Ended>& ended);
   void end(const MessagePtr& message, std::exception_ptr error, std::vector<Ended>& ended);
 
   std::vector<Outgoing> outgoing_;

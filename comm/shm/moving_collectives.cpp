@@ -31,12 +31,12 @@ class Broadcast final : public Collective {
         is_root_(root == place.rank) {}
 
  private:
-  void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {
+  void fill(const SlotAccess& /*slots*/, uint64_t round, std::byte* slot) override {
     copy_bytes(slot, data_ + round * kSlotBytes, rest_of(bytes_, round, kSlotBytes));
   }
-  void take(const Room& room, uint64_t round) override {
+  void take(const SlotAccess& slots, uint64_t round) override {
     if (is_root_) return;
-    copy_bytes(data_ + round * kSlotBytes, slot(room, root_, round), rest_of(bytes_, round, kSlotBytes));
+    copy_bytes(data_ + round * kSlotBytes, slot(slots, root_, round), rest_of(bytes_, round, kSlotBytes));
   }
 
   std::byte* const data_;
@@ -61,14 +61,14 @@ class Gather final : public Collective {
   }
 
  private:
-  void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {
+  void fill(const SlotAccess& /*slots*/, uint64_t round, std::byte* slot) override {
     copy_bytes(slot, input_ + round * kSlotBytes, rest_of(bytes_, round, kSlotBytes));
   }
-  void take(const Room& room, uint64_t round) override {
+  void take(const SlotAccess& slots, uint64_t round) override {
     const size_t begin = round * kSlotBytes;
     for (size_t rank = 0; rank < outputs_.size(); ++rank) {
-      const bool is_own = static_cast<int>(rank) == room.rank();
-      const std::byte* from = is_own ? input_ + begin : slot(room, static_cast<int>(rank), round);
+      const bool is_own = static_cast<int>(rank) == slots.rank();
+      const std::byte* from = is_own ? input_ + begin : slot(slots, static_cast<int>(rank), round);
       copy_bytes(outputs_[rank] + begin, from, rest_of(bytes_, round, kSlotBytes));
     }
   }
@@ -98,19 +98,19 @@ class Exchange final : public Collective {
 
  private:
   // A rank's piece of its own takes no part in the rounds.
-  void fill(const Room& room, uint64_t round, std::byte* slot) override {
+  void fill(const SlotAccess& slots, uint64_t round, std::byte* slot) override {
     for (size_t rank = 0; rank < sent_.size(); ++rank) {
-      if (static_cast<int>(rank) == room.rank()) continue;
+      if (static_cast<int>(rank) == slots.rank()) continue;
       copy_bytes(slot + rank * piece_, sent_[rank].data + round * piece_, rest_of(sent_[rank].bytes, round, piece_));
     }
   }
-  void take(const Room& room, uint64_t round) override {
-    const auto own = static_cast<size_t>(room.rank());
+  void take(const SlotAccess& slots, uint64_t round) override {
+    const auto own = static_cast<size_t>(slots.rank());
     for (size_t rank = 0; rank < received_.size(); ++rank) {
       const Piece& piece = received_[rank];
       const size_t bytes = rest_of(piece.bytes, round, piece_);
       if (rank != own && bytes > 0) {
-        copy_bytes(piece.data + round * piece_, slot(room, static_cast<int>(rank), round) + own * piece_, bytes);
+        copy_bytes(piece.data + round * piece_, slot(slots, static_cast<int>(rank), round) + own * piece_, bytes);
       }
     }
     if (round == 0 && own < sent_.size() && own < received_.size()) {
@@ -133,15 +133,17 @@ class UnevenExchange final : public JointOperation {
         all_reduce(reinterpret_cast<std::byte*>(&largest_), 1, {.number = Number::kInt64, .op = Operator::kMax}, place);
   }
 
-  bool advance(Room& room, bool& moved) override {
+  bool advance(SlotAccess& slots, bool& moved) override {
     if (!second_) {
-      if (!first_->advance(room, moved)) return false;
+      if (!first_->advance(slots, moved)) return false;
       const auto largest = static_cast<size_t>(largest_);
       second_ = std::make_unique<Exchange>(received_, sent_, Exchange::plan_of(largest, place_), place_);
     }
-    return second_->advance(room, moved);
+    return second_->advance(slots, moved);
   }
-  Awaited awaited(const Room& room) const override { return second_ ? second_->awaited(room) : first_->awaited(room); }
+  Awaited awaited(const SlotAccess& slots) const override {
+    return second_ ? second_->awaited(slots) : first_->awaited(slots);
+  }
   bool concerns_others() const override { return !second_ || second_->concerns_others(); }
 
  private:
@@ -158,8 +160,8 @@ class Barrier final : public Collective {
   Barrier() : Collective({.signature = signature_of(Kind::kBarrier, 0), .rounds = 1, .is_tiny = true}) {}
 
  private:
-  void fill(const Room& /*room*/, uint64_t /*round*/, std::byte* /*slot*/) override {}
-  void take(const Room& /*room*/, uint64_t /*round*/) override {}
+  void fill(const SlotAccess& /*slots*/, uint64_t /*round*/, std::byte* /*slot*/) override {}
+  void take(const SlotAccess& /*slots*/, uint64_t /*round*/) override {}
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/shm/doorbell.h"
-#include "comm/shm/room.h"
+#include "comm/shm/slot_access.h"
 
 namespace ddp::shm {
 
@@ -60,9 +60,9 @@ class JointOperation : public Operation {
  public:
   /// Does what can be done now; whether all is done. `moved` becomes true if there was something. Throws where ranks
   /// disagree.
-  virtual bool advance(Room& room, bool& moved) = 0;
+  virtual bool advance(SlotAccess& slots, bool& moved) = 0;
   /// What a step could not be done without; after advance() has moved nothing.
-  virtual Awaited awaited(const Room& room) const = 0;
+  virtual Awaited awaited(const SlotAccess& slots) const = 0;
   /// Whether other ranks wait for a step of this one; else what is left is its own affair.
   virtual bool concerns_others() const = 0;
 };

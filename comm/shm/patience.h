@@ -7,7 +7,7 @@
 namespace ddp::shm {
 
 /// Whether `ranks` ranks of this host are more than the processors that they may run on. Ranks that are bound to one
-/// each do not tell; then it is seen while they run (Room::shares_processor_with()).
+/// each do not tell; then it is seen while they run (SlotAccess::shares_processor_with()).
 bool has_to_share(int ranks);
 
 /// Where each rank has a processor, looking beats sleeping for as long as waits have recently been short; where ranks

@@ -41,21 +41,21 @@ class DirectAllReduce final : public Collective {
   static bool is_small(size_t bytes) { return bytes > kTiny && bytes <= kSmall; }
   Range chunk(uint64_t round) const { return {round * kDirectChunk, std::min(bytes_, (round + 1) * kDirectChunk)}; }
 
-  void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {
+  void fill(const SlotAccess& /*slots*/, uint64_t round, std::byte* slot) override {
     const Range all = chunk(round);
     copy_bytes(slot, data_ + all.begin, all.end - all.begin);
   }
-  void take(const Room& room, uint64_t round) override {
+  void take(const SlotAccess& slots, uint64_t round) override {
     constexpr size_t kFew = 8;
     std::array<const std::byte*, kFew> few{};
     std::vector<const std::byte*> many;  // memory costs as much as a small sum
-    const auto ranks = static_cast<size_t>(room.size());
+    const auto ranks = static_cast<size_t>(slots.size());
     if (ranks > kFew) many.resize(ranks);
     const std::byte** const sources = ranks > kFew ? many.data() : few.data();
     const Range all = chunk(round);
     const size_t element = reducing_.element_size();
-    for (int rank = 0; rank < room.size(); ++rank) {
-      sources[rank] = rank == room.rank() ? data_ + all.begin : slot(room, rank, round);
+    for (int rank = 0; rank < slots.size(); ++rank) {
+      sources[rank] = rank == slots.rank() ? data_ + all.begin : slot(slots, rank, round);
     }
     reducing_.combine(data_ + all.begin, sources, all.begin / element, all.end / element);
   }
@@ -100,37 +100,37 @@ class SharedReduce final : public Collective {
     return {std::min(bytes, number * each), std::min(bytes, (number + 1) * each)};
   }
 
-  void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {
+  void fill(const SlotAccess& /*slots*/, uint64_t round, std::byte* slot) override {
     const Range all = chunk(round);
     const Range own = share(place_.rank, all);
     copy_bytes(slot, data_ + all.begin, own.begin);
     copy_bytes(slot + own.end, data_ + all.begin + own.end, all.end - all.begin - own.end);
   }
 
-  void combine(const Room& room, uint64_t round) override {
+  void combine(const SlotAccess& slots, uint64_t round) override {
     constexpr size_t kPiece = size_t{8} << 10;  // stays in the first-level cache for the copy
     const Range all = chunk(round);
     const Range own = share(place_.rank, all);
-    std::byte* result = slot(room, place_.rank, round);
+    std::byte* result = slot(slots, place_.rank, round);
     const size_t element = reducing_.element_size();
     for (size_t at = own.begin; at < own.end; at += kPiece) {
       const size_t end = std::min(own.end, at + kPiece);
       for (int rank = 0; rank < place_.ranks; ++rank) {
         sources_[static_cast<size_t>(rank)] =
-            rank == place_.rank ? data_ + all.begin + at : slot(room, rank, round) + at;
+            rank == place_.rank ? data_ + all.begin + at : slot(slots, rank, round) + at;
       }
       reducing_.combine(result + at, sources_.data(), (all.begin + at) / element, (all.begin + end) / element);
       if (takes_) copy_bytes(data_ + all.begin + at, result + at, end - at);
     }
   }
 
-  void take(const Room& room, uint64_t round) override {
+  void take(const SlotAccess& slots, uint64_t round) override {
     if (!takes_) return;
     const Range all = chunk(round);
     for (int rank = 0; rank < place_.ranks; ++rank) {
       if (rank == place_.rank) continue;
       const Range theirs = share(rank, all);
-      copy_bytes(data_ + all.begin + theirs.begin, slot(room, rank, round) + theirs.begin, theirs.end - theirs.begin);
+      copy_bytes(data_ + all.begin + theirs.begin, slot(slots, rank, round) + theirs.begin, theirs.end - theirs.begin);
     }
   }
 
@@ -164,19 +164,19 @@ class ReduceScatter final : public Collective {
   static size_t piece_of(Place place) { return kSlotBytes / static_cast<size_t>(place.ranks) / kLine * kLine; }
   Range part(uint64_t round) const { return {round * piece_, std::min(bytes_, (round + 1) * piece_)}; }
 
-  void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {
+  void fill(const SlotAccess& /*slots*/, uint64_t round, std::byte* slot) override {
     const Range range = part(round);
     for (size_t rank = 0; rank < inputs_.size(); ++rank) {
       if (static_cast<int>(rank) == place_.rank) continue;
       copy_bytes(slot + rank * piece_, inputs_[rank] + range.begin, range.end - range.begin);
     }
   }
-  void take(const Room& room, uint64_t round) override {
+  void take(const SlotAccess& slots, uint64_t round) override {
     const Range range = part(round);
     const auto own = static_cast<size_t>(place_.rank);
     for (size_t rank = 0; rank < inputs_.size(); ++rank) {
       sources_[rank] =
-          rank == own ? inputs_[own] + range.begin : slot(room, static_cast<int>(rank), round) + own * piece_;
+          rank == own ? inputs_[own] + range.begin : slot(slots, static_cast<int>(rank), round) + own * piece_;
     }
     const size_t element = reducing_.element_size();
     reducing_.combine(output_ + range.begin, sources_.data(), first_ + range.begin / element,

@@ -21,7 +21,7 @@ using test::bytes_of;
 using Floats = std::vector<float>;
 
 // Runs `body` on each rank, without an engine, which would yield.
-void run_on_one_processor(int ranks, const std::function<void(Room& room, Place place)>& body) {
+void run_on_one_processor(int ranks, const std::function<void(SlotAccess& slots, Place place)>& body) {
   const Segment segment = Segment::create(ranks);
   cpu_set_t usable;
   REQUIRE(sched_getaffinity(0, sizeof usable, &usable) == 0);
@@ -34,8 +34,8 @@ void run_on_one_processor(int ranks, const std::function<void(Room& room, Place 
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       RANK_CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
-      Room room(segment, rank);
-      body(room, {.rank = rank, .ranks = ranks});
+      SlotAccess slots(segment, rank);
+      body(slots, {.rank = rank, .ranks = ranks});
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -50,7 +50,7 @@ TEST_CASE("ShmOneProcessor: a rank that is stopped anywhere in a reduction keeps
   const int ranks = is_for_all ? 3 : 2;  // two would sum all by themselves
   CAPTURE(is_for_all);
   std::atomic<int> begun{0};
-  run_on_one_processor(ranks, [&](Room& room, Place place) {
+  run_on_one_processor(ranks, [&](SlotAccess& slots, Place place) {
     const bool is_stopped = place.rank == 0;  // the other one goes on whenever there is something to do
     for (int time = 1; time <= kTimes; ++time) {
       if (is_stopped) begun = time;
@@ -58,7 +58,7 @@ TEST_CASE("ShmOneProcessor: a rank that is stopped anywhere in a reduction keeps
       Floats data(kCount, 1.F);
       const JointPtr operation =
           is_for_all ? all_reduce(bytes_of(data), kCount, {}, place) : reduce(bytes_of(data), kCount, {}, 0, place);
-      for (bool moved = false; !operation->advance(room, moved); moved = false) {
+      for (bool moved = false; !operation->advance(slots, moved); moved = false) {
         if (!is_stopped && !moved) std::this_thread::yield();
       }
       const float expected = is_for_all || is_stopped ? static_cast<float>(ranks) : 1.F;

@@ -1,4 +1,4 @@
-#include "comm/shm/room.h"
+#include "comm/shm/slot_access.h"
 
 #include <algorithm>
 
@@ -6,24 +6,24 @@
 
 namespace ddp::shm {
 
-int Room::reader_of_slot(uint64_t round) const {
+int SlotAccess::reader_of_slot(uint64_t round) const {
   for (int other = 0; other < size(); ++other) {
     if (other != rank_ && segment_.block(other).taken.load() + kSlots <= round) return other;
   }
   return rank_;
 }
 
-bool Room::shares_processor_with(int rank) const {
+bool SlotAccess::shares_processor_with(int rank) const {
   return segment_.block(rank).processor.load(std::memory_order_relaxed) == 1 + current_processor();
 }
 
-void Room::note_processor() {
+void SlotAccess::note_processor() {
   const int processor = 1 + current_processor();
   if (processor == std::exchange(processor_, processor)) return;
   segment_.block(rank_).processor.store(processor, std::memory_order_relaxed);
 }
 
-std::vector<int> Room::processors_of_others() const {
+std::vector<int> SlotAccess::processors_of_others() const {
   std::vector<int> processors;
   for (int other = 0; other < size(); ++other) {
     const int seen = segment_.block(other).processor.load(std::memory_order_relaxed);

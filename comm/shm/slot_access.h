@@ -22,9 +22,9 @@ inline void expect_write(const SlotHeader& header) {
 #endif
 }
 
-class Room {
+class SlotAccess {
  public:
-  Room(Segment segment, int rank)
+  SlotAccess(Segment segment, int rank)
       : segment_(std::move(segment)), rank_(rank), known_taken_(static_cast<size_t>(segment_.ranks())) {}
 
   const Segment& segment() const { return segment_; }
@@ -77,7 +77,7 @@ class Room {
 };
 
 // Here, since calls cost as much as what they do.
-inline bool Room::has_slot(uint64_t round) {
+inline bool SlotAccess::has_slot(uint64_t round) {
   for (int other = 0; other < size(); ++other) {
     uint64_t& known = known_taken_[static_cast<size_t>(other)];
     if (other == rank_ || round < known + kSlots) continue;
@@ -87,14 +87,14 @@ inline bool Room::has_slot(uint64_t round) {
   return true;
 }
 
-inline const Signature& Room::signature_of(int rank, uint64_t round) {
+inline const Signature& SlotAccess::signature_of(int rank, uint64_t round) {
   const SlotHeader& header = segment_.slot_header(rank, round);
   uint64_t& known = known_taken_[static_cast<size_t>(rank)];
   known = std::max(known, header.taken);
   return header.signature;
 }
 
-inline void Room::filled(uint64_t round, const Signature& signature) {
+inline void SlotAccess::filled(uint64_t round, const Signature& signature) {
   SlotHeader& header = segment_.slot_header(rank_, round);
   header.signature = signature;
   header.taken = taken_;
@@ -102,19 +102,19 @@ inline void Room::filled(uint64_t round, const Signature& signature) {
   wake_others(Cause::data_of(rank_));
 }
 
-inline void Room::combined(uint64_t round) {
+inline void SlotAccess::combined(uint64_t round) {
   segment_.block(rank_).combined.store(round + 1);
   wake_others(Cause::data_of(rank_));
 }
 
-inline void Room::taken(uint64_t round) {
+inline void SlotAccess::taken(uint64_t round) {
   taken_ = round + 1;
   segment_.block(rank_).taken.store(round + 1);
   expect_write(segment_.slot_header(rank_, round + 1));
-  wake_others(Cause::room_of(rank_));
+  wake_others(Cause::free_slot_of(rank_));
 }
 
-inline void Room::wake_others(Cause cause) const {
+inline void SlotAccess::wake_others(Cause cause) const {
   for (int other = 0; other < size(); ++other) {
     if (other != rank_) wake(segment_.block(other), cause);
   }

@@ -33,7 +33,7 @@ Driver::Driver(const Segment& segment, int rank, std::vector<int> numbers, Opera
   peers_.arrive();
 }
 
-void Driver::drive(const Limit& limit, Patience& patience) {
+void Driver::drive(const Limit& limit, SpinPolicy& policy) {
   bool is_blocked = false;
   slots_.note_processor();
   for (;;) {
@@ -48,14 +48,14 @@ void Driver::drive(const Limit& limit, Patience& patience) {
       is_blocked = false;
       continue;
     }
-    if (!std::exchange(is_blocked, true)) patience.begin();
-    if (patience.look_again([&] { return awaits_neighbour(); })) continue;
+    if (!std::exchange(is_blocked, true)) policy.begin();
+    if (policy.look_again([&] { return awaits_neighbour(); })) continue;
     // A thread of the engine's own has to share in any case, with one that computes.
-    const bool may_move = limit.until != nullptr && !patience.shares_processors();
+    const bool may_move = limit.until != nullptr && !policy.shares_processors();
     const auto awaited = may_move ? awaited_ranks() : std::vector<int>();
     const int processor = slots_.processor();
     const bool is_time_up = sleep(limit);
-    patience.slept();
+    policy.slept();
     slots_.note_processor();
     leave_neighbours(awaited, processor);
     is_blocked = false;

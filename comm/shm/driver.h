@@ -12,9 +12,9 @@
 #include "comm/shm/mailbox.h"
 #include "comm/shm/operation.h"
 #include "comm/shm/operation_queue.h"
-#include "comm/shm/patience.h"
 #include "comm/shm/peers.h"
 #include "comm/shm/processor_choice.h"
+#include "comm/shm/spin_policy.h"
 
 namespace ddp::shm {
 
@@ -33,7 +33,7 @@ class Driver {
   Driver(const Segment& segment, int rank, std::vector<int> numbers, OperationQueue& queue);
 
   /// By the one thread that drives, without the queue's lock.
-  void drive(const Limit& limit, Patience& patience);
+  void drive(const Limit& limit, SpinPolicy& policy);
 
   // With the queue's lock, when no thread drives.
 

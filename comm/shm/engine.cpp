@@ -12,8 +12,8 @@ std::shared_ptr<Engine> Engine::make(Segment segment, int rank, bool shares_proc
 
 Engine::Engine(Segment segment, int rank, bool shares_processors, std::vector<int> numbers)
     : driver_(segment, rank, std::move(numbers), queue_),
-      caller_patience_(shares_processors, Patience::kIdle),
-      thread_patience_(shares_processors, Patience::kBusy) {}
+      caller_policy_(shares_processors, SpinPolicy::kIdle),
+      thread_policy_(shares_processors, SpinPolicy::kBusy) {}
 
 Engine::~Engine() {
   stop("the group was closed", /*has_failed=*/false);
@@ -53,7 +53,7 @@ JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwhile* mea
     const bool is_free = !is_driven_ && !queue_.is_stopping();
     if (is_free) {
       driver_.take_new();  // what was started before
-      if (!caller_patience_.shares_processors() && driver_.is_done_at_once(operation, meanwhile)) {
+      if (!caller_policy_.shares_processors() && driver_.is_done_at_once(operation, meanwhile)) {
         forget(1);
         hand_over();
         return nullptr;
@@ -63,7 +63,7 @@ JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwhile* mea
     if (meanwhile != nullptr) meanwhile->late();
     if (is_free) {
       driver_.add(held);
-      work(lock, {.until = held.get()}, caller_patience_);
+      work(lock, {.until = held.get()}, caller_policy_);
     } else {
       queue_.add(held);
       driver_.wake();
@@ -79,14 +79,14 @@ void Engine::begin(Lock& lock) {
   ++pending_;
   ++started_;
   if (is_driven_) return driver_.wake();
-  work(lock, {.one_pass = true}, caller_patience_);
+  work(lock, {.one_pass = true}, caller_policy_);
   hand_over();
 }
 
 void Engine::poll() {
   Lock lock(queue_.mutex(), std::try_to_lock);
   if (!lock || is_driven_ || queue_.is_stopping() || pending_ == 0) return;
-  work(lock, {.one_pass = true}, caller_patience_);
+  work(lock, {.one_pass = true}, caller_policy_);
   hand_over();
 }
 
@@ -105,7 +105,7 @@ bool Engine::wait(const Operation& operation, std::optional<std::chrono::millise
   while (!operation.has_ended() && !(time && Clock::now() >= *time)) {
     // Who stops the engine waits for the role of the driver, and then ends the operation.
     if (!is_driven_ && !queue_.is_stopping()) {
-      work(lock, {.until = &operation, .time = time}, caller_patience_);
+      work(lock, {.until = &operation, .time = time}, caller_policy_);
       continue;
     }
     ++waiting_;
@@ -127,11 +127,11 @@ void Engine::limit(Message& message, std::chrono::milliseconds timeout) {
 }
 
 // Takes the role of the thread that drives, and gives it back.
-void Engine::work(Lock& lock, const Driver::Limit& limit, Patience& patience) {
+void Engine::work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy) {
   is_driven_ = true;
   driver_.take_new();
   lock.unlock();
-  driver_.drive(limit, patience);
+  driver_.drive(limit, policy);
   lock.lock();
   is_driven_ = false;
   std::vector<OperationPtr>& ended = driver_.ended();
@@ -182,7 +182,7 @@ void Engine::run_thread() {
     if (queue_.is_stopping()) return;
     is_urgent_ = false;
     const bool is_free = pending_ > 0 && !is_driven_;
-    if (is_free) work(lock, {}, thread_patience_);  // until one has ended
+    if (is_free) work(lock, {}, thread_policy_);  // until one has ended
     goes_on = is_free && pending_ > 0;
   }
 }
@@ -213,7 +213,7 @@ void Engine::finish(Lock& lock) {
     driver_.take_new();
     const JointPtr last = driver_.last();
     if (!last || queue_.is_aborting()) return;
-    work(lock, {.until = last.get(), .is_finishing = true}, caller_patience_);
+    work(lock, {.until = last.get(), .is_finishing = true}, caller_policy_);
   }
 }
 
@@ -228,7 +228,7 @@ void Engine::stop(const std::string& why, bool has_failed) {
   const auto error = std::make_exception_ptr(std::runtime_error(why));
   queue_.fail(error);
   driver_.leave(error, has_failed);
-  work(lock, {.one_pass = true}, caller_patience_);
+  work(lock, {.one_pass = true}, caller_policy_);
   std::thread thread = std::move(thread_);
   lock.unlock();
   if (!thread.joinable()) return;

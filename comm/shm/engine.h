@@ -61,7 +61,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void run_thread();
   void check_joint_usable() const;
   void begin(Lock& lock);
-  void work(Lock& lock, const Driver::Limit& limit, Patience& patience);
+  void work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy);
   void forget(size_t ended);
   void hand_over();
   void tell(Lock& lock, const std::vector<OperationPtr>& ended);
@@ -72,8 +72,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   OperationQueue queue_;
   Driver driver_;
-  Patience caller_patience_;
-  Patience thread_patience_;
+  SpinPolicy caller_policy_;
+  SpinPolicy thread_policy_;
 
   // With the queue's lock.
   std::condition_variable_any changed_;     // an operation has ended, or no thread drives any more

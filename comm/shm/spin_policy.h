@@ -12,7 +12,7 @@ bool has_to_share(int ranks);
 
 /// Where each rank has a processor, looking beats sleeping for as long as waits have recently been short; where ranks
 /// share them, the others are let go first, as long as that brings this one back soon.
-class Patience {
+class SpinPolicy {
  public:
   /// How long a wait looks at least and at most.
   struct Range {
@@ -26,7 +26,7 @@ class Patience {
   static constexpr Range kBusy{std::chrono::microseconds(2), std::chrono::microseconds(20)};
 
   /// `shares_processors`: more ranks than processors, see has_to_share().
-  Patience(bool shares_processors, const Range& range)
+  SpinPolicy(bool shares_processors, const Range& range)
       : shares_processors_(shares_processors), range_(range), limit_(range.most) {}
 
   bool shares_processors() const { return shares_processors_; }

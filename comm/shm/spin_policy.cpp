@@ -1,4 +1,4 @@
-#include "comm/shm/patience.h"
+#include "comm/shm/spin_policy.h"
 
 #include <sched.h>
 
@@ -25,7 +25,7 @@ bool has_to_share(int ranks) {
   return processors > 1 && ranks > processors;
 }
 
-bool Patience::pass_moment() {
+bool SpinPolicy::pass_moment() {
   if (shares_processors_) return let_others_go();
   ++looks_;
   if (looks_ > kBetweenClocks) relax();  // what comes at once is seen at once
@@ -37,7 +37,7 @@ bool Patience::pass_moment() {
 
 // Who is let go for a whole slice of time, because something else than ranks uses the processors, comes back late: a
 // sleeper is woken sooner.
-bool Patience::let_others_go() {
+bool SpinPolicy::let_others_go() {
   constexpr uint32_t kMostLooks = 8;
   constexpr uint32_t kRefrains = 32;
   constexpr auto kSoon = std::chrono::microseconds(100);
@@ -52,7 +52,7 @@ bool Patience::let_others_go() {
   return true;
 }
 
-void Patience::slept() {
+void SpinPolicy::slept() {
   if (shares_processors_) return;
   const bool was_short = Clock::now() - since_ < range_.most;
   limit_ = was_short ? std::min(range_.most, limit_ * 2) : std::max(range_.least, limit_ / 2);

@@ -28,7 +28,7 @@ class InCallBackend {
 
   /// Backend::allreduce(), with the group's timeout, and wait() of one contiguous tensor of real numbers. Throws what
   /// it failed with.
-  virtual void all_reduce_in_call(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) = 0;
+  virtual void all_reduce_in_call(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::WaitObserver& observer) = 0;
 };
 
 }  // namespace ddp::detail

@@ -114,10 +114,10 @@ ShmBackend::WorkPtr ShmBackend::all_reduce_in_wait(const at::Tensor& tensor) {
   return start_all_reduce(c10d::OpType::ALLREDUCE, tensor, {tensor}, {});
 }
 
-void ShmBackend::all_reduce_in_call(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) {
+void ShmBackend::all_reduce_in_call(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::WaitObserver& observer) {
   ++number_;
   const auto operation = shm::all_reduce_now(*engine_, bytes_of(tensor), static_cast<size_t>(tensor.numel()),
-                                             reduction(tensor, op), place_, timeout_, meanwhile);
+                                             reduction(tensor, op), place_, timeout_, observer);
   if (!operation) return;
   if (const auto error = operation->error()) std::rethrow_exception(error);
 }

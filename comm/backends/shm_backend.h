@@ -30,7 +30,7 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
   AllReduceTraits all_reduce_traits() const override {
     return {.in_call = true, .in_wait = AllReduceTraits::InWait::kAll};
   }
-  void all_reduce_in_call(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) override;
+  void all_reduce_in_call(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::WaitObserver& observer) override;
   WorkPtr all_reduce_in_wait(const at::Tensor& tensor) override;
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;

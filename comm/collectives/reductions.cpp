@@ -85,7 +85,7 @@ detail::CallShape shape_of(const at::Tensor& tensor, const char* operation, cons
 }
 
 // Writes the call down while the other ranks come.
-class AllReduceNote final : public shm::Meanwhile {
+class AllReduceNote final : public shm::WaitObserver {
  public:
   AllReduceNote(const at::Tensor& tensor, const char* how, detail::CallLog& log)
       : tensor_(tensor), how_(how), log_(log), is_brief_(tensor.nbytes() <= kFewBytes), is_exact_(!is_brief_) {}

@@ -12,7 +12,7 @@
 namespace ddp::shm {
 
 class Engine;
-class Meanwhile;
+class WaitObserver;
 
 /// Which of how many ranks this is.
 struct Place {
@@ -30,7 +30,7 @@ JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, P
 /// The same, done by the caller here and now. Null where the others had come when they were looked for, else the
 /// operation, which has ended.
 JointPtr all_reduce_now(Engine& engine, std::byte* data, size_t count, const Reduction& reduction, Place place,
-                        std::chrono::milliseconds timeout, Meanwhile& meanwhile);
+                        std::chrono::milliseconds timeout, WaitObserver& observer);
 /// In place on `root`; elsewhere `data` stays as it is.
 JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int root, Place place);
 /// `inputs[rank]`: `count` elements for each rank; `output`: those of this rank combined.

@@ -64,7 +64,7 @@ void Driver::drive(const Limit& limit, SpinPolicy& policy) {
 }
 
 // As drive() would do it, but without taking the role and giving it back, which costs as much as a small sum.
-bool Driver::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile) {
+bool Driver::is_done_at_once(JointOperation& operation, WaitObserver* observer) {
   constexpr int kTurns = 8;
   if (!is_idle() || operation.on_end_) return false;
   slots_.note_processor();
@@ -72,7 +72,7 @@ bool Driver::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile) {
     for (int turn = 0; turn < kTurns; ++turn) {
       bool moved = false;
       const bool is_done = operation.advance(slots_, moved);
-      if (meanwhile != nullptr && turn == 0) meanwhile->told();
+      if (observer != nullptr && turn == 0) observer->told();
       if (!is_done) continue;
       operation.ended_.store(true, std::memory_order_release);
       return true;

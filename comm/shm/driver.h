@@ -40,7 +40,7 @@ class Driver {
   void take_new();
   void add(JointPtr operation) { joints_.push_back(std::move(operation)); }
   /// Tries an operation that is not in the queue, where it is the only one. Whether it has ended.
-  bool is_done_at_once(JointOperation& operation, Meanwhile* meanwhile);
+  bool is_done_at_once(JointOperation& operation, WaitObserver* observer);
   /// Of the joint operations the one that was started last; null where there is none.
   JointPtr last() const { return joints_.empty() ? nullptr : joints_.back(); }
   /// Whether other ranks may wait for something other than what is left of one joint operation.

@@ -43,7 +43,7 @@ void Engine::run(const JointPtr& operation) {
   run(*operation, itself, nullptr);
 }
 
-JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwhile* meanwhile) {
+JointPtr Engine::run(JointOperation& operation, const Hold& hold, WaitObserver* observer) {
   JointPtr held;
   {
     Lock lock(queue_.mutex());
@@ -53,14 +53,14 @@ JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwhile* mea
     const bool is_free = !is_driven_ && !queue_.is_stopping();
     if (is_free) {
       driver_.take_new();  // what was started before
-      if (!caller_policy_.shares_processors() && driver_.is_done_at_once(operation, meanwhile)) {
+      if (!caller_policy_.shares_processors() && driver_.is_done_at_once(operation, observer)) {
         forget(1);
         hand_over();
         return nullptr;
       }
     }
     held = hold();
-    if (meanwhile != nullptr) meanwhile->late();
+    if (observer != nullptr) observer->late();
     if (is_free) {
       driver_.add(held);
       work(lock, {.until = held.get()}, caller_policy_);

@@ -37,8 +37,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Makes what goes on with an operation that is not done at once.
   using Hold = std::function<JointPtr()>;
   /// The same, of an operation in memory of the caller's. Null where it was done within a few looks, else what `hold`
-  /// has made of it, which has ended. `meanwhile` may be null.
-  JointPtr run(JointOperation& operation, const Hold& hold, Meanwhile* meanwhile);
+  /// has made of it, which has ended. `observer` may be null.
+  JointPtr run(JointOperation& operation, const Hold& hold, WaitObserver* observer);
   /// Until it has ended, or `limit` is over, which returns false and leaves it going. Does not throw its error.
   bool wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit = std::nullopt);
   /// Does what can be done now.

@@ -68,7 +68,7 @@ class JointOperation : public Operation {
 };
 
 /// What a caller does beside an operation that it waits for.
-class Meanwhile {
+class WaitObserver {
  public:
   /// This rank has told the others its part. Called once at most.
   virtual void told() noexcept = 0;
@@ -76,7 +76,7 @@ class Meanwhile {
   virtual void late() noexcept = 0;
 
  protected:
-  ~Meanwhile() = default;
+  ~WaitObserver() = default;
 };
 
 using OperationPtr = std::shared_ptr<Operation>;

@@ -204,18 +204,18 @@ JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, P
 }
 
 JointPtr all_reduce_now(Engine& engine, std::byte* data, size_t count, const Reduction& reduction, Place place,
-                        std::chrono::milliseconds timeout, Meanwhile& meanwhile) {
+                        std::chrono::milliseconds timeout, WaitObserver& observer) {
   const Reducing reducing(reduction, count, place.ranks);
   if (count * reducing.element_size() > kDirectBytes) {
     const JointPtr operation = all_reduce(data, count, reduction, place);
     operation->set_timeout(timeout);
     return engine.run(
-        *operation, [&] { return operation; }, &meanwhile);
+        *operation, [&] { return operation; }, &observer);
   }
   DirectAllReduce operation(data, count, reducing);
   operation.set_timeout(timeout);
   return engine.run(
-      operation, [&] { return std::make_shared<DirectAllReduce>(operation); }, &meanwhile);
+      operation, [&] { return std::make_shared<DirectAllReduce>(operation); }, &observer);
 }
 
 JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int root, Place place) {

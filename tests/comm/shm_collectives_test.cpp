@@ -64,7 +64,7 @@ TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: all_reduce sums any number of 
   });
 }
 
-struct CountedNote final : Meanwhile {
+struct CountedNote final : WaitObserver {
   void told() noexcept override { ++times_told; }
   void late() noexcept override {
     if (times_told == 0) told();

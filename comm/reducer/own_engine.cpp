@@ -88,7 +88,7 @@ bool OwnEngine::begin_step() {
   next_ = 0;
   for (Bucket& bucket : buckets_) {
     bucket.pending = bucket.size;
-    bucket.journey = {};  // of a backward that failed
+    bucket.reduction = {};  // of a backward that failed
   }
   stage_ = Stage::kExpecting;
   engine_->begin_foreign_step();
@@ -180,7 +180,7 @@ void OwnEngine::send_full_ones() {
   for (; next_ < buckets_.size() && buckets_[next_].pending == 0; ++next_) {
     if (next_ == 0) engine_->note(ReducerEngine::Moment::kFirstBucket);
     Bucket& bucket = buckets_[next_];
-    bucket.journey = context_->begin(bucket.memory);
+    bucket.reduction = context_->begin(bucket.memory);
   }
   if (next_ < buckets_.size()) return;
   stage_ = Stage::kSent;
@@ -193,7 +193,7 @@ void OwnEngine::finish(uint64_t step) {
   const std::lock_guard lock(mutex_);
   if (stage_ != Stage::kSent || step != step_) return;
   engine_->note(ReducerEngine::Moment::kComputed);
-  for (Bucket& bucket : buckets_) std::exchange(bucket.journey, {}).finish();
+  for (Bucket& bucket : buckets_) std::exchange(bucket.reduction, {}).finish();
   check_gradients();
   engine_->note(ReducerEngine::Moment::kReduced);
   stage_ = Stage::kIdle;

@@ -53,7 +53,7 @@ class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
     at::Tensor memory;
     size_t size = 0;     // gradients
     size_t pending = 0;  // that have not come
-    ReductionContext::Journey journey{};
+    ReductionContext::PendingReduction reduction{};
   };
   enum class Stage { kIdle, kExpecting, kCollecting, kSent };
 

@@ -69,7 +69,7 @@ std::shared_ptr<BucketTransport> group_transport(const GroupHandle& group, const
 ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOptions options)
     : model_(std::move(model)), group_(std::move(group)), options_(std::move(options)), rank_(who(group_.info())) {}
 
-c10::IValue ReductionContext::Journey::finish() const {
+c10::IValue ReductionContext::PendingReduction::finish() const {
   if (arrived) {
     arrived->waitAndThrow();
     return arrived->value();
@@ -79,8 +79,8 @@ c10::IValue ReductionContext::Journey::finish() const {
   return sum;
 }
 
-ReductionContext::Journey ReductionContext::begin(const at::Tensor& bucket,
-                                                  const std::shared_ptr<BucketTransport>& transport) const {
+ReductionContext::PendingReduction ReductionContext::begin(const at::Tensor& bucket,
+                                                           const std::shared_ptr<BucketTransport>& transport) const {
   const BucketEvent event =
       events_.begin(bucket, [this](std::function<void()> step) { at_end_of_backward(std::move(step)); });
   check(bucket);
@@ -100,7 +100,7 @@ ReductionContext::Journey ReductionContext::begin(const at::Tensor& bucket,
   return {.transport = transport, .arrived = std::move(arrived), .event = event};
 }
 
-ReductionContext::Journey ReductionContext::begin(const at::Tensor& bucket) const {
+ReductionContext::PendingReduction ReductionContext::begin(const at::Tensor& bucket) const {
   return begin(bucket, group_transport(group_, bucket, failure_));
 }
 
@@ -110,19 +110,19 @@ TensorFuture ReductionContext::reduce(const at::Tensor& bucket) const {
 
 TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
                                       const std::shared_ptr<BucketTransport>& transport) const {
-  const Journey journey = begin(bucket, transport);
-  return journey.arrived ? journey.arrived : finish_before_reducer(journey);
+  const PendingReduction reduction = begin(bucket, transport);
+  return reduction.arrived ? reduction.arrived : finish_before_reducer(reduction);
 }
 
 // The Reducer queues its last step behind the last bucket's reduction, so what is queued in that call comes first. A
 // reentrant backward, whose end may be the Reducer's, comes before what earlier buckets have queued: whichever is first
 // finishes all. Buckets of a backward that failed are gone with what it had queued.
-TensorFuture ReductionContext::finish_before_reducer(const Journey& journey) const {
+TensorFuture ReductionContext::finish_before_reducer(const PendingReduction& reduction) const {
   auto sum = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  const auto finish = std::make_shared<std::function<void()>>([journey, sum] {
+  const auto finish = std::make_shared<std::function<void()>>([reduction, sum] {
     c10::IValue value;
     try {
-      value = journey.finish();
+      value = reduction.finish();
     } catch (const std::exception&) {
       sum->setError(std::current_exception());
       return;

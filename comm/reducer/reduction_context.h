@@ -35,7 +35,7 @@ class ReductionContext {
   const std::shared_ptr<HookAgreement>& hook() const { return hook_; }
 
   /// A bucket on its way.
-  struct Journey {
+  struct PendingReduction {
     std::shared_ptr<BucketTransport> transport;
     TensorFuture arrived;  ///< of the sum; null where only finish() can tell
     BucketEvent event{};
@@ -46,9 +46,9 @@ class ReductionContext {
 
   /// Checks a bucket, and once that all ranks have the same hook, and starts `transport`. Called in the backward
   /// thread. What it throws fails this rank's backward.
-  Journey begin(const at::Tensor& bucket, const std::shared_ptr<BucketTransport>& transport) const;
+  PendingReduction begin(const at::Tensor& bucket, const std::shared_ptr<BucketTransport>& transport) const;
   /// By group_transport().
-  Journey begin(const at::Tensor& bucket) const;
+  PendingReduction begin(const at::Tensor& bucket) const;
 
   /// The whole way of one bucket of c10d::Reducer's: begins it and sees to it that it is finished before the Reducer
   /// needs the sum.
@@ -66,7 +66,7 @@ class ReductionContext {
   void check(const at::Tensor& bucket) const;
   void compare_hooks() const;
   void at_end_of_backward(std::function<void()> step) const;
-  TensorFuture finish_before_reducer(const Journey& journey) const;
+  TensorFuture finish_before_reducer(const PendingReduction& reduction) const;
 
   const ReducedModel model_;
   const GroupHandle group_;

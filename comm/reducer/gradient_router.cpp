@@ -13,7 +13,7 @@
 namespace ddp::detail {
 
 GradientRouter::GradientRouter(std::shared_ptr<ReductionContext> context, std::shared_ptr<ParameterGradients> gradients,
-                               std::shared_ptr<ReducerEngine> engine, std::shared_ptr<OwnEngine> own)
+                               std::shared_ptr<ReducerEngine> engine, std::shared_ptr<CpuReducer> own)
     : context_(std::move(context)),
       gradients_(std::move(gradients)),
       engine_(std::move(engine)),

@@ -15,8 +15,8 @@
 
 #include "comm/reducer/absent_gradients.h"
 #include "comm/reducer/backward_classifier.h"
+#include "comm/reducer/cpu_reducer.h"
 #include "comm/reducer/kept_gradients.h"
-#include "comm/reducer/own_engine.h"
 #include "comm/reducer/parameter_gradients.h"
 #include "comm/reducer/parameter_watch.h"
 #include "comm/reducer/reducer_engine.h"
@@ -29,7 +29,7 @@ class GradientRouter final : public ParameterGradients::Listener {
  public:
   /// `own` is null where c10d's engine reduces every step.
   GradientRouter(std::shared_ptr<ReductionContext> context, std::shared_ptr<ParameterGradients> gradients,
-                 std::shared_ptr<ReducerEngine> engine, std::shared_ptr<OwnEngine> own);
+                 std::shared_ptr<ReducerEngine> engine, std::shared_ptr<CpuReducer> own);
   /// A backward of a forward that shall reduce throws from now on.
   ~GradientRouter() override;
   GradientRouter(const GradientRouter&) = delete;
@@ -90,7 +90,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   const std::shared_ptr<ReductionContext> context_;
   const std::shared_ptr<ParameterGradients> gradients_;
   const std::shared_ptr<ReducerEngine> engine_;
-  const std::shared_ptr<OwnEngine> own_;
+  const std::shared_ptr<CpuReducer> own_;
   const bool is_static_;
   const bool finds_unused_;
   const bool in_buckets_;

@@ -37,8 +37,8 @@ void check_options(const DdpOptions& options, const std::string& rank);
 /// where that changes no bits: c10d then divides instead of multiplying by the reciprocal.
 bool copies_in_batches(const DdpOptions& options, const ReducedModel& model, int ranks);
 
-/// What of the options and the model OwnEngine does not do, for messages; "" if it does everything.
-std::string beyond_own_engine(const DdpOptions& options, const ReducedModel& model);
+/// What of the options and the model CpuReducer does not do, for messages; "" if it does everything.
+std::string beyond_cpu_reducer(const DdpOptions& options, const ReducedModel& model);
 
 /// The option that is set and that Python's DDP does not have; null if there is none.
 const char* option_not_in_python(const DdpOptions& options);

@@ -11,10 +11,10 @@
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_state.h"
 #include "comm/reducer/bucket_tuning.h"
+#include "comm/reducer/cpu_reducer.h"
 #include "comm/reducer/gradient_router.h"
 #include "comm/reducer/kept_gradients.h"
 #include "comm/reducer/option_rules.h"
-#include "comm/reducer/own_engine.h"
 #include "comm/reducer/parameter_gradients.h"
 #include "comm/reducer/reducer_engine.h"
 #include "comm/reducer/reduction_context.h"
@@ -50,9 +50,9 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
     engine_->get_local_used_map_on_device().zero_();  // a rank that joins before its first backward sends them
     logger_->set_static_graph();
   }
-  const std::string beyond = beyond_own_engine(options, context_->model());
+  const std::string beyond = beyond_cpu_reducer(options, context_->model());
   if (options.own_engine.value_or(false)) refuse_to_own(beyond);
-  if (options.own_engine.value_or(beyond.empty())) own_ = std::make_shared<OwnEngine>(context_, engine_, gradients_);
+  if (options.own_engine.value_or(beyond.empty())) own_ = std::make_shared<CpuReducer>(context_, engine_, gradients_);
   // One hook for each parameter, in place of the engine's own, which would be a second one.
   engine_->remove_autograd_hooks();
   router_ = std::make_shared<GradientRouter>(context_, gradients_, engine_, own_);

@@ -1,5 +1,5 @@
 // Internal: the engine under DistributedDataParallel: bucketed gradient reduction overlapped with backward. The work is
-// done by LibTorch's c10d::Reducer, the one under Python's DDP, or in its buckets by OwnEngine: the same bits.
+// done by LibTorch's c10d::Reducer, the one under Python's DDP, or in its buckets by CpuReducer: the same bits.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ namespace ddp::detail {
 class BucketTuning;
 class GradientRouter;
 class GradientsSetAside;
-class OwnEngine;
+class CpuReducer;
 class ParameterGradients;
 class ReducerEngine;
 class ReductionContext;
@@ -100,7 +100,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   int64_t reducing_forwards_ = 0;
   bool counts_active_ranks_ = false;
   std::shared_ptr<ReducerEngine> engine_;  // late: it dies early, and its hooks refer to the parameters
-  std::shared_ptr<OwnEngine> own_;         // null where it cannot be had
+  std::shared_ptr<CpuReducer> own_;        // null where it cannot be had
   std::shared_ptr<GradientRouter> router_;
   std::shared_ptr<c10d::Logger> logger_;
 };

@@ -56,7 +56,7 @@ class ReducerEngine final : public c10d::Reducer {
   /// Times are taken, which reads events on the host, in the first iterations and in every n-th.
   int64_t sample_rate() const { return ddp_runtime_logging_sample_rate_; }
 
-  /// Of steps that OwnEngine does the Reducer hears nothing but the times, in those steps in which its logger wants
+  /// Of steps that CpuReducer does the Reducer hears nothing but the times, in those steps in which its logger wants
   /// them.
   enum class Moment { kFirstBucket, kComputed, kReduced };
   void begin_foreign_step();

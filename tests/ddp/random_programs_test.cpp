@@ -286,7 +286,7 @@ std::string listed(const std::vector<std::string>& names) {
   return all;
 }
 
-TEST_CASE("OwnEngine: programs made at random have c10d's bits, and fail where it fails") {
+TEST_CASE("CpuReducer: programs made at random have c10d's bits, and fail where it fails") {
   const char* told = std::getenv("DDPRUN_TEST_PROGRAMS");
   const unsigned programs = told != nullptr ? static_cast<unsigned>(std::stoul(told)) : 30;
   const int size = GENERATE(1, 2, 3);

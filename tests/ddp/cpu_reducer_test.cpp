@@ -1,4 +1,4 @@
-// Steps that OwnEngine reduces leave what c10d's engine leaves, bit by bit, and fail with its words.
+// Steps that CpuReducer reduces leave what c10d's engine leaves, bit by bit, and fail with its words.
 #include <ATen/ops/empty_like.h>
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -94,13 +94,13 @@ std::string words_of(const std::string& message) {
   return message.substr(0, message.find("\nException raised from"));
 }
 
-class OwnEngine {
+class CpuReducer {
  protected:
   const Wire wire_ = GENERATE(from_range(test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})));
   FIXTURE_INFO("wire: " << wire_);
 };
 
-TEST_CASE_METHOD(OwnEngine, "OwnEngine: every step has the bits of c10d's") {
+TEST_CASE_METHOD(CpuReducer, "CpuReducer: every step has the bits of c10d's") {
   const int size = GENERATE(1, 2, 3);
   for (const int64_t cap : {int64_t{300}, int64_t{25} << 20}) {
     run_ranks(size,
@@ -119,7 +119,7 @@ TEST_CASE_METHOD(OwnEngine, "OwnEngine: every step has the bits of c10d's") {
   }
 }
 
-TEST_CASE_METHOD(OwnEngine, "OwnEngine: ranks of which one leaves the steps to c10d train together") {
+TEST_CASE_METHOD(CpuReducer, "CpuReducer: ranks of which one leaves the steps to c10d train together") {
   run_ranks(2,
             [&](const GroupHandle& group) {
               const auto expected = train_own(group, {.bucket_cap_bytes = 300}, false);
@@ -130,8 +130,8 @@ TEST_CASE_METHOD(OwnEngine, "OwnEngine: ranks of which one leaves the steps to c
 }
 
 // Nobody may hold them meanwhile: see kept_gradients_test.cpp.
-TEST_CASE_METHOD(OwnEngine,
-                 "OwnEngine: gradients have the same places in the buckets from step to step and are no views") {
+TEST_CASE_METHOD(CpuReducer,
+                 "CpuReducer: gradients have the same places in the buckets from step to step and are no views") {
   run_ranks(2,
             [&](const GroupHandle& group) {
               auto net = make<TwoLayers>(1);
@@ -160,7 +160,7 @@ struct HalfUsedImpl : torch::nn::Module {
 };
 TORCH_MODULE(HalfUsed);
 
-TEST_CASE("OwnEngine: a parameter without gradient is named as by c10d and its gradients stay") {
+TEST_CASE("CpuReducer: a parameter without gradient is named as by c10d and its gradients stay") {
   run_ranks(2, [](const GroupHandle& group) {
     std::string messages[2];
     for (const bool own : {false, true}) {
@@ -195,7 +195,7 @@ struct TwiceImpl : torch::nn::Module {
 };
 TORCH_MODULE(Twice);
 
-TEST_CASE("OwnEngine: a parameter that is ready twice fails the backward in c10d's words") {
+TEST_CASE("CpuReducer: a parameter that is ready twice fails the backward in c10d's words") {
   run_ranks(2, [](const GroupHandle& group) {
     std::string messages[2];
     for (const bool own : {false, true}) {
@@ -215,7 +215,7 @@ TEST_CASE("OwnEngine: a parameter that is ready twice fails the backward in c10d
   });
 }
 
-TEST_CASE("OwnEngine: gradients with a graph of their own are c10d's, which refuses them") {
+TEST_CASE("CpuReducer: gradients with a graph of their own are c10d's, which refuses them") {
   run_ranks(2, [](const GroupHandle& group) {
     std::string messages[2];
     for (const bool own : {false, true}) {
@@ -231,7 +231,7 @@ TEST_CASE("OwnEngine: gradients with a graph of their own are c10d's, which refu
   });
 }
 
-TEST_CASE("OwnEngine: a gradient that was replaced on its way is named") {
+TEST_CASE("CpuReducer: a gradient that was replaced on its way is named") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(2);
     DistributedDataParallel<TwoLayers> model(net, group, {.own_engine = true});
@@ -243,7 +243,7 @@ TEST_CASE("OwnEngine: a gradient that was replaced on its way is named") {
   });
 }
 
-TEST_CASE("OwnEngine: a backward whose end was not reached is named at the next forward") {
+TEST_CASE("CpuReducer: a backward whose end was not reached is named at the next forward") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(2);
     DistributedDataParallel<TwoLayers> model(net, group, {.own_engine = true});
@@ -262,7 +262,7 @@ TEST_CASE("OwnEngine: a backward whose end was not reached is named at the next 
   });
 }
 
-TEST_CASE("OwnEngine: joined ranks and hooks are c10d's and steps in between its own") {
+TEST_CASE("CpuReducer: joined ranks and hooks are c10d's and steps in between its own") {
   for (const bool own : {false, true}) {
     run_ranks(2, [&](const GroupHandle& group) {
       auto net = make<TwoLayers>(1);
@@ -296,7 +296,7 @@ TEST_CASE("OwnEngine: joined ranks and hooks are c10d's and steps in between its
   });
 }
 
-TEST_CASE("OwnEngine: what it cannot do is refused where it is demanded") {
+TEST_CASE("CpuReducer: what it cannot do is refused where it is demanded") {
   run_ranks(2, [](const GroupHandle& group) {
     const auto message = [&](DdpOptions options) {
       options.own_engine = true;

@@ -16,11 +16,11 @@
 
 namespace ddp::detail {
 
-/// For models and options of which beyond_own_engine() says nothing. Shared with callbacks of autograd's.
-class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
+/// For models and options of which beyond_cpu_reducer() says nothing. Shared with callbacks of autograd's.
+class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
  public:
-  OwnEngine(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine,
-            std::shared_ptr<ParameterGradients> gradients);
+  CpuReducer(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine,
+             std::shared_ptr<ParameterGradients> gradients);
 
   /// Call after a forward whose backward shall reduce. False: that is for c10d, whose first step has not been, or which
   /// has a communication hook.

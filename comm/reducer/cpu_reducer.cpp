@@ -1,4 +1,4 @@
-#include "comm/reducer/own_engine.h"
+#include "comm/reducer/cpu_reducer.h"
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
@@ -72,14 +72,14 @@ void divide(const at::Tensor& place, int ranks) {
 
 }  // namespace
 
-OwnEngine::OwnEngine(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine,
-                     std::shared_ptr<ParameterGradients> gradients)
+CpuReducer::CpuReducer(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine,
+                       std::shared_ptr<ParameterGradients> gradients)
     : context_(std::move(context)),
       engine_(std::move(engine)),
       gradients_(std::move(gradients)),
       parameters_(context_->model().parameters) {}
 
-bool OwnEngine::begin_step() {
+bool CpuReducer::begin_step() {
   const std::lock_guard lock(mutex_);
   stage_ = Stage::kIdle;
   if (!engine_->has_rebuilt() || !context_->hook()->name().empty()) return false;
@@ -95,19 +95,19 @@ bool OwnEngine::begin_step() {
   return true;
 }
 
-void OwnEngine::leave_step() {
+void CpuReducer::leave_step() {
   const std::lock_guard lock(mutex_);
   stage_ = Stage::kIdle;
 }
 
-void OwnEngine::forget() {
+void CpuReducer::forget() {
   const std::lock_guard lock(mutex_);
   stage_ = Stage::kIdle;
   places_.clear();
   buckets_.clear();
 }
 
-void OwnEngine::find_places() {
+void CpuReducer::find_places() {
   places_.resize(parameters_.size());
   for (const std::vector<size_t>& indices : engine_->assignment()) {
     const size_t number = buckets_.size();
@@ -120,7 +120,7 @@ void OwnEngine::find_places() {
   }
 }
 
-void OwnEngine::renew_places() {
+void CpuReducer::renew_places() {
   const std::lock_guard lock(mutex_);
   if (places_.empty()) return;
   const auto assignment = engine_->assignment();
@@ -132,17 +132,17 @@ void OwnEngine::renew_places() {
 }
 
 // In the bucket, and no view of it; another tensor than before where the program has moved that one to other memory.
-const at::Tensor& OwnEngine::place_of(size_t parameter) const {
+const at::Tensor& CpuReducer::place_of(size_t parameter) const {
   const Place& place = places_[parameter];
   return gradients_->alias(parameter, engine_->bucket_views(place.bucket)[place.index]);
 }
 
-bool OwnEngine::is_in_step() const {
+bool CpuReducer::is_in_step() const {
   const std::lock_guard lock(mutex_);
   return stage_ != Stage::kIdle;
 }
 
-bool OwnEngine::take(size_t parameter, bool is_held) {
+bool CpuReducer::take(size_t parameter, bool is_held) {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::kIdle) return false;
   if (stage_ == Stage::kExpecting && at::GradMode::is_enabled()) {
@@ -164,7 +164,7 @@ bool OwnEngine::take(size_t parameter, bool is_held) {
 }
 
 // As c10d does: what lies there already has been accumulated there.
-void OwnEngine::put(const at::Tensor& gradient, size_t parameter, const at::Tensor& place) const {
+void CpuReducer::put(const at::Tensor& gradient, size_t parameter, const at::Tensor& place) const {
   if (!gradient.defined()) {
     place.zero_();
   } else if (gradient.is_same(place)) {
@@ -176,7 +176,7 @@ void OwnEngine::put(const at::Tensor& gradient, size_t parameter, const at::Tens
   }
 }
 
-void OwnEngine::send_full_ones() {
+void CpuReducer::send_full_ones() {
   for (; next_ < buckets_.size() && buckets_[next_].pending == 0; ++next_) {
     if (next_ == 0) engine_->note(ReducerEngine::Moment::kFirstBucket);
     Bucket& bucket = buckets_[next_];
@@ -189,7 +189,7 @@ void OwnEngine::send_full_ones() {
   });
 }
 
-void OwnEngine::finish(uint64_t step) {
+void CpuReducer::finish(uint64_t step) {
   const std::lock_guard lock(mutex_);
   if (stage_ != Stage::kSent || step != step_) return;
   engine_->note(ReducerEngine::Moment::kComputed);
@@ -201,7 +201,7 @@ void OwnEngine::finish(uint64_t step) {
 
 // A parameter that only other ranks have a gradient for gets theirs; one that was given another gradient since is an
 // error of c10d's.
-void OwnEngine::check_gradients() const {
+void CpuReducer::check_gradients() const {
   for (size_t i = 0; i < places_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].mutable_grad();
     if (!gradient.defined()) {
@@ -214,7 +214,7 @@ void OwnEngine::check_gradients() const {
   }
 }
 
-void OwnEngine::tell_engine() {
+void CpuReducer::tell_engine() {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::kIdle) return;
   std::vector<size_t> ready;
@@ -232,7 +232,7 @@ void OwnEngine::tell_engine() {
 }
 
 // c10d says what is wrong.
-void OwnEngine::refuse(size_t parameter, bool is_second) const {
+void CpuReducer::refuse(size_t parameter, bool is_second) const {
   engine_->pretend_ready({parameter});
   if (is_second) engine_->autograd_hook(parameter);
   throw std::logic_error(context_->rank() + ": the gradient of parameter '" + context_->model().names[parameter] +

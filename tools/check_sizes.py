@@ -21,8 +21,6 @@ from report import report
 MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES, MOST_COMPLEXITY = 60, 400, 60, 20
 SPLIT = {
     "ddp::SummaryWriter": "add_figure() needs monitor/curves, which is above the writer: programs that draw nothing do without it",
-    "ddp::detail::ShmBackend": "to be joined",
-    "ddp::shm::Engine": "to become a queue of operations and a driver",
 }
 NOT_PRODUCT = {"tests", "bench", "docs"}
 

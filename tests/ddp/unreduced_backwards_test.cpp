@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/gradient_hook.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/detail/comm/gradient_hook.h>
 
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"

@@ -317,7 +317,7 @@ class Long(LauncherTest):
         """It reaches etcd, and the others reach nobody."""
         job = Nodes(self, "one", "etcd", options=("--node_timeout", "2", "--max_restarts", "5"))
         job.wait_for_ranks()
-        coordinator = next(place for place in range(NODES) if "whoever reaches etcd" in self.read(f"log.one.{place}"))
+        coordinator = next(place for place in range(NODES) if "who can connect to etcd" in self.read(f"log.one.{place}"))
         for place in range(NODES):
             if place != coordinator:
                 job.interrupt("drop", place, down=True)
@@ -332,7 +332,7 @@ class Long(LauncherTest):
             job = Nodes(self, f"try{attempt}", "etcd", options=("--node_timeout", "2", "--max_restarts", "5"))
             job.wait_for_ranks()
             logs = [f"log.{job.name}.{place}" for place in range(NODES)]
-            hosts = lambda logs=logs: [place for place, log in enumerate(logs) if "whoever reaches etcd" in self.read(log)]
+            hosts = lambda logs=logs: [place for place, log in enumerate(logs) if "who can connect to etcd" in self.read(log)]
             first = hosts()
             job.interrupt("drop", first[0], down=True)
             wait_until(lambda hosts=hosts, first=first: hosts() != first, job.log())

@@ -126,7 +126,7 @@ void check_logs_specs(const std::string& name) {
 
 void check_start_method(const std::string& name) {
   if (name == "spawn" || name == "fork" || name == "forkserver") return;
-  throw UsageError("--start_method: expected spawn, fork, forkserver, got '" + name + "'");
+  throw UsageError("--start_method: expected spawn, fork or forkserver, got " + quoted_value(name));
 }
 
 // How several nodes meet by themselves: "static, with MIN:MAX c10d".

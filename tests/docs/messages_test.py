@@ -42,7 +42,7 @@ class Page(unittest.TestCase):
         ]
         if (PROGRAMS / "toy_linear").exists():
             cases += [
-                ("Which rank", printed({"RANK": "3", "WORLD_SIZE": "2"}, PROGRAMS / "toy_linear")),
+                ("Which rank", printed({"RANK": "1"}, PROGRAMS / "toy_linear")),
                 ("Which rank", printed({"RANK": "0", "WORLD_SIZE": "2"}, PROGRAMS / "toy_linear")),
                 ("A backend", printed({}, PROGRAMS / "toy_linear", "--backend", "mpi")),
             ]

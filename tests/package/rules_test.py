@@ -211,12 +211,12 @@ class ChecksFindViolations(unittest.TestCase):
         self.assert_reports("check_includes.py", "ddp/README.md: docs/design.md allows: May include: LibTorch, comm.")
 
     def test_a_walk_by_includes_through_a_file_that_nothing_in_it_includes(self):
-        self.write("launcher/main.cpp", '#include "launcher/plan/job_request.h"\n')
-        self.write("launcher/plan/job_request.h", "")
-        self.write("launcher/job/job.cpp", '#include "launcher/plan/job_request.h"\n')
-        self.write("launcher/end.h", '#include "launcher/plan/job_request.h"\n')
+        self.write("launcher/main.cpp", '#include "launcher/job.h"\n')
+        self.write("launcher/job.h", "")
+        self.write("launcher/job.cpp", '#include "launcher/job.h"\n')
+        self.write("launcher/end.h", '#include "launcher/job.h"\n')
         self.write("launcher/other.cpp", "")
-        walk = "\n    ddp → comm      launcher → std\n\n## Walks\n    one (at most 4, no climb, by includes): launcher/main.cpp, launcher/job/job.cpp, launcher/end.h"
+        walk = "\n    ddp → comm      launcher → std\n\n## Walks\n    one (at most 4, no climb, by includes): launcher/main.cpp, launcher/job.cpp, launcher/end.h"
         self.write("docs/design.md", walk + "\n")
         self.assertEqual(check("check_includes.py", self.root).returncode, 0)
         self.write("docs/design.md", walk + ", launcher/other.cpp\n")

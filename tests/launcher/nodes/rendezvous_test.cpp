@@ -187,7 +187,7 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a node 0 that does not come again 
   CHECK_FALSE(nodes[1]->join_failure());
   run_until([&] { return nodes[1]->join_failure().has_value(); });
   CHECK(nodes[1]->join_failure()->exit_status == 124);
-  CHECK_THAT(nodes[1]->join_failure()->text, Catch::Matchers::ContainsSubstring("did not arrive"));
+  CHECK_THAT(nodes[1]->join_failure()->text, Catch::Matchers::ContainsSubstring("did not answer"));
 }
 
 class SameCommandTest : protected LaunchersInOneLoop {

@@ -331,6 +331,8 @@ void RoundCoordinator::on(Id id, const control::Word& word) {
 
 void RoundCoordinator::on(Id id, const control::Ended& ended) {
   if (ended.round != round_ || phase_ != Phase::kRunning || !ended_.insert(id).second) return;
+  // A timeline's last records follow. While the ranks were started, answers were too late to compare clocks by them.
+  if (ended_.size() == 1) links_.ping_all();
   if (!is_end_counted_elsewhere() && ended_.size() == static_cast<std::size_t>(size()))
     ask_whether_all_are_there(Phase::kEnding);
   if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &RoundCoordinator::say_who_runs);

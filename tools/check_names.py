@@ -70,7 +70,8 @@ def declared(statement: str) -> tuple[str, str] | None:
     if found and "=" not in statement[: found.start()]:
         if not statement.endswith("{}") or "::" in found[1]:
             return None
-        return found[1], re.sub(r"\s+", " ", statement[found.end() - 1 :].split("{")[0])
+        parameters = re.sub(r"\s+", " ", statement[found.end() - 1 :].split("{")[0])
+        return found[1], re.sub(r"(?<=[\w>&*]) ?\b\w+(?=[,)])", "", parameters)  # their names do not tell overloads apart
     found = re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=|\{)", statement)
     return (found[1], "variable") if found else None
 

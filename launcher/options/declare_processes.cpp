@@ -19,7 +19,7 @@ int parse_ranks(const std::string& text) {
   return parse_number("--nproc_per_node", text, 1, Options::kMaxLocalRanks, ", or gpu, cpu or auto");
 }
 
-std::string ranks_text(int ranks) {
+std::string shown_ranks(int ranks) {
   switch (ranks) {
     case Options::kUnset:
       return std::to_string(LocalRanks{}.count);
@@ -63,7 +63,8 @@ void declare_processes(OptionTable& table, Options& options) {
                  "Ranks on this node: a number, one per visible GPU, one per usable CPU, or `auto`: GPUs, else CPUs. "
                  "Also `-np`. With `-H`: `-n` counts those of all hosts, `--nproc_per_node` those of each",
                  "Visible is what CUDA_VISIBLE_DEVICES shows."}),
-      ranks_text(options.nproc_per_node), [&](const std::string& text) { options.nproc_per_node = parse_ranks(text); });
+      shown_ranks(options.nproc_per_node),
+      [&](const std::string& text) { options.nproc_per_node = parse_ranks(text); });
   table.parsed(torchruns({"--nnodes N|MIN:MAX", "Nodes of the job; with MIN:MAX they may come and go",
                           "[How](many-nodes.md#nodes-that-come-and-go)."}),
                nodes_text(options), [&](const std::string& text) { parse_nodes(text, options); });

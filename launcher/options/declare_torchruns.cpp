@@ -12,6 +12,7 @@
 #include "launcher/options/option_table.h"
 #include "launcher/options/suggestion.h"
 #include "launcher/options/usage_error.h"
+#include "launcher/os/system/is_one_of.h"
 
 namespace launcher {
 namespace {
@@ -30,11 +31,6 @@ std::string without_quotes(std::string text) {
   if (is_quoted) text = text.substr(1, text.size() - 2);
   strip();
   return text;
-}
-
-template <std::size_t count>
-bool is_one_of(const std::array<std::string_view, count>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 bool is_truth_value(std::string value) {

@@ -13,6 +13,7 @@
 #include "launcher/options/foreign_arguments.h"
 #include "launcher/options/subcommands.h"
 #include "launcher/options/suggestion.h"
+#include "launcher/os/system/is_one_of.h"
 
 namespace launcher {
 namespace {
@@ -61,11 +62,6 @@ std::string searched_folder(const std::string& program, const std::string& worki
   std::error_code error;
   if (program.starts_with('/') || !working_folder.empty() || std::filesystem::exists(program, error)) return "";
   return " (the current folder is " + std::filesystem::current_path(error).string() + ")";
-}
-
-template <std::size_t count>
-bool is_one_of(const std::array<std::string_view, count>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 // "-n=2" for "\u2013n=2".

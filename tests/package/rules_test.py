@@ -299,10 +299,10 @@ class ChecksFindViolations(unittest.TestCase):
     def test_helpers_of_one_name_in_sources_that_may_be_compiled_as_one_are_found(self):
         self.write("comm/CMakeLists.txt", "ddprun_library(comm SOURCES a.cpp in/b.cpp)\nddprun_use_precompiled_headers(ddprun_comm groups)\n")
         begin, end = "namespace ddp {\nnamespace {\n", "}  // namespace\n}  // namespace ddp\n"
-        self.write("comm/a.cpp", f"{begin}using Clock = int;\nint f(int x) {{ return x; }}\nint g() {{ return '{{'; }}\nconstexpr int kTwo = 2;\n{end}")
-        self.write("comm/in/b.cpp", f"{begin}using Clock = int;\nint f(long x) {{ return 1; }}\nint g() {{ return 2; }}\nconstexpr long kTwo = 2;\n{end}")
+        self.write("comm/a.cpp", f"{begin}using Clock = int;\nint f(int x) {{ return x; }}\nint h(int few) {{ return few; }}\nint g() {{ return '{{'; }}\nconstexpr int kTwo = 2;\n{end}")
+        self.write("comm/in/b.cpp", f"{begin}using Clock = int;\nint f(long x) {{ return 1; }}\nint h(int many) {{ return many; }}\nint g() {{ return 2; }}\nconstexpr long kTwo = 2;\n{end}")
         both = "is in the anonymous namespaces of comm/a.cpp and of comm/in/b.cpp"
-        self.assert_reports("check_names.py", f"comm: g {both}", f"comm: kTwo {both}")
+        self.assert_reports("check_names.py", f"comm: g {both}", f"comm: h {both}", f"comm: kTwo {both}")
 
     def test_so_are_types_of_one_name_that_mean_two_things(self):
         self.write("timeline/CMakeLists.txt", "add_library(\n  ddprun_timelines STATIC\n  a.cpp\n  b.cpp)\nddprun_use_precompiled_headers(ddprun_timelines standard)\n")

@@ -60,7 +60,7 @@ std::string rank_part(const TrainingState& state, const GroupHandle& group) {
   return std::move(sink.text);
 }
 
-// What each rank contributes to a save: bytes, or the reason why there are none.
+// What each rank contributes to a save: its bytes, or why it failed.
 struct RankPart {
   int64_t step = 0;
   std::optional<SamplerPlace> place{};

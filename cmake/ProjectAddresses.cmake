@@ -1,4 +1,4 @@
-# Where the project is, where faults are reported, and who is told of security problems. Nothing else names these addresses: CMake, scripts/package and
+# The addresses of the repository, of the issue tracker and for reports of security problems. No other file names them: CMake, scripts/package and
 # docs/site/conf.py read them here. They are placeholders until the first release.
 set(DDPRUN_REPOSITORY "https://example.org/ddprun")
 set(DDPRUN_ISSUES "https://example.org/ddprun/issues")

@@ -16,7 +16,7 @@ struct BackendType {
   BackendTraits traits{};
   /// What c10d calls it; its own kinds have numbers of their own.
   c10d::ProcessGroup::BackendType c10d_type = c10d::ProcessGroup::CUSTOM;
-  /// Connects this rank with the group's others, which all call it; blocks until all have come, or throws by the plan's
+  /// Connects this rank with the group's others, which all call it; blocks until all have called it, or throws by the plan's
   /// timeout. The backend keeps its keys in `store`.
   std::function<c10::intrusive_ptr<c10d::Backend>(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store)>
       make{};

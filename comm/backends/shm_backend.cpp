@@ -177,7 +177,7 @@ ShmBackend::WorkPtr ShmBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
   return for_each(outputs.size(), [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], options); });
 }
 
-// Ranks have different numbers of elements, so they are told first; the parts are filled up to the longest.
+// Ranks have different numbers of elements, so these are exchanged first; the parts are padded to the longest.
 ShmBackend::WorkPtr ShmBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK(tensors.size() == 1 && tensors[0].is_sparse(), "shm: expected one sparse tensor");
   TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, "shm: of sparse tensors there is the sum only");

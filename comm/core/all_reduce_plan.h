@@ -10,7 +10,7 @@ namespace ddp::detail {
 /// Who waits for an all-reduce.
 enum class AllReduceWaiter : uint8_t {
   kCaller,    ///< the calling thread, at once
-  kHandle,    ///< whoever calls wait() of its Work, perhaps nobody
+  kHandle,    ///< a thread that calls wait() of its Work, or no thread
   kFuture,    ///< what is chained to its future
   kBackward,  ///< the backward thread, by wait() of its Work, when all buckets have been started
 };

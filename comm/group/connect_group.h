@@ -16,7 +16,7 @@ struct ConnectedGroup {
   BackendMap backends{};  ///< those that serve it, where the plan's have chosen others
 };
 
-/// Connects this rank with the group's others; blocks until all have come. Throws what the backends throw.
+/// Connects this rank with the group's others; blocks until all have called it. Throws what the backends throw.
 ///
 /// The key prefixes and the order of calls are torch.distributed's, so that ranks that run Python meet the same keys.
 ConnectedGroup connect_group(const GroupPlan& plan);

@@ -87,12 +87,10 @@ void GradientRouter::begin(size_t parameter) {
           context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
           " got a gradient in a backward of no forward of the wrapper (or of one whose gradients were reduced already "
           "and whose output type is not known), so it would not be averaged over the ranks. A loss of the model: "
-          "compute "
-          "it from model(x), not from net(x), and call model(x) once for each backward. A loss of the parameters "
-          "alone, "
-          "such as a penalty on the weights: add it to the loss of the model, or call its backward under "
-          "model->no_sync(), since it is the same on all ranks. Gradients that are meant to stay on this rank: run "
-          "forward and backward under model->no_sync()");
+          "compute it from model(x), not from net(x), and call model(x) once for each backward. A loss of the "
+          "parameters alone, such as a penalty on the weights: add it to the loss of the model, or call its "
+          "backward under model->no_sync(), since it is the same on all ranks. Gradients that are meant to stay on "
+          "this rank: run forward and backward under model->no_sync()");
   }
   mode_ = Mode::kReducing;
   watch_.begin(context_->model().parameters);
@@ -231,8 +229,8 @@ void GradientRouter::refuse_after_missing_gradients() {
     throw std::runtime_error(
         context_->rank() +
         ": DistributedDataParallel: the last backward has thrown while gradients were being reduced, so some are "
-        "averaged over the ranks and some are not. A program may catch what a backward throws and end, but not go on: "
-        "restart all ranks from a checkpoint");
+        "averaged over the ranks and some are not. A program may catch the exception of a backward and end, but "
+        "must not continue: restart all ranks from a checkpoint");
   }
   if (missing_.empty()) return;
   has_refused_ = true;

@@ -76,7 +76,7 @@ class ReducerEngine final : public c10d::Reducer {
   /// With find_unused_parameters, before the first gradient of a backward: parameters whose gradients the program has
   /// reset since they came under no_sync() count as unused. c10d fails with an internal error for them.
   void forget_reset_gradients();
-  /// In a backward: the reduction goes on as if `parameter` were unused in it.
+  /// In a backward: the reduction continues as if `parameter` were unused in it.
   void complete_without(size_t parameter);
   /// Throws in c10d's words when the last reduction was begun and not finished.
   void refuse_unfinished();

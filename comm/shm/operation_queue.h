@@ -1,4 +1,4 @@
-// Internal: what has been started in a group and nobody has taken yet, and what the driver is told meanwhile. No
+// Internal: what has been started in a group and nobody has taken yet, and messages to the driver. No
 // LibTorch.
 #pragma once
 

@@ -55,7 +55,7 @@ void declare_information(OptionTable& table, Options& options) {
                 OptionTable::Parse(explain));
   declare_generated_texts(table, options);
   table.command(
-      {"--cmake_prefix_path", "Print where CMake finds this ddprun and the PyTorch beside it, for -DCMAKE_PREFIX_PATH",
+      {"--cmake_prefix_path", "Print where CMake finds this ddprun and its PyTorch, for -DCMAKE_PREFIX_PATH",
        "`cmake -DCMAKE_PREFIX_PATH=\"$(ddprun --cmake-prefix-path)\"`."},
       mode(Mode::kCmakePrefixPath));
   table.command({"--version", "Print the version"}, mode(Mode::kVersion));

@@ -22,7 +22,7 @@ void declare_store(OptionTable& table, MeetingOptions& options) {
 
 void declare_times(OptionTable& table, MeetingOptions& options) {
   table.seconds(
-      {"--join_timeout", "For all nodes to arrive", "That of the node with the store counts for all that have come."},
+      {"--join_timeout", "For all nodes to arrive", "The value of the node with the store applies to all nodes that have arrived."},
       options.join_timeout);
   table.seconds({"--node_timeout",
                  "Several nodes: a launcher that is not heard of for so long is lost; shorter interruptions of the "

@@ -94,7 +94,7 @@ void declare_watching(OptionTable& table, WatchOptions& options) {
       [&](const std::string& text) { options.straggler_threshold = read_percent(text); });
   table.parsed({"--metrics_port [ADDRESS:]PORT",
                 "Serve what each rank is doing as OpenMetrics at /metrics, on loopback unless an address is given; "
-                "port 0: a free one, which is told",
+                "port 0: a free one, which is printed",
                 "[Look in](watching.md#look-in)."},
                metrics_text(options), [&](const std::string& text) { read_metrics_address(text, options); });
   table.text({"--timeline,--timeline_filename FILE",

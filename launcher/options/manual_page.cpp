@@ -72,11 +72,11 @@ std::vector<ManualEntry> exit_statuses() {
       {marked(ExitStatus::kSuccess), "Every rank ended with 0."},
       {"the status of a rank, `1` to `255`", "Of the rank that failed first."},
       {marked(ExitStatus::kSignalBase) + " + `N`",
-       "The rank that failed first was killed by signal N; or ddprun was told to stop by signal N, and a rank ended "
+       "The rank that failed first was killed by signal N; or ddprun was stopped by signal N, and a rank ended "
        "neither with 0 nor with " +
            marked(ExitStatus::kSavedAndStopped) + "."},
       {marked(ExitStatus::kSavedAndStopped),
-       "ddprun was told to stop, and a rank ended with this status (saved and stopped), all others with it or with 0."},
+       "ddprun was stopped by a signal, and a rank ended with this status (saved and stopped), all others with it or with 0."},
       {marked(ExitStatus::kTimeout),
        "`--timeout` or `--start_timeout` was over and no rank had failed before; or the nodes did not all arrive in "
        "time."},

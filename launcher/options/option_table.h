@@ -123,7 +123,7 @@ void OptionTable::choice(OptionText text, Value& target, std::vector<std::pair<c
 // The variable that sets an option: "PET_LOG_DIR" for "log_dir".
 std::string pet_variable(std::string name);
 
-// `text` as a number; throws UsageError, which names `option`, when it is none in the range. `or_else` says what else
+// `text` as a number; throws UsageError, which names `option`, when it is not a number in the range. `or_else` says what else
 // may stand there, as in ", or auto".
 int parse_number(const std::string& option, const std::string& text, int lowest, int highest,
                  const std::string& or_else = "");

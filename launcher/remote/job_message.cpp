@@ -23,7 +23,7 @@ std::string secret_for(const Options& options, const std::vector<JobNode>& nodes
   for (const auto& [number, hello] : hellos) {
     if (hello.has_secrets) continue;
     note = "host " + nodes.at(number).host +
-           " has a ddprun without libsodium: whoever reaches the port of the launchers can join this job";
+           " has a ddprun without libsodium: any process that can connect to the port of the launchers can join this job";
     return "";
   }
   return control::has_secrets() ? control::new_challenge() : "";

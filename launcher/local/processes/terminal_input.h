@@ -20,7 +20,7 @@ class TerminalLoan {
   TerminalLoan(const TerminalLoan&) = delete;
   TerminalLoan& operator=(const TerminalLoan&) = delete;
 
-  // Nothing happens when `owner` is not in the foreground: then the rank gets on as any background job.
+  // Nothing happens when `owner` is not in the foreground: then the rank is treated as any background job.
   void lend_to(pid_t group, pid_t owner);
   void take_back();
 

@@ -94,7 +94,7 @@ class RoundCoordinator {
   virtual std::string name(Id id) const = 0;
   // Another round begins, with another store.
   virtual void forget_round() {}
-  // The first failure, as it is told to all.
+  // The first failure, as it is reported to all nodes.
   virtual FailureNotice judge(FailureNotice first) { return first; }
   // All of the round have ended well.
   virtual void on_good_end() {}

@@ -69,12 +69,12 @@ struct RankPart {
 };
 
 // One line of JSON, then the bytes.
-std::string encode(const RankPart& part) {
+std::string encode_part(const RankPart& part) {
   const nlohmann::json head = {part.step, part.place ? to_json(*part.place) : "", part.failure.text};
   return head.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n' + part.bytes;
 }
 
-RankPart decode(std::string text) {
+RankPart decode_part(std::string text) {
   const auto end = text.find('\n');
   const auto head = nlohmann::json::parse(text.substr(0, end));
   RankPart part{.step = head.at(0), .place = sampler_place(head.at(1).get<std::string>())};
@@ -91,7 +91,7 @@ std::vector<RankPart> gather_parts(int64_t step, const TrainingState& state, con
     if (state.sampler) own.place = sampler_place(state.sampler.save());
   });
   std::vector<RankPart> parts;
-  for (auto& text : all_gather_strings(encode(own), group)) parts.push_back(decode(std::move(text)));
+  for (auto& text : all_gather_strings(encode_part(own), group)) parts.push_back(decode_part(std::move(text)));
   Failure failures;
   std::vector<std::optional<SamplerPlace>> places;
   for (size_t rank = 0; rank < parts.size(); ++rank) {

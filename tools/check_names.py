@@ -71,7 +71,8 @@ def declared(statement: str) -> tuple[str, str] | None:
         if not statement.endswith("{}") or "::" in found[1]:
             return None
         parameters = re.sub(r"\s+", " ", statement[found.end() - 1 :].split("{")[0])
-        return found[1], re.sub(r"(?<=[\w>&*]) ?\b\w+(?=[,)])", "", parameters)  # their names do not tell overloads apart
+        types = re.sub(r"(?<=[\w>&*]) ?\b\w+(?=[,)])", "", parameters)  # the names of parameters do not tell overloads apart,
+        return found[1], re.sub(r"\bconst |&", "", types)  # nor does T beside const T&
     found = re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=|\{)", statement)
     return (found[1], "variable") if found else None
 

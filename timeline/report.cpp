@@ -251,7 +251,7 @@ std::string fitting(const std::string& text, std::size_t columns) {
 std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis,
                         std::size_t columns) {
   std::string text = head(trace, analysis);
-  if (analysis.steps.empty()) return fitting(text + "no rank did anything that it told\n", columns);
+  if (analysis.steps.empty()) return fitting(text + "no rank recorded anything\n", columns);
   text += shares(trace, analysis, columns) + own_ranges(trace, lines, columns) + overlap(analysis, columns);
   text += devices(trace, lines, columns);
   text += path_shares(trace, analysis, columns);

@@ -124,7 +124,7 @@ class Handler : public json::json_sax_t {
   [[noreturn]] static void refuse() {
     throw TraceError(
         "it is no timeline of ddprun: expected a file of `ddprun --timeline` or ddp::Timeline, whose otherData names "
-        "its writer (traces of PyTorch's profiler and of Horovod are none)");
+        "its writer (traces of PyTorch's profiler and of Horovod cannot be read)");
   }
   // The first levels are all that matters; deeper ones are counted.
   void push() {

@@ -21,7 +21,7 @@ class Plugin final : public CudaPlugin {
  public:
   void check_nccl_version() const override {
     int loaded = 0;
-    if (ncclGetVersion(&loaded) != ncclSuccess) throw std::runtime_error("NCCL does not tell its version");
+    if (ncclGetVersion(&loaded) != ncclSuccess) throw std::runtime_error("NCCL does not report its version");
     if (loaded != NCCL_VERSION_CODE) {
       throw std::runtime_error("the NCCL that was loaded is " + version_text(loaded) +
                                ", but ddprun was compiled for " + version_text(NCCL_VERSION_CODE) +

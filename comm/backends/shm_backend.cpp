@@ -180,7 +180,7 @@ ShmBackend::WorkPtr ShmBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
 // Ranks have different numbers of elements, so these are exchanged first; the parts are padded to the longest.
 ShmBackend::WorkPtr ShmBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK(tensors.size() == 1 && tensors[0].is_sparse(), "shm: expected one sparse tensor");
-  TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, "shm: of sparse tensors there is the sum only");
+  TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, "shm: sparse tensors can only be summed");
   const at::NoGradGuard no_grad;
   const at::Tensor own = tensors[0].detach().coalesce();
   const c10d::AllgatherOptions gather_options{.timeout = options.timeout, .asyncOp = false};

@@ -57,7 +57,7 @@ shm::Operator operator_of(const c10d::ReduceOp& op, const at::Tensor& tensor) {
 at::Tensor real_numbers(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (!tensor.is_complex()) return tensor;
   TORCH_CHECK(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG,
-              "shm: of complex numbers there are the sum and the average");
+              "shm: complex numbers can only be summed or averaged");
   return at::view_as_real(tensor.detach());
 }
 

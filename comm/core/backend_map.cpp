@@ -39,7 +39,7 @@ class Parser {
   void read_part(const std::string& part) {
     const auto colon = part.find(':');
     if (colon == std::string::npos && find(part, known_) != nullptr) {
-      fail("in a list each backend is behind its device, as in 'cuda:" + part + "'");
+      fail("in a list each backend follows its device, as in 'cuda:" + part + "'");
     }
     if (colon == std::string::npos) fail_unknown(part);
     const std::string device = part.substr(0, colon);

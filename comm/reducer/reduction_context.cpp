@@ -163,7 +163,7 @@ void ReductionContext::refuse_after_failure() const {
   const std::string failure = failure_->get();
   if (failure.empty()) return;
   throw std::runtime_error(rank_ +
-                           ": an earlier backward failed, so the ranks' gradients differ and training cannot go on: "
+                           ": an earlier backward failed, so the ranks' gradients differ and training cannot continue: "
                            "restart all ranks from a checkpoint. It was: " +
                            failure);
 }

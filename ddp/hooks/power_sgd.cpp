@@ -90,7 +90,7 @@ class PowerSgdState {
     const bool last = bucket.is_last();
     if (iteration_ < options_.start_iteration || !options_.warm_start || !memories_.contains(bucket.index())) {
       detail::refuse_capture(who(group_.info()) + ": power_sgd",
-                             "a replay would repeat this step for ever. Capture after start_iteration and one step "
+                             "a replay would repeat this step forever. Capture after start_iteration and one step "
                              "with compression, with warm_start");
     }
     if (iteration_ < options_.start_iteration) {

@@ -36,23 +36,23 @@ std::vector<int> parse_stop_signals(const std::string& text) {
 
 void declare_ending(OptionTable& table, EndingOptions& options) {
   table.group("How it ends");
-  table.seconds({"--grace", "Between asking a process to stop and killing it",
+  table.seconds({"--grace", "Time between asking a process to stop and killing it",
                  "Under [Slurm](many-nodes.md#slurm) it ends before KillWait does."},
                 options.grace);
   table.seconds({"--timeout", "Stop the job after this time, with status 124",
-                 "Whatever it is doing, waiting for a restart too."},
+                 "Whatever it is doing, even waiting for a restart."},
                 options.timeout);
   table.number(torchruns({"--max_restarts", "Times that a failed job is started again",
                           "As a whole (on all nodes) and with a fresh store."}),
                options.max_restarts);
   table.seconds({"--restart_backoff", "Before each restart"}, options.restart_backoff);
-  table.flag({"--keep_daemons", "Leave what the ranks left running alone", "Unless ddprun itself fails."},
+  table.flag({"--keep_daemons", "Do not end processes that the ranks leave running", "Unless ddprun itself fails."},
              options.keep_daemons);
   table.choice({"--exit_code", "Status of a failed job: the first failing rank's, or always 1",
                 "`torchrun`: 1 for every status that comes from the ranks or from a signal."},
                options.torchrun_exit_code, {{"worker", false}, {"torchrun", true}});
   table.parsed(torchruns({"--signals_to_handle LIST", "Signals to ddprun that stop the ranks",
-                          "One of the default ones that is left out ends ddprun, and with it everything, at once."}),
+                          "A default signal that is left out ends ddprun, and with it the whole job, at once."}),
                signal_list(options.stop_signals),
                [&](const std::string& text) { options.stop_signals = parse_stop_signals(text); });
   table.parsed({"--debug RANK", "Run this rank under gdb in this terminal",

@@ -9,28 +9,28 @@ void declare_hosts(OptionTable& table, Options& options) {
   SshOptions& ssh = options.ssh;
   table.group("On which hosts", "[How one command runs on several hosts](many-nodes.md#one-command).");
   table.text({"-H,--hosts,--host HOST[:N],...",
-              "Start ranks on these hosts, N on each, by ssh where it is not this machine, as mpirun and horovodrun do",
-              "A host is also `user@host` or `[IPv6 address]:N`. Without `-n` as many ranks as there is room, without "
-              "`:N` one.",
+              "Start N ranks on each of these hosts, by ssh unless it is this machine, as mpirun and horovodrun do",
+              "A host may also be `user@host` or `[IPv6 address]:N`. Without `-n` each host gets N ranks, without `:N` "
+              "one.",
               {.unset = "this machine"}},
              options.hosts);
   table.text({"--hostfile FILE", "The hosts, one per line: `HOST slots=N` (mpirun, horovodrun, deepspeed) or `HOST:N`",
               "With or without `max_slots=M`; `HOST:N` is hydra's. `#` begins a comment."},
              options.host_file);
   table.text({"--include HOST[:SLOT,...]@...",
-              "Of the hosts only these, and of their GPUs these, as deepspeed has it",
+              "Use only these hosts, and only these of their GPUs, as in deepspeed",
               "Slots are the numbers of GPUs, and become the host's `--gpus`.",
               {.unset = "all"}},
              options.include);
-  table.text({"--exclude HOST[:SLOT,...]@...", "Of the hosts and their GPUs not these"}, options.exclude);
+  table.text({"--exclude HOST[:SLOT,...]@...", "Leave out these hosts, or these of their GPUs"}, options.exclude);
   table.port({"--ssh_port", "Where the hosts' ssh servers listen", "", {.unset = "ssh's"}}, ssh.port, 1);
   table.text({"--ssh_identity FILE", "Private key for the hosts", "", {.unset = "ssh's"}}, ssh.identity);
-  table.text({"--ssh_command COMMAND", "Instead of ssh, with options that are given in front",
+  table.text({"--ssh_command COMMAND", "Command to run instead of ssh, which may include options",
               "As in `\"ssh -F config -J gateway\"`; it must take ssh's options."},
              ssh.command);
-  table.seconds({"--ssh_timeout", "For a host to be reached, and of silence after which the connection to it is lost"},
+  table.seconds({"--ssh_timeout", "Time to reach a host, and silence after which the connection to it counts as lost"},
                 ssh.timeout, std::chrono::seconds(1));
-  table.number({"--ssh_fanout", "Connections that one ddprun opens; with more hosts these connect to the others"},
+  table.number({"--ssh_fanout", "Connections that one ddprun opens; further hosts are reached through these"},
                ssh.fanout, {1, 4096});
   table.text({"--remote_ddprun FILE", "ddprun on the hosts", "", {.unset = "where this one is, else in PATH"}},
              ssh.remote_ddprun);

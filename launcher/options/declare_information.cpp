@@ -20,8 +20,8 @@ void declare_generated_texts(OptionTable& table, Options& options) {
   std::vector<OptionTable::Choice> texts;
   for (const GeneratedText& text : generated_texts()) texts.push_back(print(text.kind));
   table.command({"--generate",
-                 "Print the manual page, the completion for a shell, or tables of these pages: the options, and what "
-                 "becomes of other launchers' options"},
+                 "Print the manual page, the completion for a shell, or tables of these pages: the options, and the "
+                 "counterparts of other launchers' options"},
                 std::move(texts));
   const auto refuse = [] {
     throw UsageError("--print_completion tcsh: ddprun has completions for bash, zsh and fish only");
@@ -38,13 +38,13 @@ void declare_information(OptionTable& table, Options& options) {
   table.group("Information");
   const auto mode = [&options](Options::Mode value) { return [&options, value] { options.mode = value; }; };
   table.command({"--dry_run", "Print what would be started, and start nothing",
-                 "Each rank's file, command, GPU and variables; what is decided only at the start stands in `<>`."},
+                 "Each rank's file, command, GPU and variables; what is decided only at the start is in `<>`."},
                 mode(Mode::kDryRun));
   table.command({"--show_env", "Print each rank's variables and GPUs, and start nothing",
-                 "Without a program; also what the scheduler told and what counts of it."},
+                 "Needs no program; also prints what the scheduler set and which of it is used."},
                 mode(Mode::kShowEnvironment));
   table.command({"--check", "Print what was built and what this machine offers; status 0 when a job could run",
-                 "Else 125. With `-H` [what each host would fail with](many-nodes.md#before-it-runs)."},
+                 "Otherwise 125. With `-H` it prints [what would fail on each host](many-nodes.md#before-it-runs)."},
                 mode(Mode::kCheck));
   const auto explain = [&options](const std::string& text) {
     options.mode = Mode::kExplain;
@@ -54,10 +54,9 @@ void declare_information(OptionTable& table, Options& options) {
                  "[Messages](messages.md)."},
                 OptionTable::Parse(explain));
   declare_generated_texts(table, options);
-  table.command(
-      {"--cmake_prefix_path", "Print where CMake finds this ddprun and its PyTorch, for -DCMAKE_PREFIX_PATH",
-       "`cmake -DCMAKE_PREFIX_PATH=\"$(ddprun --cmake-prefix-path)\"`."},
-      mode(Mode::kCmakePrefixPath));
+  table.command({"--cmake_prefix_path", "Print where CMake finds this ddprun and its PyTorch, for -DCMAKE_PREFIX_PATH",
+                 "`cmake -DCMAKE_PREFIX_PATH=\"$(ddprun --cmake-prefix-path)\"`."},
+                mode(Mode::kCmakePrefixPath));
   table.command({"--version", "Print the version"}, mode(Mode::kVersion));
   table.command(torchruns({"-h,--help", "Print the options"}), mode(Mode::kHelp));
 }

@@ -10,22 +10,22 @@ namespace {
 void declare_store(OptionTable& table, MeetingOptions& options) {
   using Store = MeetingOptions::Store;
   table.choice({"--store", "Who hosts the store: ddprun, or rank 0 as in plain torch.distributed",
-                "Rank 0 takes a port that was free a moment before (one node)."},
+                "With `rank0` the port is one that was free a moment earlier (one node)."},
                options.store, {{"agent", Store::kLauncher}, {"rank0", Store::kRank0}});
   using Proxy = MeetingOptions::StoreProxy;
   table.choice({"--store_proxy",
                 "Which ranks of the other nodes reach the store through their ddprun: programs of the C++ library, or "
-                "all, whose MASTER_ADDR is 127.0.0.1 then",
+                "all, which then get MASTER_ADDR=127.0.0.1",
                 "[One connection per node](many-nodes.md#one-connection-per-node)."},
                options.store_proxy, {{"library", Proxy::kLibrary}, {"all", Proxy::kAll}, {"off", Proxy::kOff}});
 }
 
 void declare_times(OptionTable& table, MeetingOptions& options) {
-  table.seconds(
-      {"--join_timeout", "For all nodes to arrive", "The value of the node with the store applies to all nodes that have arrived."},
-      options.join_timeout);
+  table.seconds({"--join_timeout", "For all nodes to arrive",
+                 "The value of the node with the store applies to all nodes that have arrived."},
+                options.join_timeout);
   table.seconds({"--node_timeout",
-                 "Several nodes: a launcher that is not heard of for so long is lost; shorter interruptions of the "
+                 "Several nodes: a launcher that sends nothing for this long is lost; shorter interruptions of the "
                  "network are survived",
                  "[Interruptions](many-nodes.md#interruptions-of-the-network)."},
                 options.node_timeout, std::chrono::milliseconds(1));
@@ -40,8 +40,8 @@ void declare_times(OptionTable& table, MeetingOptions& options) {
 
 void declare_meeting(OptionTable& table, MeetingOptions& options) {
   table.group("Where they meet");
-  table.flag(torchruns({"--standalone", "One node with a free port: what one node has anyway",
-                        "On the command line it counts more than PET_NNODES, PET_NODE_RANK and PET_MASTER_PORT."}),
+  table.flag(torchruns({"--standalone", "One node with a free port, as one node always has",
+                        "On the command line it overrides PET_NNODES, PET_NODE_RANK and PET_MASTER_PORT."}),
              options.standalone);
   table.text({"--master_addr,--master_address HOST",
               "Address of node 0; one node always uses the default",
@@ -71,8 +71,8 @@ void declare_meeting(OptionTable& table, MeetingOptions& options) {
            " bytes; [who can reach what](many-nodes.md#who-can-reach-what)."},
       options.secret_file);
   table.text({"--local_addr HOST",
-              "What this node is called, and found by",
-              "Where the number of nodes may change, and with `etcd`.",
+              "Name or address under which the other nodes find this one",
+              "Used if the number of nodes may change, and with `etcd`.",
               {.unset = "its host name", .is_torchruns = true, .may_be_empty = true}},
              options.local_addr);
   declare_times(table, options);

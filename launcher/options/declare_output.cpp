@@ -65,7 +65,7 @@ void declare_prefixes(OptionTable& table, OutputOptions& options) {
 void declare_copies(OptionTable& table, OutputOptions& options) {
   table.parsed(torchruns({"--duplicate_stdout_filters TEXT,...",
                           "Copy lines with one of these texts to `filtered_stdout.log` among the log files",
-                          "In the attempt's folder; `,,` is a comma of the text."}),
+                          "In the attempt's folder; `,,` is a comma within a text."}),
                filters_text(options.output_filters),
                [&](const std::string& text) { options.output_filters = parse_text_list(text); });
   table.parsed(torchruns({"--duplicate_stderr_filters TEXT,...", "The same for standard error"}),
@@ -83,7 +83,7 @@ void declare_output(OptionTable& table, OutputOptions& options) {
   declare_prefixes(table, options);
   table.text(torchruns({"--log_dir DIR",
                         "Folder for log files: `DIR/<run>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}`",
-                        "Made when missing; [log files](#log-files)."}),
+                        "Created if missing; [log files](#log-files)."}),
              options.log_folder);
   table.parsed(
       torchruns(
@@ -92,17 +92,17 @@ void declare_output(OptionTable& table, OutputOptions& options) {
       options.redirects.text(),
       [&](const std::string& text) { options.redirects = parse_streams("--redirects", text); });
   table.parsed(
-      torchruns({"-t,--tee STREAMS", "Streams that go to log files and to the console, named like those of `-r`",
+      torchruns({"-t,--tee STREAMS", "Streams that go to log files and to the console, in the notation of `-r`",
                  "Outranks `-r`."}),
       options.tee.text(), [&](const std::string& text) { options.tee = parse_streams("--tee", text); });
   table.parsed({"--local_ranks_filter LIST",
                 "Local ranks whose output is shown, as in `0,3`",
-                "Log files hold that of all.",
+                "Log files have the output of all.",
                 {.unset = "all", .is_torchruns = true}},
                ranks_text(options.console_ranks),
                [&](const std::string& text) { options.console_ranks = parse_shown_ranks(text); });
   declare_copies(table, options);
-  table.parsed({"--stdin RANK|all|none", "Who reads ddprun's standard input"}, reader_text(options.standard_input),
+  table.parsed({"--stdin RANK|all|none", "Reader of ddprun's standard input"}, reader_text(options.standard_input),
                [&](const std::string& text) { options.standard_input = parse_standard_input(text); });
   table.text({"--events FILE", "Append one JSON line per start, exit, restart, failure and end", "[Events](#events)."},
              options.event_file);

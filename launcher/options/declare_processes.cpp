@@ -62,7 +62,7 @@ void declare_processes(OptionTable& table, Options& options) {
       torchruns({"-n,--nproc_per_node N|gpu|cpu|auto",
                  "Ranks on this node: a number, one per visible GPU, one per usable CPU, or `auto`: GPUs, else CPUs. "
                  "Also `-np`. With `-H`: `-n` counts those of all hosts, `--nproc_per_node` those of each",
-                 "Visible is what CUDA_VISIBLE_DEVICES shows."}),
+                 "Visible GPUs are those that CUDA_VISIBLE_DEVICES shows."}),
       shown_ranks(options.nproc_per_node),
       [&](const std::string& text) { options.nproc_per_node = parse_ranks(text); });
   table.parsed(torchruns({"--nnodes N|MIN:MAX", "Nodes of the job; with MIN:MAX they may come and go",
@@ -83,7 +83,7 @@ void declare_processes(OptionTable& table, Options& options) {
       options.expand_arguments);
   table.text(torchruns({"--role NAME", "Value of ROLE_NAME"}), options.role);
   table.list({"-x,--export NAME[=VALUE]",
-              "Set a variable for the ranks, or keep it as it is in ddprun's environment; may be repeated"},
+              "Set a variable for the ranks, or pass it on from ddprun's environment; may be repeated"},
              options.exported);
   table.text({"--wdir FOLDER",
               "Folder in which the ranks start",

@@ -135,7 +135,7 @@ std::string backend_text() {
 }
 
 void declare_accepted(OptionTable& table) {
-  const std::string nothing = "Accepted; there is nothing to choose here";
+  const std::string nothing = "Accepted without effect";
   table.accepted(torchruns({"--monitor_interval SECONDS", nothing + ": ranks are watched without polling"}),
                  [](const std::string& text) { parse_seconds("--monitor_interval", text); });
   table.accepted(torchruns({"--start_method spawn|fork|forkserver", nothing}), check_start_method);
@@ -149,7 +149,7 @@ void declare_accepted(OptionTable& table) {
 void declare_torchruns(OptionTable& table, Options& options) {
   table.group("Of torchrun and torch.distributed.launch");
   table.text({"--rdzv_backend NAME",
-              "Several nodes: `static`, or the same command on each, without `--node_rank`: `c10d`, `etcd`",
+              "Several nodes: `static`; or, with the same command on each node and no `--node_rank`, `c10d` or `etcd`",
               "[`etcd`](many-nodes.md#a-coordinator-that-can-be-replaced) is also called `etcd-v2`.",
               {.unset = backend_text(), .is_torchruns = true, .may_be_empty = true}},
              options.rdzv_backend);
@@ -162,7 +162,7 @@ void declare_torchruns(OptionTable& table, Options& options) {
   table.accepted(
       {"--rdzv_conf K=V,...",
        "`timeout` or `join_timeout` is `--join_timeout`, `last_call_timeout` `--last_call`; others have no effect",
-       "A line says so for a name that torchrun does not know either. TLS for etcd (`protocol=https`, certificates) is "
+       "A name that torchrun does not know either is reported. TLS for etcd (`protocol=https`, certificates) is "
        "refused. Quotes around the whole list are removed.",
        {.is_torchruns = true, .may_be_empty = true}},
       [&](const std::string& text) { read_rendezvous_settings(text, options); });
@@ -172,8 +172,8 @@ void declare_torchruns(OptionTable& table, Options& options) {
               {.is_torchruns = true, .may_be_empty = true}},
              options.line_prefix_template);
   table.parsed({"--shutdown_timeout SECONDS",
-                "Another name of `--grace`, in whole seconds",
-                "Without both, TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the time.",
+                "Another name for `--grace`, in whole seconds",
+                "If neither is given, TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the time.",
                 {.unset = "--grace", .is_torchruns = true}},
                options.shutdown_timeout ? shown_seconds(*options.shutdown_timeout) : "", [&](const std::string& text) {
                  const int seconds = parse_number("--shutdown_timeout", text, 0, kMostWholeSeconds);

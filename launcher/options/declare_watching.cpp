@@ -75,19 +75,19 @@ void declare_watching(OptionTable& table, WatchOptions& options) {
               "[watching.md](watching.md) has what is known of each rank, `ddprun status` and `ddprun top`.");
   OptionText hang = {
       "--hang_timeout SECONDS",
-      "Without progress of any rank, report who holds up whom",
-      "[When it hangs](watching.md#when-it-hangs). Jobs that do not train are reported only when it is given.",
+      "When no rank makes progress for this long, report which rank the others wait for",
+      "[When it hangs](watching.md#when-it-hangs). Jobs that do not train are reported only if the option is given.",
       {.zero = "never"}};
   table.parsed(hang, shown_seconds(options.hang_timeout), [&](const std::string& text) {
     options.hang_timeout = parse_seconds("--hang_timeout", text);
     options.has_hang_timeout = true;
   });
   using OnHang = WatchOptions::OnHang;
-  table.choice({"--on_hang", "What follows on that report: nothing, the end of the job with status 124, or a restart"},
+  table.choice({"--on_hang", "What follows that report: nothing, the end of the job with status 124, or a restart"},
                options.on_hang, {{"report", OnHang::kReport}, {"stop", OnHang::kStop}, {"restart", OnHang::kRestart}});
   table.parsed(
       {"--straggler_threshold PERCENT",
-       "Report a rank whose own time in a step is so much above the median of all, and in the end where the time went",
+       "Report a rank whose own time per step is this much above the median of all, and at the end where the time went",
        "[A rank that holds up the others](watching.md#when-one-rank-holds-up-the-others).",
        {.zero = "never"}},
       shown_number(std::round(options.straggler_threshold * 1e6) / 1e4),
@@ -102,8 +102,8 @@ void declare_watching(OptionTable& table, WatchOptions& options) {
               "[Timeline](watching.md#timeline). The second name is Horovod's."},
              options.timeline_file);
   table.parsed({"--timeline_steps FIRST:LAST",
-                "Only steps from number FIRST, counted from 0, up to and without LAST; `FIRST:` from there on, `:LAST` "
-                "up to there, FIRST alone that one",
+                "Only the steps from FIRST, counted from 0, to LAST - 1; `FIRST:` is from there on, `:LAST` up to "
+                "there, FIRST alone that step",
                 "",
                 {.unset = "all"}},
                steps_text(options), [&](const std::string& text) { read_steps(text, options); });

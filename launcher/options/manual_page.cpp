@@ -30,10 +30,10 @@ std::vector<std::string> manual_description() {
       "`ddprun` starts one process per rank of a distributed program, gives each the environment that torchrun gives, "
       "hosts the store at which the ranks meet, and ends them together. PROGRAM is any program: an executable file, a "
       "Python file (run with `python3 -u`), or with `-m` a Python module.",
-      "Options stand before PROGRAM. Everything after it belongs to the program and is passed on byte for byte; "
+      "Options come before PROGRAM. Everything after it belongs to the program and is passed on byte for byte; "
       "nothing is expanded. With `--` the next argument is PROGRAM, whatever it looks like.",
       "When a rank fails, the others are asked to stop and after `--grace` killed; what failed first is reported on "
-      "standard error. Whatever way `ddprun` ends, no process that the ranks started is left behind, unless "
+      "standard error. However `ddprun` ends, no process that the ranks started is left behind, unless "
       "`--keep_daemons` asks for that.",
   };
 }
@@ -76,9 +76,10 @@ std::vector<ManualEntry> exit_statuses() {
        "neither with 0 nor with " +
            marked(ExitStatus::kSavedAndStopped) + "."},
       {marked(ExitStatus::kSavedAndStopped),
-       "ddprun was stopped by a signal, and a rank ended with this status (saved and stopped), all others with it or with 0."},
+       "ddprun was stopped by a signal, and a rank ended with this status (saved and stopped), all others with it or "
+       "with 0."},
       {marked(ExitStatus::kTimeout),
-       "`--timeout` or `--start_timeout` was over and no rank had failed before; or the nodes did not all arrive in "
+       "`--timeout` or `--start_timeout` expired and no rank had failed before; or the nodes did not all arrive in "
        "time."},
       {marked(ExitStatus::kLauncherError),
        "ddprun itself failed: bad option, port in use, output that cannot be written."},

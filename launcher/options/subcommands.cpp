@@ -26,12 +26,12 @@ std::vector<Subcommand> subcommands() {
       {.word = "status",
        .meaning = "Shows what your jobs on this machine are doing: a line and a table of its ranks for each.",
        .job = id + "all jobs unless given",
-       .forms = {{.options = {{.names = {"--json"}, .meaning = "one JSON document a job, each on a line of its own"},
+       .forms = {{.options = {{.names = {"--json"}, .meaning = "one JSON document per job, each on its own line"},
                               all_users}}},
        .exit_status = not_answering},
       {.word = "top",
        .meaning = "Shows what your jobs on this machine are doing, once a second, until they have ended or you press "
-                  "Ctrl-C. Where standard output is no terminal: once.",
+                  "Ctrl-C. If standard output is not a terminal: once.",
        .job = id + "all jobs unless given",
        .forms = {{.options = {all_users}}},
        .exit_status = not_answering},
@@ -43,7 +43,7 @@ std::vector<Subcommand> subcommands() {
        .forms = {{.verb = "start",
                   .options = {{.names = {"-o", "--output"},
                                .value = "FILE",
-                               .meaning = "the file to write; the job's own unless given"}}},
+                               .meaning = "the file to write; without it the file of the job's --timeline"}}},
                  {.verb = "stop"}},
        .exit_status = "0; 1 when there is no such job, or it refuses."}};
 }

@@ -119,7 +119,7 @@ class Taker {
     const std::string why =
         found_.place->system + " kills " + seconds + " s after TERM (" + found_.place->kill_wait->why + ")";
     if (is_given("grace")) {
-      if (options_.grace > longest) note_line("--grace is longer than a job that is cancelled has, as " + why);
+      if (options_.grace > longest) note_line("--grace is longer than a cancelled job has, as " + why);
       return;
     }
     if (longest >= options_.grace) return;

@@ -74,7 +74,7 @@ TEST_CASE("BackendMap: refuses with the bad part and the choices") {
       {"", "nothing is named"},
       {"mpi", "no ProcessGroupMPI inside"},
       {"NCCL", "'NCCL' is no known backend"},
-      {"gloo,nccl", "each backend is behind its device, as in 'cuda:gloo'"},
+      {"gloo,nccl", "each backend follows its device, as in 'cuda:gloo'"},
       {"cpu:mpi", "no ProcessGroupMPI inside"},
       {"tpu:gloo", "device 'tpu' is neither cpu nor cuda"},
       {"cpu:nccl", "nccl serves CUDA tensors only"},

@@ -27,7 +27,7 @@ struct progress {
   /// The phase's name, such as "forward"; "?" for another number.
   static std::string_view name_of(Phase phase) noexcept;
 
-  /// While it lives, this rank is in `phase`; then it is again where it was. A timeline (ddprun/base/timeline.h) shows
+  /// While it lives, this rank is in `phase`, then in the previous one again. A timeline (ddprun/base/timeline.h) shows
   /// it, too. The name of one of the program's own is kept up to 31 bytes; beyond 24 names they are all "other phase".
   /// Costs about 50 ns, no system call, and may be used in any thread, though a rank has one phase at a time.
   class PhaseScope {

@@ -31,7 +31,7 @@ enum class CheckpointReader {
 struct CheckpointOptions {
   // A checkpoint is kept when any of these keeps it; all are kept without any. The newest valid one always is: the one
   // that was saved last, whatever its step.
-  std::optional<int> keep_last{};       ///< the newest so many
+  std::optional<int> keep_last{};       ///< this many of the newest
   std::optional<int64_t> keep_every{};  ///< steps that are multiples of this
   std::optional<KeepBest> keep_best{};  ///< those with the best values of a metric given to save()
 
@@ -115,7 +115,7 @@ class CheckpointManager {
   /// Saves the state after `step` steps (or epochs): the folder `step-N` appears whole or not at all, whatever happens,
   /// and replaces an earlier one of the same step; then checkpoints that the options do not keep are removed. Every
   /// rank must call it with the same step, where its sampler stands where the others' do. Throws std::runtime_error
-  /// with the same text on all ranks when it fails on any, when the ranks stand at different places of the run, when an
+  /// with the same text on all ranks when it fails on any, when the ranks are at different places of the run, when an
   /// earlier asynchronous save has failed (this one is saved all the same), or when another manager saves into the
   /// directory; training can continue.
   void save(int64_t step, const TrainingState& state, const SaveOptions& options = {});

@@ -35,7 +35,7 @@ struct CollectiveOptions {
 };
 
 /// Returns when every rank of the group has called it. Blocks the calling thread; with NCCL alone it blocks until the
-/// GPU has reached it. On timeout (gloo) throws std::runtime_error that names the ranks which have not come.
+/// GPU has reached it. On timeout (gloo) throws std::runtime_error that names the missing ranks.
 void barrier(const GroupHandle& group, const CollectiveOptions& options = {});
 
 /// Replaces `tensor` on every rank by the combination of all ranks' values.

@@ -30,7 +30,7 @@ class BucketCap {
   }
 
   constexpr int64_t bytes() const { return bytes_; }         ///< the size to begin with where it is automatic
-  constexpr bool is_default() const { return is_default_; }  ///< nobody asked for a size
+  constexpr bool is_default() const { return is_default_; }  ///< no size was given
   /// Whether the size is chosen from measurements.
   constexpr bool is_automatic() const { return is_automatic_; }
 

@@ -22,7 +22,7 @@ namespace ddp {
 /// Settings of a Transformed, all optional.
 struct TransformedOptions {
   transforms::BatchTransform batch{};  ///< for each batch, after its samples: mixup(), cutmix() or your own
-  uint64_t seed = 0;                   ///< what the random numbers of the transforms depend on, beside epoch and index
+  uint64_t seed = 0;                   ///< what the random numbers of the transforms depend on, besides epoch and index
 };
 
 /// Gives each sample of a dataset of ddp::Batch through `transform`, and each batch through `options.batch`:

@@ -142,7 +142,7 @@ struct SyntheticImagesOptions {
   int64_t height = 224;    ///< of a picture, in pixels
   int64_t width = 224;     ///< of a picture, in pixels
   int64_t classes = 1000;  ///< number of classes; each picture's is drawn at random
-  uint64_t seed = 0;       ///< what the pictures depend on, beside their index
+  uint64_t seed = 0;       ///< what the pictures depend on, besides their index
 };
 
 /// Noise with mean 0 and variance 1, uniformly distributed, around a mean that depends on the class, so that a network

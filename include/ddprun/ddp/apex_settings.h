@@ -32,7 +32,7 @@ struct ApexSettings {
   std::shared_ptr<std::vector<at::Tensor>> retain_allreduce_buffers{};
 };
 
-/// The options that make DistributedDataParallel behave so; everything that apex has no setting for is `others`'s.
+/// The options that make DistributedDataParallel behave so; what apex has no setting for is taken from `others`.
 /// Throws std::invalid_argument for settings that exclude each other, as apex does, and for a comm_hook in `others`.
 DdpOptions apex_options(const ApexSettings& settings, const GroupHandle& group, DdpOptions others = {});
 

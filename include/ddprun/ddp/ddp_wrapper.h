@@ -38,7 +38,7 @@ class NoSyncGuard {
 /// which must outlive it. Python's DDP has nothing of the kind: leave it out where ranks of the job run Python.
 class BucketLayout {
  public:
-  /// A checkpoint without it is loaded all the same.
+  /// A checkpoint without it can still be loaded.
   static constexpr bool kMayBeMissing = true;
 
   /// For the wrapper, which makes it.

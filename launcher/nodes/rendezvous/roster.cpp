@@ -44,7 +44,7 @@ std::string Roster::difference(const Hello& hello) const {
     return name(hello) + " was started with " + what + " " + theirs + ", " + name(host_) + " with " + what + " " + ours;
   };
   if (hello.protocol != host_.protocol) {
-    return "versions of ddprun that do not fit: " + name(hello) + " has " + hello.version + ", " + name(host_) + " " +
+    return "incompatible versions of ddprun: " + name(hello) + " has " + hello.version + ", " + name(host_) + " " +
            host_.version;
   }
   if (hello.backend != host_.backend) return differ("--rdzv_backend", hello.backend, host_.backend);
@@ -84,7 +84,7 @@ std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
                         std::to_string(hello.pid));
   }
   if (nodes_.size() >= static_cast<std::size_t>(host_.nnodes)) {
-    return disagreement("all " + std::to_string(host_.nnodes) + " nodes of --nnodes were there already when " +
+    return disagreement("all " + std::to_string(host_.nnodes) + " nodes of --nnodes had already arrived when " +
                         name(hello) + " came");
   }
   nodes_.emplace(id, Node{hello});

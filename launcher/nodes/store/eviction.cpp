@@ -31,7 +31,7 @@ std::optional<Eviction> find_outsider(const std::vector<EvictionCandidate>& cand
   };
   const auto is_silent = [&](const EvictionCandidate& c) { return is_outsider(c) && !c.is_known; };
   if (auto silent = oldest(candidates, "it has not said anything", is_silent)) return silent;
-  return oldest(candidates, "it is of no process of this job", is_outsider);
+  return oldest(candidates, "it belongs to no process of this job", is_outsider);
 }
 
 std::optional<Eviction> find_greediest(const std::vector<EvictionCandidate>& candidates) {

@@ -129,7 +129,7 @@ struct Limit {
   const char* text;
 };
 constexpr std::array kLimits = {
-    Limit{0x20 | 0x40, "its GPU is too hot"}, Limit{0x80, "its GPU's power supply brakes it"},
+    Limit{0x20 | 0x40, "its GPU is too hot"}, Limit{0x80, "its GPU's power supply slows it down"},
     Limit{0x08, "its GPU's hardware slows it down"}, Limit{0x04, "its GPU is at its power limit"}};
 
 using Value = std::function<double(const RankShare&)>;

@@ -142,7 +142,7 @@ void JobTimeline::say_emptiness() {
   }
   const std::string why =
       plan_.mode == RecordingMode::kSteps && most_steps_ > 0
-          ? "no rank came to step " + std::to_string(plan_.first) + "; there were " + std::to_string(most_steps_)
+          ? "no rank reached step " + std::to_string(plan_.first) + "; there were " + std::to_string(most_steps_)
           : "no rank recorded anything; only programs that use ddprun's library do";
   messages_.say("the timeline in " + written_->path() + " is empty: " + why);
 }

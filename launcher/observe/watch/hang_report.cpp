@@ -36,7 +36,7 @@ Row row_of(const RankView& rank, std::uint64_t now) {
           collective_of(rank),       process_of(rank)};
   if (!rank.progress) return row;
   const std::uint64_t since = rank.progress->phase_since;
-  row[2] = rank.progress->phase == ddp::progress::Phase::kStart ? "none told" : printable(rank.progress->phase_name);
+  row[2] = rank.progress->phase == ddp::progress::Phase::kStart ? "none yet" : printable(rank.progress->phase_name);
   row[3] = duration_text(now > since ? now - since : 0);
   row[4] = std::to_string(rank.progress->step);
   return row;

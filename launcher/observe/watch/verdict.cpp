@@ -28,7 +28,7 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   const std::string time = duration_text(now > since ? now - since : 0);
   const RankPhase phase = rank.progress->phase;
   if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time;
-  if (phase == RankPhase::kStart) return begin + " has told no phase of its work, for " + time;
+  if (phase == RankPhase::kStart) return begin + " has reported no phase of its work for " + time;
   return begin + " has been in " + rank.progress->phase_name + " for " + time;
 }
 

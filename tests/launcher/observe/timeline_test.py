@@ -108,7 +108,7 @@ class Timeline(Recordings):
         self.assertEqual(self.slices(), [])
         done = self.explain()
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("no rank did anything that it told", done.stdout)
+        self.assertIn("no rank recorded anything", done.stdout)
 
     # More than there is room for.
 

@@ -308,7 +308,8 @@ void GradScaler::load(torch::serialize::InputArchive& archive) {
   const auto read = [&](const char* key) {
     c10::IValue value;
     if (!archive.try_read(key, value)) {
-      fail<std::runtime_error>(std::string("GradScaler: the archive has no '") + key + "', so it holds no GradScaler");
+      fail<std::runtime_error>(std::string("GradScaler: the archive has no '") + key +
+                               "', so it was not saved by a GradScaler");
     }
     return value;
   };

@@ -106,7 +106,9 @@ void Pickler::end_tuple() {
 
 void Pickler::tensor(const TensorEntry& entry, int64_t storage_elements) {
   const auto* dtype = dtype_by_name(entry.dtype);
-  if (dtype == nullptr) throw std::invalid_argument("PyTorch's files have no dtype " + entry.dtype);
+  if (dtype == nullptr)
+    throw std::invalid_argument("cannot save dtype " + entry.dtype +
+                                " in a .pt file: PyTorch has no such dtype; convert the tensor first");
   const bool is_typed = dtype_by_storage(dtype->storage) != nullptr;
   global("torch._utils", is_typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
   begin_tuple();

@@ -154,7 +154,8 @@ class Meeting {
 
   shm::Segment create(int host, int ranks) {
     try {
-      if (ranks > kMostRanks) throw std::runtime_error("it serves up to " + std::to_string(kMostRanks) + " ranks");
+      if (ranks > kMostRanks)
+        throw std::runtime_error("shared memory serves at most " + std::to_string(kMostRanks) + " ranks");
       shm::Segment segment = shm::Segment::create(ranks);
       put(ticket_key(host), segment.ticket());
       return segment;

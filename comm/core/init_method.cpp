@@ -108,7 +108,7 @@ InitMethod parse_init_method(const std::string& url) {
     }
     method.path = rest;
   } else {
-    refuse(url, "there is no way to meet by " + std::string(scheme) + "://; " + std::string(kExpected));
+    refuse(url, "unsupported scheme " + std::string(scheme) + "://; " + std::string(kExpected));
   }
   parse_query(url, query, method);
   return method;
@@ -117,7 +117,8 @@ InitMethod parse_init_method(const std::string& url) {
 RankInfo place_for(const InitMethod& method, const std::optional<RankInfo>& given, const EnvironmentLookup& lookup) {
   if (given && (method.rank || method.world_size)) {
     throw std::invalid_argument(
-        "init_process_group: the place of this rank is given twice, by rank_info and by the query of init_method");
+        "init_process_group: this rank's number is given twice, in rank_info and in init_method's query (?rank=...): "
+        "leave one out");
   }
   if (method.kind == InitMethod::Kind::kEnvironment) {
     return given ? *given : place_of_environment(method, lookup);

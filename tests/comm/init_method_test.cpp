@@ -39,7 +39,7 @@ TEST_CASE("parse_init_method: torch.distributed's URLs mean what they mean there
 
 TEST_CASE("parse_init_method: what cannot be meant is refused with what is expected") {
   const std::map<std::string, std::string> wrong = {{"host0:29500", "expected env://, tcp://host:port or file:///path"},
-                                                    {"http://host0:1", "no way to meet by http://"},
+                                                    {"http://host0:1", "unsupported scheme http://"},
                                                     {"tcp://host0", "the port is missing"},
                                                     {"tcp://[::1]", "the port is missing"},
                                                     {"tcp://::1:29500", "needs brackets"},

@@ -70,9 +70,10 @@ TEST_CASE("Png: a text that is not UTF-8 does not stop the drawing") {
     const Bitmap bitmap = draw_bitmap(charts, {.columns = 1, .width = 300, .height = 200}, 1);
     return std::count_if(bitmap.pixels.begin(), bitmap.pixels.end(), [](uint8_t value) { return value < 128; });
   };
-  const auto before = dark_pixels();
+  charts[0].title = "";
+  const auto without_title = dark_pixels();
   charts[0].title = "lo\xFFss";
-  CHECK(dark_pixels() >= before * 3 / 4);
+  CHECK(dark_pixels() > without_title);
 }
 
 TEST_CASE("Png: too large a picture is refused with what to do") {

@@ -170,7 +170,7 @@ bool ElasticCoordinator::awaits_lost_nodes() const {
 }
 
 void ElasticCoordinator::begin(const Rounds::Begin& round) {
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   phase_ = Phase::kRunning;
   round_ = round.round;
   hosts_.clear();
@@ -230,14 +230,14 @@ void ElasticCoordinator::depart() {
   if (!is_replaceable_ || has_departed_ || job_end_) return;
   has_departed_ = true;
   const bool is_running = rounds_.is_running();
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   phase_ = Phase::kDecided;  // nothing is decided here any more
   on_change_(is_running ? Change::kLoss : Change::kHandOver);
 }
 
 void ElasticCoordinator::refuse(const JoinFailure& reason) {
   if (job_end_) return;
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   phase_ = Phase::kRefused;
   job_end_ = reason;
   set_hearing_deadline();

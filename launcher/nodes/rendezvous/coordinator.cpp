@@ -168,7 +168,7 @@ void Coordinator::start_when_complete() {
 }
 
 void Coordinator::start() {
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   phase_ = Phase::kRunning;
   for (const auto& [id, place] : roster_.places()) numbers_.emplace(id, place.group_rank);
   others_ = numbers_.size() - std::min<std::size_t>(numbers_.size(), 1);
@@ -209,7 +209,7 @@ void Coordinator::on_join_timeout() {
 
 void Coordinator::refuse(const JoinFailure& reason) {
   if (phase_ != Phase::kJoining) return;
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   phase_ = Phase::kRefused;
   refusal_ = reason;
   deadline_ = Clock::now() + (reason.exit_status == to_int(ExitStatus::kTimeout) ? 0s : kTelling);

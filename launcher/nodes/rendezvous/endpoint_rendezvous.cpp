@@ -34,7 +34,7 @@ std::string EndpointRendezvous::objection(const Options& options) {
     return nodes +
            " --rdzv_backend c10d: --rdzv_endpoint is missing: choose one node and give its HOST:PORT on every node";
   if (options.master_port == 0)
-    return nodes + " --rdzv_backend c10d: --rdzv_endpoint needs a port that all know, not 0";
+    return nodes + " --rdzv_backend c10d: --rdzv_endpoint needs a fixed port, the same on all nodes, not 0";
   return "";
 }
 

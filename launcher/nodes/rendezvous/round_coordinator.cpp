@@ -65,7 +65,7 @@ void RoundCoordinator::call_in(Clock::duration time, void (RoundCoordinator::*ac
 }
 
 void RoundCoordinator::begin_round(int round, store::StoreServer& store) {
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   round_ = round;
   store_ = &store;
   if (arbiter_.first()) last_status_ = std::max(arbiter_.first()->exit_status, 1);
@@ -186,7 +186,7 @@ void RoundCoordinator::add_failure(FailureNotice notice) {
 
 // A victim's failure stops nobody yet: the rank that it lost may still be ending, and would be stopped with the others.
 void RoundCoordinator::ask_all() {
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   asked_.clear();
   is_any_ending_ = false;
   control::Inquiry inquiry{.round = round_};
@@ -232,7 +232,7 @@ void RoundCoordinator::on(Id id, const control::Report& report) {
 
 void RoundCoordinator::conclude() {
   if (phase_ != Phase::kDeciding) return;
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   if (!arbiter_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
     call_in(kAskAgain, &RoundCoordinator::ask_all);
   } else {
@@ -279,7 +279,7 @@ void RoundCoordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
 
 // A node that is cut off does not learn how the others end, and would end otherwise.
 void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   phase_ = phase;
   asked_.clear();
   for (const auto& [id, number] : numbers_) asked_.insert(id);
@@ -296,7 +296,7 @@ void RoundCoordinator::say_who_is_silent() {
 
 void RoundCoordinator::end_when_all_are_there() {
   if (!asked_.empty() || (phase_ != Phase::kEnding && phase_ != Phase::kStopped)) return;
-  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  cancel_timers();
   if (phase_ == Phase::kEnding) {
     end_round();
   } else {

@@ -120,6 +120,9 @@ class RoundCoordinator {
            (phase_ == Phase::kEnding ? " did not confirm the end of the job: " : " is gone: ");
   }
   void call_in(Clock::duration time, std::function<void()> action);
+  void cancel_timers() {
+    for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  }
 
   EventLoop& loop_;
   CoordinatorOptions options_;

@@ -190,7 +190,8 @@ void StaticRendezvous::meet(UniqueFd fd) {
 
 void StaticRendezvous::on_foreign_store() {
   if (settings_.secret) {
-    refuse({"a torchrun node is at " + meeting() + ", which knows nothing of --rdzv_secret_file",
+    refuse({"a torchrun node answers at " + meeting() +
+                ", and torchrun cannot check --rdzv_secret_file: run ddprun on all nodes, or leave the option out",
             to_int(ExitStatus::kLauncherError)});
     return;
   }

@@ -21,7 +21,7 @@ TemporaryFolder::TemporaryFolder() {
 
 void TemporaryFolder::make() const {
   if (::mkdir(path_.c_str(), 0700) != 0) {
-    throw LaunchError("cannot make a folder for error files as " + path_ + ": " + std::strerror(errno) +
+    throw LaunchError("cannot create the folder " + path_ + " for error files: " + std::strerror(errno) +
                       "; set TMPDIR to a folder in which you can write");
   }
 }

@@ -51,9 +51,9 @@ class Run:
         for name, text in {**FILES, "job.sh": PRELUDE + scenario["script"] + "\n"}.items():
             path = pathlib.Path(self.folder, name)
             path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-            if name in ("interpreter", "job.sh"):
-                path.write_text("" if not text else text if text.startswith("#!") else "#!/bin/sh\n" + text)
+            is_program = name in ("interpreter", "job.sh")
+            path.write_text("#!/bin/sh\n" + text if is_program and not text.startswith("#!") else text)
+            if is_program:
                 path.chmod(0o755)
 
     def filled(self, text):

@@ -66,8 +66,9 @@ TEST_CASE_METHOD(TemporaryFolderTest, "TemporaryFolder: names are never chosen t
   for (int i = 0; i < 1'000; ++i) CHECK(paths.insert(TemporaryFolder().path()).second);
   const TemporaryFolder temporary;
   temporary.make();
-  CHECK_THROWS_WITH(temporary.make(), "cannot make a folder for error files as " + temporary.path() +
-                                          ": File exists; set TMPDIR to a folder in which you can write");
+  CHECK_THROWS_WITH(temporary.make(),
+                    "cannot create the folder " + temporary.path() +
+                        " for error files: File exists; set TMPDIR to a folder in which you can write");
 }
 
 TEST_CASE_METHOD(TemporaryFolderTest, "TemporaryFolder: one that was never made, or is gone already, is no trouble") {

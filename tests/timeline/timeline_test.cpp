@@ -317,7 +317,7 @@ TEST_CASE("Timeline: without steps everything is one, and without events there i
   CHECK(analysis.steps.at(0).duration() == 10'000);
   const Trace empty = read(file_of({}));
   const auto none = rank_lines(empty);
-  CHECK_THAT(report_text(empty, none, analyse(none)), Catch::Matchers::ContainsSubstring("no rank did anything"));
+  CHECK_THAT(report_text(empty, none, analyse(none)), Catch::Matchers::ContainsSubstring("no rank recorded anything"));
   CHECK_FALSE(draw_svg(empty, none, analyse(none)).empty());
 }
 

@@ -219,8 +219,8 @@ TEST_CASE("Hang verdict: before training the rank that has not come to the store
   CHECK(verdict.culprits == std::vector{2});
   CHECK(verdict.waiter == 0);
   CHECK(verdict.sentence ==
-        "rank 2 has no connection to the job's store, where ranks 0, 1 and 3 wait for all to come; it has told no "
-        "phase of its work, for 121 s");
+        "rank 2 has no connection to the job's store, where ranks 0, 1 and 3 wait for all to come; it has reported "
+        "no phase of its work for 121 s");
   ranks[2].at_store.reset();
   ranks[2].ended = "exited with status 0";
   CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("it has ended (exited with status 0)"));

@@ -1,7 +1,8 @@
 """Training programs drawn at random: `draw(seed)` gives a description, which conformance_program.cpp and conformance_twin.py interpret.
 
 A description is plain JSON. Whoever adds an entry adds its meaning to both interpreters, and to `SIMPLER` in shrink.py a way to
-do without it. `unusual` programs keep gradients, run several backwards per forward or differentiate twice.
+do without it. `unusual` programs keep gradients, run several backwards per forward or differentiate twice; `recompute` programs
+have regions of activation checkpointing, which some of the others have too.
 """
 
 import random
@@ -17,12 +18,39 @@ UNUSUAL_MODELS = ("mlp", "residual", "conv", "embedding", "rnn", "sequence")
 UNUSUAL = ("kept_gradient", "pcgrad", "retain_graph", "forwards_then_backwards", "static_no_sync", "gradient_penalty", "create_graph")
 
 
-def draw(seed, unusual=False):
-    return Draw(seed, unusual).case
+def draw(seed, unusual=False, recompute=False):
+    return Draw(seed, unusual, recompute).case
+
+
+def with_regions(numbers, layers, depth=0):
+    """`layers` with some of them in regions of activation checkpointing, up to three deep."""
+    layers = [dict(layer) for layer in layers]
+    for before, layer in zip(layers, layers[1:], strict=False):
+        if layer["op"] == "relu" and before["op"] in ("linear", "conv", "batch_norm1d", "batch_norm2d", "layer_norm") and numbers.randrange(2):
+            layer["op"] = "relu_"
+    for layer in layers:
+        if layer["op"] in ("residual", "branches") and depth < 2 and numbers.randrange(2):
+            if "layers" in layer:
+                layer["layers"] = with_regions(numbers, layer["layers"], depth + 1)
+            else:
+                layer["branches"] = [with_regions(numbers, branch, depth + 1) for branch in layer["branches"]]
+    result = []
+    while layers:
+        length = numbers.randint(1, len(layers))
+        while length < len(layers) and layers[length]["op"] == "relu_":
+            length += 1  # it would change the input of the next region
+        part, layers = layers[:length], layers[length:]
+        if numbers.randrange(3) == 0:
+            result += part
+            continue
+        if depth < 2 and numbers.randrange(3) == 0:
+            part = with_regions(numbers, part, depth + 1)
+        result.append({"op": "region", "early_stop": numbers.randrange(4) > 0, "layers": part})
+    return result
 
 
 class Draw:
-    def __init__(self, seed, unusual):
+    def __init__(self, seed, unusual, recompute=False):
         self.random = random.Random(seed)
         self.names = 0
         pick = self.pick
@@ -30,6 +58,9 @@ class Draw:
         self.case = case = {"seed": seed, "kind": self.kind, "ranks": pick((1, 2, 2, 2, 3, 3, 4)), "backend": pick(("shm", "shm", "gloo"))}
         case["loss"] = pick(("cross_entropy", "cross_entropy", "mse", "smooth_l1", "bce"))
         case["layers"] = self.model()
+        others = random.Random(f"regions of {seed}")  # so that the rest of a description does not depend on them
+        if recompute or others.randrange(5) == 0:
+            case["layers"] = with_regions(others, case["layers"])
         case["frozen"] = self.frozen()
         case["zero_grad"] = pick(("none", "none", "zero"))
         case["accumulate"] = pick((1, 1, 1, 2, 3))

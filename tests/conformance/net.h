@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "ddprun/recompute/recompute.h"
+
 namespace conformance {
 
 using Json = nlohmann::json;
@@ -91,6 +93,7 @@ class NetImpl : public torch::nn::Module {
   static Function function_named(const std::string& op) {
     static const std::map<std::string, Function> all{
         {"relu", [](const torch::Tensor& x) { return at::relu(x); }},
+        {"relu_", [](torch::Tensor x) { return at::relu_(x); }},
         {"tanh", [](const torch::Tensor& x) { return at::tanh(x); }},
         {"sigmoid", [](const torch::Tensor& x) { return at::sigmoid(x); }},
         {"gelu", [](const torch::Tensor& x) { return at::gelu(x); }},
@@ -163,6 +166,12 @@ class NetImpl : public torch::nn::Module {
       return [inner = sequence(layer["layers"])](const torch::Tensor& x) {
         const torch::Tensor y = inner(x);
         return x + y;
+      };
+    }
+    if (op == "region") {
+      const ddp::RecomputeOptions options{.early_stop = layer["early_stop"].get<bool>()};
+      return [inner = sequence(layer["layers"]), options](const torch::Tensor& x) {
+        return ddp::checkpoint(options, inner, x);
       };
     }
     if (op == "unused") {

@@ -36,6 +36,7 @@ CALLS = {
 }
 FUNCTIONS = {
     "relu": torch.relu,
+    "relu_": torch.relu_,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "gelu": F.gelu,
@@ -102,6 +103,12 @@ class Net(nn.Module):
     def residual(self, layer):
         inner = self.sequence(layer["layers"])
         return lambda x: x + inner(x)
+
+    def region(self, layer):
+        from torch.utils.checkpoint import checkpoint  # takes a second to import
+
+        inner = self.sequence(layer["layers"])
+        return lambda x: checkpoint(inner, x, use_reentrant=False, early_stop=layer["early_stop"])
 
     def cast(self, layer):
         before = set(dict(self.named_children()))

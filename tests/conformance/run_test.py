@@ -54,6 +54,7 @@ class Draw(unittest.TestCase):
         for seed in range(300):
             for unusual in (False, True):
                 self.assertEqual(json.dumps(draw(seed, unusual)), json.dumps(draw(seed, unusual)))
+            self.assertIn('"region"', json.dumps([draw(seed + other, recompute=True) for other in range(20)]))
 
     def test_everything_is_drawn_and_most_of_it_is_judged_by_every_bit(self):
         cases = [draw(seed) for seed in range(2000)]

@@ -40,6 +40,10 @@ def candidates(case):
     if case["steps"] > 1 and not case["hops"]:
         yield {**copy.deepcopy(case), "steps": case["steps"] // 2}
     for number, layer in enumerate(case["layers"]):
+        if layer["op"] == "region":
+            smaller = copy.deepcopy(case)
+            smaller["layers"][number : number + 1] = smaller["layers"][number]["layers"]
+            yield smaller
         if layer["op"] in ("dropout", "residual", "scale", "layer_norm", "cast", "again", "unused", "relu", "tanh", "sigmoid", "gelu", "silu",
                            "softplus", "leaky_relu"):
             smaller = copy.deepcopy(case)

@@ -31,7 +31,7 @@ std::vector<Wire> wires(std::vector<Wire> of_cpu = {Wire::kGloo, Wire::kShm, Wir
 
 struct RankOptions {
   Wire wire = Wire::kGloo;
-  std::chrono::milliseconds timeout = std::chrono::seconds(20);
+  std::chrono::milliseconds timeout = std::chrono::seconds(120);
 };
 
 /// Runs `body` on `size` ranks at once and waits for all of them. The first exception in time is rethrown.

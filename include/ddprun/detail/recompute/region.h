@@ -1,0 +1,179 @@
+// What checkpoint() and keep() need of their templates.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <any>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ddprun/comm/output_tensors.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace ddp {
+
+/// What checkpoint() compares between the two runs of a region.
+enum class DeterminismCheck : std::uint8_t {
+  kDefault,  ///< shape, dtype and device of each saved tensor, and that no input or parameter was changed in between
+  kNone,     ///< nothing but the number of saved tensors
+};
+
+/// Settings of checkpoint(), all optional. Reference: torch.utils.checkpoint.checkpoint.
+struct RecomputeOptions {
+  /// Whether the second run draws the random numbers of the first, on the CPU and on each device among the inputs.
+  bool preserve_rng_state = true;
+  /// Whether the second run ends when it has saved the last tensor that is needed.
+  bool early_stop = true;
+  /// What is compared between the two runs.
+  DeterminismCheck determinism_check = DeterminismCheck::kDefault;
+  /// Whether an error names the first operator in which the two runs differ. Costs a callback per operator.
+  bool debug = false;
+  /// Modules whose buffers (BatchNorm's running statistics) the second run leaves unchanged. Python's are updated
+  /// twice.
+  std::vector<std::shared_ptr<torch::nn::Module>> update_buffers_once = {};
+};
+
+/// The two runs of a region differ, or it cannot run again: thrown by the backward.
+class RecomputeError : public std::runtime_error {
+ public:
+  /// An error with this text.
+  explicit RecomputeError(const std::string& what) : std::runtime_error(what) {}
+};
+
+namespace recompute {
+class Frame;
+class SavedTensorMode;
+}  // namespace recompute
+
+namespace detail {
+
+/// Calls a callable, or forward() of a module. A holder's own operator() returns nothing where forward() is a template,
+/// as Sequential's.
+template <typename Function, typename... Args>
+decltype(auto) call_region(Function& function, Args&... args) {
+  if constexpr (requires { function->forward(args...); }) {
+    return function->forward(args...);
+  } else if constexpr (requires { function.forward(args...); }) {
+    return function.forward(args...);
+  } else {
+    return std::invoke(function, args...);
+  }
+}
+
+/// What a region keeps of an argument: the value, and of a view its elements, since a view does not last until the
+/// backward.
+template <typename T>
+std::decay_t<T> kept_argument(T&& value) {
+  return std::forward<T>(value);
+}
+template <typename T>
+std::vector<T> kept_argument(c10::ArrayRef<T> view) {
+  return view.vec();
+}
+template <typename T>
+using KeptArgument = decltype(kept_argument(std::declval<T>()));
+
+/// Calls `found` for each tensor in `value`, but not for those behind pointers, which belong to the program.
+template <typename T, typename Found>
+void for_each_own_tensor(T& value, const Found& found) {
+  if constexpr (!PointerLike<std::remove_cv_t<T>> || std::is_base_of_v<at::Tensor, std::remove_cv_t<T>>) {
+    static_cast<void>(for_each_tensor(value, found));
+  }
+}
+template <typename... Parts, typename Found>
+void for_each_own_tensor(std::tuple<Parts...>& value, const Found& found) {
+  std::apply([&](auto&... parts) { (for_each_own_tensor(parts, found), ...); }, value);
+}
+
+/// Moves the tensors out of `value`, in order.
+template <typename T>
+std::vector<at::Tensor> take_tensors(T& value) {
+  std::vector<at::Tensor> tensors;
+  for_each_own_tensor(value, [&tensors](auto& tensor) { tensors.push_back(std::exchange(tensor, {})); });
+  return tensors;
+}
+
+/// Puts them back.
+template <typename T>
+void put_tensors(T& value, std::vector<at::Tensor> tensors) {
+  size_t next = 0;
+  for_each_own_tensor(value, [&](auto& tensor) { static_cast<at::Tensor&>(tensor) = std::move(tensors.at(next++)); });
+}
+
+/// One run of a region's function in a forward, which makes what its backward needs.
+class Region {
+ public:
+  using Recompute = std::function<void(std::vector<at::Tensor> inputs)>;
+
+  /// `recompute` runs the function again on `inputs`, detached.
+  Region(const RecomputeOptions& options, std::vector<at::Tensor> inputs, Recompute recompute);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  /// Runs the function for the first time.
+  void run(const std::function<void()>& function);
+
+ private:
+  std::vector<at::Tensor> inputs_;
+  std::shared_ptr<recompute::Frame> frame_;
+};
+
+/// One call of keep(), in a region's first run, in its second, or outside a region.
+class KeptResults {
+ public:
+  /// Looks where the calling thread is.
+  KeptResults();
+  ~KeptResults();
+  KeptResults(const KeptResults&) = delete;
+  KeptResults& operator=(const KeptResults&) = delete;
+
+  /// Whether this is the second run: the results are here.
+  bool are_known() const { return is_second_run_; }
+  /// Whether this is the first run: the results are to be stored.
+  bool are_wanted() const { return is_first_run_; }
+  /// The result without its tensors.
+  const std::any& structure() const;
+  /// The result's tensors, detached, with the requires_grad that they had.
+  std::vector<at::Tensor> tensors() const;
+  /// Runs the function with tensors saved as outside a region.
+  template <typename Function>
+  auto run(const Function& function) {
+    const Outside outside;
+    return function();
+  }
+  /// Keeps the results of the first run.
+  void store(std::vector<at::Tensor> tensors, std::any structure);
+
+ private:
+  /// While it lives, tensors are saved as outside a region.
+  class Outside {
+   public:
+    Outside();
+    ~Outside();
+    Outside(const Outside&) = delete;
+    Outside& operator=(const Outside&) = delete;
+
+   private:
+    recompute::SavedTensorMode* previous_;
+  };
+
+  recompute::Frame* frame_ = nullptr;
+  bool is_first_run_ = false;
+  bool is_second_run_ = false;
+  size_t index_ = 0;
+};
+
+}  // namespace detail
+}  // namespace ddp

@@ -1,0 +1,114 @@
+// Activation checkpointing: a region of a forward keeps its inputs instead of what its backward needs, and runs again
+// in the backward. It costs time and saves memory; the gradients have the same bits. Reference:
+// torch.utils.checkpoint.checkpoint(use_reentrant=False).
+//
+//     torch::Tensor forward(torch::Tensor x) {
+//       for (auto& block : blocks) x = ddp::checkpoint([&](const torch::Tensor& input) { return block(input); }, x);
+//       return head(x);
+//     }
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <any>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ddprun/detail/recompute/region.h"
+
+namespace ddp {
+
+/// Runs `function(args...)` and returns what it returns; autograd keeps none of the tensors that the backward of this
+/// call needs, and the first one that the backward asks for makes `function` run again.
+///
+/// `function` is a callable, a module or a module holder, and is copied: what it captures by reference must outlive the
+/// backward. `args` may be anything; tensors in values, vectors, tuples, optionals and structures with visit_tensors()
+/// are the region's inputs (see ddprun/comm/output_tensors.h), other tensors are taken from `function`'s captures.
+/// Regions may be nested. Without grad mode it is a plain call. Each rank calls it as it would call `function`: no
+/// collective of its own, but those of `function` run again.
+///
+/// Throws std::runtime_error when `function` changes an input in place, and, from the backward, RecomputeError when the
+/// second run saves other tensors than the first, or when an input or a parameter was changed in between.
+/// Reference: torch.utils.checkpoint.checkpoint(use_reentrant=False), which computes wrong values in the last case.
+template <typename Function, typename... Args>
+requires(!std::is_same_v<std::decay_t<Function>, RecomputeOptions>) auto checkpoint(Function&& function,
+                                                                                    Args&&... args);
+
+/// The same with options.
+template <typename Function, typename... Args>
+auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... args);
+
+/// Runs a part of a region whose results are kept, and which does not run again: `function(args...)` inside a function
+/// that checkpoint() runs. Its backward's tensors are saved as without checkpoint(). Outside a region a plain call.
+/// Throws std::runtime_error, in the backward, when a result was changed in place. Reference: MUST_SAVE of
+/// torch.utils.checkpoint.create_selective_checkpoint_contexts.
+template <typename Function, typename... Args>
+auto keep(Function&& function, Args&&... args);
+
+/// Runs the modules of `sequential` on `input` in `segments` parts, each a region but the last, and returns the result.
+/// The parts have size() / segments modules, the last one the rest. Throws std::invalid_argument unless 1 <= segments
+/// <= size(). Reference: torch.utils.checkpoint.checkpoint_sequential.
+at::Tensor checkpoint_sequential(const torch::nn::Sequential& sequential, int64_t segments, at::Tensor input,
+                                 const RecomputeOptions& options = {});
+
+/// Whether the calling thread runs a region again, for functions that must do something once, such as counting.
+bool is_recomputing() noexcept;
+
+// --------------------------------------------------------------------------------------------------------------------
+
+template <typename Function, typename... Args>
+auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... args) {
+  if (!at::GradMode::is_enabled()) return detail::call_region(function, args...);
+  using Kept = std::tuple<detail::KeptArgument<Args>...>;
+  Kept kept{detail::kept_argument(std::forward<Args>(args))...};
+  using Result = decltype(std::apply([&](auto&... each) { return detail::call_region(function, each...); }, kept));
+  Kept stripped = kept;
+  std::vector<at::Tensor> inputs = detail::take_tensors(stripped);
+  const auto again = [run = std::decay_t<Function>(function), stripped](std::vector<at::Tensor> with) mutable {
+    auto arguments = stripped;
+    detail::put_tensors(arguments, std::move(with));
+    std::apply([&](auto&... each) { static_cast<void>(detail::call_region(run, each...)); }, arguments);
+  };
+  detail::Region region(options, std::move(inputs), again);
+  if constexpr (std::is_void_v<Result>) {
+    region.run([&] { std::apply([&](auto&... each) { detail::call_region(function, each...); }, kept); });
+  } else {
+    std::optional<Result> result;
+    region.run(
+        [&] { std::apply([&](auto&... each) { result.emplace(detail::call_region(function, each...)); }, kept); });
+    return Result(std::move(*result));
+  }
+}
+
+template <typename Function, typename... Args>
+requires(!std::is_same_v<std::decay_t<Function>, RecomputeOptions>) auto checkpoint(Function&& function,
+                                                                                    Args&&... args) {
+  return checkpoint(RecomputeOptions{}, std::forward<Function>(function), std::forward<Args>(args)...);
+}
+
+template <typename Function, typename... Args>
+auto keep(Function&& function, Args&&... args) {
+  using Result = std::decay_t<decltype(detail::call_region(function, args...))>;
+  static_assert(!std::is_void_v<Result>, "keep() keeps the result of the function: it must return one");
+  detail::KeptResults results;
+  if (results.are_known()) {
+    Result result = std::any_cast<Result>(results.structure());
+    detail::put_tensors(result, results.tensors());
+    return result;
+  }
+  Result result = results.run([&] { return Result(detail::call_region(function, args...)); });
+  if (results.are_wanted()) {
+    Result structure = result;
+    auto tensors = detail::take_tensors(structure);
+    results.store(std::move(tensors), std::move(structure));
+  }
+  return result;
+}
+
+}  // namespace ddp

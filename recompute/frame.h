@@ -1,0 +1,147 @@
+// What a region keeps between its forward and its backward: its inputs, how to run it again, and of each tensor that
+// autograd saved in it the position and the shape. The tensors themselves come from a second run, one for each
+// backward, and are released as they are used. The semantics are those of Python's torch/utils/checkpoint.py.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <any>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/amp/autocast.h"
+#include "ddprun/detail/recompute/region.h"
+#include "recompute/operator_log.h"
+#include "recompute/random_states.h"
+#include "recompute/saved_tensor_mode.h"
+
+namespace ddp::recompute {
+
+/// An input of a region. Saved as autograd saves tensors, so that it belongs to an outer region where there is one.
+class SavedInput {
+ public:
+  explicit SavedInput(const at::Tensor& tensor);
+  /// The tensor, detached. Throws RecomputeError when it was changed in place since it was saved.
+  at::Tensor detached() const;
+
+ private:
+  at::Tensor plain_;  // what autograd cannot save: undefined or made in inference mode
+  torch::autograd::SavedVariable saved_;
+  bool requires_grad_ = false;
+};
+
+/// What is known of a saved tensor after the first run.
+struct SavedPosition {
+  std::vector<int64_t> sizes;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::Device device = c10::kCPU;
+  const void* storage = nullptr;  // to recognise parameters; never read
+  uint32_t version = 0;
+  bool is_alive = true;  // the backward may still ask for it
+};
+
+/// The result of one keep().
+struct KeptResult {
+  std::vector<at::Tensor> tensors;  // detached
+  std::vector<bool> requires_grad;
+  std::vector<uint32_t> versions;
+  std::any structure;
+  std::optional<RandomStates> random_states;  // after the call
+};
+
+/// One region of one forward. Owned by the hooks of the tensors that were saved in it.
+class Frame : public std::enable_shared_from_this<Frame> {
+ public:
+  using Recompute = detail::Region::Recompute;
+
+  Frame(const RecomputeOptions& options, const std::vector<at::Tensor>& inputs, Recompute recompute);
+
+  /// Runs `function` for the first time.
+  void run_first(const std::function<void()>& function);
+
+  /// Notes a tensor that autograd saves in the first run, and returns its position.
+  size_t add(const at::Tensor& tensor);
+  /// The tensor at `position` for the backward that the calling thread is in.
+  at::Tensor unpack(size_t position);
+  /// Nothing will ask for `position` any more.
+  void forget(size_t position);
+
+  /// keep(): its results in order, `index` counts the calls of one run.
+  void store_kept(KeptResult result);
+  const KeptResult& kept(size_t index) const;
+  bool preserves_rng_state() const { return options_.preserve_rng_state; }
+  std::vector<c10::Device> devices() const { return devices_; }
+
+ private:
+  friend class SecondRun;
+
+  // The tensors of one second run, for one backward.
+  struct Collected {
+    std::vector<at::Tensor> tensors;
+    std::vector<uint32_t> versions;
+    size_t count = 0;  // saved so far, also those that nothing will ask for
+    size_t left = 0;   // not yet asked for
+  };
+
+  at::Tensor take(int task, size_t position);
+  void run_again(int task);
+  void run_second(Collected& collected);
+  void collect(Collected& collected, const at::Tensor& tensor);
+  void check(const Collected& collected, size_t position, const at::Tensor& tensor) const;
+  std::string explanation() const;
+
+  RecomputeOptions options_;
+  Recompute recompute_;
+  std::deque<SavedInput> inputs_;
+  std::vector<c10::Device> devices_;
+  std::optional<RandomStates> random_states_;
+  AutocastState autocast_;
+  bool is_first_run_complete_ = false;
+  bool ignores_extra_tensors_ = false;
+
+  std::recursive_mutex recomputing_;  // one second run at a time; taken before `guard_`
+  std::mutex guard_;                  // of what follows; never held while a region runs
+  std::vector<SavedPosition> positions_;
+  std::map<int, Collected> collected_;  // by graph task
+  std::vector<KeptResult> kept_;
+
+  OperatorNames first_operators_;   // with debug
+  OperatorNames second_operators_;  // of the latest second run
+};
+
+/// The mode of the thread that runs a region for the first time.
+class FirstRun final : public SavedTensorMode {
+ public:
+  explicit FirstRun(Frame& frame) : frame_(frame) {}
+  std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override;
+  Frame& frame() { return frame_; }
+
+ private:
+  Frame& frame_;
+};
+
+/// The mode of the thread that runs it again.
+class SecondRun final : public SavedTensorMode {
+ public:
+  SecondRun(Frame& frame, Frame::Collected& collected);
+  ~SecondRun() override;
+  std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override;
+  void collect(const at::Tensor& tensor) { frame_.collect(collected_, tensor); }
+  Frame& frame() { return frame_; }
+  size_t next_kept() { return kept_++; }
+
+ private:
+  Frame& frame_;
+  Frame::Collected& collected_;
+  size_t kept_ = 0;
+};
+
+}  // namespace ddp::recompute

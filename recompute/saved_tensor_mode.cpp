@@ -1,0 +1,60 @@
+#include "recompute/saved_tensor_mode.h"
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <stdexcept>
+#include <typeinfo>
+#include <utility>
+
+#include "base/rank_prefix.h"
+
+namespace ddp::recompute {
+namespace {
+
+// A thread of its own may run its own backward, so this state belongs to a thread.
+thread_local SavedTensorMode* current = nullptr;
+
+// LibTorch's engine in all but the hooks.
+class EngineWithModes final : public torch::autograd::Engine {
+ public:
+  static torch::autograd::Engine& instance() {
+    static EngineWithModes engine;
+    return engine;
+  }
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    return current == nullptr ? nullptr : current->next_hooks();
+  }
+};
+
+}  // namespace
+
+SavedTensorScope::SavedTensorScope(SavedTensorMode* mode) noexcept : previous_(exchange_mode(mode)) {}
+
+SavedTensorScope::~SavedTensorScope() {
+  exchange_mode(previous_);
+}
+
+SavedTensorMode* current_mode() noexcept {
+  return current;
+}
+
+SavedTensorMode* exchange_mode(SavedTensorMode* mode) noexcept {
+  return std::exchange(current, mode);
+}
+
+void install_engine() {
+  const torch::autograd::Engine& installed = torch::autograd::Engine::get_default_engine();
+  const std::type_info& type = typeid(installed);
+  if (type == typeid(EngineWithModes)) return;
+  if (type != typeid(torch::autograd::Engine)) {
+    throw std::runtime_error(
+        rank_prefix() +
+        "checkpoint() and save_on_cpu() cannot change what autograd saves: this process has another autograd engine "
+        "than "
+        "LibTorch's own (a process that imports torch in Python has). Use torch.utils.checkpoint there.");
+  }
+  torch::autograd::set_default_engine_stub(&EngineWithModes::instance);
+}
+
+}  // namespace ddp::recompute

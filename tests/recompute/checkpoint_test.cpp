@@ -1,0 +1,261 @@
+// Regions give the bits of the same forward without them, whatever goes in and comes out.
+#include <ATen/CPUGeneratorImpl.h>
+#include <catch2/catch_test_macros.hpp>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "ddprun/amp/autocast.h"
+#include "ddprun/recompute/recompute.h"
+#include "ddprun/recompute/save_on_cpu.h"
+#include "tests/recompute/regions.h"
+
+namespace ddp::regions {
+namespace {
+
+TEST_CASE("Recompute: a region has the bits of the plain forward, with dropout and in-place operators") {
+  auto net = block();
+  const Function plain = [&](const at::Tensor& x) { return net->forward(x); };
+  const Outcome expected = outcome(*net, plain);
+  for (const bool early_stop : {true, false}) {
+    const RecomputeOptions options{.early_stop = early_stop};
+    CHECK(equal(outcome(*net, [&](const at::Tensor& x) { return checkpoint(options, plain, x); }), expected));
+    CHECK(equal(outcome(*net, [&](const at::Tensor& x) { return checkpoint(options, net, x); }), expected));
+  }
+}
+
+TEST_CASE("Recompute: the function runs again once for each backward, and not without one") {
+  auto net = block();
+  int runs = 0;
+  const auto counted = [&](const at::Tensor& x) {
+    ++runs;
+    return net->forward(x);
+  };
+  const at::Tensor input = at::rand({8, 16}).requires_grad_();
+  const at::Tensor result = checkpoint(counted, input);
+  CHECK(runs == 1);
+  result.sum().backward({}, /*retain_graph=*/true);
+  CHECK(runs == 2);
+  const at::Tensor once = input.grad().clone();
+  result.sum().backward();
+  CHECK(runs == 3);
+  CHECK(at::equal(input.grad(), once * 2));
+  CHECK_THROWS(result.sum().backward());
+  runs = 0;
+  {
+    const at::NoGradGuard no_gradients;
+    checkpoint(counted, input);
+  }
+  {
+    const c10::InferenceMode inference;
+    checkpoint(counted, at::rand({8, 16}));
+  }
+  CHECK(runs == 2);
+}
+
+TEST_CASE("Recompute: autograd::grad, a gradient of a gradient, and frozen inputs") {
+  const auto function = [](const at::Tensor& x) { return x.sin().mul(x).exp(); };
+  const at::Tensor input = at::rand({5}, at::kDouble).requires_grad_();
+  const auto second = [&](bool is_region) {
+    const at::Tensor y = is_region ? checkpoint(function, input) : function(input);
+    const auto first = torch::autograd::grad({y.sum()}, {input}, {}, std::nullopt, /*create_graph=*/true);
+    return torch::autograd::grad({first[0].pow(2).sum()}, {input})[0];
+  };
+  CHECK(at::equal(second(true), second(false)));
+  const at::Tensor weight = at::rand({5}, at::kDouble).requires_grad_();
+  const at::Tensor frozen = at::rand({5}, at::kDouble);
+  checkpoint([&](const at::Tensor& x) { return x.mul(weight).tanh(); }, frozen).sum().backward();
+  const at::Tensor gradient = weight.grad().clone();
+  weight.mutable_grad() = at::Tensor();
+  frozen.mul(weight).tanh().sum().backward();
+  CHECK(at::equal(gradient, weight.grad()));
+}
+
+struct Pair {
+  at::Tensor left;
+  at::Tensor right;
+};
+
+template <typename Visit>
+void visit_tensors(Pair& pair, Visit&& visit) {
+  visit(pair.left);
+  visit(pair.right);
+}
+
+TEST_CASE("Recompute: tensors go in and come out of structures") {
+  const at::Tensor a = at::rand({4}).requires_grad_();
+  const at::Tensor b = at::rand({4}).requires_grad_();
+  const auto gradients = [&](const at::Tensor& sum) { return torch::autograd::grad({sum}, {a, b}); };
+  const auto expected = gradients((a * b).sin().sum() + (a * b).sum());
+  const auto check = [&](const at::Tensor& sum) {
+    const auto got = gradients(sum);
+    CHECK(at::equal(got[0], expected[0]));
+    CHECK(at::equal(got[1], expected[1]));
+  };
+  {
+    const auto [x, y] = checkpoint([](const at::Tensor& left, const at::Tensor& right,
+                                      double one) { return std::make_tuple((left * right * one).sin(), left * right); },
+                                   a, b, 1.0);
+    check(x.sum() + y.sum());
+  }
+  {
+    const std::vector<at::Tensor> in{a, b};
+    const auto out = checkpoint(
+        [](const std::vector<at::Tensor>& all) {
+          return std::vector<at::Tensor>{(all[0] * all[1]).sin(), all[0] * all[1]};
+        },
+        in);
+    check(out[0].sum() + out[1].sum());
+  }
+  {
+    const Pair out = checkpoint(
+        [](const std::pair<at::Tensor, std::optional<at::Tensor>>& all, const std::optional<at::Tensor>& none) {
+          CHECK(!none);
+          return Pair{(all.first * *all.second).sin(), all.first * *all.second};
+        },
+        std::pair<at::Tensor, std::optional<at::Tensor>>(a, b), std::optional<at::Tensor>());
+    check(out.left.sum() + out.right.sum());
+  }
+  {
+    const Pair out = checkpoint(
+        [](const Pair& p) {
+          return Pair{(p.left * p.right).sin(), p.left * p.right};
+        },
+        Pair{a, b});
+    check(out.left.sum() + out.right.sum());
+  }
+  {
+    const std::array<at::Tensor, 2> both{a, b};
+    const auto out =
+        checkpoint([](at::TensorList all) { return (all[0] * all[1]).sin() + all[0] * all[1]; }, at::TensorList(both));
+    check(out.sum());
+  }
+  {
+    at::Tensor out;
+    checkpoint([&](const at::Tensor& x, const at::Tensor& y) { out = (x * y).sin() + x * y; }, a, b);
+    check(out.sum());
+  }
+}
+
+TEST_CASE("Recompute: a captured tensor behind a pointer stays the program's") {
+  const auto held = std::make_shared<at::Tensor>(at::rand({3}).requires_grad_());
+  checkpoint([](const std::shared_ptr<at::Tensor>& tensor) { return tensor->sin(); }, held).sum().backward();
+  CHECK(at::equal(held->grad(), held->detach().cos()));
+}
+
+TEST_CASE("Recompute: autocast of the forward holds in the recomputation") {
+  auto net = block();
+  const Function plain = [&](const at::Tensor& x) { return net->forward(x); };
+  const auto run = [&](bool is_region) {
+    return outcome(*net, [&](const at::Tensor& x) {
+      const Autocast autocast(at::kCPU, {.dtype = at::kBFloat16});
+      return (is_region ? checkpoint(plain, x) : plain(x)).to(at::kFloat);
+    });
+  };
+  CHECK(equal(run(true), run(false)));
+}
+
+TEST_CASE("Recompute: random numbers advance once, or twice when they are not preserved") {
+  const auto noisy = [](const at::Tensor& x) { return x * at::rand_like(x).sin(); };
+  const auto next = [&](bool preserves) {
+    torch::manual_seed(3);
+    const at::Tensor input = at::ones({4}).requires_grad_();
+    checkpoint({.preserve_rng_state = preserves}, noisy, input).sum().backward();
+    return at::rand({2});
+  };
+  torch::manual_seed(3);
+  at::rand({4});
+  const at::Tensor after_one = at::rand({2});
+  CHECK(at::equal(next(true), after_one));
+  CHECK(!at::equal(next(false), after_one));
+}
+
+TEST_CASE("Recompute: buffers are updated twice as in Python, or once") {
+  torch::nn::BatchNorm1d norm(16);
+  const auto updates = [&](const RecomputeOptions& options) {
+    norm->running_mean.zero_();
+    norm->num_batches_tracked.zero_();
+    const at::Tensor input = at::rand({8, 16}).requires_grad_();
+    checkpoint(
+        options, [&](const at::Tensor& x) { return norm(x).sin(); }, input)
+        .sum()
+        .backward();
+    return norm->num_batches_tracked.item<int64_t>();
+  };
+  CHECK(updates({}) == 2);
+  CHECK(updates({.update_buffers_once = {norm.ptr()}}) == 1);
+}
+
+TEST_CASE("Recompute: is_recomputing() tells the second run from the first") {
+  std::vector<bool> seen;
+  const at::Tensor input = at::rand({4}).requires_grad_();
+  checkpoint(
+      [&](const at::Tensor& x) {
+        seen.push_back(is_recomputing());
+        return x.sin();
+      },
+      input)
+      .sum()
+      .backward();
+  CHECK(seen == std::vector{false, true});
+  CHECK(!is_recomputing());
+}
+
+TEST_CASE("Recompute: segments of a Sequential") {
+  torch::nn::Sequential net;
+  for (int i = 0; i < 7; ++i) {
+    net->push_back(torch::nn::Linear(16, 16));
+    net->push_back(torch::nn::Tanh());
+  }
+  const Outcome expected = outcome(*net, [&](const at::Tensor& x) { return net->forward(x); });
+  for (const int64_t segments : {1, 2, 3, 5, 14}) {
+    CHECK(equal(outcome(*net, [&](const at::Tensor& x) { return checkpoint_sequential(net, segments, x); }), expected));
+  }
+  CHECK_THROWS_AS(checkpoint_sequential(net, 0, at::rand({1, 16})), std::invalid_argument);
+  CHECK_THROWS_AS(checkpoint_sequential(net, 15, at::rand({1, 16})), std::invalid_argument);
+}
+
+TEST_CASE("Recompute: two threads run regions of their own at once") {
+  std::array<bool, 2> is_equal{};
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      const at::Tensor input = at::full({64}, 0.1 * static_cast<double>(i + 1)).requires_grad_();
+      const auto function = [](const at::Tensor& x) { return x.sin().exp().tanh(); };
+      is_equal[i] = true;
+      for (int round = 0; round < 50; ++round) {
+        const auto with = torch::autograd::grad({checkpoint(function, input).sum()}, {input})[0];
+        const auto without = torch::autograd::grad({function(input).sum()}, {input})[0];
+        is_equal[i] = is_equal[i] && at::equal(with, without);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(is_equal == std::array{true, true});
+}
+
+TEST_CASE("Recompute: save_on_cpu keeps the bits, alone and around a region") {
+  auto net = block();
+  const Function plain = [&](const at::Tensor& x) { return net->forward(x); };
+  const Outcome expected = outcome(*net, plain);
+  CHECK(equal(outcome(*net,
+                      [&](const at::Tensor& x) {
+                        const save_on_cpu scope;
+                        return plain(x);
+                      }),
+              expected));
+  CHECK(equal(outcome(*net,
+                      [&](const at::Tensor& x) {
+                        const save_on_cpu scope;
+                        return checkpoint(plain, x.mul(1));
+                      }),
+              expected));
+}
+
+}  // namespace
+}  // namespace ddp::regions

@@ -1,0 +1,71 @@
+// Regions in regions, and a backward inside a region.
+#include <catch2/catch_test_macros.hpp>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "ddprun/recompute/recompute.h"
+#include "tests/recompute/regions.h"
+
+namespace ddp::regions {
+namespace {
+
+TEST_CASE("Nested regions: three levels have the bits of none") {
+  auto net = block();
+  auto other = block();
+  torch::nn::ModuleList both(net, other);
+  const Function plain = [&](const at::Tensor& x) { return other->forward(net->forward(x).sin()).cos(); };
+  const Outcome expected = outcome(*both, plain);
+  for (const bool early_stop : {true, false}) {
+    const RecomputeOptions options{.early_stop = early_stop};
+    const Function inner = [&](const at::Tensor& x) { return checkpoint(options, net, x); };
+    const Function middle = [&](const at::Tensor& x) {
+      return checkpoint(
+          options, [&](const at::Tensor& y) { return other->forward(inner(y).sin()); }, x);
+    };
+    const Function outer = [&](const at::Tensor& x) {
+      return checkpoint(
+          options, [&](const at::Tensor& y) { return middle(y).cos(); }, x);
+    };
+    CHECK(equal(outcome(*both, outer), expected));
+  }
+}
+
+TEST_CASE("Nested regions: the same module in two regions, and one region's result in two others") {
+  auto net = block();
+  const Function plain = [&](const at::Tensor& x) {
+    const at::Tensor y = net->forward(x);
+    return net->forward(y) + net->forward(y.sin());
+  };
+  const Function regions = [&](const at::Tensor& x) {
+    const at::Tensor y = checkpoint(net, x);
+    return checkpoint(net, y) + checkpoint([&](const at::Tensor& z) { return net->forward(z.sin()); }, y);
+  };
+  CHECK(equal(outcome(*net, regions), outcome(*net, plain)));
+}
+
+TEST_CASE("Nested regions: a backward inside a region, with and without retain_graph") {
+  for (const bool retains : {true, false}) {
+    for (const bool early_stop : {true, false}) {
+      const auto function = [retains](const at::Tensor& x) {
+        const at::Tensor z = x.sin().cos();
+        const at::Tensor gradient = torch::autograd::grad({z.sum()}, {x}, {}, retains)[0];
+        return x.cos() * gradient + (retains ? z : x);
+      };
+      const at::Tensor input = at::linspace(0, 1, 6, at::kDouble).requires_grad_();
+      const auto expected = torch::autograd::grad({function(input).sum()}, {input})[0];
+      const at::Tensor y = checkpoint({.early_stop = early_stop}, function, input);
+      CHECK(at::equal(torch::autograd::grad({y.sum()}, {input})[0], expected));
+    }
+  }
+}
+
+TEST_CASE("Nested regions: a part of the graph first, then the rest") {
+  const at::Tensor a = at::rand({4}).requires_grad_();
+  const at::Tensor b = at::rand({4}).requires_grad_();
+  const auto [x, y] = checkpoint(
+      [](const at::Tensor& left, const at::Tensor& right) { return std::make_tuple(left.sin(), right.exp()); }, a, b);
+  CHECK(at::equal(torch::autograd::grad({x.sum()}, {a})[0], a.detach().cos()));
+  CHECK(at::equal(torch::autograd::grad({y.sum()}, {b})[0], b.detach().exp()));
+}
+
+}  // namespace
+}  // namespace ddp::regions

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/rank_prefix.h"
+#include "ddprun/detail/comm/device_copy.h"
 #include "recompute/saved_tensor_mode.h"
 
 namespace ddp {
@@ -22,7 +23,7 @@ class save_on_cpu::Hooks final : public torch::autograd::SavedVariableHooks {
     is_copy_ = !device_.is_cpu() && !(tensor.is_leaf() && tensor.requires_grad()) && tensor.layout() == at::kStrided;
     if (is_copy_) {
       saved_ = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(pins_memory_));
-      saved_.copy_(tensor, /*non_blocking=*/false);
+      copy_into(saved_, tensor);
     } else {
       saved_ = tensor.detach();
       version_ = version();
@@ -30,7 +31,7 @@ class save_on_cpu::Hooks final : public torch::autograd::SavedVariableHooks {
   }
 
   at::Tensor call_unpack_hook() override {
-    if (is_copy_) return saved_.to(device_, /*non_blocking=*/pins_memory_);
+    if (is_copy_) return to_device(saved_, device_);
     if (version() != version_) {
       throw std::runtime_error(rank_prefix() + "save_on_cpu: a tensor of shape " + c10::str(saved_.sizes()) +
                                " that the backward needs was changed in place after the forward (version " +

@@ -69,6 +69,8 @@
 #include <ddprun/optim/lr_scheduler.h>
 #include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
+#include <ddprun/recompute/recompute.h>
+#include <ddprun/recompute/save_on_cpu.h>
 #include <ddprun/samplers/batch_sampler.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/epoch_sampler.h>

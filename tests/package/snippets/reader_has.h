@@ -58,6 +58,10 @@ extern ddp::DistributedDataParallel<Net> generator_model, discriminator_model;
 extern ddp::optim::Adam generator_optimizer, discriminator_optimizer;
 extern ddp::TrainingOptions options;
 }  // namespace checkpoints_page
+namespace guide_memory_page {
+extern std::vector<torch::nn::Linear> blocks;
+extern torch::nn::Linear head;
+}  // namespace guide_memory_page
 namespace monitor_page {
 extern double loss, accuracy;
 extern torch::Tensor batch;

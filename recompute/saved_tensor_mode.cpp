@@ -25,6 +25,15 @@ class EngineWithModes final : public torch::autograd::Engine {
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     return current == nullptr ? nullptr : current->next_hooks();
   }
+
+ private:
+  // LibTorch starts an engine's threads once in a process, as it expects one engine: after a backward of its own engine
+  // this one has to start its own.
+  EngineWithModes() {
+    initialize_device_threads_pool();
+    if (!thread_pool_shared_) start_device_threads();
+  }
+  ~EngineWithModes() override { stop(); }
 };
 
 }  // namespace

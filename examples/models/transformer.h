@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/recompute/recompute.h>
+
 namespace models {
 
 struct TransformerOptions {
@@ -27,6 +29,7 @@ struct TransformerOptions {
   int64_t heads = 4;
   int64_t layers = 4;
   double dropout = 0.0;
+  bool recompute = false;  ///< keep the blocks' inputs only, and compute the rest again in the backward
 };
 
 /// Each token looks at itself and at those before it. Input and output float (N, T, width).
@@ -98,7 +101,7 @@ class TransformerImpl : public torch::nn::Module {
     }
     const auto places = torch::arange(length, text.options());
     auto x = drop(tokens(text) + positions(places));
-    for (auto& block : blocks) x = block(x);
+    for (auto& block : blocks) x = options_.recompute ? ddp::checkpoint(block, x) : block(x);
     return head(ln(x));
   }
 

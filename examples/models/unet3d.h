@@ -16,20 +16,23 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/recompute/recompute.h>
+
 namespace models {
 
 struct UNet3dOptions {
   int64_t in_channels = 1;
-  int64_t classes = 1;  ///< logits per voxel; 1: something against background
-  int64_t width = 16;   ///< channels at full resolution; twice as many on each level below
-  int64_t levels = 3;   ///< times that depth, height and width are halved
+  int64_t classes = 1;     ///< logits per voxel; 1: something against background
+  int64_t width = 16;      ///< channels at full resolution; twice as many on each level below
+  int64_t levels = 3;      ///< times that depth, height and width are halved
+  bool recompute = false;  ///< keep the blocks' inputs only, and compute the rest again in the backward
 };
 
 /// Input float (N, in_channels, D, H, W), output logits (N, classes, D, H, W); D, H and W are multiples of 2^levels.
 /// Parameters are called encoder<i>, up<i>, decoder<i> (i = 0 is full resolution) and head.
 class UNet3dImpl : public torch::nn::Module {
  public:
-  explicit UNet3dImpl(const UNet3dOptions& options = {}) : levels_(options.levels) {
+  explicit UNet3dImpl(const UNet3dOptions& options = {}) : levels_(options.levels), recomputes_(options.recompute) {
     namespace nn = torch::nn;
     int64_t in = options.in_channels;
     for (int64_t i = 0; i <= levels_; ++i) {
@@ -56,10 +59,10 @@ class UNet3dImpl : public torch::nn::Module {
     std::vector<torch::Tensor> passed_across;
     for (size_t i = 0; i < encoders_.size(); ++i) {
       if (i > 0) x = torch::max_pool3d(x, 2);
-      x = encoders_[i]->forward(x);
+      x = run(encoders_[i], x);
       passed_across.push_back(x);
     }
-    for (size_t i = ups_.size(); i-- > 0;) x = decoders_[i]->forward(torch::cat({passed_across[i], ups_[i](x)}, 1));
+    for (size_t i = ups_.size(); i-- > 0;) x = run(decoders_[i], torch::cat({passed_across[i], ups_[i](x)}, 1));
     return head_(x);
   }
 
@@ -73,7 +76,13 @@ class UNet3dImpl : public torch::nn::Module {
                           nn::BatchNorm3d(out), nn::ReLU());
   }
 
+  // The same numbers either way: the second run leaves the running statistics as they are.
+  torch::Tensor run(torch::nn::Sequential& part, const torch::Tensor& x) const {
+    return recomputes_ ? ddp::checkpoint({.update_buffers_once = {part.ptr()}}, part, x) : part->forward(x);
+  }
+
   int64_t levels_;
+  bool recomputes_;
   std::vector<torch::nn::Sequential> encoders_, decoders_;
   std::vector<torch::nn::ConvTranspose3d> ups_;
   torch::nn::Conv3d head_{nullptr};

@@ -35,7 +35,7 @@ struct Arguments {
   std::string data_dir, step_losses;
   int64_t width = 16, size = 0, warmup_epochs = 1;
   std::vector<int64_t> milestones = {12, 16};
-  bool sync_bn = true, augment = true;
+  bool sync_bn = true, augment = true, recompute = false;
 };
 
 void declare(CLI::App& app, Arguments& args) {
@@ -53,6 +53,7 @@ void declare(CLI::App& app, Arguments& args) {
       ->trigger_on_parse()  // given twice, the last one counts
       ->check(ddp::whole(1, 1'000'000'000))
       ->capture_default_str();
+  app.add_flag("--recompute", args.recompute, "Compute the blocks again in the backward instead of keeping them");
   app.add_flag("--syncBN,!--no-syncBN", args.sync_bn, "Batch statistics over all ranks (default: on)");
   app.add_flag("--augment,!--no-augment", args.augment, "Mirror, and crop at random (default: on)");
   app.add_option("--step-losses", args.step_losses, "Write each step's loss into FILE, .csv or .jsonl")
@@ -131,7 +132,7 @@ int run(Arguments args) {
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
 
-  models::UNet3d net(models::UNet3dOptions{.width = args.width});
+  models::UNet3d net(models::UNet3dOptions{.width = args.width, .recompute = args.recompute});
   net->to(group.device());
   ddp::optim::Adam optimizer(net->parameters(), ddp::optim::AdamOptions(options.lr));
   // In this order: another one is refused.

@@ -122,6 +122,9 @@ Transformer make_transformer() {
 SlimResNet18 make_slim_resnet() {
   return SlimResNet18();
 }
+RecomputedResNet18 make_recomputed_resnet() {
+  return RecomputedResNet18();
+}
 models::ResNet18 make_resnet() {
   return models::ResNet18(models::ResNetOptions{.num_classes = kClasses});
 }
@@ -193,6 +196,9 @@ TEST_CASE_METHOD(OnDevices, "Ddp: a transformer has one result in every schedule
 TEST_CASE_METHOD(OnDevices,
                  "Ddp: ResNet-18's layers with SyncBatchNorm have one result in every schedule and precision") {
   expect_one_result<SlimResNet18>(make_slim_resnet, kSmallImages, kFew);
+}
+TEST_CASE_METHOD(OnDevices, "Ddp: regions with SyncBatchNorm have one result in every schedule and precision") {
+  expect_one_result<RecomputedResNet18>(make_recomputed_resnet, kSmallImages, kFew);
 }
 TEST_CASE_METHOD(OnDevices, "Ddp: ResNet-18 with SyncBatchNorm has one result in every schedule and precision",
                  "[.slow]") {

@@ -23,6 +23,7 @@
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/optim/optimizers.h>
+#include <ddprun/recompute/recompute.h>
 #include <ddprun/syncbn/conversion.h>
 
 #include "examples/models/lenet.h"
@@ -57,6 +58,16 @@ struct SlimResNet18Impl : torch::nn::Module {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(8 * kWidth, kClasses));
 };
 TORCH_MODULE(SlimResNet18);
+
+/// The same with its blocks as regions of activation checkpointing, so that SyncBatchNorm communicates in the backward,
+/// too.
+struct RecomputedResNet18Impl : SlimResNet18Impl {
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto segments = static_cast<int64_t>(blocks->size());
+    return head(checkpoint_sequential(blocks, segments, torch::relu(norm(stem(x)))).mean({2, 3}));
+  }
+};
+TORCH_MODULE(RecomputedResNet18);
 
 struct TransformerImpl : torch::nn::Module {
   static constexpr int64_t kWidth = 16;

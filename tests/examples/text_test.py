@@ -50,6 +50,14 @@ class Text(ProgramTest):
         ours, theirs = self.run_both(0, "--epochs", "2", "--batch-size", "16", "--lr", "0.01", "--bf16")
         self.check_close(ours, theirs, 2e-2)
 
+    def test_with_blocks_that_are_computed_again_the_losses_keep_every_digit(self):
+        options = ("--epochs", "2", "--batch-size", "8", "--accumulate", "2", "--lr", "0.01", "--dropout", "0.1", "--seed", "3")
+        files = []
+        for more in ((), ("--recompute",)):
+            files.append(self.path(f"losses{len(more)}.csv"))
+            self.succeed(2, *self.arguments(*options, *more, "--step-losses", files[-1], folder=f"run{len(more)}"))
+        self.assertEqual(losses(files[1]), losses(files[0]))
+
     def test_two_ranks_are_one_process_with_twice_the_batch_however_it_is_accumulated(self):
         weights = self.initial_weights()
         results = []

@@ -57,6 +57,11 @@ class UNet3d(ProgramTest):
                 dice = float(re.search(r"epoch 9: dice (\S+)", "\n".join(expected))[1])
                 self.assertGreaterEqual(self.epochs(lines)[-1][3], 0.95 * dice)
 
+    def test_with_blocks_that_are_computed_again_the_losses_keep_every_digit(self):
+        for more in ((), ("--recompute",)):
+            self.succeed(2, *self.arguments("--epochs", "2", "--seed", "3", *more, folder=f"again{len(more)}"))
+        self.assertEqual(losses(self.path("again1.csv")), losses(self.path("again0.csv")))
+
     def test_two_ranks_are_one_process_with_twice_the_batch(self):
         options = ("--epochs", "4", "--no-augment", "--warmup-epochs", "0", "--data-dir", self.data, "--width", "4")
         self.succeed(2, *options, "--batch-size", "2", "--lr", "0.001", *self.outputs("two"))

@@ -58,6 +58,22 @@ TEST_CASE("Recompute: the function runs again once for each backward, and not wi
   CHECK(runs == 2);
 }
 
+TEST_CASE("Recompute: what the backward needs does not live between forward and backward") {
+  const at::Tensor input = at::rand({64}).requires_grad_();
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> saved;
+  const auto function = [&](const at::Tensor& x) {
+    const at::Tensor y = x.exp();  // which keeps its result
+    saved.emplace_back(y.getIntrusivePtr());
+    return y.sin();
+  };
+  const at::Tensor plain = function(input);
+  CHECK(!saved.back().expired());
+  const at::Tensor result = checkpoint(function, input);
+  CHECK(saved.back().expired());
+  result.sum().backward();
+  CHECK(saved.back().expired());
+}
+
 TEST_CASE("Recompute: autograd::grad, a gradient of a gradient, and frozen inputs") {
   const auto function = [](const at::Tensor& x) { return x.sin().mul(x).exp(); };
   const at::Tensor input = at::rand({5}, at::kDouble).requires_grad_();

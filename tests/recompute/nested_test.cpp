@@ -1,6 +1,7 @@
 // Regions in regions, and a backward inside a region.
 #include <catch2/catch_test_macros.hpp>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "ddprun/recompute/recompute.h"
 #include "tests/recompute/regions.h"
@@ -65,6 +66,38 @@ TEST_CASE("Nested regions: a part of the graph first, then the rest") {
       [](const at::Tensor& left, const at::Tensor& right) { return std::make_tuple(left.sin(), right.exp()); }, a, b);
   CHECK(at::equal(torch::autograd::grad({x.sum()}, {a})[0], a.detach().cos()));
   CHECK(at::equal(torch::autograd::grad({y.sum()}, {b})[0], b.detach().exp()));
+}
+
+// LibTorch runs backwards in backwards in threads of their own from a depth of 60 on.
+at::Tensor deep(const at::Tensor& x, int depth) {
+  struct Deeper : torch::autograd::Function<Deeper> {
+    static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, int64_t left) {
+      context->saved_data["left"] = left;
+      return input * 2;
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                   const torch::autograd::variable_list& gradients) {
+      const auto left = context->saved_data["left"].toInt();
+      if (left > 0) {
+        const at::AutoGradMode on(true);
+        const at::Tensor input = at::ones({1}).requires_grad_();
+        deep(checkpoint([](const at::Tensor& y) { return y.sin(); }, input), static_cast<int>(left) - 1)
+            .sum()
+            .backward();
+      }
+      return {gradients[0] * 2, {}};
+    }
+  };
+  return Deeper::apply(x, depth);
+}
+
+TEST_CASE("Nested regions: backwards in backwards, deeper than one thread takes") {
+  // LibTorch's own engine first: another one has to start its threads itself.
+  const at::Tensor plain = at::ones({1}).requires_grad_();
+  plain.sin().sum().backward();
+  const at::Tensor input = at::ones({1}).requires_grad_();
+  deep(input, 150).sum().backward();
+  CHECK(input.grad().item<float>() == 2);
 }
 
 }  // namespace

@@ -1,0 +1,95 @@
+// A stack of equal blocks, plain and with a region of activation checkpointing for each: bytes that live from the
+// forward to the backward, as the allocator counts them, and the time of a step. Prints "plain|region BYTES
+// MILLISECONDS".
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <malloc.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "ddprun/recompute/recompute.h"
+
+namespace {
+
+constexpr int kBlocks = 24, kWidth = 256, kHidden = 1024;
+
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    live += size_of(data);
+    return {data, data, &release, c10::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* target, const void* source, size_t bytes) const override {
+    default_copy_data(target, source, bytes);
+  }
+  static int64_t now() { return live; }
+
+ private:
+  static int64_t size_of(void* data) { return static_cast<int64_t>(malloc_usable_size(data)); }
+  static void release(void* data) {
+    live -= size_of(data);
+    std::free(data);
+  }
+  static inline std::atomic<int64_t> live = 0;
+};
+
+struct BlockImpl : torch::nn::Module {
+  BlockImpl() {
+    register_module("norm", norm);
+    register_module("first", first);
+    register_module("second", second);
+  }
+  at::Tensor forward(const at::Tensor& x) { return x + second(at::gelu(first(norm(x)))); }
+  torch::nn::LayerNorm norm{torch::nn::LayerNormOptions({kWidth})};
+  torch::nn::Linear first{kWidth, kHidden};
+  torch::nn::Linear second{kHidden, kWidth};
+};
+TORCH_MODULE(Block);
+
+double step(std::vector<Block>& blocks, const at::Tensor& input, bool is_region, int64_t& bytes) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t before = CountingAllocator::now();
+  at::Tensor x = input;
+  for (Block& block : blocks) x = is_region ? ddp::checkpoint(block, x) : block(x);
+  bytes = CountingAllocator::now() - before;
+  x.pow(2).mean().backward();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/1);
+  at::set_num_threads(1);
+  torch::manual_seed(1);
+  const int steps = argc > 1 ? std::atoi(argv[1]) : 21;
+  std::vector<Block> blocks;
+  for (int i = 0; i < kBlocks; ++i) blocks.emplace_back();
+  const at::Tensor input = at::rand({256, kWidth});
+  std::vector<double> times[2];
+  int64_t bytes[2] = {};
+  for (int i = 0; i <= steps; ++i) {  // in turn, so that other load meets both; the first makes the gradients
+    for (const bool is_region : {false, true}) {
+      const double took = step(blocks, input, is_region, bytes[is_region]);
+      if (i > 0) times[is_region].push_back(took);
+    }
+  }
+  for (const bool is_region : {false, true}) {
+    std::sort(times[is_region].begin(), times[is_region].end());
+    std::printf("%s %lld %.3f\n", is_region ? "region" : "plain", static_cast<long long>(bytes[is_region]),
+                times[is_region][times[is_region].size() / 2]);
+  }
+}

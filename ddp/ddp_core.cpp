@@ -21,6 +21,7 @@
 #include "comm/collectives/device_events.h"
 #include "comm/core/bucket_text.h"
 #include "comm/core/graph_capture.h"
+#include "comm/core/recomputation.h"
 #include "comm/group/group_backends.h"
 #include "comm/group/verify_across_ranks.h"
 #include "comm/reducer/option_rules.h"
@@ -195,6 +196,11 @@ void DdpCore::refuse_output(const std::type_info& type, OutputFault fault) const
 
 void DdpCore::before_forward() {
   if (!group_.is_open()) throw std::runtime_error(rank_ + ": DistributedDataParallel: the process group is closed");
+  if (thread_recomputes()) {
+    throw std::logic_error(rank_ +
+                           ": DistributedDataParallel: its forward runs in the backward, because a region of "
+                           "checkpoint() contains it. Call checkpoint() inside the wrapped model.");
+  }
   const auto phase = at::GradMode::is_enabled() ? progress::Phase::kForward : progress::Phase::kEvaluation;
   detail::own_page().enter_phase(phase);
   detail::end_event(std::exchange(forward_event_, 0));  // of one that threw

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/rank_prefix.h"
+#include "comm/core/recomputation.h"
 #include "ddprun/base/progress.h"
 #include "recompute/kept_buffers.h"
 
@@ -68,8 +69,6 @@ class CollectingHooks final : public torch::autograd::SavedVariableHooks {
   SecondRun& run_;  // used by call_pack_hook() only, which follows the construction at once
   at::Tensor tensor_;
 };
-
-thread_local int second_runs = 0;  // nested
 
 }  // namespace
 
@@ -205,6 +204,7 @@ void Frame::run_second(Collected& collected) {
   const AutocastStateScope autocast(autocast_);
   const KeptBuffers buffers(options_.update_buffers_once);
   const c10::AutoGradMode grad_mode(true);
+  const RecomputationScope recomputation;
   SecondRun mode(*this, collected);
   const SavedTensorScope scope(&mode);
   std::optional<OperatorLog> log;
@@ -288,14 +288,6 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> FirstRun::next_hooks() {
   return std::make_unique<PositionHooks>(frame_.shared_from_this());
 }
 
-SecondRun::SecondRun(Frame& frame, Frame::Collected& collected) : frame_(frame), collected_(collected) {
-  ++second_runs;
-}
-
-SecondRun::~SecondRun() {
-  --second_runs;
-}
-
 std::unique_ptr<torch::autograd::SavedVariableHooks> SecondRun::next_hooks() {
   return std::make_unique<CollectingHooks>(*this);
 }
@@ -305,7 +297,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> SecondRun::next_hooks() {
 namespace ddp {
 
 bool is_recomputing() noexcept {
-  return recompute::second_runs > 0;
+  return thread_recomputes();
 }
 
 }  // namespace ddp

@@ -131,8 +131,7 @@ class FirstRun final : public SavedTensorMode {
 /// The mode of the thread that runs it again.
 class SecondRun final : public SavedTensorMode {
  public:
-  SecondRun(Frame& frame, Frame::Collected& collected);
-  ~SecondRun() override;
+  SecondRun(Frame& frame, Frame::Collected& collected) : frame_(frame), collected_(collected) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override;
   void collect(const at::Tensor& tensor) { frame_.collect(collected_, tensor); }
   Frame& frame() { return frame_; }

@@ -11,12 +11,14 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
+#include "ddprun/amp/autocast.h"
 #include "ddprun/recompute/recompute.h"
 
 namespace {
@@ -58,13 +60,28 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-double step(std::vector<Block>& blocks, const at::Tensor& input, bool is_region, int64_t& bytes) {
+struct Way {
+  const char* name;
+  bool is_region = false;
+  bool is_bfloat16 = false;
+  int passes = 1;  // of which each has its part of the batch
+};
+constexpr std::array kWays{Way{.name = "plain"}, Way{.name = "halves", .passes = 2},
+                           Way{.name = "bfloat16", .is_bfloat16 = true}, Way{.name = "region", .is_region = true},
+                           Way{.name = "both", .is_region = true, .is_bfloat16 = true}};
+
+double step(std::vector<Block>& blocks, const at::Tensor& batch, const Way& way, int64_t& bytes) {
   const auto begin = std::chrono::steady_clock::now();
-  const int64_t before = CountingAllocator::now();
-  at::Tensor x = input;
-  for (Block& block : blocks) x = is_region ? ddp::checkpoint(block, x) : block(x);
-  bytes = CountingAllocator::now() - before;
-  x.pow(2).mean().backward();
+  for (const at::Tensor& input : batch.chunk(way.passes)) {
+    const int64_t before = CountingAllocator::now();
+    at::Tensor x = input;
+    {
+      const ddp::Autocast autocast(c10::kCPU, {.dtype = c10::kBFloat16, .enabled = way.is_bfloat16});
+      for (Block& block : blocks) x = way.is_region ? ddp::checkpoint(block, x) : block(x);
+    }
+    bytes = CountingAllocator::now() - before;
+    (x.pow(2).mean() / way.passes).backward();
+  }
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -79,17 +96,17 @@ int main(int argc, char** argv) {
   std::vector<Block> blocks;
   for (int i = 0; i < kBlocks; ++i) blocks.emplace_back();
   const at::Tensor input = at::rand({256, kWidth});
-  std::vector<double> times[2];
-  int64_t bytes[2] = {};
-  for (int i = 0; i <= steps; ++i) {  // in turn, so that other load meets both; the first makes the gradients
-    for (const bool is_region : {false, true}) {
-      const double took = step(blocks, input, is_region, bytes[is_region]);
-      if (i > 0) times[is_region].push_back(took);
+  std::array<std::vector<double>, kWays.size()> times;
+  std::array<int64_t, kWays.size()> bytes{};
+  for (int i = 0; i <= steps; ++i) {  // in turn, so that other load meets all; the first makes the gradients
+    for (size_t way = 0; way < kWays.size(); ++way) {
+      const double took = step(blocks, input, kWays[way], bytes[way]);
+      if (i > 0) times[way].push_back(took);
     }
   }
-  for (const bool is_region : {false, true}) {
-    std::sort(times[is_region].begin(), times[is_region].end());
-    std::printf("%s %lld %.3f\n", is_region ? "region" : "plain", static_cast<long long>(bytes[is_region]),
-                times[is_region][times[is_region].size() / 2]);
+  for (size_t way = 0; way < kWays.size(); ++way) {
+    std::sort(times[way].begin(), times[way].end());
+    std::printf("%s %lld %.3f\n", kWays[way].name, static_cast<long long>(bytes[way]),
+                times[way][times[way].size() / 2]);
   }
 }

@@ -255,6 +255,25 @@ TEST_CASE("Recompute: two threads run regions of their own at once") {
   CHECK(is_equal == std::array{true, true});
 }
 
+TEST_CASE("Recompute: two threads go backward through one region at once") {
+  const at::Tensor a = at::rand({64}).requires_grad_();
+  const at::Tensor b = at::rand({64}).requires_grad_();
+  for (int round = 0; round < 30; ++round) {
+    const auto [x, y] = checkpoint(
+        [](const at::Tensor& left, const at::Tensor& right) {
+          return std::make_tuple(left.sin().exp(), right.exp().sin());
+        },
+        a, b);
+    at::Tensor of_a;
+    at::Tensor of_b;
+    std::thread other([&, root = x] { of_a = torch::autograd::grad({root.sum()}, {a})[0]; });
+    of_b = torch::autograd::grad({y.sum()}, {b})[0];
+    other.join();
+    REQUIRE(at::equal(of_a, a.detach().sin().exp() * a.detach().cos()));
+    REQUIRE(at::equal(of_b, b.detach().exp().cos() * b.detach().exp()));
+  }
+}
+
 TEST_CASE("Recompute: save_on_cpu keeps the bits, alone and around a region") {
   auto net = block();
   const Function plain = [&](const at::Tensor& x) { return net->forward(x); };

@@ -109,9 +109,18 @@ void Frame::run_first(const std::function<void()>& function) {
   FirstRun mode(*this);
   const SavedTensorScope scope(&mode);
   std::optional<OperatorLog> log;
-  if (options_.debug) log.emplace(first_operators_);
+  if (options_.debug) log.emplace(first_calls_);
   function();
   is_first_run_complete_ = true;
+}
+
+void Frame::abandon() noexcept {
+  inputs_.clear();
+  kept_.clear();
+  recompute_ = [](const std::vector<at::Tensor>& /*inputs*/) {
+    throw RecomputeError(rank_prefix() +
+                         "checkpoint(): a tensor of a region whose forward failed is needed by a backward");
+  };
 }
 
 size_t Frame::add(const at::Tensor& tensor) {
@@ -172,13 +181,28 @@ at::Tensor Frame::take(int task, size_t position) {
   return tensor;
 }
 
-void Frame::run_again(int task) {
+// A second run, and its comparison with the first.
+Frame::Collected Frame::collected_again() {
   Collected collected;
   run_second(collected);
   if (!ignores_extra_tensors_ && collected.count != positions_.size()) {
     throw RecomputeError(rank_prefix() + "checkpoint(): the region saved " + std::to_string(positions_.size()) +
                          " tensors in the forward and " + std::to_string(collected.count) +
                          " in the recomputation. A region must call the same operators in both" + explanation());
+  }
+  return collected;
+}
+
+void Frame::run_again(int task) {
+  Collected collected;
+  try {
+    collected = collected_again();
+  } catch (const RecomputeError&) {
+    if (options_.debug) throw;
+    // Once more, to name the operator. If it goes well this time, the region gives other results each time.
+    logs_second_run_ = true;
+    collected_again();
+    throw;
   }
   const std::lock_guard lock(guard_);
   // Tensors that were released meanwhile are not needed.
@@ -208,8 +232,8 @@ void Frame::run_second(Collected& collected) {
   SecondRun mode(*this, collected);
   const SavedTensorScope scope(&mode);
   std::optional<OperatorLog> log;
-  second_operators_.clear();
-  if (options_.debug) log.emplace(second_operators_);
+  second_calls_ = {};
+  if (options_.debug || logs_second_run_) log.emplace(second_calls_);
   try {
     recompute_(std::move(inputs));
   } catch (const EnoughCollected&) {
@@ -264,11 +288,13 @@ void Frame::check(const Collected& collected, size_t position, const at::Tensor&
 }
 
 std::string Frame::explanation() const {
-  if (!options_.debug) {
-    return node_in_backward() + ". RecomputeOptions::debug names the operator.";
+  if (options_.debug) {
+    const std::string difference = first_difference(first_calls_.all, second_calls_.all);
+    return node_in_backward() + ": " + (difference.empty() ? "both called the same" : difference) + ".";
   }
-  const std::string difference = first_difference(first_operators_, second_operators_);
-  return node_in_backward() + ": " + (difference.empty() ? "both called the same" : difference) + ".";
+  const auto& calls = second_calls_.active.empty() ? second_calls_.all : second_calls_.active;
+  const std::string where = calls.empty() ? "" : ": the recomputation was in " + calls.back();
+  return node_in_backward() + where + ". RecomputeOptions::debug names the first operator that differs.";
 }
 
 void Frame::store_kept(KeptResult result) {

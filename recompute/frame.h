@@ -66,6 +66,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   /// Runs `function` for the first time.
   void run_first(const std::function<void()>& function);
+  /// After a first run that failed: lets go of the inputs, which may hold the graph that holds this frame.
+  void abandon() noexcept;
 
   /// Notes a tensor that autograd saves in the first run, and returns its position.
   size_t add(const at::Tensor& tensor);
@@ -93,6 +95,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   at::Tensor take(int task, size_t position);
   void run_again(int task);
+  Collected collected_again();
   void run_second(Collected& collected);
   void collect(Collected& collected, const at::Tensor& tensor);
   void check(const Collected& collected, size_t position, const at::Tensor& tensor) const;
@@ -113,8 +116,9 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::map<int, Collected> collected_;  // by graph task
   std::vector<KeptResult> kept_;
 
-  OperatorNames first_operators_;   // with debug
-  OperatorNames second_operators_;  // of the latest second run
+  OperatorCalls first_calls_;     // with debug
+  OperatorCalls second_calls_;    // of the latest second run
+  bool logs_second_run_ = false;  // after one that differed
 };
 
 /// The mode of the thread that runs a region for the first time.

@@ -8,29 +8,35 @@
 namespace ddp::recompute {
 namespace {
 
-thread_local OperatorNames* names_of_thread = nullptr;  // LibTorch's callbacks are plain functions
+thread_local OperatorCalls* calls_of_thread = nullptr;  // LibTorch's callbacks are plain functions
 
-std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function) {
-  if (names_of_thread != nullptr) names_of_thread->emplace_back(function.name());
+std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
+  if (calls_of_thread == nullptr) return nullptr;
+  calls_of_thread->all.emplace_back(function.name());
+  calls_of_thread->active.emplace_back(function.name());
   return nullptr;
+}
+
+void on_end(const at::RecordFunction& /*function*/, at::ObserverContext* /*context*/) {
+  if (calls_of_thread != nullptr && !calls_of_thread->active.empty()) calls_of_thread->active.pop_back();
 }
 
 }  // namespace
 
-OperatorLog::OperatorLog(OperatorNames& names)
-    : previous_(std::exchange(names_of_thread, &names)),
-      // One callback writes for all logs of a thread: the names belong to the innermost.
-      handle_(previous_ != nullptr ? at::INVALID_CALLBACK_HANDLE
-                                   : at::addThreadLocalCallback(
-                                         at::RecordFunctionCallback(on_operator).scopes({at::RecordScope::FUNCTION}))) {
-}
+OperatorLog::OperatorLog(OperatorCalls& calls)
+    : previous_(std::exchange(calls_of_thread, &calls)),
+      // One callback serves all logs of a thread: the calls belong to the innermost.
+      handle_(previous_ != nullptr
+                  ? at::INVALID_CALLBACK_HANDLE
+                  : at::addThreadLocalCallback(
+                        at::RecordFunctionCallback(on_begin, on_end).scopes({at::RecordScope::FUNCTION}))) {}
 
 OperatorLog::~OperatorLog() {
   if (handle_ != at::INVALID_CALLBACK_HANDLE) at::removeCallback(handle_);
-  names_of_thread = previous_;
+  calls_of_thread = previous_;
 }
 
-std::string first_difference(const OperatorNames& forward, const OperatorNames& recomputation) {
+std::string first_difference(const std::vector<std::string>& forward, const std::vector<std::string>& recomputation) {
   const auto [left, right] = std::mismatch(forward.begin(), forward.end(), recomputation.begin(), recomputation.end());
   if (left == forward.end() && right == recomputation.end()) return "";
   const auto name = [](auto at, auto end) { return at == end ? std::string("nothing more") : *at; };

@@ -1,4 +1,4 @@
-// The names of the operators that a thread calls, for the error that says where two runs of a region differ.
+// The operators that a thread calls, for the error that says where two runs of a region differ.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -8,22 +8,26 @@
 
 namespace ddp::recompute {
 
-using OperatorNames = std::vector<std::string>;
+/// The names of operators in the order of their calls, and of those that have not returned, the innermost last.
+struct OperatorCalls {
+  std::vector<std::string> all;
+  std::vector<std::string> active;
+};
 
-/// While it lives, the names of the operators that the calling thread calls are appended to `names`.
+/// While it lives, the calling thread's calls are noted in `calls`.
 class OperatorLog {
  public:
-  explicit OperatorLog(OperatorNames& names);
+  explicit OperatorLog(OperatorCalls& calls);
   ~OperatorLog();
   OperatorLog(const OperatorLog&) = delete;
   OperatorLog& operator=(const OperatorLog&) = delete;
 
  private:
-  OperatorNames* previous_;
+  OperatorCalls* previous_;
   at::CallbackHandle handle_;
 };
 
 /// One sentence on the first operator in which the two runs differ; empty when they do not.
-std::string first_difference(const OperatorNames& forward, const OperatorNames& recomputation);
+std::string first_difference(const std::vector<std::string>& forward, const std::vector<std::string>& recomputation);
 
 }  // namespace ddp::recompute

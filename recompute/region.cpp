@@ -29,15 +29,21 @@ Region::Region(const RecomputeOptions& options, std::vector<at::Tensor> inputs, 
 Region::~Region() = default;
 
 void Region::run(const std::function<void()>& function) {
-  const auto before = versions_of(inputs_);
-  frame_->run_first(function);
-  const auto after = versions_of(inputs_);
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (before[i] == after[i]) continue;
-    throw std::runtime_error(rank_prefix() + "checkpoint(): the region changed its input tensor " + std::to_string(i) +
-                             " (counted from 0) in place, so that it cannot run again with the same values. Use the "
-                             "operator that returns a new "
-                             "tensor, or begin the region after this operator.");
+  try {
+    const auto before = versions_of(inputs_);
+    frame_->run_first(function);
+    const auto after = versions_of(inputs_);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (before[i] == after[i]) continue;
+      throw std::runtime_error(rank_prefix() + "checkpoint(): the region changed its input tensor " +
+                               std::to_string(i) +
+                               " (counted from 0) in place, so that it cannot run again with the same values. Use the "
+                               "operator that returns a "
+                               "new tensor, or begin the region after this operator.");
+    }
+  } catch (...) {
+    frame_->abandon();
+    throw;
   }
 }
 

@@ -36,7 +36,7 @@ TEST_CASE("Recompute: the function runs again once for each backward, and not wi
     ++runs;
     return net->forward(x);
   };
-  const at::Tensor input = at::rand({8, 16}).requires_grad_();
+  const at::Tensor input = here(at::rand({8, 16})).requires_grad_();
   const at::Tensor result = checkpoint(counted, input);
   CHECK(runs == 1);
   result.sum().backward({}, /*retain_graph=*/true);
@@ -53,13 +53,13 @@ TEST_CASE("Recompute: the function runs again once for each backward, and not wi
   }
   {
     const c10::InferenceMode inference;
-    checkpoint(counted, at::rand({8, 16}));
+    checkpoint(counted, here(at::rand({8, 16})));
   }
   CHECK(runs == 2);
 }
 
 TEST_CASE("Recompute: what the backward needs does not live between forward and backward") {
-  const at::Tensor input = at::rand({64}).requires_grad_();
+  const at::Tensor input = here(at::rand({64})).requires_grad_();
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> saved;
   const auto function = [&](const at::Tensor& x) {
     const at::Tensor y = x.exp();  // which keeps its result
@@ -76,15 +76,15 @@ TEST_CASE("Recompute: what the backward needs does not live between forward and 
 
 TEST_CASE("Recompute: autograd::grad, a gradient of a gradient, and frozen inputs") {
   const auto function = [](const at::Tensor& x) { return x.sin().mul(x).exp(); };
-  const at::Tensor input = at::rand({5}, at::kDouble).requires_grad_();
+  const at::Tensor input = here(at::rand({5}, at::kDouble)).requires_grad_();
   const auto second = [&](bool is_region) {
     const at::Tensor y = is_region ? checkpoint(function, input) : function(input);
     const auto first = torch::autograd::grad({y.sum()}, {input}, {}, std::nullopt, /*create_graph=*/true);
     return torch::autograd::grad({first[0].pow(2).sum()}, {input})[0];
   };
   CHECK(at::equal(second(true), second(false)));
-  const at::Tensor weight = at::rand({5}, at::kDouble).requires_grad_();
-  const at::Tensor frozen = at::rand({5}, at::kDouble);
+  const at::Tensor weight = here(at::rand({5}, at::kDouble)).requires_grad_();
+  const at::Tensor frozen = here(at::rand({5}, at::kDouble));
   checkpoint([&](const at::Tensor& x) { return x.mul(weight).tanh(); }, frozen).sum().backward();
   const at::Tensor gradient = weight.grad().clone();
   weight.mutable_grad() = at::Tensor();
@@ -104,8 +104,8 @@ void visit_tensors(Pair& pair, Visit&& visit) {
 }
 
 TEST_CASE("Recompute: tensors go in and come out of structures") {
-  const at::Tensor a = at::rand({4}).requires_grad_();
-  const at::Tensor b = at::rand({4}).requires_grad_();
+  const at::Tensor a = here(at::rand({4})).requires_grad_();
+  const at::Tensor b = here(at::rand({4})).requires_grad_();
   const auto gradients = [&](const at::Tensor& sum) { return torch::autograd::grad({sum}, {a, b}); };
   const auto expected = gradients((a * b).sin().sum() + (a * b).sum());
   const auto check = [&](const at::Tensor& sum) {
@@ -129,13 +129,15 @@ TEST_CASE("Recompute: tensors go in and come out of structures") {
     check(out[0].sum() + out[1].sum());
   }
   {
+    bool is_none = true;
     const Pair out = checkpoint(
-        [](const std::pair<at::Tensor, std::optional<at::Tensor>>& all, const std::optional<at::Tensor>& none) {
-          CHECK(!none);
+        [&](const std::pair<at::Tensor, std::optional<at::Tensor>>& all, const std::optional<at::Tensor>& none) {
+          is_none = is_none && !none;
           return Pair{(all.first * *all.second).sin(), all.first * *all.second};
         },
         std::pair<at::Tensor, std::optional<at::Tensor>>(a, b), std::optional<at::Tensor>());
     check(out.left.sum() + out.right.sum());
+    CHECK(is_none);
   }
   {
     const Pair out = checkpoint(
@@ -159,7 +161,7 @@ TEST_CASE("Recompute: tensors go in and come out of structures") {
 }
 
 TEST_CASE("Recompute: a captured tensor behind a pointer stays the program's") {
-  const auto held = std::make_shared<at::Tensor>(at::rand({3}).requires_grad_());
+  const auto held = std::make_shared<at::Tensor>(here(at::rand({3})).requires_grad_());
   checkpoint([](const std::shared_ptr<at::Tensor>& tensor) { return tensor->sin(); }, held).sum().backward();
   CHECK(at::equal(held->grad(), held->detach().cos()));
 }
@@ -169,7 +171,7 @@ TEST_CASE("Recompute: autocast of the forward holds in the recomputation") {
   const Function plain = [&](const at::Tensor& x) { return net->forward(x); };
   const auto run = [&](bool is_region) {
     return outcome(*net, [&](const at::Tensor& x) {
-      const Autocast autocast(at::kCPU, {.dtype = at::kBFloat16});
+      const Autocast autocast(test_device(), {.dtype = at::kBFloat16});
       return (is_region ? checkpoint(plain, x) : plain(x)).to(at::kFloat);
     });
   };
@@ -180,23 +182,23 @@ TEST_CASE("Recompute: random numbers advance once, or twice when they are not pr
   const auto noisy = [](const at::Tensor& x) { return x * at::rand_like(x).sin(); };
   const auto next = [&](bool preserves) {
     torch::manual_seed(3);
-    const at::Tensor input = at::ones({4}).requires_grad_();
+    const at::Tensor input = here(at::ones({4})).requires_grad_();
     checkpoint({.preserve_rng_state = preserves}, noisy, input).sum().backward();
-    return at::rand({2});
+    return at::rand({2}, test_device());
   };
   torch::manual_seed(3);
-  at::rand({4});
-  const at::Tensor after_one = at::rand({2});
+  at::rand({4}, test_device());
+  const at::Tensor after_one = at::rand({2}, test_device());
   CHECK(at::equal(next(true), after_one));
   CHECK(!at::equal(next(false), after_one));
 }
 
 TEST_CASE("Recompute: buffers are updated twice as in Python, or once") {
-  torch::nn::BatchNorm1d norm(16);
+  auto norm = placed(torch::nn::BatchNorm1d(16));
   const auto updates = [&](const RecomputeOptions& options) {
     norm->running_mean.zero_();
     norm->num_batches_tracked.zero_();
-    const at::Tensor input = at::rand({8, 16}).requires_grad_();
+    const at::Tensor input = here(at::rand({8, 16})).requires_grad_();
     checkpoint(
         options, [&](const at::Tensor& x) { return norm(x).sin(); }, input)
         .sum()
@@ -209,7 +211,7 @@ TEST_CASE("Recompute: buffers are updated twice as in Python, or once") {
 
 TEST_CASE("Recompute: is_recomputing() tells the second run from the first") {
   std::vector<bool> seen;
-  const at::Tensor input = at::rand({4}).requires_grad_();
+  const at::Tensor input = here(at::rand({4})).requires_grad_();
   checkpoint(
       [&](const at::Tensor& x) {
         seen.push_back(is_recomputing());
@@ -228,12 +230,13 @@ TEST_CASE("Recompute: segments of a Sequential") {
     net->push_back(torch::nn::Linear(16, 16));
     net->push_back(torch::nn::Tanh());
   }
+  placed(net);
   const Outcome expected = outcome(*net, [&](const at::Tensor& x) { return net->forward(x); });
   for (const int64_t segments : {1, 2, 3, 5, 14}) {
     CHECK(equal(outcome(*net, [&](const at::Tensor& x) { return checkpoint_sequential(net, segments, x); }), expected));
   }
-  CHECK_THROWS_AS(checkpoint_sequential(net, 0, at::rand({1, 16})), std::invalid_argument);
-  CHECK_THROWS_AS(checkpoint_sequential(net, 15, at::rand({1, 16})), std::invalid_argument);
+  CHECK_THROWS_AS(checkpoint_sequential(net, 0, here(at::rand({1, 16}))), std::invalid_argument);
+  CHECK_THROWS_AS(checkpoint_sequential(net, 15, here(at::rand({1, 16}))), std::invalid_argument);
 }
 
 TEST_CASE("Recompute: two threads run regions of their own at once") {
@@ -241,7 +244,7 @@ TEST_CASE("Recompute: two threads run regions of their own at once") {
   std::vector<std::thread> threads;
   for (size_t i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
-      const at::Tensor input = at::full({64}, 0.1 * static_cast<double>(i + 1)).requires_grad_();
+      const at::Tensor input = here(at::full({64}, 0.1 * static_cast<double>(i + 1))).requires_grad_();
       const auto function = [](const at::Tensor& x) { return x.sin().exp().tanh(); };
       is_equal[i] = true;
       for (int round = 0; round < 50; ++round) {
@@ -256,14 +259,13 @@ TEST_CASE("Recompute: two threads run regions of their own at once") {
 }
 
 TEST_CASE("Recompute: two threads go backward through one region at once") {
-  const at::Tensor a = at::rand({64}).requires_grad_();
-  const at::Tensor b = at::rand({64}).requires_grad_();
+  const at::Tensor a = here(at::rand({64})).requires_grad_();
+  const at::Tensor b = here(at::rand({64})).requires_grad_();
   for (int round = 0; round < 30; ++round) {
-    const auto [x, y] = checkpoint(
-        [](const at::Tensor& left, const at::Tensor& right) {
-          return std::make_tuple(left.sin().exp(), right.exp().sin());
-        },
-        a, b);
+    const auto [x, y] =
+        checkpoint([](const at::Tensor& left,
+                      const at::Tensor& right) { return std::make_tuple(left.sin().exp(), right.exp().sin()); },
+                   a, b);
     at::Tensor of_a;
     at::Tensor of_b;
     std::thread other([&, root = x] { of_a = torch::autograd::grad({root.sum()}, {a})[0]; });

@@ -1,6 +1,7 @@
 // Regions and DistributedDataParallel: inside the wrapped model with any option; around the wrapper it is refused.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+
 #include <string>
 
 #include "ddprun/ddp/distributed_data_parallel.h"
@@ -21,7 +22,7 @@ TEST_CASE("Regions and ddp: a region around the wrapper is refused with the reme
                     [](const GroupHandle& group) {
                       auto net = block();
                       DistributedDataParallel model(net, group);
-                      const at::Tensor input = at::rand({8, 16}).requires_grad_();
+                      const at::Tensor input = here(at::rand({8, 16})).requires_grad_();
                       std::string message;
                       try {
                         checkpoint([&](const at::Tensor& x) { return model(x).sin(); }, input).sum().backward();

@@ -35,7 +35,7 @@ TEST_CASE("Keep: the part runs once, with the bits of the plain forward") {
 }
 
 TEST_CASE("Keep: several results, a second backward, and a call outside a region") {
-  const at::Tensor input = at::rand({4}).requires_grad_();
+  const at::Tensor input = here(at::rand({4})).requires_grad_();
   const auto split = [](const at::Tensor& x) { return std::make_tuple(x.sin(), x.detach()); };
   const auto function = [&](const at::Tensor& x) {
     const auto [left, right] = keep(split, x);
@@ -52,7 +52,7 @@ TEST_CASE("Keep: several results, a second backward, and a call outside a region
 }
 
 TEST_CASE("Keep: a result that is changed in place is refused") {
-  const at::Tensor input = at::rand({4}).requires_grad_();
+  const at::Tensor input = here(at::rand({4})).requires_grad_();
   const at::Tensor y = checkpoint(
       [](const at::Tensor& x) { return keep([](const at::Tensor& z) { return z.mul(2); }, x).relu_().sin(); }, input);
   CHECK_THROWS_WITH(y.sum().backward(), ContainsSubstring("was changed in place after keep() had returned it"));

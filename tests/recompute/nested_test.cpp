@@ -51,7 +51,7 @@ TEST_CASE("Nested regions: a backward inside a region, with and without retain_g
         const at::Tensor gradient = torch::autograd::grad({z.sum()}, {x}, {}, retains)[0];
         return x.cos() * gradient + (retains ? z : x);
       };
-      const at::Tensor input = at::linspace(0, 1, 6, at::kDouble).requires_grad_();
+      const at::Tensor input = here(at::linspace(0, 1, 6, at::kDouble)).requires_grad_();
       const auto expected = torch::autograd::grad({function(input).sum()}, {input})[0];
       const at::Tensor y = checkpoint({.early_stop = early_stop}, function, input);
       CHECK(at::equal(torch::autograd::grad({y.sum()}, {input})[0], expected));
@@ -60,8 +60,8 @@ TEST_CASE("Nested regions: a backward inside a region, with and without retain_g
 }
 
 TEST_CASE("Nested regions: a part of the graph first, then the rest") {
-  const at::Tensor a = at::rand({4}).requires_grad_();
-  const at::Tensor b = at::rand({4}).requires_grad_();
+  const at::Tensor a = here(at::rand({4})).requires_grad_();
+  const at::Tensor b = here(at::rand({4})).requires_grad_();
   const auto [x, y] = checkpoint(
       [](const at::Tensor& left, const at::Tensor& right) { return std::make_tuple(left.sin(), right.exp()); }, a, b);
   CHECK(at::equal(torch::autograd::grad({x.sum()}, {a})[0], a.detach().cos()));
@@ -80,7 +80,7 @@ at::Tensor deep(const at::Tensor& x, int depth) {
       const auto left = context->saved_data["left"].toInt();
       if (left > 0) {
         const at::AutoGradMode on(true);
-        const at::Tensor input = at::ones({1}).requires_grad_();
+        const at::Tensor input = here(at::ones({1})).requires_grad_();
         deep(checkpoint([](const at::Tensor& y) { return y.sin(); }, input), static_cast<int>(left) - 1)
             .sum()
             .backward();
@@ -93,9 +93,9 @@ at::Tensor deep(const at::Tensor& x, int depth) {
 
 TEST_CASE("Nested regions: backwards in backwards, deeper than one thread takes") {
   // LibTorch's own engine first: another one has to start its threads itself.
-  const at::Tensor plain = at::ones({1}).requires_grad_();
+  const at::Tensor plain = here(at::ones({1})).requires_grad_();
   plain.sin().sum().backward();
-  const at::Tensor input = at::ones({1}).requires_grad_();
+  const at::Tensor input = here(at::ones({1})).requires_grad_();
   deep(input, 150).sum().backward();
   CHECK(input.grad().item<float>() == 2);
 }

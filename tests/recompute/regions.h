@@ -13,7 +13,13 @@
 #include <functional>
 #include <vector>
 
+#include "tests/support/placement.h"
+
 namespace ddp::regions {
+
+using test::here;
+using test::placed;
+using test::test_device;
 
 using Function = std::function<at::Tensor(const at::Tensor&)>;
 
@@ -35,7 +41,7 @@ inline bool equal(const Outcome& left, const Outcome& right) {
 inline Outcome outcome(torch::nn::Module& net, const Function& function) {
   net.zero_grad();
   torch::manual_seed(7);
-  const at::Tensor input = at::rand({8, 16}).requires_grad_();
+  const at::Tensor input = here(at::rand({8, 16})).requires_grad_();
   const at::Tensor result = function(input);
   result.pow(2).sum().backward();
   Outcome all;
@@ -44,7 +50,8 @@ inline Outcome outcome(torch::nn::Module& net, const Function& function) {
   for (auto& tensor : all.tensors) {
     if (tensor.defined()) tensor = tensor.clone();
   }
-  all.tensors.push_back(at::rand({3}));
+  all.tensors.push_back(here(at::rand({3})));
+  all.tensors.push_back(at::rand({3}, test_device()));
   return all;
 }
 
@@ -55,7 +62,7 @@ inline torch::nn::Sequential block() {
   net->push_back(torch::nn::Dropout(0.5));
   net->push_back(torch::nn::Linear(32, 16));
   net->push_back(torch::nn::GELU());
-  return net;
+  return placed(net);
 }
 
 }  // namespace ddp::regions

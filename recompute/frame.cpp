@@ -2,7 +2,7 @@
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/autograd/node.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/nn/module.h>
 
 #include <sstream>

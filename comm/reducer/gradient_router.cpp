@@ -92,6 +92,12 @@ void GradientRouter::begin(size_t parameter) {
           "backward under model->no_sync(), since it is the same on all ranks. Gradients that are meant to stay on "
           "this rank: run forward and backward under model->no_sync()");
   }
+  // c10d refuses them when its buckets are there already; those that it allocates again it divides twice.
+  if (context_->options().lazy_bucket_allocation && at::GradMode::is_enabled()) {
+    throw std::logic_error(context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
+                           " got a gradient that has a graph of its own (create_graph), which cannot be averaged with "
+                           "DdpOptions::lazy_bucket_allocation. Compute such gradients with autograd::grad()");
+  }
   mode_ = Mode::kReducing;
   watch_.begin(context_->model().parameters);
   renew_buckets();

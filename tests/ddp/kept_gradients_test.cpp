@@ -23,6 +23,7 @@
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::expect_close;
 using test::expect_equal;
 using test::make;
@@ -262,6 +263,28 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: programs made at random see the 
               },
               {.wire = wire_});
   }
+}
+
+TEST_CASE_METHOD(test::EveryWire, "KeptGradients: those with a graph are refused where buckets come and go") {
+  if (TORCH_VERSION_MINOR < 15) SKIP("lazy_bucket_allocation came with LibTorch 2.15");
+  run(2, [&](const GroupHandle& group) {
+    for (const bool as_views : {true, false}) {
+      auto net = make<TwoLayers>(2);
+      const DdpOptions options{.gradient_as_bucket_view = as_views, .lazy_bucket_allocation = true};
+      DistributedDataParallel<TwoLayers> model(net, group, options);
+      const auto loss = [&] { return model(numbers({2, 6}, group.rank())).square().sum(); };
+      loss().backward();
+      net->zero_grad();
+      std::string message;
+      try {
+        loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+      } catch (const std::exception& error) {
+        message = error.what();
+      }
+      RANK_CHECK_THAT(message, ContainsSubstring("a graph of its own") && ContainsSubstring("lazy_bucket_allocation"));
+      for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::Tensor();  // they may hold the graph
+    }
+  });
 }
 
 // What Python's DDP leaves local without a word.

@@ -41,9 +41,15 @@ torch_version=${DDPRUN_TORCH:-$torch_usual}
 venv=$cache/venv-$torch_version
 # Where it lay before there was more than one.
 case $(cat "$cache/venv/ddprun.stamp" 2>/dev/null || true) in "torch==$torch_version "*) venv=$cache/venv ;; esac
-build_name=build/release
-[ "$torch_version" = "$torch_usual" ] || build_name=build/release-torch-$torch_version
+# Which preset of CMakePresets.json: DDPRUN_PRESET=asan scripts/test takes another than release.
+preset=${DDPRUN_PRESET:-release}
+build_name=build/$preset
+[ "$torch_version" = "$torch_usual" ] || build_name=$build_name-torch-$torch_version
 build=$PWD/$build_name
+launcher_alone() { # what needs no LibTorch has a build folder of its own
+  build_name=build/$preset-launcher
+  build=$PWD/$build_name
+}
 
 # with_progress LOG COMMAND...: runs a long, silent command. Every 10 seconds it tells the time taken and the last line of
 # the command's output; the whole output is in LOG, and its end is shown when the command fails.

@@ -27,7 +27,6 @@ html_theme = "furo"
 html_title = f"ddprun {release}"
 html_static_path = [str(ROOT / "docs/site/static")]
 html_css_files = ["pages.css"]
-html_search_scorer = str(ROOT / "docs/site/static/scorer.js")
 html_favicon = str(ROOT / "docs/site/static/icon.svg")
 html_copy_source = False
 html_show_sphinx = False

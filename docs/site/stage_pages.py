@@ -5,6 +5,7 @@
 A link to a public header becomes one to its page of the API reference; any other file of the project gets a page that shows it. The first mention of
 a class or function on a page leads to the reference, whose pages lead back; names of options stay in one piece, and those of ddprun have anchors."""
 
+import json
 import os
 import pathlib
 import re
@@ -145,6 +146,8 @@ class Staging:
 def main():
     project, target = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
     staging = Staging(project, target)
+    scorer = (project / "docs/site/static/scorer.js").read_text()
+    (target.parent / "scorer.js").write_text(f"const KEYWORDS = {json.dumps(staging.keywords)};\n{scorer}")
     for page in staging.pages:
         staging.stage(page)
     if staging.keywords:

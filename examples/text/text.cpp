@@ -59,7 +59,7 @@ void declare(CLI::App& app, Arguments& args) {
   option("--sample", args.sample, "Bytes that are written at the end")->check(ddp::whole(0));
   option("--temperature", args.temperature, "Lower: more probable bytes")->check(ddp::finite(0.001));
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());
-  app.add_flag("--recompute", args.net.recompute, "Compute the blocks again in the backward instead of keeping them");
+  app.add_flag("--recompute", args.net.recompute, "Recompute the blocks in backward to save memory");
   app.add_flag("--bf16", args.bf16, "Forward in bfloat16 where that is precise enough");
 }
 

@@ -53,7 +53,7 @@ void declare(CLI::App& app, Arguments& args) {
       ->trigger_on_parse()  // given twice, the last one counts
       ->check(ddp::whole(1, 1'000'000'000))
       ->capture_default_str();
-  app.add_flag("--recompute", args.recompute, "Compute the blocks again in the backward instead of keeping them");
+  app.add_flag("--recompute", args.recompute, "Recompute the blocks in backward to save memory");
   app.add_flag("--syncBN,!--no-syncBN", args.sync_bn, "Batch statistics over all ranks (default: on)");
   app.add_flag("--augment,!--no-augment", args.augment, "Mirror, and crop at random (default: on)");
   app.add_option("--step-losses", args.step_losses, "Write each step's loss into FILE, .csv or .jsonl")

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "base/schedulers/launcher_variables.h"
-#include "base/schedulers/meeting_point.h"
+#include "base/schedulers/master_address.h"
 #include "base/schedulers/slurm_step.h"
 
 namespace ddp {
@@ -55,7 +55,7 @@ void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   if (address) info.master_addr = *address;
   if (port) info.master_port = static_cast<uint16_t>(parse_int("MASTER_PORT", *port, 1, 65535));
   if (info.world_size == 1 || (!info.master_addr.empty() && port)) return;
-  const auto told = detail::meeting_point(lookup, info.source, info.world_size, info.local_world_size);
+  const auto told = detail::master_address(lookup, info.source, info.world_size, info.local_world_size);
   if (info.master_addr.empty()) info.master_addr = told.host;
   if (!port) info.master_port = told.port;
   const std::string me = who(info) + ": ";

@@ -111,9 +111,9 @@ class Walk {
 
   void add(const PathPart& part) {
     if (part.end <= part.begin) return;
-    const bool goes_on = !path_.empty() && path_.back().rank == part.rank && path_.back().activity == part.activity &&
-                         path_.back().name == part.name;
-    if (goes_on) {
+    const bool continues = !path_.empty() && path_.back().rank == part.rank && path_.back().activity == part.activity &&
+                           path_.back().name == part.name;
+    if (continues) {
       path_.back().begin = part.begin;
     } else {
       path_.push_back(part);

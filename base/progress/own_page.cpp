@@ -79,7 +79,7 @@ void finish_expected_step() noexcept {
   own.expects_step.store(false, std::memory_order_relaxed);
   if (own.counts_itself.load(std::memory_order_relaxed)) return;
   own_page().finish_step();
-  end_step(/*is_told=*/false);
+  end_step(/*is_reported=*/false);
   own.has_counted.store(true, std::memory_order_relaxed);
 }
 
@@ -129,7 +129,7 @@ void progress::step() noexcept {
   // DistributedDataParallel did not know that the program counts, and has counted this one.
   if (is_first && own.has_counted.load(std::memory_order_relaxed)) return detail::confirm_step();
   detail::own_page().finish_step();
-  detail::end_step(/*is_told=*/true);
+  detail::end_step(/*is_reported=*/true);
 }
 
 void progress::value(std::string_view name, double number) noexcept {

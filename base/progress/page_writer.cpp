@@ -102,15 +102,15 @@ void PageWriter::write_account(std::uint64_t steps, std::uint64_t now) noexcept 
   account.time.store(now, kRelease);
   const std::uint64_t phase = page_.phase.load(kRelaxed);
   for (std::size_t kind = 0; kind <= static_cast<std::size_t>(progress::Phase::kUser); ++kind) {
-    const std::uint64_t going_on = kind_of(phase) == kind ? now - std::min(since_of(phase), now) : 0;
-    account.spent[kind].store(page_.spent[kind].load(kRelaxed) + going_on, kRelease);
+    const std::uint64_t current_time = kind_of(phase) == kind ? now - std::min(since_of(phase), now) : 0;
+    account.spent[kind].store(page_.spent[kind].load(kRelaxed) + current_time, kRelease);
     account.waited[kind].store(page_.waited[kind].load(kRelaxed), kRelease);
   }
   const std::size_t names = std::min<std::size_t>(names_.load(kRelaxed), kNameEntries);
   for (std::size_t name = 0; name < names; ++name) {
-    const bool goes_on = time_of(page_.named.spent, phase) == &page_.named.spent[name];
-    const std::uint64_t going_on = goes_on ? now - std::min(since_of(phase), now) : 0;
-    page_.named_account.spent[name].store(page_.named.spent[name].load(kRelaxed) + going_on, kRelease);
+    const bool continues = time_of(page_.named.spent, phase) == &page_.named.spent[name];
+    const std::uint64_t current_time = continues ? now - std::min(since_of(phase), now) : 0;
+    page_.named_account.spent[name].store(page_.named.spent[name].load(kRelaxed) + current_time, kRelease);
     page_.named_account.waited[name].store(page_.named.waited[name].load(kRelaxed), kRelease);
   }
   account.sequence.store(sequence + 1, kRelease);

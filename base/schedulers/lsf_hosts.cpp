@@ -11,7 +11,7 @@ bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\n';
 }
 
-std::vector<std::string> words_of(std::string_view text) {
+std::vector<std::string> split_words(std::string_view text) {
   std::vector<std::string> words;
   for (auto at = text.begin(); at != text.end();) {
     const auto begin = std::find_if_not(at, text.end(), is_space);
@@ -28,7 +28,7 @@ bool is_number(const std::string& word) {
 }  // namespace
 
 std::vector<std::string> lsf_hosts(std::string_view list) {
-  const std::vector<std::string> words = words_of(list);
+  const std::vector<std::string> words = split_words(list);
   std::vector<std::string> hosts;
   std::set<std::string> known;
   for (std::size_t i = 0; i + 1 < words.size() && is_number(words[i + 1]); i += 2) {

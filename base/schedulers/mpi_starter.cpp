@@ -8,7 +8,7 @@ namespace ddp::detail {
 namespace {
 
 // The process that made the other end of a socket that was inherited: for MPICH's PMI_FD the starter on this machine.
-std::optional<std::string> process_behind(const std::string& descriptor) {
+std::optional<std::string> socket_or_pipe_process(const std::string& descriptor) {
   int fd = -1;
   const char* end = descriptor.data() + descriptor.size();
   const auto [stop, error] = std::from_chars(descriptor.data(), end, fd);
@@ -26,7 +26,7 @@ std::optional<std::string> mpi_starter(const VariableLookup& lookup) {
     if (const auto value = lookup(name); value && !value->empty()) return *value;
   }
   const auto descriptor = lookup("PMI_FD");
-  return descriptor ? process_behind(*descriptor) : std::nullopt;
+  return descriptor ? socket_or_pipe_process(*descriptor) : std::nullopt;
 }
 
 }  // namespace ddp::detail

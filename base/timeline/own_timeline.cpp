@@ -46,17 +46,17 @@ Recorder* own_recorder() noexcept {
   return OwnTimeline::instance().active.load(std::memory_order_relaxed);
 }
 
-void end_step(bool is_told) noexcept {
+void end_step(bool is_reported) noexcept {
   OwnTimeline& own = OwnTimeline::instance();
   const std::uint64_t ended = own.steps.fetch_add(1, std::memory_order_relaxed);
-  if (Recorder* recorder = own.active.load(std::memory_order_relaxed)) recorder->step(ended, is_told);
+  if (Recorder* recorder = own.active.load(std::memory_order_relaxed)) recorder->step(ended, is_reported);
 }
 
 void confirm_step() noexcept {
   if (Recorder* recorder = recording()) recorder->confirm_step();
 }
 
-bool use_own_ring(std::shared_ptr<TimelineRing> ring) noexcept {
+bool redirect_events_to(std::shared_ptr<TimelineRing> ring) noexcept {
   OwnTimeline& own = OwnTimeline::instance();
   if (!ring) {
     own.active.store(own.launchers, std::memory_order_release);

@@ -30,7 +30,7 @@ inline void end_event(std::uint64_t id) noexcept {
 }
 
 // A step of this process has ended; see Recorder::step().
-void end_step(bool is_told) noexcept;
+void end_step(bool is_reported) noexcept;
 // The last one, which has ended before, ends only now; see Recorder::confirm_step().
 void confirm_step() noexcept;
 
@@ -49,7 +49,7 @@ class EventScope {
 
 // From now on events go to `ring`, which is given the number of the steps so far; null: to the launcher's memory, if
 // there is any. False where the launcher records at the moment.
-bool use_own_ring(std::shared_ptr<TimelineRing> ring) noexcept;
+bool redirect_events_to(std::shared_ptr<TimelineRing> ring) noexcept;
 // Memory for a timeline of this process's own; the same one each time. Null where there is none.
 std::shared_ptr<TimelineRing> private_ring() noexcept;
 

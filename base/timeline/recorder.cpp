@@ -180,21 +180,21 @@ void Recorder::note_begin_of_step() noexcept {
   start_of_step_.store(is_on() ? ring_.starts.load(kRelaxed) : kNoStart, kRelaxed);
 }
 
-void Recorder::step(std::uint64_t ended, bool is_told) noexcept {
+void Recorder::step(std::uint64_t ended, bool is_reported) noexcept {
   ring_.step.store(ended + 1, kRelaxed);
-  const bool is_beyond = is_ending_.exchange(false, kRelaxed);  // of what was asked for
-  const bool was_on = is_on() && !is_beyond;
+  const bool is_past_end = is_ending_.exchange(false, kRelaxed);  // of what was asked for
+  const bool was_on = is_on() && !is_past_end;
   const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
-  const bool goes_by_steps = mode == RecordingMode::kSteps;
+  const bool is_by_steps = mode == RecordingMode::kSteps;
   const bool is_next =
-      goes_by_steps ? is_wanted(mode, ended + 1, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed)) : is_on();
+      is_by_steps ? is_wanted(mode, ended + 1, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed)) : is_on();
   const std::uint64_t start = ring_.starts.load(kRelaxed);
   const bool was_whole = start_of_step_.exchange(is_next ? start : kNoStart, kRelaxed) == start;
   was_whole_.store(was_whole, kRelaxed);
   // The end of the step before is where the first one begins.
-  if (was_on || is_next) write_step(ended, is_told, was_on && was_whole);
-  if (!goes_by_steps) return;
-  if (was_on && !is_next && !is_told) {
+  if (was_on || is_next) write_step(ended, is_reported, was_on && was_whole);
+  if (!is_by_steps) return;
+  if (was_on && !is_next && !is_reported) {
     is_ending_.store(true, kRelaxed);
   } else {
     ring_.recording.store(is_next ? 1 : 0, kRelaxed);

@@ -28,9 +28,9 @@ class Recorder {
   // A whole event, of a device.
   void span(std::string_view name, std::uint64_t begin, std::uint64_t end, std::uint64_t stream) noexcept;
   void value(std::string_view name, double number) noexcept;
-  // A step has ended, before which `ended` had; `is_told`: the program says so itself. Turns recording on and off where
-  // it goes by steps; off only with what follows the last one's backward, unless it is told.
-  void step(std::uint64_t ended, bool is_told) noexcept;
+  // A step has ended, before which `ended` had; `is_reported`: the program says so itself. Turns recording on and off
+  // where it goes by steps; off only with what follows the last one's backward, unless it is told.
+  void step(std::uint64_t ended, bool is_reported) noexcept;
   // The program says itself that the last one, which has ended before, ends only now.
   void confirm_step() noexcept;
   // The program itself has begun to record: what comes until the next step() is a whole step.

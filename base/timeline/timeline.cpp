@@ -11,9 +11,9 @@
 #include "base/job.h"
 #include "base/timeline/collector.h"
 #include "base/timeline/own_timeline.h"
-#include "base/timeline/trace_about.h"
 #include "base/timeline/trace_builder.h"
 #include "base/timeline/trace_file.h"
+#include "base/timeline/trace_metadata.h"
 
 namespace ddp {
 namespace {
@@ -47,7 +47,7 @@ std::filesystem::path file_of(const JobPlace& job, int restart, const std::files
 struct Timeline::Parts {
   Parts(const std::string& path, const JobPlace& job, detail::ClockPair base)
       : prefix(job_prefix(job)),
-        file(path, detail::about_json(base, job.rank, job.size)),
+        file(path, detail::metadata_json(base, job.rank, job.size)),
         builder(file, base.steady),
         collector(builder, [this] { after_pass(); }) {}
   ~Parts() {
@@ -93,11 +93,11 @@ Timeline::Timeline(const std::filesystem::path& file, const TimelineOptions& opt
   if (ring->mode.load(std::memory_order_relaxed) != 0) {
     throw std::runtime_error(problem + "this process has a ddp::Timeline already; destroy that one first");
   }
-  if (!detail::use_own_ring(ring)) return;
+  if (!detail::redirect_events_to(ring)) return;
   try {
     parts_ = std::make_unique<Parts>(file_.string(), job, detail::read_clocks());
   } catch (const std::runtime_error& error) {
-    detail::use_own_ring(nullptr);
+    detail::redirect_events_to(nullptr);
     throw std::runtime_error(problem + error.what());
   }
   const bool is_all = options.first_step <= 0 && options.end_step == TimelineOptions{}.end_step;
@@ -112,7 +112,7 @@ Timeline::Timeline(const std::filesystem::path& file, const TimelineOptions& opt
 Timeline::~Timeline() {
   if (!parts_) return;
   stop();
-  detail::use_own_ring(nullptr);
+  detail::redirect_events_to(nullptr);
 }
 
 void Timeline::start() {

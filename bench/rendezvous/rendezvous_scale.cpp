@@ -33,8 +33,8 @@ using namespace std::chrono_literals;
 using launcher::EventLoop;
 
 struct Silent : launcher::Messages {
-  void say(std::string_view line) override { last = line; }
-  void say_block(std::string_view text) override { last = text; }
+  void print(std::string_view line) override { last = line; }
+  void print_lines(std::string_view text) override { last = text; }
   std::string last;
 };
 
@@ -105,7 +105,7 @@ class Job {
     launcher::CoordinatorOptions options{.host = hello()};
     options.meeting = "host0:29500";
     options.join_timeout = 600s;
-    options.patience = [this] { return patience(); };
+    options.timeout = [this] { return timeout(); };
     coordinator_ = std::make_unique<launcher::Coordinator>(loop_, messages_, std::move(options));
     store_->set(launcher::kControlPortKey, std::to_string(coordinator_->port()));
     base_megabytes_ = resident_megabytes();
@@ -117,15 +117,15 @@ class Job {
   }
 
   // As the launcher's own (StaticRendezvous).
-  std::chrono::milliseconds patience() const {
-    return is_running_ ? launcher::control::silence_limit(1000ms, nodes_) : 30'000ms;
+  std::chrono::milliseconds timeout() const {
+    return is_running_ ? launcher::control::heartbeat_timeout(1000ms, nodes_) : 30'000ms;
   }
 
   void run(double quiet_seconds) {
     std::printf("{\"nodes\": %d, \"ranks\": %d", nodes_, ranks_);
     coordinator_->begin_round(0, *store_);
     launcher::MemberOptions own{.hello = hello(), .is_local = true};
-    own.patience = [this] { return patience(); };
+    own.timeout = [this] { return timeout(); };
     own.is_any_ending = [] { return false; };
     own.on_start = [](const launcher::control::Start&) {};
     own.on_failure = [](const launcher::FailureNotice&) {};
@@ -155,10 +155,11 @@ class Job {
 
   void live_and_fail(double quiet_seconds) {
     is_running_ = true;
-    coordinator_->announce_patience();
+    coordinator_->announce_timeout();
     const auto end = EventLoop::Clock::now() + std::chrono::duration<double>(quiet_seconds);
     phase("quiet", Phase::kQuiet, [&] { return EventLoop::Clock::now() > end; });
-    phase("failure", Phase::kFail, [&] { return shared_.stopped >= nodes_ - 2 && coordinator_->have_all_heard(); });
+    phase("failure", Phase::kFail,
+          [&] { return shared_.stopped >= nodes_ - 2 && coordinator_->have_all_acknowledged(); });
     std::printf(", \"failure_known_seconds\": %.3f", static_cast<double>(shared_.last_stop - shared_.failed) / 1e6);
   }
 

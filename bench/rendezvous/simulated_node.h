@@ -14,9 +14,9 @@
 #include "bench/rendezvous/simulation.h"
 #include "launcher/nodes/rendezvous/coordinator_search.h"
 #include "launcher/nodes/rendezvous/member.h"
-#include "launcher/nodes/store/carrier.h"
 #include "launcher/nodes/store/channel_link.h"
 #include "launcher/nodes/store/request_parser.h"
+#include "launcher/nodes/store/store_channel.h"
 #include "launcher/nodes/store/wire_format.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/messages.h"
@@ -45,21 +45,21 @@ class Node {
 
   void use_store() {
     using namespace launcher::store;
-    const std::shared_ptr<Carrier> carrier = member_->carrier();
-    carrier->on_bytes = [this](std::string_view bytes) { link_->deliver(bytes); };
-    carrier->on_room = [] {};
-    carrier->on_closed = [this] { ++shared_.lost; };
+    const std::shared_ptr<StoreChannel> store_channel = member_->store_channel();
+    store_channel->on_bytes = [this](std::string_view bytes) { link_->deliver(bytes); };
+    store_channel->on_room = [] {};
+    store_channel->on_closed = [this] { ++shared_.lost; };
     link_ = std::make_unique<ChannelLink>(
-        carrier, ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_reply(frame); },
-                                        .on_delivered = [] {},
-                                        .on_broken = [this] { ++shared_.lost; }});
+        store_channel, ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_reply(frame); },
+                                              .on_delivered = [] {},
+                                              .on_broken = [this] { ++shared_.lost; }});
     begin_requests();
   }
 
   // The ranks run: from now on its silence means that it is lost.
   void answer_at_once() {
     is_running_ = true;
-    if (member_) member_->announce_patience();
+    if (member_) member_->announce_timeout();
   }
 
   void fail() {
@@ -95,7 +95,7 @@ class Node {
                                               .local_world_size = ranks_,
                                               .role = "default"}};
     options.coordinator = "host0:29500";
-    options.patience = [this] { return is_running_ ? launcher::control::silence_limit(1000ms, nodes_) : 30'000ms; };
+    options.timeout = [this] { return is_running_ ? launcher::control::heartbeat_timeout(1000ms, nodes_) : 30'000ms; };
     options.is_any_ending = [] { return false; };
     options.on_start = [this](const launcher::control::Start&) { ++shared_.joined; };
     options.on_failure = [this](const launcher::FailureNotice& notice) {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/local/output/reader_patience.h"
+#include "launcher/local/output/reader_timeout.h"
 #include "launcher/local/processes/debugger.h"
 #include "launcher/local/processes/socket_owners.h"
 #include "launcher/local/report/failure_report.h"
@@ -15,13 +15,13 @@
 #include "launcher/os/network/interfaces.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
+#include "launcher/plan/option_sources.h"
 #include "launcher/plan/outcome/describe.h"
 #include "launcher/plan/outcome/first_failure.h"
 #include "launcher/plan/outcome/job_status.h"
 #include "launcher/plan/outcome/notices.h"
 #include "launcher/plan/outcome/parent_error_file.h"
 #include "launcher/plan/rank_plan.h"
-#include "launcher/plan/variables_behind.h"
 
 namespace launcher {
 namespace {
@@ -35,7 +35,7 @@ constexpr auto kDeparture = 1s;
 
 int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) {
   const auto text_of = [&](const LaunchError& error) {
-    return error.what() + variables_behind(error.what(), request.options.variables);
+    return error.what() + option_sources(error.what(), request.options.variables);
   };
   std::optional<JobRun> job;
   try {
@@ -44,7 +44,7 @@ int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) 
     const std::string text = text_of(error);
     record_own_error(text);
     print_line(text);
-    return tell_other_nodes(request.options, {text, to_int(error.status())});
+    return notify_other_nodes(request.options, {text, to_int(error.status())});
   }
   try {
     return job->run();
@@ -81,11 +81,12 @@ RendezvousSettings JobRun::rendezvous_settings() {
   return settings;
 }
 
-void JobRun::say_threads() {
+void JobRun::print_threads() {
   if (attempt_ > 0 || is_silent_part() || options_.nproc_per_node == 1 || has_variable(inherited_, "OMP_NUM_THREADS"))
     return;
-  messages().say("OMP_NUM_THREADS is not set: ddprun sets it to " + std::to_string(environment_.default_omp_threads) +
-                 " for each rank (" + std::to_string(cpus_) + " CPUs); to choose another value: -x OMP_NUM_THREADS=N");
+  messages().print("OMP_NUM_THREADS is not set: ddprun sets it to " + std::to_string(environment_.default_omp_threads) +
+                   " for each rank (" + std::to_string(cpus_) +
+                   " CPUs); to choose another value: -x OMP_NUM_THREADS=N");
 }
 
 void JobRun::start_supervisor() {
@@ -131,7 +132,7 @@ bool JobRun::meet() {
   while (!rendezvous_->info()) {
     if (gives_up()) return false;
     if (const auto failure = rendezvous_->join_failure()) {
-      if (!is_silent_part()) messages().say(failure->text);
+      if (!is_silent_part()) messages().print(failure->text);
       join_status_ = failure->exit_status;
       while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
       return false;
@@ -207,7 +208,7 @@ void JobRun::leave(JobEnd& end) {
   if (!first) return;
   end.elsewhere.reset();  // another one's may have been known earlier, and was no earlier
   const bool is_own = first->node == rendezvous_->info()->place.group_rank;
-  const bool knows_why = exit_status(end) != 0 || supervisor_->was_told_to_stop();
+  const bool knows_why = exit_status(end) != 0 || supervisor_->was_stop_requested();
   if (is_own && announced_) end.announced = announced_;  // what came to light since is no news to the others
   if (!is_own || !knows_why) end.elsewhere = *first;     // this launcher may have been given up while it was frozen
   end.agreed_status = rendezvous_->agreed_status();
@@ -215,16 +216,16 @@ void JobRun::leave(JobEnd& end) {
 
 // `end` is null when the ranks were never started.
 void JobRun::finish_output(const JobEnd* end) {
-  ReaderPatience patience{.begin = EventLoop::Clock::now(),
-                          .grace = options_.grace,
-                          .ended_well = end != nullptr && exit_status(*end) == 0};
+  ReaderTimeout timeout{.begin = EventLoop::Clock::now(),
+                        .grace = options_.grace,
+                        .ended_well = end != nullptr && exit_status(*end) == 0};
   streams_.finish_attempt([&] {
-    patience.timed_out_at = timed_out_at_;
-    patience.gave_up_before = gave_up_on_reader_;
-    if (end == nullptr || supervisor_->was_told_to_stop() || end->is_late()) {
-      patience.kill_time = supervisor_->kill_time();
+    timeout.timed_out_at = timed_out_at_;
+    timeout.gave_up_before = gave_up_on_reader_;
+    if (end == nullptr || supervisor_->was_stop_requested() || end->is_late()) {
+      timeout.kill_time = supervisor_->kill_time();
     }
-    const auto deadline = patience.deadline(streams_.last_progress());
+    const auto deadline = timeout.deadline(streams_.last_progress());
     const bool gives_up = supervisor_->is_impatient() || (deadline && EventLoop::Clock::now() >= *deadline);
     gave_up_on_reader_ = gave_up_on_reader_ || gives_up;
     return gives_up;
@@ -243,7 +244,7 @@ std::optional<JobEnd> JobRun::run_attempt() {
     environment_.timer_file = file_timer_->path();
   }
   rendezvous_->begin_round(attempt_);
-  say_threads();
+  print_threads();
   start_supervisor();
   if (!meet()) return std::nullopt;
   try {
@@ -275,7 +276,7 @@ std::optional<JobEnd> JobRun::run_attempt() {
       [this](const RankEnd& rank) { return signal_reason(rank); });
   watch_.end_attempt(end);
   events_.attempt_failed(end, attempt_);
-  if (!options_.part_descriptor || !end.elsewhere) messages().say_block(failure_report(end));
+  if (!options_.part_descriptor || !end.elsewhere) messages().print_lines(failure_report(end));
   return end;
 }
 
@@ -285,7 +286,7 @@ bool JobRun::has_restarts_left() const {
 
 // Restarts are for failures, not for being told to stop or being late.
 bool JobRun::should_restart(const JobEnd& end) const {
-  return has_restarts_left() && exit_status(end) != 0 && !supervisor_->was_told_to_stop() &&
+  return has_restarts_left() && exit_status(end) != 0 && !supervisor_->was_stop_requested() &&
          (!end.is_late() || end.late_restarts) && !is_over() && !(end.elsewhere && end.elsewhere->is_final) &&
          rendezvous_->can_restart();
 }
@@ -302,12 +303,12 @@ void JobRun::on_timeout() {
   if (supervisor_) stop_late("the time of --timeout was over");
 }
 
-void JobRun::say_why_not_restarted(const JobEnd& end) {
+void JobRun::print_why_not_restarted(const JobEnd& end) {
   if (rendezvous_->counts_restarts()) return;
   if (attempt_ < options_.max_restarts && !rendezvous_->can_restart()) {
-    messages().say("the job is not restarted: torchrun's nodes in it would not follow");
+    messages().print("the job is not restarted: torchrun's nodes in it would not follow");
   } else if (timed_out_at_ && !end.is_late() && options_.max_restarts > 0) {
-    messages().say("the job is not restarted: the time of --timeout was over");
+    messages().print("the job is not restarted: the time of --timeout was over");
   }
 }
 
@@ -319,7 +320,7 @@ void JobRun::pass_on_error(const JobEnd& end) {
   const RankEnd& rank = end.ranks[*first];
   const std::string source =
       streams_.layout().error_file(end.attempt, {.rank = rank.rank, .local_rank = rank.local_rank});
-  if (const std::string problem = pass_on_error_file(source, target, rank); !problem.empty()) messages().say(problem);
+  if (const std::string problem = pass_on_error_file(source, target, rank); !problem.empty()) messages().print(problem);
 }
 
 int JobRun::status_without_ranks() const {
@@ -329,10 +330,10 @@ int JobRun::status_without_ranks() const {
   return options_.torchrun_exit_code ? 1 : to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
 }
 
-void JobRun::say_restart() {
+void JobRun::print_restart() {
   if (rendezvous_->counts_restarts()) return;  // who takes part is not known yet
-  messages().say("restarting all ranks: restart " + std::to_string(attempt_) + " of " +
-                 std::to_string(options_.max_restarts));
+  messages().print("restarting all ranks: restart " + std::to_string(attempt_) + " of " +
+                   std::to_string(options_.max_restarts));
 }
 
 // The others wait for less when they need not find out by themselves that this launcher has ended.
@@ -358,13 +359,13 @@ int JobRun::run_attempts() {
   while (end && should_restart(*end)) {
     ++attempt_;
     events_.restarting(attempt_);
-    say_restart();
+    print_restart();
     if (!wait_before_restart()) break;
     end = run_attempt();
   }
   depart();
   if (end && exit_status(*end) != 0) {
-    say_why_not_restarted(*end);
+    print_why_not_restarted(*end);
     pass_on_error(*end);
   }
   finish_output(end ? &*end : nullptr);

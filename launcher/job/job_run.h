@@ -25,8 +25,8 @@
 #include "launcher/os/system/open_files.h"
 #include "launcher/os/system/random_id.h"
 #include "launcher/plan/job_request.h"
+#include "launcher/plan/option_sources.h"
 #include "launcher/plan/outcome/job_end.h"
-#include "launcher/plan/variables_behind.h"
 #include "launcher/plan/worker_environment.h"
 
 namespace launcher {
@@ -42,7 +42,7 @@ class JobRun {
 
  private:
   RendezvousSettings rendezvous_settings();
-  void say_threads();
+  void print_threads();
   void start_supervisor();
   bool meet();
   void find_store();
@@ -62,14 +62,14 @@ class JobRun {
   bool has_restarts_left() const;
   bool should_restart(const JobEnd& end) const;
   bool wait_before_restart();
-  void say_restart();
-  void say_why_not_restarted(const JobEnd& end);
+  void print_restart();
+  void print_why_not_restarted(const JobEnd& end);
   void pass_on_error(const JobEnd& end);
   int status_without_ranks() const;
   bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
   // What is the same for all nodes is said by one of them where one ddprun shows what all say.
   bool is_silent_part() const { return options_.part_descriptor && options_.node_rank > 0; }
-  void stop_late(const std::string& why) { supervisor_->stop_late(why + variables_behind(why, options_.variables)); }
+  void stop_late(const std::string& why) { supervisor_->stop_late(why + option_sources(why, options_.variables)); }
   void on_timeout();
   void finish_output(const JobEnd* end);
   void depart();

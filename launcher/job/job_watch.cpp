@@ -38,19 +38,19 @@ JobWatch::JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const 
            .start = std::chrono::system_clock::now()},
       timeline_(loop, messages, options, std::move(channel)) {
   status_.emplace(loop, job_.pid, [this](const std::string& question) { return answer(question); });
-  if (!status_->problem().empty()) messages_.say("ddprun status cannot show this job: " + status_->problem());
+  if (!status_->problem().empty()) messages_.print("ddprun status cannot show this job: " + status_->problem());
   if (options_.metrics_port) {
     metrics_.emplace(loop, MetricsAddress{options_.metrics_host, *options_.metrics_port},
                      [this] { return open_metrics(document()); });
     job_.metrics = metrics_->url();
-    if (*options_.metrics_port == 0) messages_.say("metrics are served at " + job_.metrics);
+    if (*options_.metrics_port == 0) messages_.print("metrics are served at " + job_.metrics);
   }
 }
 
 void JobWatch::begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> ports, int attempt,
                              WatchedPlace place) {
   supervisor_ = &supervisor;
-  has_record_ = has_told_record_ = false;
+  has_record_ = has_reported_record_ = false;
   ports_ = std::move(ports);
   job_.attempt = attempt;
   job_.world_size = place.world_size;
@@ -91,7 +91,7 @@ void JobWatch::watch_for_stragglers() {
                                 .host = job_.host,
                                 .ranks = [this] { return supervisor_->watched_ranks(); },
                                 .gpu_of = [this](int rank) { return gpu_of(rank); },
-                                .on_news = [this](const StragglerNews& news) { on_straggler(news); }};
+                                .on_change = [this](const StragglerChange& change) { on_straggler(change); }};
   if (place_.nodes > 1) {
     samples_.emplace(place_.node, place_.nodes, place_.tell);
     options.others = [this] { return samples_->others(); };
@@ -117,12 +117,12 @@ void JobWatch::on_word(int from, const std::string& text) {
   if (word.is_object() && !samples_->on_word(from, word)) gathering_->on_word(from, word);
 }
 
-void JobWatch::on_straggler(const StragglerNews& news) {
-  const std::string rank = "rank " + std::to_string(news.straggler.rank);
-  messages_.say(news.is_over ? rank + " holds up the others no more; it did so for " +
-                                   duration_text(static_cast<std::uint64_t>(news.seconds * 1e6))
-                             : to_text(news.straggler));
-  events_.straggler(job_.attempt, news);
+void JobWatch::on_straggler(const StragglerChange& change) {
+  const std::string rank = "rank " + std::to_string(change.straggler.rank);
+  messages_.print(change.is_over ? rank + " holds up the others no more; it did so for " +
+                                       duration_text(static_cast<std::uint64_t>(change.seconds * 1e6))
+                                 : to_text(change.straggler));
+  events_.straggler(job_.attempt, change);
 }
 
 // A rank that takes part in the job keeps its connection to the store, whatever wrapper it runs in.
@@ -162,7 +162,7 @@ void JobWatch::end_attempt(JobEnd& end) {
     const std::string difference = divergence(views);
     if (!difference.empty()) end.hints.push_back("collectives: " + difference);
   }
-  if (const std::string text = straggler_watch_->finish(supervisor_->all_ranks()); !text.empty()) messages_.say(text);
+  if (const std::string text = straggler_watch_->finish(supervisor_->all_ranks()); !text.empty()) messages_.print(text);
   gpus_.reset();
   gathering_.reset();
   samples_.reset();
@@ -181,9 +181,9 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
     return layout_.rank_folder(job_.attempt, {.rank = view.rank, .local_rank = view.rank - first}) +
            "/flight_record.json";
   });
-  if (std::exchange(has_told_record_, true)) return;  // the same ones, with what has come since
-  messages_.say(is_written ? "the last collectives of each rank are in " + folder + "/flight_record"
-                           : "the last collectives of the ranks could not be written to " + folder);
+  if (std::exchange(has_reported_record_, true)) return;  // the same ones, with what has come since
+  messages_.print(is_written ? "the last collectives of each rank are in " + folder + "/flight_record"
+                             : "the last collectives of the ranks could not be written to " + folder);
 }
 
 std::string JobWatch::answer(const std::string& question) {

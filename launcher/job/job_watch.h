@@ -64,7 +64,7 @@ class JobWatch {
   void watch_for_hangs();
   void watch_for_stragglers();
   void on_hang(const HangReport& report, const std::vector<RankView>& views);
-  void on_straggler(const StragglerNews& news);
+  void on_straggler(const StragglerChange& change);
   std::optional<GpuState> gpu_of(int rank) const;
   void keep_flight_records(const std::vector<RankView>& views);
   nlohmann::ordered_json document() const;
@@ -77,7 +77,7 @@ class JobWatch {
   const LogLayout& layout_;
   JobView job_;
   bool has_record_ = false;           // of the hang that ends the attempt
-  bool has_told_record_ = false;      // of this attempt
+  bool has_reported_record_ = false;  // of this attempt
   Supervisor* supervisor_ = nullptr;  // null between attempts
   std::vector<std::uint16_t> ports_;
   WatchedPlace place_;

@@ -39,13 +39,13 @@
 #include "launcher/os/system/temporary_folder.h"
 #include "launcher/plan/job_nodes.h"
 #include "launcher/plan/local_ranks.h"
+#include "launcher/plan/option_sources.h"
 #include "launcher/plan/outcome/parent_error_file.h"
 #include "launcher/plan/program.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/plan/resources.h"
-#include "launcher/plan/variables_behind.h"
 #include "launcher/remote/agent.h"
-#include "launcher/remote/part_check.h"
+#include "launcher/remote/node_check.h"
 #include "launcher/remote/preview_hosts.h"
 #include "launcher/remote/session.h"
 #include "launcher/remote/ssh_command.h"
@@ -55,7 +55,7 @@ namespace {
 
 // Runs `body`; what it throws becomes one line and an exit status.
 template <typename Body>
-int guard_errors(const Body& body) noexcept {
+int with_error_report(const Body& body) noexcept {
   try {
     return body();
   } catch (const LaunchError& error) {
@@ -125,7 +125,7 @@ int print_cmake_prefixes(const Answer& answer) {
 }
 
 // One of the nodes of a job that another ddprun has started by ssh.
-void become_part(Options& options) {
+void run_as_agent_child(Options& options) {
   const int secret = *options.part_descriptor;
   struct stat status {};
   if (::fcntl(secret, F_SETFD, FD_CLOEXEC) != 0 || ::fstat(secret, &status) != 0) {
@@ -134,14 +134,14 @@ void become_part(Options& options) {
   if (options.nnodes > 1 && status.st_size > 0) options.secret_file = "/proc/self/fd/" + std::to_string(secret);
 }
 
-int print_part_check(const Options& options, const Answer& answer) {
-  const auto findings = remote::check_part(options);
+int print_node_check(const Options& options, const Answer& answer) {
+  const auto findings = remote::check_node(options);
   answer.print(finding_lines(findings));
   return to_int(can_run_jobs(findings) ? ExitStatus::kSuccess : ExitStatus::kLauncherError);
 }
 
 // The hosts of -H; nothing where they are this machine alone, whose ranks are then in `options`.
-std::vector<JobNode> hosts_beyond_this(Options& options) {
+std::vector<JobNode> other_hosts(Options& options) {
   std::vector<JobNode> nodes = job_nodes(options);
   if (nodes.size() != 1 || !nodes.front().is_local) return nodes;
   options.nproc_per_node = nodes.front().ranks;
@@ -178,7 +178,7 @@ int print_preview(const Options& options, const std::optional<Program>& program,
   return to_int(ExitStatus::kSuccess);
 }
 
-void say_exposure(const Options& options) {
+void print_exposure(const Options& options) {
   const std::string exposure =
       options.nnodes > 1 && !options.part_descriptor ? control::exposure_of(options.secret_file) : "";
   if (!exposure.empty()) print_line(exposure);
@@ -188,7 +188,7 @@ void say_exposure(const Options& options) {
 }
 
 // Once in a job, by the launcher that the user has started.
-void say_remarks(const Options& options) {
+void print_remarks(const Options& options) {
   if (options.part_descriptor || options.mode == Options::Mode::kCheck) return;
   for (const std::string& line : options.remarks) print_line(line);
   for (const std::string& line : doubtful_exports(options)) print_line(line);
@@ -210,7 +210,7 @@ int run_job(Options options, Program program, ProcessTitle& title) {
   const pid_t guardian = ::getpid();
   const int status = run_guarded(signals, title, [&](Guarded guarded) {
     SupervisedEnd end;
-    const int job_status = guard_errors([&] {
+    const int job_status = with_error_report([&] {
       if (error_files) error_files->make();
       const int result = supervise_job(request, events, std::move(guarded));
       end.is_settled = true;
@@ -240,11 +240,11 @@ int print_explanation(const std::string& message, const Answer& answer) {
 int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (options.mode == Options::Mode::kExplain) return print_explanation(options.explained, answer);
   if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
-  if (options.part_descriptor) become_part(options);
-  say_remarks(options);
-  if (const auto nodes = hosts_beyond_this(options); !nodes.empty()) return run_on_hosts(options, nodes, answer);
+  if (options.part_descriptor) run_as_agent_child(options);
+  print_remarks(options);
+  if (const auto nodes = other_hosts(options); !nodes.empty()) return run_on_hosts(options, nodes, answer);
   if (options.mode == Options::Mode::kCheck) {
-    return options.part_descriptor ? print_part_check(options, answer) : print_check(answer);
+    return options.part_descriptor ? print_node_check(options, answer) : print_check(answer);
   }
   const auto misplaced = misplaced_ranks(options);
   const LocalRanks ranks = local_ranks(options);
@@ -258,8 +258,8 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (misplaced) print_line(*misplaced);
   if (!ranks.hint.empty()) print_line(ranks.hint);
   print_notes(options);
-  for (const std::string& line : absent_ranks(options)) print_line(line + variables_behind(line, options.variables));
-  say_exposure(options);
+  for (const std::string& line : absent_ranks(options)) print_line(line + option_sources(line, options.variables));
+  print_exposure(options);
   if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
   return run_job(std::move(options), std::move(program), title);
 }
@@ -269,21 +269,21 @@ int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
   try {
     return run(options, title, answer);
   } catch (const LaunchError& error) {
-    const std::string text = error.what() + variables_behind(error.what(), options.variables);
+    const std::string text = error.what() + option_sources(error.what(), options.variables);
     if (options.mode == Options::Mode::kRun) record_own_error(text);
     if (options.nnodes == 1 || options.mode != Options::Mode::kRun) throw LaunchError(text, error.status());
     // One line from each of several hosts.
     print_line((options.part_descriptor ? "host " + host_name() + ": " : "") + text);
-    return tell_other_nodes(options, {text, to_int(error.status())});
+    return notify_other_nodes(options, {text, to_int(error.status())});
   }
 }
 
 }  // namespace
 
 int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept {
-  return guard_errors([&] {
+  return with_error_report([&] {
     const Answer answer(open_missing_standard_descriptors());
-    if (arguments.size() == 1 && arguments.front() == remote::kAgentWord) return remote::run_agent();
+    if (arguments.size() == 1 && arguments.front() == remote::kAgentArgument) return remote::run_agent();
     if (const auto help = help_of_words(arguments)) {
       answer.print(*help);
       return to_int(ExitStatus::kSuccess);

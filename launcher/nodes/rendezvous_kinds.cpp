@@ -22,35 +22,36 @@ std::unique_ptr<Rendezvous> make(EventLoop& loop, Messages& messages, Rendezvous
   return std::make_unique<Kind>(loop, messages, std::move(settings));
 }
 
-constexpr RendezvousKind kSingleNode = {"", &SingleNode::objection, &make<SingleNode>};
+constexpr RendezvousKind kSingleNode = {"", &SingleNode::option_conflict, &make<SingleNode>};
 
 // For a number of nodes that may change.
-constexpr RendezvousKind kElastic = {"c10d", &elastic::ElasticRendezvous::objection, &make<elastic::ElasticRendezvous>};
+constexpr RendezvousKind kElastic = {"c10d", &elastic::ElasticRendezvous::option_conflict,
+                                     &make<elastic::ElasticRendezvous>};
 
 // For several nodes. The first one is the default.
 constexpr std::array kKinds = {
-    RendezvousKind{"static", &StaticRendezvous::objection, &make<StaticRendezvous>},
-    RendezvousKind{"c10d", &EndpointRendezvous::objection, &make<EndpointRendezvous>},
-    RendezvousKind{"etcd", &elastic::EtcdRendezvous::objection, &make<elastic::EtcdRendezvous>},
+    RendezvousKind{"static", &StaticRendezvous::option_conflict, &make<StaticRendezvous>},
+    RendezvousKind{"c10d", &EndpointRendezvous::option_conflict, &make<EndpointRendezvous>},
+    RendezvousKind{"etcd", &elastic::EtcdRendezvous::option_conflict, &make<elastic::EtcdRendezvous>},
     // torchrun's newer one, which has API v2. Here both use API v3.
-    RendezvousKind{"etcd-v2", &elastic::EtcdRendezvous::objection, &make<elastic::EtcdRendezvous>},
+    RendezvousKind{"etcd-v2", &elastic::EtcdRendezvous::option_conflict, &make<elastic::EtcdRendezvous>},
 };
 
 using namespace std::chrono_literals;
 
 // The other nodes were started with this one.
-constexpr auto kTellTrouble = 5s;
+constexpr auto kNotifyTimeout = 5s;
 
 // Its own words have been printed.
 class Silent : public Messages {
  public:
-  void say(std::string_view /*line*/) override {}
-  void say_block(std::string_view /*lines*/) override {}
+  void print(std::string_view /*line*/) override {}
+  void print_lines(std::string_view /*lines*/) override {}
 };
 
 }  // namespace
 
-int tell_other_nodes(const Options& options, const JoinFailure& trouble) {
+int notify_other_nodes(const Options& options, const JoinFailure& trouble) {
   if (options.nnodes == 1) return trouble.exit_status;
   try {
     RendezvousSettings settings = rendezvous_settings(options, plan_environment(options, 0, "", 1));
@@ -60,7 +61,7 @@ int tell_other_nodes(const Options& options, const JoinFailure& trouble) {
     EventLoop loop;
     Silent messages;
     bool is_over = false;
-    loop.call_at(EventLoop::Clock::now() + kTellTrouble, [&is_over] { is_over = true; });
+    loop.call_at(EventLoop::Clock::now() + kNotifyTimeout, [&is_over] { is_over = true; });
     const auto rendezvous = find_rendezvous(options)->make(loop, messages, std::move(settings));
     rendezvous->begin_round(0);
     while (!is_over && !(rendezvous->join_failure() && rendezvous->has_left())) loop.run_once();

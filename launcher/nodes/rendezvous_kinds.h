@@ -16,12 +16,12 @@ namespace launcher {
 // What a node does that cannot start its part of a job on several nodes.
 // Meets the other nodes to tell them, so that they do not wait for this one, and returns when they know or when they
 // have not come within seconds. Returns the status with which all end; its own where it is alone.
-int tell_other_nodes(const Options& options, const JoinFailure& trouble);
+int notify_other_nodes(const Options& options, const JoinFailure& trouble);
 
 struct RendezvousKind {
   std::string_view name;
   // Why `options` do not fit it, "" when they do. Pure.
-  std::string (*objection)(const Options& options);
+  std::string (*option_conflict)(const Options& options);
   // References must outlive the rendezvous.
   std::unique_ptr<Rendezvous> (*make)(EventLoop& loop, Messages& messages, RendezvousSettings settings);
 };

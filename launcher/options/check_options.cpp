@@ -132,7 +132,8 @@ void check_rendezvous(Options& options) {
   remove_brackets(options.master_addr);
   check_host_name("--local_addr", options.local_addr);
   check_host_name(options.rdzv_endpoint.empty() ? "--master_addr" : "--rdzv_endpoint", options.master_addr);
-  if (const std::string objection = kind->objection(options); !objection.empty()) throw UsageError(objection);
+  if (const std::string option_conflict = kind->option_conflict(options); !option_conflict.empty())
+    throw UsageError(option_conflict);
 }
 
 void check_prefixes(const Options& options) {

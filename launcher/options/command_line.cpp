@@ -17,8 +17,8 @@
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
 #include "launcher/os/version.h"
+#include "launcher/plan/option_sources.h"
 #include "launcher/plan/scheduled_options.h"
-#include "launcher/plan/variables_behind.h"
 
 namespace launcher {
 namespace {
@@ -57,7 +57,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   CLI::App& app = table.app();
   ignore_outranked_variables(app, split);
   check_variables_of_flags(app);
-  options.own_words = split.own;
+  options.own_arguments = split.own;
   options.variables = variables_in_use(app, split.own);
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   app.parse(std::move(split.own));
@@ -75,7 +75,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   // Those that the front names hosts to, or that it starts, are told where they are.
   const bool is_placed = options.part_descriptor || !options.hosts.empty() || !options.host_file.empty();
   if (is_about_a_job(options.mode) && !is_placed)
-    take_from_scheduler(own_surroundings(), given_options(app, options.own_words), options);
+    take_from_scheduler(process_context(), given_options(app, options.own_arguments), options);
   check_options(options);
   return options;
 }
@@ -94,7 +94,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   try {
     return take(table, arguments, split, options);
   } catch (const UsageError& error) {
-    throw UsageError(error.what() + variables_behind(error.what(), variables_in_use(app, split.own)));
+    throw UsageError(error.what() + option_sources(error.what(), variables_in_use(app, split.own)));
   }
 }
 

@@ -12,7 +12,7 @@ void declare_options(OptionTable& table, Options& options) {
   declare_processes(table, options);
   declare_hosts(table, options);
   declare_resources(table, options);
-  declare_meeting(table, options);
+  declare_rendezvous(table, options);
   declare_elastic(table, options.elastic);
   declare_output(table, options);
   declare_ending(table, options);

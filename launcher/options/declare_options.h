@@ -19,7 +19,7 @@ bool is_torchruns_name(std::string name);
 void declare_processes(OptionTable& table, Options& options);
 void declare_hosts(OptionTable& table, Options& options);
 void declare_resources(OptionTable& table, ResourceOptions& options);
-void declare_meeting(OptionTable& table, MeetingOptions& options);
+void declare_rendezvous(OptionTable& table, RendezvousOptions& options);
 void declare_elastic(OptionTable& table, ElasticOptions& options);
 void declare_output(OptionTable& table, OutputOptions& options);
 void declare_ending(OptionTable& table, EndingOptions& options);

@@ -22,7 +22,7 @@ constexpr std::array kPages = std::to_array<Page>({{"mpirun", "Open MPI's mpirun
                                                    {"deepspeed", "deepspeed"},
                                                    {"accelerate", "accelerate launch"}});
 
-std::vector<std::string_view> words_of(std::string_view text, char separator) {
+std::vector<std::string_view> split_at(std::string_view text, char separator) {
   std::vector<std::string_view> words;
   while (!text.empty()) {
     words.push_back(text.substr(0, text.find(separator)));
@@ -37,7 +37,7 @@ std::string in_code(std::string_view text) {
 
 std::string there(const ForeignOption& option) {
   std::string text;
-  for (const std::string_view name : words_of(option.names, ',')) {
+  for (const std::string_view name : split_at(option.names, ',')) {
     text += (text.empty() ? "" : ", ") +
             in_code(std::string(name) + (option.values.empty() ? "" : " ") + std::string(option.values));
   }
@@ -52,9 +52,9 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 // ddprun's words with the names of the values in them.
 std::string translation(const ForeignOption& option) {
-  const auto values = words_of(option.values, ' ');
+  const auto values = split_at(option.values, ' ');
   std::string text;
-  for (const std::string_view word : words_of(option.here, '\n')) {
+  for (const std::string_view word : split_at(option.here, '\n')) {
     std::string filled(word);
     // "ppr:N:node" captures its number alone.
     const auto shown = [](std::string_view value) { return value.find(':') == std::string_view::npos ? value : "N"; };
@@ -85,7 +85,7 @@ std::string row(const ForeignOption& option) {
 }
 
 bool belongs_to(const ForeignOption& option, std::string_view launcher) {
-  const auto launchers = words_of(option.launchers, ' ');
+  const auto launchers = split_at(option.launchers, ' ');
   return std::find(launchers.begin(), launchers.end(), launcher) != launchers.end();
 }
 
@@ -100,7 +100,7 @@ std::vector<ForeignOption> foreign_options() {
 }
 
 std::string launcher_names(const ForeignOption& option) {
-  const auto launchers = words_of(option.launchers, ' ');
+  const auto launchers = split_at(option.launchers, ' ');
   std::string text;
   for (std::size_t i = 0; i < launchers.size(); ++i) {
     text.append(i == 0 ? "" : i + 1 == launchers.size() ? " and " : ", ");

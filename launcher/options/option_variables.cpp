@@ -23,7 +23,7 @@ namespace {
 
 // Options that contradict each other, or that are two ways to say one thing. Not what merely does not work together: to
 // drop one of those would be to do something that nobody asked for.
-constexpr std::array<std::pair<const char*, const char*>, 20> kRivals = {{
+constexpr std::array<std::pair<const char*, const char*>, 20> kAlternatives = {{
     {"prefix", "no_prefix"},
     {"prefix", "log_line_prefix_template"},
     {"no_prefix", "log_line_prefix_template"},
@@ -136,7 +136,7 @@ void check_variables_of_flags(const CLI::App& app) {
 
 void ignore_outranked_variables(CLI::App& app, const SplitArguments& split) {
   for (const std::string& name : split.emptied) ignore_variable(app, name);
-  for (const auto& [first, second] : kRivals) {
+  for (const auto& [first, second] : kAlternatives) {
     const bool has_first = is_given(app, split, first);
     const bool has_second = is_given(app, split, second);
     if (has_first && !has_second) ignore_variable(app, second);

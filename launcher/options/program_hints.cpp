@@ -35,8 +35,8 @@ bool is_in_path(const std::string& name) {
 
 // Words of ddprun whose value, where there is one, is in the same word.
 std::string bare_option(const Options& options) {
-  if (options.own_words.empty()) return "";
-  const std::string& last = options.own_words.back();
+  if (options.own_arguments.empty()) return "";
+  const std::string& last = options.own_arguments.back();
   return last == "--prefix" || last == "--pass_local_rank" ? last : "";
 }
 
@@ -72,7 +72,7 @@ std::string with_short_dashes(std::string_view name) {
 
 // "2" after "-x NAME" is the value in hydra's form.
 std::string hint_on_number(const std::string& number, const Options& options) {
-  const std::string last = options.own_words.empty() ? "" : options.own_words.back();
+  const std::string last = options.own_arguments.empty() ? "" : options.own_arguments.back();
   const std::string export_ = "--export=";
   if (last.starts_with(export_) && last.find('=', export_.size()) == std::string::npos) {
     const std::string name = last.substr(export_.size());
@@ -184,9 +184,9 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
 }
 
 std::optional<std::string> truth_as_program(const Options& options) {
-  if (options.program.size() < 2 || options.own_words.empty()) return std::nullopt;
+  if (options.program.size() < 2 || options.own_arguments.empty()) return std::nullopt;
   const std::string& word = options.program.front();
-  const std::string& option = options.own_words.back();
+  const std::string& option = options.own_arguments.back();
   if ((word != "true" && word != "false") || option.find('=') != std::string::npos) return std::nullopt;
   return option + " takes no value: the program that is started is " + word;
 }

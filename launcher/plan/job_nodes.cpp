@@ -15,37 +15,38 @@
 namespace launcher {
 namespace {
 
-struct Room {
+struct HostCapacity {
   JobNode node;
   int slots = 0;  // 0: nothing was said
 };
 
-std::vector<Room> rooms_of(std::vector<HostSlots> hosts, const IsLocal& is_local) {
-  std::vector<Room> rooms;
+std::vector<HostCapacity> capacities_of(std::vector<HostSlots> hosts, const IsLocal& is_local) {
+  std::vector<HostCapacity> capacities;
   std::optional<std::size_t> own_index;
   for (HostSlots& host : hosts) {
     const bool is_here = is_local(host.host);
     if (!is_here || !own_index) {
-      if (is_here) own_index = rooms.size();
-      rooms.push_back({{.host = std::move(host.host), .is_local = is_here, .gpus = std::move(host.gpus)}, host.slots});
+      if (is_here) own_index = capacities.size();
+      capacities.push_back(
+          {{.host = std::move(host.host), .is_local = is_here, .gpus = std::move(host.gpus)}, host.slots});
       continue;
     }
-    Room& own = rooms[*own_index];
+    HostCapacity& own = capacities[*own_index];
     own.slots = std::min(std::max(own.slots, 1) + std::max(host.slots, 1), Options::kMaxLocalRanks);
     own.node.gpus.insert(own.node.gpus.end(), host.gpus.begin(), host.gpus.end());
   }
-  return rooms;
+  return capacities;
 }
 
 std::string ranks_text(int count) {
   return std::to_string(count) + (count == 1 ? " rank" : " ranks");
 }
 
-void share_out(std::vector<Room>& rooms, int ranks) {
+void share_out(std::vector<HostCapacity>& capacities, int ranks) {
   int left = ranks;
-  for (Room& room : rooms) {
-    room.node.ranks = std::min(left, std::max(room.slots, 1));
-    left -= room.node.ranks;
+  for (HostCapacity& capacity : capacities) {
+    capacity.node.ranks = std::min(left, std::max(capacity.slots, 1));
+    left -= capacity.node.ranks;
   }
   if (left > 0) {
     throw LaunchError("the hosts of -H or --hostfile have slots for " + std::to_string(ranks - left) + " of " +
@@ -54,13 +55,13 @@ void share_out(std::vector<Room>& rooms, int ranks) {
   }
 }
 
-void give_each(std::vector<Room>& rooms, int ranks) {
-  for (Room& room : rooms) {
-    if (room.slots > 0 && ranks > room.slots) {
-      throw LaunchError("host " + room.node.host + " has room for " + std::to_string(room.slots) + ", not for " +
-                        ranks_text(ranks));
+void give_each(std::vector<HostCapacity>& capacities, int ranks) {
+  for (HostCapacity& capacity : capacities) {
+    if (capacity.slots > 0 && ranks > capacity.slots) {
+      throw LaunchError("host " + capacity.node.host + " has room for " + std::to_string(capacity.slots) +
+                        ", not for " + ranks_text(ranks));
     }
-    room.node.ranks = ranks;
+    capacity.node.ranks = ranks;
   }
 }
 
@@ -179,21 +180,21 @@ std::vector<HostSlots> select_hosts(std::vector<HostSlots> hosts, const std::str
 }
 
 std::vector<JobNode> plan_nodes(std::vector<HostSlots> hosts, const Options& options, const IsLocal& is_local) {
-  std::vector<Room> rooms = rooms_of(std::move(hosts), is_local);
+  std::vector<HostCapacity> capacities = capacities_of(std::move(hosts), is_local);
   if (options.nproc_per_node == Options::kUnset) {
-    for (Room& room : rooms) room.node.ranks = std::max(room.slots, 1);
+    for (HostCapacity& capacity : capacities) capacity.node.ranks = std::max(capacity.slots, 1);
   } else if (options.nproc_per_node < 0 || !options.counts_all_ranks) {
-    give_each(rooms, options.nproc_per_node);
+    give_each(capacities, options.nproc_per_node);
   } else {
-    share_out(rooms, options.nproc_per_node);
+    share_out(capacities, options.nproc_per_node);
   }
   std::vector<JobNode> nodes;
-  for (Room& room : rooms) {
-    if (room.node.ranks == 0) continue;
+  for (HostCapacity& capacity : capacities) {
+    if (capacity.node.ranks == 0) continue;
     // A host of which only some GPUs were named keeps to the first of those.
-    const auto ranks = static_cast<std::size_t>(std::max(room.node.ranks, 0));
-    if (room.node.ranks > 0 && room.node.gpus.size() > ranks) room.node.gpus.resize(ranks);
-    nodes.push_back(std::move(room.node));
+    const auto ranks = static_cast<std::size_t>(std::max(capacity.node.ranks, 0));
+    if (capacity.node.ranks > 0 && capacity.node.gpus.size() > ranks) capacity.node.gpus.resize(ranks);
+    nodes.push_back(std::move(capacity.node));
   }
   return nodes;
 }

@@ -64,7 +64,7 @@ struct ResourceOptions {
   bool virtual_local_rank = false;  // each rank sees one GPU and LOCAL_RANK=0
 };
 
-struct MeetingOptions {
+struct RendezvousOptions {
   // Who hosts the rendezvous store.
   enum class Store { kLauncher, kRank0 };
   // Which ranks of a node without the store reach it through their ddprun.
@@ -93,7 +93,7 @@ struct MeetingOptions {
   Store store = Store::kLauncher;
   StoreProxy store_proxy = StoreProxy::kLibrary;
 
-  bool meets_at_etcd() const { return rdzv_backend == "etcd" || rdzv_backend == "etcd-v2"; }
+  bool uses_etcd() const { return rdzv_backend == "etcd" || rdzv_backend == "etcd-v2"; }
 };
 
 // Of a job whose number of nodes may change.
@@ -161,7 +161,7 @@ struct WatchOptions {
 struct Options : ProcessOptions,
                  HostOptions,
                  ResourceOptions,
-                 MeetingOptions,
+                 RendezvousOptions,
                  OutputOptions,
                  EndingOptions,
                  WatchOptions {
@@ -182,7 +182,7 @@ struct Options : ProcessOptions,
   std::vector<std::string> remarks{};                 // on the command line, to be said before the job starts
   std::vector<std::string> notes{};                   // on variables that have no effect; a line each
   std::map<std::string, std::string> variables{};     // {"--log_dir", "PET_LOG_DIR"}: of options that nobody has typed
-  std::vector<std::string> own_words{};               // what came before the program, each `--name` or `--name=value`
+  std::vector<std::string> own_arguments{};           // what came before the program, each `--name` or `--name=value`
   std::optional<int> part_descriptor = std::nullopt;  // one node of a job that another ddprun started: has its secret
 };
 

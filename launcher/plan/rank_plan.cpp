@@ -9,7 +9,7 @@ namespace launcher {
 namespace {
 
 int default_port(const Options& options) {
-  if (options.meets_at_etcd()) return Options::kEtcdPort;
+  if (options.uses_etcd()) return Options::kEtcdPort;
   return options.rdzv_backend == "c10d" ? Options::kC10dPort : Options::kStaticPort;
 }
 

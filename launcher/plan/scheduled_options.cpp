@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 
 class Taker {
  public:
-  Taker(const Surroundings& surroundings, const GivenOptions& given, Options& options)
-      : surroundings_(surroundings), given_(given), options_(options), found_(detect_scheduler(surroundings)) {}
+  Taker(const ProcessContext& context, const GivenOptions& given, Options& options)
+      : context_(context), given_(given), options_(options), found_(detect_scheduler(context)) {}
 
   void take() {
     options_.origins = {"scheduler: " + (found_.place ? found_.place->system : std::string("none"))};
@@ -36,7 +36,7 @@ class Taker {
 
   // The value of an option that was given, or else of the scheduler; false where neither says it.
   template <typename Value, typename Target, typename Text>
-  bool take_one(const std::string& name, const std::optional<Told<Value>>& told, Target& target, const Text& text) {
+  bool take_one(const std::string& name, const std::optional<Sourced<Value>>& told, Target& target, const Text& text) {
     if (is_given(name)) {
       origin(name, text(target), given_.at(name));
       return true;
@@ -48,7 +48,7 @@ class Taker {
   }
 
   // Why the scheduler is not asked for this node's place.
-  std::string objection() const {
+  std::string option_conflict() const {
     for (const char* name : {"standalone", "hosts"}) {
       if (is_given(name)) return std::string("--") + name + " is for this node alone";
     }
@@ -58,10 +58,10 @@ class Taker {
 
   void take_place() {
     const auto number = [](int value) { return std::to_string(value); };
-    if (const std::string why = objection(); !why.empty()) return note_line("one node, as " + why);
+    if (const std::string why = option_conflict(); !why.empty()) return note_line("one node, as " + why);
     const ScheduledPlace place = found_.place.value_or(ScheduledPlace{});
-    const bool is_told_all = is_given("nnodes") && is_given("node_rank");
-    if (!place.obstacle.empty() && !is_told_all) throw LaunchError(place.obstacle);
+    const bool has_both = is_given("nnodes") && is_given("node_rank");
+    if (!place.obstacle.empty() && !has_both) throw LaunchError(place.obstacle);
     check_agreement(place);
     if (!take_one("nnodes", place.nnodes, options_.nnodes, number)) note_line("one node, as nothing says otherwise");
     if (options_.nproc_per_node == Options::kUnset && options_.gpus.empty()) {
@@ -98,16 +98,16 @@ class Taker {
   // Who starts ddprun may have set these beside the scheduler's own.
   void read_master(ScheduledPlace& place) const {
     try {
-      if (const auto port = number_of(surroundings_, "MASTER_PORT", 1, 65535)) {
+      if (const auto port = number_of(context_, "MASTER_PORT", 1, 65535)) {
         place.master_port = {static_cast<std::uint16_t>(port->value), port->why};
       }
     } catch (const std::invalid_argument& error) {
       if (!is_given("master_port")) throw LaunchError(error.what());
     }
-    const auto address = text_of(surroundings_, "MASTER_ADDR");
+    const auto address = text_of(context_, "MASTER_ADDR");
     // Operators tell the pod that is to listen that it is "localhost": nobody else could reach it there.
     const bool is_for_itself = address == "localhost" && options_.node_rank == 0;
-    if (address && !is_for_itself) place.master_addr = told_text("MASTER_ADDR", *address);
+    if (address && !is_for_itself) place.master_addr = sourced_text("MASTER_ADDR", *address);
   }
 
   // ddprun must have ended its ranks, and said what it has to say, before the scheduler kills it.
@@ -127,7 +127,7 @@ class Taker {
     origin("grace", std::to_string(static_cast<double>(longest.count()) / 1000).substr(0, seconds.size() + 2), why);
   }
 
-  const Surroundings& surroundings_;
+  const ProcessContext& context_;
   const GivenOptions& given_;
   Options& options_;
   Detection found_;
@@ -142,8 +142,8 @@ const std::vector<std::string>& place_options() {
   return names;
 }
 
-void take_from_scheduler(const Surroundings& surroundings, const GivenOptions& given, Options& options) {
-  Taker(surroundings, given, options).take();
+void take_from_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options) {
+  Taker(context, given, options).take();
 }
 
 }  // namespace launcher

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/plan/options.h"
-#include "launcher/plan/schedulers/surroundings.h"
+#include "launcher/plan/schedulers/process_context.h"
 
 namespace launcher {
 
@@ -19,6 +19,6 @@ const std::vector<std::string>& place_options();
 // Sets nnodes, node_rank, master_addr, master_port, rdzv_id, nproc_per_node and grace where they were not given and the
 // scheduler tells them, and Options::origins. Throws LaunchError where the scheduler's variables are contradictory, or
 // say that ddprun was not started once on each node.
-void take_from_scheduler(const Surroundings& surroundings, const GivenOptions& given, Options& options);
+void take_from_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options);
 
 }  // namespace launcher

@@ -22,7 +22,7 @@
 #include "launcher/os/version.h"
 #include "launcher/remote/channel.h"
 #include "launcher/remote/hub.h"
-#include "launcher/remote/part.h"
+#include "launcher/remote/node_process.h"
 #include "launcher/remote/ssh_command.h"
 #include "launcher/remote/wire.h"
 
@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 // What a ddprun that was told to stop may take beyond its grace time.
 constexpr auto kBeyondGrace = 20s;
 // Until it has been told, a ddprun whose channel stays silent has been forgotten.
-constexpr auto kTaskPatience = 60s;
+constexpr auto kTaskTimeout = 60s;
 
 // Out of the way of everything that this process and its children print and read.
 UniqueFd take_over(int fd) {
@@ -65,8 +65,9 @@ class Agent {
   }
 
   int run() {
-    while (!is_stopping_ || (part_ && !part_->is_gone()) || (hub_ && !hub_->is_gone())) loop_.run_once();
-    while (part_ && part_->was_killed() && has_orphans() && !gives_up_) loop_.run_once();
+    while (!is_stopping_ || (node_process_ && !node_process_->is_gone()) || (hub_ && !hub_->is_gone()))
+      loop_.run_once();
+    while (node_process_ && node_process_->was_killed() && has_orphans() && !gives_up_) loop_.run_once();
     return 0;
   }
 
@@ -75,10 +76,10 @@ class Agent {
     while (const auto info = signals_.next()) {
       const int number = static_cast<int>(info->ssi_signo);
       if (number == SIGCHLD) {
-        if (part_) part_->reap();
+        if (node_process_) node_process_->reap();
         if (hub_) hub_->reap();
-      } else if (part_) {
-        part_->signal(number);
+      } else if (node_process_) {
+        node_process_->signal(number);
       } else if (signals_.is_stop(number)) {
         stop();
       }
@@ -114,13 +115,13 @@ class Agent {
       return;
     }
     number_ = task->number;
-    patience_ = std::chrono::milliseconds(task->reach.timeout_ms);
+    timeout_ = std::chrono::milliseconds(task->ssh.timeout_ms);
     const auto tell = [this](Kind kind) {
       return [this, kind](const NamedHost& host, const std::string& why) {
         channel_.send({kind, host.number, encode(Ending{0, why})});
       };
     };
-    hub_.emplace(loop_, task->reach, signals_.original_mask(),
+    hub_.emplace(loop_, task->ssh, signals_.original_mask(),
                  Hub::Callbacks{.on_frame = [this](const Frame& other) { channel_.send(other); },
                                 .on_unreachable = tell(Kind::kUnreachable),
                                 .on_lost = tell(Kind::kLost),
@@ -137,7 +138,7 @@ class Agent {
     std::string_view bytes = frame.bytes;
     switch (frame.kind) {
       case Kind::kNode:
-        node_ = decode<NodeWords>(bytes);
+        node_ = decode<NodeArguments>(bytes);
         return;
       case Kind::kPlan:
         start(decode<Plan>(bytes));
@@ -151,7 +152,7 @@ class Agent {
         }
         return;
       default:
-        if (part_) pass_to_part(frame.kind, bytes);
+        if (node_process_) pass_to_part(frame.kind, bytes);
     }
   }
 
@@ -160,17 +161,17 @@ class Agent {
       case Kind::kCredit: {
         const auto stream = take_amount(bytes);
         const auto amount = take_amount(bytes);
-        if (stream && amount) part_->add_credit(*stream, *amount);
+        if (stream && amount) node_process_->add_credit(*stream, *amount);
         return;
       }
       case Kind::kOutputClosed:
-        if (const auto stream = take_amount(bytes)) part_->close_output(*stream);
+        if (const auto stream = take_amount(bytes)) node_process_->close_output(*stream);
         return;
       case Kind::kInput:
-        part_->add_input(bytes);
+        node_process_->add_input(bytes);
         return;
       case Kind::kInputEnd:
-        part_->end_input();
+        node_process_->end_input();
         return;
       default:
         return;
@@ -178,14 +179,15 @@ class Agent {
   }
 
   void start(const std::optional<Plan>& plan) {
-    if (!plan || !node_ || part_ || is_stopping_) return;
+    if (!plan || !node_ || node_process_ || is_stopping_) return;
     grace_ = std::chrono::milliseconds(plan->grace_ms);
     if (plan->is_check && kept_port_) ::listen(kept_port_.get(), SOMAXCONN);
     try {
-      part_ = std::make_unique<Part>(loop_, *plan, *node_, signals_.original_mask(), [this](Frame frame) {
-        frame.host = number_;
-        channel_.send(frame);
-      });
+      node_process_ =
+          std::make_unique<NodeProcess>(loop_, *plan, *node_, signals_.original_mask(), [this](Frame frame) {
+            frame.host = number_;
+            channel_.send(frame);
+          });
     } catch (const LaunchError& error) {
       const Ending ending{static_cast<std::uint32_t>(to_int(error.status())), error.what()};
       channel_.send({Kind::kEnded, number_, encode(ending)});
@@ -196,14 +198,14 @@ class Agent {
   void on_signal_for_part(int number) {
     if (number == SIGTSTP) is_suspended_ = true;
     if (number == SIGCONT) is_suspended_ = false;
-    if (part_) part_->signal(number);
+    if (node_process_) node_process_->signal(number);
   }
 
   void tick() {
     const auto now = EventLoop::Clock::now();
-    if (now - next_tick_ > patience_ / 4) listening_since_ = now;  // this process stood still itself
-    if (!is_suspended_ && now - std::max(channel_.last_heard(), listening_since_) > patience_) stop();
-    next_tick_ = now + patience_ / 4;
+    if (now - next_tick_ > timeout_ / 4) listening_since_ = now;  // this process stood still itself
+    if (!is_suspended_ && now - std::max(channel_.last_received(), listening_since_) > timeout_) stop();
+    next_tick_ = now + timeout_ / 4;
     if (!is_stopping_) loop_.call_at(next_tick_, [this] { tick(); });
   }
 
@@ -211,14 +213,14 @@ class Agent {
   void stop() {
     if (std::exchange(is_stopping_, true)) return;
     if (hub_) hub_->close();
-    if (part_) {
-      part_->end_input();
-      for (std::size_t stream : {0U, 1U}) part_->close_output(stream);
-      part_->signal(SIGTERM);
-      part_->signal(SIGCONT);
+    if (node_process_) {
+      node_process_->end_input();
+      for (std::size_t stream : {0U, 1U}) node_process_->close_output(stream);
+      node_process_->signal(SIGTERM);
+      node_process_->signal(SIGCONT);
     }
     loop_.call_at(EventLoop::Clock::now() + grace_ + kBeyondGrace, [this] {
-      if (part_) part_->signal(SIGKILL);
+      if (node_process_) node_process_->signal(SIGKILL);
       if (hub_) hub_->kill();
       gives_up_ = true;
     });
@@ -229,7 +231,7 @@ class Agent {
   Channel channel_;
   UniqueFd kept_port_;
   std::uint32_t number_ = 0;
-  EventLoop::Clock::duration patience_ = kTaskPatience;
+  EventLoop::Clock::duration timeout_ = kTaskTimeout;
   EventLoop::Clock::time_point next_tick_ = EventLoop::Clock::now();
   EventLoop::Clock::time_point listening_since_ = next_tick_;
   EventLoop::Clock::duration grace_{0};
@@ -237,8 +239,8 @@ class Agent {
   bool is_stopping_ = false;
   bool gives_up_ = false;
   std::optional<Hub> hub_;
-  std::optional<NodeWords> node_;
-  std::unique_ptr<Part> part_;
+  std::optional<NodeArguments> node_;
+  std::unique_ptr<NodeProcess> node_process_;
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ void Channel::read() {
   std::array<char, kReadBytes> bytes;
   const ssize_t count = ::read(reader_.get(), bytes.data(), bytes.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  last_heard_ = EventLoop::Clock::now();
+  last_received_ = EventLoop::Clock::now();
   if (count > 0) take({bytes.data(), static_cast<std::size_t>(count)});
   if (count > 0 && !frames_.is_broken()) return;
   stop_reading();

@@ -33,7 +33,7 @@ class Channel {
   // The other end sees the end of the stream, behind all that was sent.
   void finish_sending();
   // When anything last came.
-  EventLoop::Clock::time_point last_heard() const { return last_heard_; }
+  EventLoop::Clock::time_point last_received() const { return last_received_; }
 
  private:
   void read();
@@ -52,7 +52,7 @@ class Channel {
   std::size_t written_ = 0;
   bool is_writer_watched_ = false;
   bool is_finishing_ = false;
-  EventLoop::Clock::time_point last_heard_ = EventLoop::Clock::now();
+  EventLoop::Clock::time_point last_received_ = EventLoop::Clock::now();
 };
 
 }  // namespace launcher::remote

@@ -36,11 +36,11 @@ void Console::add(std::uint32_t host, std::size_t stream, std::string bytes) {
   pump(stream);
 }
 
-void Console::say(std::string_view line) {
-  say_block(std::string("ddprun: ").append(printable(line)).append("\n"));
+void Console::print(std::string_view line) {
+  print_lines(std::string("ddprun: ").append(printable(line)).append("\n"));
 }
 
-void Console::say_block(std::string_view lines) {
+void Console::print_lines(std::string_view lines) {
   StreamWriter& out = writer(1);
   if (out.is_full()) {
     dropped_ += lines.size();
@@ -66,10 +66,10 @@ void Console::pump(std::size_t stream) {
     out.flush();
   }
   if (out.error() != 0 && !std::exchange(own.is_closed, true)) callbacks_.on_closed(stream);
-  if (!own.taken.empty()) tell_taken(stream);
+  if (!own.taken.empty()) report_taken(stream);
 }
 
-void Console::tell_taken(std::size_t stream) {
+void Console::report_taken(std::size_t stream) {
   for (const auto& [host, bytes] : std::exchange(streams_[stream].taken, {})) callbacks_.on_taken(host, stream, bytes);
 }
 

@@ -30,8 +30,8 @@ class Console : public Messages {
 
   // `stream`: 0 is standard output, 1 standard error.
   void add(std::uint32_t host, std::size_t stream, std::string bytes);
-  void say(std::string_view line) override;
-  void say_block(std::string_view lines) override;
+  void print(std::string_view line) override;
+  void print_lines(std::string_view lines) override;
 
   bool is_empty() const;
   EventLoop::Clock::time_point last_progress() const;
@@ -54,7 +54,7 @@ class Console : public Messages {
   const StreamWriter& writer(std::size_t stream) const;
   void pump();
   void pump(std::size_t stream);
-  void tell_taken(std::size_t stream);
+  void report_taken(std::size_t stream);
 
   Callbacks callbacks_;
   const bool is_one_;  // both are one file, pipe or terminal, where lines must not mix

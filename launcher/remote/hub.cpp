@@ -26,12 +26,12 @@ std::vector<std::vector<NamedHost>> branches(const std::vector<NamedHost>& hosts
   return found;
 }
 
-Hub::Hub(EventLoop& loop, Reach reach, const sigset_t& mask, Callbacks callbacks)
-    : loop_(loop), reach_(std::move(reach)), mask_(mask), callbacks_(std::move(callbacks)) {}
+Hub::Hub(EventLoop& loop, SshSettings ssh, const sigset_t& mask, Callbacks callbacks)
+    : loop_(loop), ssh_(std::move(ssh)), mask_(mask), callbacks_(std::move(callbacks)) {}
 
 void Hub::connect(const std::vector<NamedHost>& hosts) {
   if (is_closed_) return;
-  for (const std::vector<NamedHost>& branch : branches(hosts, reach_.fanout)) start(branch);
+  for (const std::vector<NamedHost>& branch : branches(hosts, ssh_.fanout)) start(branch);
 }
 
 void Hub::start(const std::vector<NamedHost>& branch) {
@@ -45,7 +45,7 @@ void Hub::start(const std::vector<NamedHost>& branch) {
       .on_line = [this, name = branch.front().name](
                      const std::string& line) { callbacks_.on_line("host " + name + ": " + line); }};
   try {
-    links_.push_back(std::make_unique<Link>(loop_, reach_, branch, mask_, std::move(callbacks)));
+    links_.push_back(std::make_unique<Link>(loop_, ssh_, branch, mask_, std::move(callbacks)));
   } catch (const LaunchError& error) {
     for (const NamedHost& host : branch) callbacks_.on_unreachable(host, error.what());
     return;

@@ -32,9 +32,9 @@ class Hub {
   };
 
   // `mask`: the signals of the processes that are started.
-  Hub(EventLoop& loop, Reach reach, const sigset_t& mask, Callbacks callbacks);
+  Hub(EventLoop& loop, SshSettings ssh, const sigset_t& mask, Callbacks callbacks);
 
-  // Makes connections, as a tree where there are more hosts than `reach.fanout`. Where one cannot be made, the hosts
+  // Makes connections, as a tree where there are more hosts than `ssh.fanout`. Where one cannot be made, the hosts
   // that were to be reached by it are connected to all the same.
   void connect(const std::vector<NamedHost>& hosts);
   void send(const Frame& frame);
@@ -50,7 +50,7 @@ class Hub {
   void on_unreachable(const std::vector<NamedHost>& branch, const std::string& why);
 
   EventLoop& loop_;
-  const Reach reach_;
+  const SshSettings ssh_;
   const sigset_t& mask_;
   Callbacks callbacks_;
   std::vector<std::unique_ptr<Link>> links_;  // broken ones too

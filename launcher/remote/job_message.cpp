@@ -10,7 +10,7 @@
 #include "launcher/os/system/random_id.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/remote/child_process.h"
-#include "launcher/remote/travelling_environment.h"
+#include "launcher/remote/forwarded_environment.h"
 
 namespace launcher::remote {
 namespace {
@@ -22,8 +22,9 @@ std::string secret_for(const Options& options, const std::vector<JobNode>& nodes
   if (nodes.size() == 1) return "";
   for (const auto& [number, hello] : hellos) {
     if (hello.has_secrets) continue;
-    note = "host " + nodes.at(number).host +
-           " has a ddprun without libsodium: any process that can connect to the port of the launchers can join this job";
+    note =
+        "host " + nodes.at(number).host +
+        " has a ddprun without libsodium: any process that can connect to the port of the launchers can join this job";
     return "";
   }
   return control::has_secrets() ? control::new_challenge() : "";
@@ -39,7 +40,7 @@ std::string current_folder() {
 }  // namespace
 
 // Hosts in between are in other folders.
-Reach reach_of(const Options& options) {
+SshSettings ssh_settings(const Options& options) {
   const SshOptions& ssh = options.ssh;
   std::error_code error;
   const std::filesystem::path identity = std::filesystem::absolute(ssh.identity, error);
@@ -66,23 +67,23 @@ JobMessage make_job_message(const Options& options, const std::vector<JobNode>& 
   const std::vector<std::string> own = current_environment();
   const bool shows_lines = nodes.size() > 1 || nodes.front().ranks != 1 || options.prefix.has_value();
   const bool has_own_folder = options.working_folder.starts_with('/');
-  JobMessage message{.plan = {.words = common_words(options.own_words),
+  JobMessage message{.plan = {.arguments = forwarded_arguments(options.own_arguments),
                               .program = options.program,
-                              .environment = travelling_environment(own, options.exported),
+                              .environment = forwarded_environment(own, options.exported),
                               .folder = current_folder(),
                               .needs_folder = !has_own_folder,
                               .window = output_window(nodes.size()),
                               .grace_ms = static_cast<std::uint32_t>(options.grace.count()),
                               .keeps_lines = shows_lines && !options.no_prefix,
                               .is_check = options.mode == Options::Mode::kCheck},
-                     .meeting = {.run_id = options.rdzv_id.empty() ? random_id() : options.rdzv_id}};
+                     .endpoint = {.run_id = options.rdzv_id.empty() ? random_id() : options.rdzv_id}};
   message.plan.secret = secret_for(options, nodes, hellos, message.note);
   if (nodes.size() == 1) return message;
   const auto first = hellos.find(0);
-  message.meeting.port = options.master_port.value_or(0);
-  if (message.meeting.port == 0 && first != hellos.end()) message.meeting.port = first->second.port;
-  message.meeting.address =
-      options.has_master_addr ? options.master_addr : meeting_address(nodes, hellos, host_name(), is_own);
+  message.endpoint.port = options.master_port.value_or(0);
+  if (message.endpoint.port == 0 && first != hellos.end()) message.endpoint.port = first->second.port;
+  message.endpoint.address =
+      options.has_master_addr ? options.master_addr : rendezvous_host(nodes, hellos, host_name(), is_own);
   return message;
 }
 

@@ -14,14 +14,14 @@
 
 namespace launcher::remote {
 
-Reach reach_of(const Options& options);
+SshSettings ssh_settings(const Options& options);
 
 // Throws LaunchError for options that do not work with several hosts.
 void check_for_hosts(const Options& options, const std::vector<JobNode>& nodes);
 
 struct JobMessage {
   Plan plan{};
-  Meeting meeting{};
+  RendezvousEndpoint endpoint{};
   std::string note{};  // for the user; "" when there is nothing to say
 };
 

@@ -28,8 +28,8 @@ struct Connection {
 Connection parse_connection(const std::string& text) {
   Connection connection;
   std::string port;
-  std::istringstream words(text);
-  words >> connection.client >> port >> connection.server;
+  std::istringstream arguments(text);
+  arguments >> connection.client >> port >> connection.server;
   return connection;
 }
 
@@ -37,7 +37,7 @@ bool is_loopback_address(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-std::string ranks_word(int ranks) {
+std::string ranks_argument(int ranks) {
   switch (ranks) {
     case Options::kOnePerGpu:
       return "gpu";
@@ -52,40 +52,41 @@ std::string ranks_word(int ranks) {
 
 }  // namespace
 
-std::vector<std::string> common_words(const std::vector<std::string>& own_words) {
-  std::vector<std::string> words;
-  for (const std::string& word : own_words) {
+std::vector<std::string> forwarded_arguments(const std::vector<std::string>& own_arguments) {
+  std::vector<std::string> arguments;
+  for (const std::string& word : own_arguments) {
     const std::string_view name = std::string_view(word).substr(std::min(word.find_first_not_of('-'), word.size()));
     if (std::find(kNotCommon.begin(), kNotCommon.end(), name.substr(0, name.find('='))) == kNotCommon.end()) {
-      words.push_back(word);
+      arguments.push_back(word);
     }
   }
-  return words;
+  return arguments;
 }
 
-NodeWords node_words(const std::vector<JobNode>& nodes, std::size_t number, const Meeting& meeting,
-                     const Options& options) {
+NodeArguments node_arguments(const std::vector<JobNode>& nodes, std::size_t number, const RendezvousEndpoint& endpoint,
+                             const Options& options) {
   const JobNode& node = nodes.at(number);
   const std::vector<std::uint32_t> readers = input_nodes(nodes, options.standard_input);
-  NodeWords own{
-      .words = {"--nnodes=" + std::to_string(nodes.size()), "--node_rank=" + std::to_string(number),
-                "--nproc_per_node=" + ranks_word(node.ranks), "--rdzv_id=" + meeting.run_id, "--rdzv_backend=static"},
-      .reads_input = std::find(readers.begin(), readers.end(), number) != readers.end()};
+  NodeArguments own{.arguments = {"--nnodes=" + std::to_string(nodes.size()), "--node_rank=" + std::to_string(number),
+                                  "--nproc_per_node=" + ranks_argument(node.ranks), "--rdzv_id=" + endpoint.run_id,
+                                  "--rdzv_backend=static"},
+                    .reads_input = std::find(readers.begin(), readers.end(), number) != readers.end()};
   if (nodes.size() > 1) {
-    own.words.push_back("--master_addr=" + meeting.address);
-    own.words.push_back("--master_port=" + std::to_string(meeting.port));
-    own.words.push_back("--join_timeout=" + std::to_string(static_cast<double>(options.join_timeout.count()) / 1000));
+    own.arguments.push_back("--master_addr=" + endpoint.address);
+    own.arguments.push_back("--master_port=" + std::to_string(endpoint.port));
+    own.arguments.push_back("--join_timeout=" +
+                            std::to_string(static_cast<double>(options.join_timeout.count()) / 1000));
   }
   if (!node.gpus.empty()) {
     std::string list;
     for (const std::string& gpu : node.gpus) list.append(list.empty() ? "--gpus=" : ",").append(gpu);
-    own.words.push_back(list);
+    own.arguments.push_back(list);
   }
-  if (options.mode == Options::Mode::kCheck) own.words.emplace_back("--check");
+  if (options.mode == Options::Mode::kCheck) own.arguments.emplace_back("--check");
   return own;
 }
 
-std::string meeting_address(const std::vector<JobNode>& nodes, const std::map<std::uint32_t, Hello>& hellos,
+std::string rendezvous_host(const std::vector<JobNode>& nodes, const std::map<std::uint32_t, Hello>& hellos,
                             const std::string& own_name, const std::function<bool(const std::string&)>& is_own) {
   const auto first = hellos.find(0);
   const std::string server = first == hellos.end() ? "" : parse_connection(first->second.connection).server;

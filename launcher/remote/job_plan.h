@@ -13,21 +13,21 @@
 namespace launcher::remote {
 
 // Options that another node's ddprun takes over from the user's: all but those that say who takes part and where.
-std::vector<std::string> common_words(const std::vector<std::string>& own_words);
+std::vector<std::string> forwarded_arguments(const std::vector<std::string>& own_arguments);
 
 // Where the nodes meet.
-struct Meeting {
+struct RendezvousEndpoint {
   std::string address{};
   std::uint32_t port = 0;
   std::string run_id{};
 };
-// The words of node `number`'s own ddprun.
-NodeWords node_words(const std::vector<JobNode>& nodes, std::size_t number, const Meeting& meeting,
-                     const Options& options);
+// The arguments of node `number`'s own ddprun.
+NodeArguments node_arguments(const std::vector<JobNode>& nodes, std::size_t number, const RendezvousEndpoint& endpoint,
+                             const Options& options);
 
 // The address at which all hosts can reach node 0: the one that ssh has used, where the user named none. `is_own`: an
 // address in numbers is one of this machine's. Throws LaunchError when no address is known to be right.
-std::string meeting_address(const std::vector<JobNode>& nodes, const std::map<std::uint32_t, Hello>& hellos,
+std::string rendezvous_host(const std::vector<JobNode>& nodes, const std::map<std::uint32_t, Hello>& hellos,
                             const std::string& own_name, const std::function<bool(const std::string&)>& is_own);
 
 // Output that one of `hosts` may have under way, so that all of it fits into memory.

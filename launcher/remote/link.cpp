@@ -28,14 +28,14 @@ constexpr auto kMoreThanSsh = 2s;
 constexpr auto kLastWords = 1s;
 constexpr int kSshsStatus = 255;
 
-ChildRequest command_for(const Reach& reach, const NamedHost& host, const sigset_t& mask) {
+ChildRequest command_for(const SshSettings& ssh, const NamedHost& host, const sigset_t& mask) {
   ChildRequest request{.in_own_session = true, .mask = &mask};
   if (host.is_local) {
-    request.file = reach.own_path;
-    request.arguments = {"ddprun", std::string(kAgentWord)};
+    request.file = ssh.own_path;
+    request.arguments = {"ddprun", std::string(kAgentArgument)};
     request.signal_of_parents_end = 0;  // the end of its channel tells it
   } else {
-    request.arguments = ssh_command(reach, host.name);
+    request.arguments = ssh_command(ssh, host.name);
     request.file = request.arguments.front();
   }
   return request;
@@ -43,9 +43,10 @@ ChildRequest command_for(const Reach& reach, const NamedHost& host, const sigset
 
 }  // namespace
 
-Link::Link(EventLoop& loop, const Reach& reach, std::vector<NamedHost> hosts, const sigset_t& mask, Callbacks callbacks)
-    : loop_(loop), reach_(reach), hosts_(std::move(hosts)), callbacks_(std::move(callbacks)) {
-  process_ = start_child(command_for(reach_, hosts_.front(), mask));
+Link::Link(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts, const sigset_t& mask,
+           Callbacks callbacks)
+    : loop_(loop), ssh_(ssh), hosts_(std::move(hosts)), callbacks_(std::move(callbacks)) {
+  process_ = start_child(command_for(ssh_, hosts_.front(), mask));
   channel_.emplace(loop_, std::move(process_.output), std::move(process_.input),
                    Channel::Callbacks{.on_preamble = [this](std::string_view bytes) { return on_preamble(bytes); },
                                       .on_frame =
@@ -73,16 +74,16 @@ std::size_t Link::on_preamble(std::string_view bytes) {
   const Greeting found = find_greeting(bytes, kDdprunVersion);
   if (found.kind == Greeting::Kind::kNone && bytes.size() < kMaxPreamble) return std::string::npos;
   if (found.kind != Greeting::Kind::kSame) {
-    fail(found.version.empty()
-             ? "what its shell prints is no ddprun"
-             : "it has ddprun " + found.version + ", and this is " + kDdprunVersion + "; --remote_ddprun names another one");
+    fail(found.version.empty() ? "what its shell prints is no ddprun"
+                               : "it has ddprun " + found.version + ", and this is " + kDdprunVersion +
+                                     "; --remote_ddprun names another one");
     kill();
     return std::string::npos;
   }
   state_ = State::kOpen;
   errors_.clear();  // a banner, perhaps
   const Task task{.number = hosts_.front().number,
-                  .reach = reach_,
+                  .ssh = ssh_,
                   .hosts = std::vector<NamedHost>(hosts_.begin() + 1, hosts_.end())};
   send({Kind::kTask, task.number, encode(task)});
   return found.end;
@@ -90,14 +91,14 @@ std::size_t Link::on_preamble(std::string_view bytes) {
 
 // The other end answers pings whatever else it does, and whoever reads its output.
 void Link::tick() {
-  const auto timeout = std::chrono::milliseconds(reach_.timeout_ms);
+  const auto timeout = std::chrono::milliseconds(ssh_.timeout_ms);
   const auto now = EventLoop::Clock::now();
   if (timer_ && now - timer_->first > timeout / 4) asking_since_ = now;
   if (state_ == State::kConnecting && now - begin_ > timeout + kMoreThanSsh) {
     is_late_ = true;
     kill();
-  } else if (state_ == State::kOpen && now - std::max(channel_->last_heard(), asking_since_) > timeout) {
-    fail("the connection to host " + name() + " has been silent for " + std::to_string(reach_.timeout_ms / 1000) +
+  } else if (state_ == State::kOpen && now - std::max(channel_->last_received(), asking_since_) > timeout) {
+    fail("the connection to host " + name() + " has been silent for " + std::to_string(ssh_.timeout_ms / 1000) +
          " s: its ddprun, ssh or the machine stands still");
     kill();
   } else if (state_ == State::kOpen) {
@@ -163,16 +164,16 @@ void Link::conclude() {
   while (process_.errors && read_errors()) {
   }
   const bool is_local = hosts_.front().is_local;
-  Reach reach = reach_;
-  if (is_local) reach.command = "its ddprun";
+  SshSettings ssh = ssh_;
+  if (is_local) ssh.command = "its ddprun";
   SshEnd end{.is_late = is_late_, .errors = errors_};
   (end_->si_code == CLD_EXITED ? end.status : end.signal) = end_->si_status;
   if (state_ == State::kConnecting) {
-    fail(explain(end, reach));
+    fail(explain(end, ssh));
   } else if (state_ == State::kOpen) {
     const bool is_its_own = end.signal != 0 || (end.status == kSshsStatus && !is_local);
-    fail("the connection to host " + name() + " broke: " +
-         (is_its_own ? explain(end, reach) : "its ddprun ended with status " + std::to_string(end.status)));
+    fail("the connection to host " + name() +
+         " broke: " + (is_its_own ? explain(end, ssh) : "its ddprun ended with status " + std::to_string(end.status)));
   }
 }
 

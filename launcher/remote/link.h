@@ -26,7 +26,8 @@ class Link {
   };
 
   // To the first of `hosts`, which is told to reach the others. `mask`: the signals of the process that is started.
-  Link(EventLoop& loop, const Reach& reach, std::vector<NamedHost> hosts, const sigset_t& mask, Callbacks callbacks);
+  Link(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts, const sigset_t& mask,
+       Callbacks callbacks);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -55,7 +56,7 @@ class Link {
   std::string name() const { return hosts_.front().name; }
 
   EventLoop& loop_;
-  const Reach reach_;
+  const SshSettings ssh_;
   std::vector<NamedHost> hosts_;
   Callbacks callbacks_;
   ChildProcess process_;  // -1 once it has ended

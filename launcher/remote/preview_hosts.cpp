@@ -5,17 +5,17 @@
 
 #include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/rank_plan.h"
+#include "launcher/remote/forwarded_environment.h"
 #include "launcher/remote/job_message.h"
 #include "launcher/remote/job_plan.h"
 #include "launcher/remote/ssh_command.h"
-#include "launcher/remote/travelling_environment.h"
 
 namespace launcher::remote {
 namespace {
 
-std::string quoted(const std::vector<std::string>& words) {
+std::string quoted(const std::vector<std::string>& arguments) {
   std::string text;
-  for (const std::string& word : words) text.append(text.empty() ? "" : " ").append(shell_quote(word));
+  for (const std::string& word : arguments) text.append(text.empty() ? "" : " ").append(shell_quote(word));
   return text;
 }
 
@@ -41,18 +41,18 @@ std::string rank_text(const Options& options, const std::vector<std::string>& in
 std::string preview_hosts(const Options& options, const std::vector<JobNode>& nodes,
                           const std::vector<std::string>& own) {
   check_for_hosts(options, nodes);
-  const Reach reach = reach_of(options);
+  const SshSettings ssh = ssh_settings(options);
   const bool are_counted = std::all_of(nodes.begin(), nodes.end(), [](const JobNode& node) { return node.ranks > 0; });
   const int world_size =
       std::accumulate(nodes.begin(), nodes.end(), 0, [](int sum, const JobNode& node) { return sum + node.ranks; });
   const std::string address = options.has_master_addr ? options.master_addr : "<address of " + nodes.front().host + ">";
-  const auto inherited = travelling_environment(own, options.exported);
+  const auto inherited = forwarded_environment(own, options.exported);
   std::string text;
   int first_rank = 0;
   for (std::size_t number = 0; number < nodes.size(); ++number) {
     const JobNode& node = nodes[number];
     text += "host " + node.host + " (node " + std::to_string(number) + " of " + std::to_string(nodes.size()) + "), ";
-    text += node.is_local ? "which is this machine\n" : "by: " + quoted(ssh_command(reach, node.host)) + "\n";
+    text += node.is_local ? "which is this machine\n" : "by: " + quoted(ssh_command(ssh, node.host)) + "\n";
     if (!are_counted) {
       text += "  ranks: <as many as it has " + std::string(node.ranks == Options::kOnePerCpu ? "CPUs" : "GPUs") + ">\n";
       continue;

@@ -8,11 +8,11 @@
 #include <string>
 #include <utility>
 
-#include "launcher/local/output/reader_patience.h"
+#include "launcher/local/output/reader_timeout.h"
 #include "launcher/os/network/address.h"
 #include "launcher/os/network/tcp_socket.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/plan/variables_behind.h"
+#include "launcher/plan/option_sources.h"
 #include "launcher/remote/job_message.h"
 #include "launcher/remote/job_plan.h"
 
@@ -26,7 +26,7 @@ constexpr auto kAfterKill = 12s;
 // timeout(1) and others signal a process and then its group: two interrupts this close are one.
 constexpr auto kSameInterrupt = 100ms;
 // How long the hosts may take to look at themselves.
-constexpr auto kCheckPatience = 60s;
+constexpr auto kCheckTimeout = 60s;
 
 bool is_own(const std::string& address) {
   const auto found = numeric_addresses(address, 0);
@@ -61,11 +61,11 @@ Session::Session(const Options& options, const std::vector<JobNode>& nodes)
                            }}),
       hosts_(nodes),
       hub_(
-          loop_, reach_of(options), signals_.original_mask(),
+          loop_, ssh_settings(options), signals_.original_mask(),
           {.on_frame = [this](Frame frame) { on_frame(std::move(frame)); },
            .on_unreachable = [this](const NamedHost& host, const std::string& why) { on_unreachable(host, why, true); },
            .on_lost = [this](const NamedHost& host, const std::string& why) { on_lost(host, why); },
-           .on_line = [this](const std::string& line) { console_.say(line); }}) {
+           .on_line = [this](const std::string& line) { console_.print(line); }}) {
   check_for_hosts(options, nodes);
   if (options.mode == Options::Mode::kCheck) {
     check_.emplace(nodes.size(), [this](const Frame& frame) { hub_.send(frame); });
@@ -130,8 +130,8 @@ void Session::suspend() {
 void Session::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
   if (has_begun_) return;  // each host's own ddprun has it as well, and says more
-  console_.say("stopped because the time of --timeout was over before all hosts could be reached" +
-               variables_behind("--timeout", options_.variables));
+  console_.print("stopped because the time of --timeout was over before all hosts could be reached" +
+                 option_sources("--timeout", options_.variables));
   note_status(to_int(ExitStatus::kTimeout));
   is_stopping_ = true;
 }
@@ -194,7 +194,7 @@ void Session::on_ended(HostState& host, std::string_view bytes) {
     host.trouble = host.ending->text;
     return;
   }
-  console_.say("host " + host.host.name + ": " + host.ending->text);
+  console_.print("host " + host.host.name + ": " + host.ending->text);
   note_status(static_cast<int>(host.ending->status));
   stop(SIGTERM);
 }
@@ -218,7 +218,7 @@ void Session::on_lost(const NamedHost& named, const std::string& why) {
   if (input_) input_->closed(named.number);
   if (check_ || !has_begun_) return begin_when_all_are_there();
   if (host->ending) return;  // no more than the rest of its output was lost
-  if (!is_stopping_) console_.say(why);
+  if (!is_stopping_) console_.print(why);
   note_status(1);
   stop(SIGTERM);
 }
@@ -228,13 +228,13 @@ void Session::begin_when_all_are_there() {
   try {
     for (const HostState& host : hosts_.all()) {
       if (!host.trouble || check_) continue;
-      console_.say("host " + host.host.name + ": " + *host.trouble);
+      console_.print("host " + host.host.name + ": " + *host.trouble);
       is_stopping_ = true;
     }
     if (is_stopping_) return note_status(to_int(ExitStatus::kLauncherError));
     begin();
   } catch (const LaunchError& error) {
-    console_.say(error.what());
+    console_.print(error.what());
     note_status(to_int(error.status()));
     is_stopping_ = true;
   }
@@ -242,16 +242,16 @@ void Session::begin_when_all_are_there() {
 
 void Session::begin() {
   const JobMessage message = make_job_message(options_, nodes_, hosts_.hellos(), is_own);
-  if (!message.note.empty()) console_.say(message.note);
+  if (!message.note.empty()) console_.print(message.note);
   has_begun_ = true;
   for (const HostState& host : hosts_.all()) {
     const std::uint32_t number = host.host.number;
-    hub_.send({Kind::kNode, number, encode(node_words(nodes_, number, message.meeting, options_))});
+    hub_.send({Kind::kNode, number, encode(node_arguments(nodes_, number, message.endpoint, options_))});
     if (check_) check_->ask_clock(number);
   }
   hub_.send({Kind::kPlan, kEveryHost, encode(message.plan)});
   if (check_) {
-    give_up_after(kCheckPatience);
+    give_up_after(kCheckTimeout);
   } else {
     start_input();
   }
@@ -281,7 +281,7 @@ void Session::give_up_after(EventLoop::Clock::duration time) {
   give_up_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this] {
     give_up_timer_.reset();
     if (is_over()) return;
-    if (!check_) console_.say(hosts_.names_of_unfinished() + " did not end in time; not waiting any longer");
+    if (!check_) console_.print(hosts_.names_of_unfinished() + " did not end in time; not waiting any longer");
     note_status(1);
     gives_up_ = true;
   });
@@ -305,7 +305,7 @@ int Session::finish() {
   if (problem.empty() && is_output_lost_)
     problem = "output was lost: it was dropped on the hosts because nobody read it";
   if (!problem.empty()) {
-    console_.say(problem);
+    console_.print(problem);
     note_status(to_int(ExitStatus::kLauncherError));
   }
   return status_;
@@ -313,12 +313,12 @@ int Session::finish() {
 
 // Whoever reads may be slow, as on one machine. What the hosts still have comes as room is made for it.
 void Session::write_all() {
-  ReaderPatience patience{
+  ReaderTimeout timeout{
       .begin = EventLoop::Clock::now(), .grace = options_.grace, .kill_time = kill_time_, .ended_well = status_ == 0};
   const auto has_more = [this] { return !console_.is_empty() || (has_begun_ && !gives_up_ && !hosts_.are_all_over()); };
   while (has_more() && !is_impatient_) {
-    patience.timed_out_at = timed_out_at_;
-    const auto deadline = patience.deadline(console_.last_progress());
+    timeout.timed_out_at = timed_out_at_;
+    const auto deadline = timeout.deadline(console_.last_progress());
     if (deadline && EventLoop::Clock::now() >= *deadline) break;
     const auto timer = loop_.call_at(EventLoop::Clock::now() + kTick, [] {});
     loop_.run_once();

@@ -37,11 +37,11 @@ std::string for_any_shell(std::string_view word) {
   return is_plain ? text : "\"$(printf \"" + text + "\")\"";
 }
 
-std::string remote_line(const Reach& reach) {
-  const std::string agent(kAgentWord);
-  if (!reach.remote_ddprun.empty()) return "exec " + for_any_shell(reach.remote_ddprun) + " " + agent;
-  return "f=" + for_any_shell(reach.own_path) + "; if [ -x \"$f\" ]; then exec \"$f\" " + agent +
-         "; else exec ddprun " + agent + "; fi";
+std::string remote_line(const SshSettings& ssh) {
+  const std::string agent(kAgentArgument);
+  if (!ssh.remote_ddprun.empty()) return "exec " + for_any_shell(ssh.remote_ddprun) + " " + agent;
+  return "f=" + for_any_shell(ssh.own_path) + "; if [ -x \"$f\" ]; then exec \"$f\" " + agent + "; else exec ddprun " +
+         agent + "; fi";
 }
 
 // The last line that says something.
@@ -72,9 +72,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kMeaning
     {"Connection closed by", "the ssh server closed the connection"},
 }};
 
-std::string meaning(const SshEnd& end, const Reach& reach) {
-  if (end.is_late) return "it did not answer within " + std::to_string(reach.timeout_ms / 1000) + " s";
-  if (end.signal != 0) return reach.command + " was killed by " + signal_name(end.signal);
+std::string meaning(const SshEnd& end, const SshSettings& ssh) {
+  if (end.is_late) return "it did not answer within " + std::to_string(ssh.timeout_ms / 1000) + " s";
+  if (end.signal != 0) return ssh.command + " was killed by " + signal_name(end.signal);
   if (end.status == 127) return "ddprun was not found there; install it, or name it with --remote_ddprun";
   if (end.status == 126) return "ddprun cannot be executed there";
   for (const auto& [text, means] : kMeanings) {
@@ -89,23 +89,23 @@ std::string meaning(const SshEnd& end, const Reach& reach) {
 
 }  // namespace
 
-std::vector<std::string> ssh_command(const Reach& reach, const std::string& host) {
-  std::vector<std::string> words;
-  std::istringstream command(reach.command);
-  for (std::string word; command >> word;) words.push_back(word);
-  const std::string seconds = std::to_string(std::max<std::uint32_t>(reach.timeout_ms / 1000, 1));
+std::vector<std::string> ssh_command(const SshSettings& ssh, const std::string& host) {
+  std::vector<std::string> arguments;
+  std::istringstream command(ssh.command);
+  for (std::string word; command >> word;) arguments.push_back(word);
+  const std::string seconds = std::to_string(std::max<std::uint32_t>(ssh.timeout_ms / 1000, 1));
   for (const std::string& option :
        {std::string("BatchMode=yes"), "ConnectTimeout=" + seconds, std::string("ClearAllForwardings=yes"),
         std::string("ForwardX11=no"), std::string("ControlMaster=no"),
         std::string(
             "ServerAliveInterval=0")}) {  // its user's may be shorter than --ssh_timeout, which ddprun keeps itself
-    words.insert(words.end(), {"-o", option});
+    arguments.insert(arguments.end(), {"-o", option});
   }
-  words.emplace_back("-T");
-  if (reach.port != 0) words.insert(words.end(), {"-p", std::to_string(reach.port)});
-  if (!reach.identity.empty()) words.insert(words.end(), {"-i", reach.identity});
-  words.insert(words.end(), {host, "exec /bin/sh -c '" + remote_line(reach) + "'"});
-  return words;
+  arguments.emplace_back("-T");
+  if (ssh.port != 0) arguments.insert(arguments.end(), {"-p", std::to_string(ssh.port)});
+  if (!ssh.identity.empty()) arguments.insert(arguments.end(), {"-i", ssh.identity});
+  arguments.insert(arguments.end(), {host, "exec /bin/sh -c '" + remote_line(ssh) + "'"});
+  return arguments;
 }
 
 std::string greeting(std::string_view version) {
@@ -123,9 +123,9 @@ Greeting find_greeting(std::string_view bytes, std::string_view own_version) {
   return {Greeting::Kind::kSame, begin + kGreeting.size() + end + 1, ""};
 }
 
-std::string explain(const SshEnd& end, const Reach& reach) {
+std::string explain(const SshEnd& end, const SshSettings& ssh) {
   const std::string said = last_line(end.errors);
-  return meaning(end, reach) + (said.empty() ? "" : " (" + said + ")");
+  return meaning(end, ssh) + (said.empty() ? "" : " (" + said + ")");
 }
 
 }  // namespace launcher::remote

@@ -10,11 +10,11 @@
 namespace launcher::remote {
 
 // What ddprun is told in order to be the one on a host.
-inline constexpr std::string_view kAgentWord = "--remote_agent";
+inline constexpr std::string_view kAgentArgument = "--remote_agent";
 
 // With ssh's options: no questions, no terminal, nothing forwarded, no connection for others to share. The program is
 // the last word of it, as a line for whatever shell the user has there; nothing secret and nothing of the job is in it.
-std::vector<std::string> ssh_command(const Reach& reach, const std::string& host);
+std::vector<std::string> ssh_command(const SshSettings& ssh, const std::string& host);
 
 // The first line of a ddprun that was started so. What a login shell prints before it does not matter.
 std::string greeting(std::string_view version);
@@ -36,6 +36,6 @@ struct SshEnd {
 };
 
 // In the user's words: "unknown host (ssh: Could not resolve hostname b: Name or service not known)".
-std::string explain(const SshEnd& end, const Reach& reach);
+std::string explain(const SshEnd& end, const SshSettings& ssh);
 
 }  // namespace launcher::remote

@@ -93,15 +93,15 @@ class Reader {
 };
 
 template <typename Archive, typename Message>
-requires std::same_as<std::remove_const_t<Message>, Reach>
-void visit(Archive& archive, Message& reach) {
-  archive(reach.command);
-  archive(reach.port);
-  archive(reach.identity);
-  archive(reach.timeout_ms);
-  archive(reach.fanout);
-  archive(reach.remote_ddprun);
-  archive(reach.own_path);
+requires std::same_as<std::remove_const_t<Message>, SshSettings>
+void visit(Archive& archive, Message& ssh) {
+  archive(ssh.command);
+  archive(ssh.port);
+  archive(ssh.identity);
+  archive(ssh.timeout_ms);
+  archive(ssh.fanout);
+  archive(ssh.remote_ddprun);
+  archive(ssh.own_path);
 }
 
 template <typename Archive, typename Message>
@@ -116,7 +116,7 @@ template <typename Archive, typename Message>
 requires std::same_as<std::remove_const_t<Message>, Task>
 void visit(Archive& archive, Message& task) {
   archive(task.number);
-  archive(task.reach);
+  archive(task.ssh);
   archive(task.hosts);
 }
 
@@ -132,7 +132,7 @@ void visit(Archive& archive, Message& hello) {
 template <typename Archive, typename Message>
 requires std::same_as<std::remove_const_t<Message>, Plan>
 void visit(Archive& archive, Message& plan) {
-  archive(plan.words);
+  archive(plan.arguments);
   archive(plan.program);
   archive(plan.environment);
   archive(plan.folder);
@@ -145,10 +145,10 @@ void visit(Archive& archive, Message& plan) {
 }
 
 template <typename Archive, typename Message>
-requires std::same_as<std::remove_const_t<Message>, NodeWords>
-void visit(Archive& archive, Message& words) {
-  archive(words.words);
-  archive(words.reads_input);
+requires std::same_as<std::remove_const_t<Message>, NodeArguments>
+void visit(Archive& archive, Message& arguments) {
+  archive(arguments.arguments);
+  archive(arguments.reads_input);
 }
 
 template <typename Archive, typename Message>
@@ -212,8 +212,8 @@ std::string encode(const Hello& hello) {
 std::string encode(const Plan& plan) {
   return written(plan);
 }
-std::string encode(const NodeWords& words) {
-  return written(words);
+std::string encode(const NodeArguments& arguments) {
+  return written(arguments);
 }
 std::string encode(const Ending& ending) {
   return written(ending);
@@ -235,7 +235,7 @@ std::optional<Message> decode(std::string_view bytes) {
 template std::optional<Task> decode(std::string_view);
 template std::optional<Hello> decode(std::string_view);
 template std::optional<Plan> decode(std::string_view);
-template std::optional<NodeWords> decode(std::string_view);
+template std::optional<NodeArguments> decode(std::string_view);
 template std::optional<Ending> decode(std::string_view);
 template std::optional<Clock> decode(std::string_view);
 

@@ -21,7 +21,7 @@ inline std::uint64_t wall_clock_ns() {
 enum class Kind : std::uint8_t {
   // Towards the hosts.
   kTask = 1,      // Task: who the receiver is, and which hosts it is to reach
-  kNode,          // the words of its own ddprun, of which the receiver runs one
+  kNode,          // the arguments of its own ddprun, of which the receiver runs one
   kPlan,          // Plan, for every host
   kCredit,        // Amount: bytes of output that were taken
   kOutputClosed,  // Amount: nobody reads the stream any more
@@ -71,7 +71,7 @@ class FrameReader {
 };
 
 // How a host is reached: SshOptions as they travel.
-struct Reach {
+struct SshSettings {
   std::string command{};
   std::uint32_t port = 0;  // 0: ssh's own choice
   std::string identity{};
@@ -80,7 +80,7 @@ struct Reach {
   std::string remote_ddprun{};
   std::string own_path{};  // of the ddprun that the user started
 
-  bool operator==(const Reach&) const = default;
+  bool operator==(const SshSettings&) const = default;
 };
 
 struct NamedHost {
@@ -93,7 +93,7 @@ struct NamedHost {
 
 struct Task {
   std::uint32_t number = 0;
-  Reach reach{};
+  SshSettings ssh{};
   std::vector<NamedHost> hosts{};  // below the receiver
 
   bool operator==(const Task&) const = default;
@@ -110,7 +110,7 @@ struct Hello {
 
 // What all nodes of the job share.
 struct Plan {
-  std::vector<std::string> words{};        // of ddprun
+  std::vector<std::string> arguments{};    // of ddprun
   std::vector<std::string> program{};      // and its arguments
   std::vector<std::string> environment{};  // "NAME=value", which outrank those that the host has
   std::string folder{};
@@ -124,11 +124,11 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-struct NodeWords {
-  std::vector<std::string> words{};
+struct NodeArguments {
+  std::vector<std::string> arguments{};
   bool reads_input = false;
 
-  bool operator==(const NodeWords&) const = default;
+  bool operator==(const NodeArguments&) const = default;
 };
 
 struct Ending {
@@ -148,7 +148,7 @@ struct Clock {
 std::string encode(const Task& task);
 std::string encode(const Hello& hello);
 std::string encode(const Plan& plan);
-std::string encode(const NodeWords& words);
+std::string encode(const NodeArguments& arguments);
 std::string encode(const Ending& ending);
 std::string encode(const Clock& clock);
 std::string encode_amount(std::uint32_t amount);

@@ -16,8 +16,8 @@ namespace launcher {
 using namespace std::chrono_literals;
 
 class Silence : public Messages {
-  void say(std::string_view /*line*/) override {}
-  void say_block(std::string_view /*lines*/) override {}
+  void print(std::string_view /*line*/) override {}
+  void print_lines(std::string_view /*lines*/) override {}
 };
 
 inline Options options(int nnodes, int node_rank = 0, const std::string& backend = "") {

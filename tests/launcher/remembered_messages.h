@@ -11,8 +11,8 @@ namespace launcher {
 
 class RememberedMessages : public Messages {
  public:
-  void say(std::string_view line) override { lines.emplace_back(line); }
-  void say_block(std::string_view text) override { lines.emplace_back(text); }
+  void print(std::string_view line) override { lines.emplace_back(line); }
+  void print_lines(std::string_view text) override { lines.emplace_back(text); }
   std::vector<std::string> lines;
 };
 

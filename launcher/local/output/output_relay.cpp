@@ -202,7 +202,7 @@ void OutputRelay::on_room() {
 void OutputRelay::note_problem(const std::string& text) {
   if (!problem_.empty()) return;
   problem_ = text;
-  say(text);
+  print(text);
 }
 
 void OutputRelay::note_log_problem(const LogFile& file) {
@@ -244,11 +244,11 @@ LiveDisplay* OutputRelay::display_of(Stream stream) const {
   return stream == Stream::kOutput ? displays_->output() : displays_->error();
 }
 
-void OutputRelay::say(std::string_view line) {
+void OutputRelay::print(std::string_view line) {
   print(std::string("ddprun: ").append(printable(line)).append("\n"));
 }
 
-void OutputRelay::say_block(std::string_view lines) {
+void OutputRelay::print_lines(std::string_view lines) {
   if (!lines.empty()) print(lines);
 }
 

@@ -56,8 +56,8 @@ class OutputRelay : public Messages {
   // ddprun is going to be suspended, or goes on.
   void suspend_display(bool suspended);
 
-  void say(std::string_view line) override;
-  void say_block(std::string_view lines) override;
+  void print(std::string_view line) override;
+  void print_lines(std::string_view lines) override;
 
   // To be called when no process can write any more: reads what is left, and returns when all is written, nobody reads
   // it, or `give_up` says so; the rest goes to the log files only then, and its bytes are counted.

@@ -11,11 +11,11 @@ namespace launcher {
 
 QueuedMessages::QueuedMessages(EventLoop& loop) : loop_(loop), writer_(loop, STDERR_FILENO, [] {}) {}
 
-void QueuedMessages::say(std::string_view line) {
-  say_block(std::string("ddprun: ").append(printable(line)).append("\n"));
+void QueuedMessages::print(std::string_view line) {
+  print_lines(std::string("ddprun: ").append(printable(line)).append("\n"));
 }
 
-void QueuedMessages::say_block(std::string_view lines) {
+void QueuedMessages::print_lines(std::string_view lines) {
   if (writer_.is_full()) {
     dropped_ += lines.size();
     return;

@@ -16,8 +16,8 @@ class QueuedMessages : public Messages {
  public:
   explicit QueuedMessages(EventLoop& loop);
 
-  void say(std::string_view line) override;
-  void say_block(std::string_view lines) override;
+  void print(std::string_view line) override;
+  void print_lines(std::string_view lines) override;
 
   // Returns when all is written or `give_up` says so: how many bytes were dropped.
   std::size_t finish(const std::function<bool()>& give_up);

@@ -88,7 +88,7 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
     const bool only_one = options_.console_ranks.size() == 1 || (options_.nproc_per_node == 1 && options_.nnodes == 1);
     relay_.emplace(loop_, prefix_template(std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")), only_one, own_group);
   }
-  if (!layout_.log_folder.empty()) messages().say("log files: " + layout_.log_folder);
+  if (!layout_.log_folder.empty()) messages().print("log files: " + layout_.log_folder);
 }
 
 // A job that was refused leaves none behind; one that has something in it stays.
@@ -197,7 +197,7 @@ void RankStreams::watch_disk() {
 void RankStreams::note_full_disk(int error) {
   if (error == 0 || !problem_.empty()) return;
   problem_ = "output was lost: the ranks cannot write to " + watched_folder_ + ": " + error_text(error);
-  messages().say(problem_);
+  messages().print(problem_);
 }
 
 void RankStreams::finish_attempt(const std::function<bool()>& give_up) {

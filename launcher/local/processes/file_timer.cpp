@@ -122,8 +122,8 @@ void FileTimer::take_line(std::string_view line) {
   auto request = parse_timer_request(line);
   if (!request) {
     if (!has_complained_) {
-      messages_.say("file timer " + path_ + ": expected requests of FileTimerClient, got '" +
-                    printable(std::string(line.substr(0, 100))) + "'; such lines are ignored");
+      messages_.print("file timer " + path_ + ": expected requests of FileTimerClient, got '" +
+                      printable(std::string(line.substr(0, 100))) + "'; such lines are ignored");
     }
     has_complained_ = true;
     return;
@@ -178,10 +178,10 @@ void FileTimer::end_process(const Timer& timer, const std::vector<ProcessIdentit
   const std::string scope = "file timer '" + printable(request.scope) + "'";
   const std::string what = rank_text(request.pid) + ": its " + scope + " expired";
   if (request.signal <= 0) {
-    messages_.say(what + "; the request names no signal");
+    messages_.print(what + "; the request names no signal");
     return;
   }
-  messages_.say(what + "; ddprun sends it " + signal_name(request.signal));
+  messages_.print(what + "; ddprun sends it " + signal_name(request.signal));
   reasons_[request.pid] = "ddprun sent " + signal_name(request.signal) + " because the " + scope + " expired";
   signal_process(timer.process, request.signal);
   std::erase_if(timers_, [&](const auto& entry) { return entry.first.first == request.pid; });

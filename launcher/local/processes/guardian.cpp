@@ -26,31 +26,31 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long killed processes may take to vanish before they are left to the kernel.
-constexpr auto kGuardianKillPatience = 10s;
+constexpr auto kGuardianKillTimeout = 10s;
 constexpr auto kSweepInterval = 20ms;
-// How long the supervisor may take to end everything once the guardian is gone: its own patience and some more.
-constexpr auto kSupervisorPatience = 15s;
+// How long the supervisor may take to end everything once the guardian is gone: its own timeout and some more.
+constexpr auto kSupervisorTimeout = 15s;
 // Without "ddprun" and without the user's program: `pkill -f train.py` should not reach it either.
 constexpr const char* kSweeperTitle = "rank-sweeper of process ";
 
-struct Keeping {
+struct MonitoredChild {
   SignalSource& signals;
   const char* what;                             // the child, for messages
   pid_t child;                                  // passes on what this process is told
   UniqueFd verdict;                             // has a byte when the child's work is settled
   const JobCgroup* cgroup;                      // null: none
-  std::vector<ProcessIdentity> strangers = {};  // children from before the exec of ddprun: not ours to end
+  std::vector<ProcessIdentity> inherited = {};  // children from before the exec of ddprun: not ours to end
 };
 
 // Keeps a child, and ends what is left below this process when the child did not.
-class Keeper {
+class ChildMonitor {
  public:
-  explicit Keeper(Keeping keeping) : keeping_(std::move(keeping)) {
-    loop_.add(keeping_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+  explicit ChildMonitor(MonitoredChild child) : child_(std::move(child)) {
+    loop_.add(child_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
   }
-  ~Keeper() { loop_.remove(keeping_.signals.fd()); }
-  Keeper(const Keeper&) = delete;
-  Keeper& operator=(const Keeper&) = delete;
+  ~ChildMonitor() { loop_.remove(child_.signals.fd()); }
+  ChildMonitor(const ChildMonitor&) = delete;
+  ChildMonitor& operator=(const ChildMonitor&) = delete;
 
   // The guardian's: what is typed is handed on, and a suspended guardian lets the shell go on. The supervisor ends
   // everything when the lifeline ends.
@@ -64,7 +64,7 @@ class Keeper {
     loop_.add(lifeline, EPOLLIN, [this, lifeline](std::uint32_t) {
       loop_.remove(lifeline);
       signal_child(SIGCONT);  // it may have been stopped
-      loop_.call_at(EventLoop::Clock::now() + kSupervisorPatience, [this] { signal_child(SIGKILL); });
+      loop_.call_at(EventLoop::Clock::now() + kSupervisorTimeout, [this] { signal_child(SIGKILL); });
     });
   }
 
@@ -72,20 +72,20 @@ class Keeper {
     while (!end_) loop_.run_once();
     const bool was_killed = end_->si_code != CLD_EXITED;
     char byte = 0;
-    if (!was_killed && ::read(keeping_.verdict.get(), &byte, 1) == 1) {
+    if (!was_killed && ::read(child_.verdict.get(), &byte, 1) == 1) {
       return {.exit_status = end_->si_status, .is_settled = true};
     }
     if (lifeline_) let_supervisor_end_everything();
     end_everything();
     if (!was_killed) return {.exit_status = end_->si_status, .is_settled = true};
-    print_line(std::string("its ") + keeping_.what + " process was killed by " + signal_name(end_->si_status) +
+    print_line(std::string("its ") + child_.what + " process was killed by " + signal_name(end_->si_status) +
                "; all ranks have been ended");
     return {.exit_status = to_int(ExitStatus::kLauncherError), .is_settled = true};
   }
 
  private:
   void on_signals() {
-    while (const auto info = keeping_.signals.next()) {
+    while (const auto info = child_.signals.next()) {
       const int number = static_cast<int>(info->ssi_signo);
       if (number == SIGCHLD) {
         reap();
@@ -99,30 +99,30 @@ class Keeper {
 
   // Once it is reaped, its number may be somebody else's.
   void signal_child(int number) const {
-    if (!end_) ::kill(keeping_.child, number);
+    if (!end_) ::kill(child_.child, number);
   }
 
   // Everything that ended: the child, and as process 1 of a container whatever the system gave us.
   void reap() {
     siginfo_t info{};
     while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
-      if (info.si_pid == keeping_.child) end_ = info;
+      if (info.si_pid == child_.child) end_ = info;
       info.si_pid = 0;
     }
   }
 
-  bool is_stranger(const ProcessIdentity& process) const {
-    return std::any_of(keeping_.strangers.begin(), keeping_.strangers.end(), [&](const ProcessIdentity& stranger) {
-      return stranger.pid == process.pid && stranger.start_time == process.start_time;
+  bool is_inherited(const ProcessIdentity& process) const {
+    return std::any_of(child_.inherited.begin(), child_.inherited.end(), [&](const ProcessIdentity& other) {
+      return other.pid == process.pid && other.start_time == process.start_time;
     });
   }
 
   // Kills what is below this process, and returns how many there were.
   std::size_t kill_everything() const {
-    if (keeping_.cgroup != nullptr) keeping_.cgroup->kill();
+    if (child_.cgroup != nullptr) child_.cgroup->kill();
     std::size_t found = 0;
-    for (const ProcessIdentity& process : processes_of_job(keeping_.cgroup)) {
-      if (is_stranger(process)) continue;
+    for (const ProcessIdentity& process : processes_of_job(child_.cgroup)) {
+      if (is_inherited(process)) continue;
       ++found;
       signal_process(process, SIGKILL);
     }
@@ -133,24 +133,24 @@ class Keeper {
   void let_supervisor_end_everything() {
     lifeline_.reset();
     bool is_gone = false;  // it has the other end of the verdict
-    loop_.add(keeping_.verdict.get(), EPOLLIN, [&is_gone](std::uint32_t) { is_gone = true; });
-    const auto timer = loop_.call_at(EventLoop::Clock::now() + kSupervisorPatience, [&is_gone] { is_gone = true; });
+    loop_.add(child_.verdict.get(), EPOLLIN, [&is_gone](std::uint32_t) { is_gone = true; });
+    const auto timer = loop_.call_at(EventLoop::Clock::now() + kSupervisorTimeout, [&is_gone] { is_gone = true; });
     while (!is_gone) loop_.run_once();
     loop_.cancel(timer);
-    loop_.remove(keeping_.verdict.get());
+    loop_.remove(child_.verdict.get());
   }
 
   // The child's children became ours.
   void end_everything() {
-    const auto give_up = EventLoop::Clock::now() + kGuardianKillPatience;
-    int looks_without_any = 0;
+    const auto give_up = EventLoop::Clock::now() + kGuardianKillTimeout;
+    int checks_without_process = 0;
     while (EventLoop::Clock::now() < give_up) {
       reap();
       siginfo_t info{};
-      if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && keeping_.cgroup == nullptr) return;
+      if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && child_.cgroup == nullptr) return;
       // A look can miss a process whose parent ends meanwhile.
-      looks_without_any = kill_everything() == 0 ? looks_without_any + 1 : 0;
-      if (looks_without_any == 2) return;
+      checks_without_process = kill_everything() == 0 ? checks_without_process + 1 : 0;
+      if (checks_without_process == 2) return;
       bool due = false;
       loop_.call_at(EventLoop::Clock::now() + kSweepInterval, [&due] { due = true; });
       while (!due) loop_.run_once();
@@ -158,7 +158,7 @@ class Keeper {
   }
 
   EventLoop loop_;
-  Keeping keeping_;
+  MonitoredChild child_;
   UniqueFd lifeline_;  // the guardian's end
   std::optional<TerminalInput> terminal_;
   std::optional<siginfo_t> end_;
@@ -172,7 +172,7 @@ pid_t fork_or_throw() {
 
 // A stopped process could not end what its parent leaves behind. It is the kernel that continues it; the signal is no
 // news to one that runs.
-void go_on_when_parent_ends() {
+void continue_when_parent_ends() {
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
 }
 
@@ -185,13 +185,13 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
                           const std::function<SupervisedEnd(Guarded)>& supervise) {
   // What the supervisor leaves behind when it is killed comes to us.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  go_on_when_parent_ends();
+  continue_when_parent_ends();
   guarded.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
   Pipe verdict = make_pipe(O_NONBLOCK);
   const pid_t supervisor = fork_or_throw();
   if (supervisor == 0) {
     ::setpgid(0, 0);
-    go_on_when_parent_ends();
+    continue_when_parent_ends();
     title.restore();
     verdict.reader.reset();
     const SupervisedEnd end = supervise(std::move(guarded));
@@ -200,13 +200,13 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
   }
   verdict.writer.reset();
   guarded.terminal_input.reset();  // with a copy of ours open, the guardian would not see rank 0 end
-  Keeper keeper({.signals = guarded.signals,
-                 .what = "supervising",
-                 .child = supervisor,
-                 .verdict = std::move(verdict.reader),
-                 .cgroup = guarded.cgroup});
-  keeper.watch_guardian(guarded.lifeline.get());
-  return keeper.run();
+  ChildMonitor monitor({.signals = guarded.signals,
+                        .what = "supervising",
+                        .child = supervisor,
+                        .verdict = std::move(verdict.reader),
+                        .cgroup = guarded.cgroup});
+  monitor.watch_guardian(guarded.lifeline.get());
+  return monitor.run();
 }
 
 // The same; an error is said here, as nobody else would.
@@ -223,9 +223,9 @@ SupervisedEnd sweep_after_or_say(Guarded guarded, ProcessTitle& title, JobCgroup
 }  // namespace
 
 int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise) {
-  std::vector<ProcessIdentity> strangers;
+  std::vector<ProcessIdentity> inherited;
   siginfo_t info{};
-  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) strangers = descendants_of(::getpid());
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) inherited = descendants_of(::getpid());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
   Pipe lifeline = make_pipe();
@@ -263,14 +263,14 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
   lifeline.reader.reset();
   terminal.reader.reset();
   verdict.writer.reset();
-  Keeper keeper({.signals = signals,
-                 .what = "sweeping",
-                 .child = sweeper,
-                 .verdict = std::move(verdict.reader),
-                 .cgroup = cgroup_or_null,
-                 .strangers = std::move(strangers)});
-  keeper.guard(std::move(lifeline.writer), std::move(terminal.writer));
-  return keeper.run().exit_status;
+  ChildMonitor monitor({.signals = signals,
+                        .what = "sweeping",
+                        .child = sweeper,
+                        .verdict = std::move(verdict.reader),
+                        .cgroup = cgroup_or_null,
+                        .inherited = std::move(inherited)});
+  monitor.guard(std::move(lifeline.writer), std::move(terminal.writer));
+  return monitor.run().exit_status;
 }
 
 }  // namespace launcher

@@ -103,7 +103,7 @@ void OrphanSweep::look() {
     return;
   }
   if (!identify(::getpid())) {
-    messages_.say("cannot find the processes that the ranks left behind: /proc is not readable here");
+    messages_.print("cannot find the processes that the ranks left behind: /proc is not readable here");
     on_end_(PhaseEvent::kGiveUp);
     return;
   }

@@ -18,7 +18,7 @@ void RootCauseWait::add_victim(Time now, bool is_vague) {
   is_vague_ = is_vague_ && is_vague;
 }
 
-bool RootCauseWait::goes_on(Time now, bool is_somebody_ending) const {
+bool RootCauseWait::continues(Time now, bool is_somebody_ending) const {
   if (!first_ || now >= *first_ + kTearDown) return false;
   return !is_vague_ || is_somebody_ending || now < last_ + kOthersFollow;
 }

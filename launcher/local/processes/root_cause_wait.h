@@ -15,7 +15,7 @@ class RootCauseWait {
   void add_victim(Time now, bool is_vague);
   bool has_begun() const { return first_.has_value(); }
   // Whether to wait on. `is_somebody_ending`: a rank that still runs shows that it is about to fail.
-  bool goes_on(Time now, bool is_somebody_ending) const;
+  bool continues(Time now, bool is_somebody_ending) const;
 
  private:
   std::optional<Time> first_;

@@ -57,7 +57,7 @@ std::vector<std::string_view> split_fields(std::string_view line, std::size_t co
 }
 
 // The kernel answers while it is asked; this is only so that ddprun can never wait for it.
-constexpr timeval kKernelPatience{.tv_sec = 1, .tv_usec = 0};
+constexpr timeval kKernelTimeout{.tv_sec = 1, .tv_usec = 0};
 constexpr std::size_t kAnswerBytes = std::size_t{32} << 10;
 
 // The condition "the other end's port is `port`": two comparisons of which each needs a second word for the number.
@@ -177,7 +177,7 @@ std::map<std::uint16_t, pid_t> owners_of_connections(std::uint16_t port) {
 
 std::optional<PortsOfSockets> ask_for_sockets_to_port(std::uint16_t port) {
   const UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kKernelPatience, sizeof kKernelPatience) != 0) {
+  if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kKernelTimeout, sizeof kKernelTimeout) != 0) {
     return std::nullopt;
   }
   PortsOfSockets found;

@@ -24,7 +24,7 @@ constexpr auto kSilentStop = 1s;
 // How often the other ranks are looked at while one that may have caused a failure is waited for.
 constexpr auto kRootCauseInterval = 50ms;
 // How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
-constexpr auto kKillPatience = 10s;
+constexpr auto kKillTimeout = 10s;
 
 }  // namespace
 
@@ -86,7 +86,7 @@ void Supervisor::advance(PhaseEvent event) {
   const Phase before = phase_;
   phase_ = next_phase(before, event);
   if (before == Phase::kRunning && (phase_ == Phase::kStopping || phase_ == Phase::kEndingOrphans)) begin_grace();
-  if (!is_killing(before) && is_killing(phase_)) call_in(kKillPatience, [this] { give_up(); });
+  if (!is_killing(before) && is_killing(phase_)) call_in(kKillTimeout, [this] { give_up(); });
 }
 
 void Supervisor::on_signals() {
@@ -148,7 +148,7 @@ void Supervisor::on_stop_signal(int number) {
   }
   if (is_interrupt_again(number)) {
     kill_everything();
-    messages_.say("interrupted again: killed all processes");
+    messages_.print("interrupted again: killed all processes");
   } else if (is_new) {
     stop_ranks(number);
   }
@@ -166,13 +166,13 @@ void Supervisor::on_guardian_gone() {
   guardian_ = Guardian::kGone;
   if (phase_ == Phase::kRunning) options_.on_stop(notice_of_loss(end_.host));
   kill_everything();
-  messages_.say("one of its processes was killed; all ranks have been killed");
+  messages_.print("one of its processes was killed; all ranks have been killed");
 }
 
 void Supervisor::on_worker_event(std::size_t index) {
   auto end = workers_.end_of(index);
   if (!end) return;
-  const bool is_own_failure = end->failed() && !end->told_to_stop;
+  const bool is_own_failure = end->failed() && !end->stop_requested;
   end_.ranks.push_back(std::move(*end));
   options_.on_rank_end(end_.ranks.back());
   // While the dead leader is not reaped, its number cannot become somebody else's group: last chance to signal the
@@ -206,7 +206,7 @@ void Supervisor::on_failure(std::size_t index) {
 
 void Supervisor::watch_for_root_cause() {
   if (phase_ != Phase::kRunning) return;
-  if (!root_cause_.goes_on(Clock::now(), workers_.is_any_ending())) {
+  if (!root_cause_.continues(Clock::now(), workers_.is_any_ending())) {
     stop_after_failure();
     return;
   }
@@ -257,16 +257,17 @@ void Supervisor::stop_ranks(int signal_number) {
 void Supervisor::begin_grace() {
   kill_at_ = Clock::now() + options_.options->grace;
   call_in(options_.options->grace, [this] { kill_everything(); });
-  call_in(kSilentStop, [this] { say_what_we_wait_for(); });
+  call_in(kSilentStop, [this] { print_running_ranks(); });
 }
 
-void Supervisor::say_what_we_wait_for() {
+void Supervisor::print_running_ranks() {
   if (is_done(phase_) || is_killing(phase_)) return;
   const auto left = std::chrono::ceil<std::chrono::seconds>(kill_at_ - Clock::now());
   const std::size_t running = workers_.running();
   const std::string what = running > 0 ? std::to_string(running) + (running == 1 ? " rank" : " ranks")
                                        : std::string("processes that the ranks left behind");
-  messages_.say("waiting up to " + std::to_string(left.count()) + " s for " + what + " to stop; Ctrl-C kills at once");
+  messages_.print("waiting up to " + std::to_string(left.count()) + " s for " + what +
+                  " to stop; Ctrl-C kills at once");
 }
 
 void Supervisor::kill_everything() {
@@ -292,7 +293,7 @@ void Supervisor::give_up() {
   if (is_done(phase_)) return;
   std::string pids;
   for (const auto& process : processes_of_job(guarded_.cgroup)) pids.append(" ").append(std::to_string(process.pid));
-  messages_.say("these processes do not end although they were killed, the kernel may be holding them:" + pids);
+  messages_.print("these processes do not end although they were killed, the kernel may be holding them:" + pids);
   advance(PhaseEvent::kGiveUp);
 }
 

@@ -75,7 +75,7 @@ class Supervisor {
   // ddprun was told to stop, perhaps before any rank was started: the signal, else 0.
   int stop_signal() const { return end_.stop_signal; }
   // The same, also when a rank had failed before: then the failure counts, and stop_signal() is 0.
-  bool was_told_to_stop() const { return !stop_signals_.empty(); }
+  bool was_stop_requested() const { return !stop_signals_.empty(); }
   // When what does not stop is killed, once the ranks are being stopped.
   std::chrono::steady_clock::time_point kill_time() const { return kill_at_; }
   // After wait(): the user does not want to wait for anything any more.
@@ -105,7 +105,7 @@ class Supervisor {
   void kill_everything();
   void end_orphans();
   void give_up();
-  void say_what_we_wait_for();
+  void print_running_ranks();
   void call_in(Clock::duration time, std::function<void()> action);
 
   EventLoop& loop_;

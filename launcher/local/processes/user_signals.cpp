@@ -143,9 +143,9 @@ void UserSignalForwarder::pass_on(const std::map<pid_t, int>& ranks, int signal_
 
 void UserSignalForwarder::send_to(const SignalTargets& targets, int signal_number) {
   for (const ProcessIdentity& process : targets.takers) signal_process(process, signal_number);
-  if (targets.without.empty() || !unheard_.insert(signal_number).second) return;
-  messages_.say(signal_name(signal_number) + " was not passed on to " + rank_list(targets.without) +
-                ": nothing there has a handler for it, and it would end what has none");
+  if (targets.without.empty() || !reported_.insert(signal_number).second) return;
+  messages_.print(signal_name(signal_number) + " was not passed on to " + rank_list(targets.without) +
+                  ": nothing there has a handler for it, and it would end what has none");
 }
 
 }  // namespace launcher

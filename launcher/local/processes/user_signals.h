@@ -63,7 +63,7 @@ class UserSignalForwarder {
 
   EventLoop& loop_;
   Messages& messages_;
-  std::set<int> unheard_;  // signals that some rank had no handler for
+  std::set<int> reported_;  // signals that some rank had no handler for
   std::vector<EventLoop::TimerId> timers_;
 };
 

@@ -156,7 +156,7 @@ std::optional<RankEnd> WorkerGroup::end_of(std::size_t index) {
   RankEnd end{.rank = worker.plan.place.rank,
               .local_rank = worker.plan.place.local_rank,
               .pid = worker.process.pid,
-              .told_to_stop = worker.told_to_stop,
+              .stop_requested = worker.stop_requested,
               .time = std::chrono::system_clock::now()};
   if (info.si_code == CLD_EXITED) {
     end.exit_code = info.si_status;
@@ -215,14 +215,14 @@ void WorkerGroup::kill(std::size_t index) const {
 void WorkerGroup::ask_all_to_stop(int signal_number, Orphans& orphans) {
   for (std::size_t index = 0; index < workers_.size(); ++index) {
     if (!workers_[index].running) continue;
-    workers_[index].told_to_stop = true;
+    workers_[index].stop_requested = true;
     ask_to_stop(index, signal_number, orphans);
   }
 }
 
 void WorkerGroup::kill_all() {
   for (Worker& worker : workers_) {
-    if (worker.running) worker.told_to_stop = true;
+    if (worker.running) worker.stop_requested = true;
   }
   signal_all(SIGKILL);
 }

@@ -38,7 +38,7 @@ struct Worker {
   RankPage page{};
   RankRing timeline;
   bool running = false;
-  bool told_to_stop = false;
+  bool stop_requested = false;
 };
 
 struct WorkerGroupOptions {

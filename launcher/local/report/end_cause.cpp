@@ -21,24 +21,24 @@ std::string limit_text(const char* what, rlim_t limit, const char* unit, const c
          "); raise it before ddprun starts";
 }
 
-bool used_up_cpu(const EndSurroundings& surroundings) {
+bool used_up_cpu(const EndContext& context) {
   // The kernel looks once a second.
-  return surroundings.cpu_seconds != RLIM_INFINITY &&
-         surroundings.used_cpu_seconds + 1 >= static_cast<double>(surroundings.cpu_seconds);
+  return context.cpu_seconds != RLIM_INFINITY &&
+         context.used_cpu_seconds + 1 >= static_cast<double>(context.cpu_seconds);
 }
 
-std::string cause_of_signal(int signal, const EndSurroundings& surroundings) {
+std::string cause_of_signal(int signal, const EndContext& context) {
   switch (signal) {
     case SIGXCPU:
-      return limit_text("CPU time", surroundings.cpu_seconds, "s", "ulimit -t");
+      return limit_text("CPU time", context.cpu_seconds, "s", "ulimit -t");
     case SIGXFSZ:
-      return limit_text("the size of files", surroundings.file_bytes, "bytes", "ulimit -f");
+      return limit_text("the size of files", context.file_bytes, "bytes", "ulimit -f");
     case SIGKILL:  // what comes at the hard limit, or where both are equal
-      return used_up_cpu(surroundings) ? limit_text("CPU time", surroundings.cpu_seconds, "s", "ulimit -t") : "";
+      return used_up_cpu(context) ? limit_text("CPU time", context.cpu_seconds, "s", "ulimit -t") : "";
     case SIGILL:
       return "the program was built for another processor (-march=native on another machine?)";
     case SIGBUS:
-      return surroundings.free_shared_bytes >= kLittleSharedMemory
+      return context.free_shared_bytes >= kLittleSharedMemory
                  ? ""
                  : "/dev/shm is full; in a container start it with more: docker run --shm-size 8g, or --ipc host";
     default:
@@ -46,12 +46,12 @@ std::string cause_of_signal(int signal, const EndSurroundings& surroundings) {
   }
 }
 
-struct LastWords {
+struct LastLine {
   std::string_view phrase;
   std::string_view cause;
 };
 
-constexpr std::array kLastWords = std::to_array<LastWords>({
+constexpr std::array kLastLines = std::to_array<LastLine>({
     {"error while loading shared libraries",
      "the dynamic linker does not find a library; ldd PROGRAM lists them, and -x LD_LIBRARY_PATH=FOLDER names its "
      "folder"},
@@ -81,7 +81,7 @@ std::string_view launcher_option(std::string_view text) {
   return found == kOptions.end() ? "" : *found;
 }
 
-std::string cause_of_words(std::string_view text, const EndSurroundings& surroundings) {
+std::string cause_of_last_line(std::string_view text, const EndContext& context) {
   if (complains_of_option(text)) {
     std::string_view option = launcher_option(text);
     if (option.ends_with(' ')) option.remove_suffix(1);
@@ -93,10 +93,10 @@ std::string cause_of_words(std::string_view text, const EndSurroundings& surroun
   const bool lacks_memory = text.find("bad_alloc") != std::string_view::npos ||
                             text.find("MemoryError") != std::string_view::npos ||
                             text.find("annot allocate memory") != std::string_view::npos;
-  if (lacks_memory && surroundings.memory_bytes != RLIM_INFINITY) {
-    return limit_text("memory", surroundings.memory_bytes, "bytes", "ulimit -v");
+  if (lacks_memory && context.memory_bytes != RLIM_INFINITY) {
+    return limit_text("memory", context.memory_bytes, "bytes", "ulimit -v");
   }
-  for (const auto& [phrase, cause] : kLastWords) {
+  for (const auto& [phrase, cause] : kLastLines) {
     if (text.find(phrase) != std::string_view::npos) return std::string(cause);
   }
   return "";
@@ -104,8 +104,8 @@ std::string cause_of_words(std::string_view text, const EndSurroundings& surroun
 
 }  // namespace
 
-EndSurroundings end_surroundings() {
-  EndSurroundings found;
+EndContext end_context() {
+  EndContext found;
   const auto limit = [](int which) {
     rlimit value{};
     return ::getrlimit(static_cast<__rlimit_resource>(which), &value) == 0 ? value.rlim_cur : RLIM_INFINITY;
@@ -127,14 +127,14 @@ EndSurroundings end_surroundings() {
   return found;
 }
 
-std::string end_cause(const RankEnd& rank, const EndSurroundings& surroundings) {
-  if (rank.told_to_stop || !rank.was_executed) return "";
-  if (rank.signal != 0) return cause_of_signal(rank.signal, surroundings);
-  if (std::string cause = cause_of_words(rank.last_lines, surroundings); !cause.empty()) return cause;
+std::string end_cause(const RankEnd& rank, const EndContext& context) {
+  if (rank.stop_requested || !rank.was_executed) return "";
+  if (rank.signal != 0) return cause_of_signal(rank.signal, context);
+  if (std::string cause = cause_of_last_line(rank.last_lines, context); !cause.empty()) return cause;
   // A shell ends so after a command that a signal has ended.
   const int signal = rank.exit_code - to_int(ExitStatus::kSignalBase);
   if (signal != SIGXCPU && signal != SIGXFSZ && signal != SIGKILL) return "";
-  const std::string cause = cause_of_signal(signal, surroundings);
+  const std::string cause = cause_of_signal(signal, context);
   return cause.empty() ? "" : "of a process that it started: " + cause;
 }
 

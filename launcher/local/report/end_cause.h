@@ -11,7 +11,7 @@
 namespace launcher {
 
 // What the ranks run under, and what they have used.
-struct EndSurroundings {
+struct EndContext {
   rlim_t cpu_seconds = RLIM_INFINITY;   // ulimit -t
   double used_cpu_seconds = 0;          // of all ranks that have ended
   rlim_t file_bytes = RLIM_INFINITY;    // ulimit -f
@@ -20,9 +20,9 @@ struct EndSurroundings {
 };
 
 // Of this process, here and now.
-EndSurroundings end_surroundings();
+EndContext end_context();
 
 // The cause and what to do, or "".
-std::string end_cause(const RankEnd& rank, const EndSurroundings& surroundings);
+std::string end_cause(const RankEnd& rank, const EndContext& context);
 
 }  // namespace launcher

@@ -26,7 +26,7 @@ ordered_json fields_of(const RankEnd& rank, int attempt) {
           {"exit_code", rank.signal == 0 ? ordered_json(rank.exit_code) : ordered_json(nullptr)},
           {"signal", rank.signal != 0 ? ordered_json(signal_name(rank.signal)) : ordered_json(nullptr)},
           {"core_dumped", rank.core_dumped},
-          {"told_to_stop", rank.told_to_stop}};
+          {"told_to_stop", rank.stop_requested}};
 }
 
 double seconds_since_epoch(std::chrono::system_clock::time_point time) {
@@ -85,10 +85,10 @@ void EventLog::hang_over(int attempt) {
   if (fd_) write("hang_over", {{"attempt", attempt}});
 }
 
-void EventLog::straggler(int attempt, const StragglerNews& news) {
+void EventLog::straggler(int attempt, const StragglerChange& change) {
   if (!fd_) return;
-  const Straggler& straggler = news.straggler;
-  if (news.is_over) return write("straggler_over", {{"attempt", attempt}, {"rank", straggler.rank}});
+  const Straggler& straggler = change.straggler;
+  if (change.is_over) return write("straggler_over", {{"attempt", attempt}, {"rank", straggler.rank}});
   write("straggler", {{"attempt", attempt},
                       {"rank", straggler.rank},
                       {"phase", straggler.phase},

@@ -14,7 +14,7 @@
 
 namespace launcher {
 
-struct StragglerNews;
+struct StragglerChange;
 
 class EventLog {
  public:
@@ -31,7 +31,7 @@ class EventLog {
   void hang(int attempt, double idle_seconds, const std::vector<int>& ranks, const std::string& text);
   void hang_over(int attempt);
   // A rank holds up the others, or does so no more.
-  void straggler(int attempt, const StragglerNews& news);
+  void straggler(int attempt, const StragglerChange& change);
   void job_ended(int exit_status);
 
   // Why an event could not be written; empty while all were.

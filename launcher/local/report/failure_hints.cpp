@@ -120,7 +120,7 @@ std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> 
   if (std::string hint = core_hint(rank, read_text("/proc/sys/kernel/core_pattern"), core.rlim_cur, folder);
       !hint.empty())
     hints.push_back(std::move(hint));
-  const std::string cause = end_cause(rank, end_surroundings());
+  const std::string cause = end_cause(rank, end_context());
   if (!cause.empty()) hints.push_back(cause);
   const auto kills_now = kills_before ? out_of_memory_kills() : std::nullopt;
   if (kills_now && *kills_now > *kills_before) {
@@ -129,7 +129,7 @@ std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> 
                         .append(" process(es) of this job's cgroup"));
   } else if (!signal_reason.empty()) {
     hints.push_back(signal_reason);
-  } else if (rank.signal == SIGKILL && !rank.told_to_stop && cause.empty()) {
+  } else if (rank.signal == SIGKILL && !rank.stop_requested && cause.empty()) {
     hints.emplace_back("ddprun did not send this signal; often it is the kernel's, out of memory (see dmesg)");
   }
   return hints;

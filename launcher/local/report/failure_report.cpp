@@ -77,7 +77,7 @@ bool repeats_error(const RankEnd& rank) {
 // No rank is to blame for a program that the kernel refuses: it would refuse it to all. Unless it did not.
 std::string not_executed_report(const RankEnd& rank, const JobEnd& job) {
   const bool ran_elsewhere = std::any_of(job.ranks.begin(), job.ranks.end(), [](const RankEnd& other) {
-    return other.was_executed && !other.told_to_stop;
+    return other.was_executed && !other.stop_requested;
   });
   return "ddprun: " + (ran_elsewhere ? "rank " + std::to_string(rank.rank) + ": " : std::string()) +
          rank.error->message + "\n";
@@ -90,7 +90,7 @@ std::string report_on_other_node(const JobEnd& job) {
       "ddprun: stopped because of node " + std::to_string(job.elsewhere->node) + ": " + job.elsewhere->text + "\n";
   for (const std::string& line : job.elsewhere->details) text += line + "\n";
   for (const RankEnd& rank : job.ranks) {
-    if (!rank.failed() || rank.told_to_stop) continue;
+    if (!rank.failed() || rank.stop_requested) continue;
     text += "  here:   rank " + std::to_string(rank.rank) + " " + describe_end(rank) + ", probably as a consequence\n";
   }
   return text;
@@ -98,7 +98,7 @@ std::string report_on_other_node(const JobEnd& job) {
 
 // One that had written down its trouble, and that ddprun ended before it ended by itself.
 std::string describe_culprit(const RankEnd& culprit) {
-  if (culprit.told_to_stop && culprit.signal != 0) return "reported an error, and was stopped by ddprun";
+  if (culprit.stop_requested && culprit.signal != 0) return "reported an error, and was stopped by ddprun";
   return describe_end(culprit);
 }
 
@@ -140,7 +140,7 @@ std::string report_on_others(std::size_t first, const JobEnd& job) {
     if (i == first) continue;
     if (!rank.failed()) {
       finished.push_back(rank.rank);
-    } else if (rank.told_to_stop) {
+    } else if (rank.stop_requested) {
       stopped.push_back(rank.rank);
     } else if (failed++ < kMaxFailuresListed) {
       text += report_on_other_failure(rank, job.ranks[first], job);

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 constexpr int kMaxRound = 1 << 20;
 constexpr std::size_t kMaxName = 1024;
 constexpr std::int64_t kMaxTime = std::int64_t{1} << 60;
-constexpr int kMaxPatience = 3'600'000;
+constexpr int kMaxTimeout = 3'600'000;
 
 std::uint64_t read_position(JsonReader& r) {
   return static_cast<std::uint64_t>(r.number("received", 0, std::numeric_limits<std::int64_t>::max()));
@@ -125,7 +125,7 @@ struct Format<Welcome> {
     return {.repeated = r.text("repeated", kMaxName),
             .proof = r.text("proof", kMaxName),
             .received = read_position(r),
-            .reconnect_after = milliseconds(r.integer("reconnect_after", 1, kMaxPatience))};
+            .reconnect_after = milliseconds(r.integer("reconnect_after", 1, kMaxTimeout))};
   }
 };
 template <>
@@ -173,10 +173,10 @@ struct Format<Leaving> {
   static Leaving read(JsonReader& r) { return {read_reason(r, "reason"), r.flag("final")}; }
 };
 template <>
-struct Format<LeftBehind> {
+struct Format<NodeDropped> {
   static constexpr std::string_view kName = "left_behind";
-  static json write(const LeftBehind& /*m*/) { return json::object(); }
-  static LeftBehind read(JsonReader& /*r*/) { return {}; }
+  static json write(const NodeDropped& /*m*/) { return json::object(); }
+  static NodeDropped read(JsonReader& /*r*/) { return {}; }
 };
 template <>
 struct Format<Inquiry> {
@@ -220,7 +220,7 @@ struct Format<Failed> : NoticeFormat<Failed> {
   static constexpr std::string_view kName = "failed";
 };
 template <>
-struct Format<GivenUp> : NoticeFormat<GivenUp> {
+struct Format<CoordinatorSilent> : NoticeFormat<CoordinatorSilent> {
   static constexpr std::string_view kName = "given_up";
 };
 template <>
@@ -255,7 +255,7 @@ struct Format<Ready> : RoundFormat<Ready> {
   static constexpr std::string_view kName = "ready";
 };
 template <>
-struct Format<Heard> : RoundFormat<Heard> {
+struct Format<Acknowledged> : RoundFormat<Acknowledged> {
   static constexpr std::string_view kName = "heard";
 };
 template <>
@@ -286,21 +286,20 @@ struct Format<Word> {
 template <>
 struct Format<Ping> {
   static constexpr std::string_view kName = "ping";
-  static json write(const Ping& m) { return json::object({{"sent", m.sent}, {"patience", m.patience.count()}}); }
+  static json write(const Ping& m) { return json::object({{"sent", m.sent}, {"patience", m.timeout.count()}}); }
   static Ping read(JsonReader& r) {
-    return {r.number("sent", 0, kMaxTime), milliseconds(r.integer("patience", 1, kMaxPatience))};
+    return {r.number("sent", 0, kMaxTime), milliseconds(r.integer("patience", 1, kMaxTimeout))};
   }
 };
 template <>
 struct Format<Pong> {
   static constexpr std::string_view kName = "pong";
   static json write(const Pong& m) {
-    return json::object({{"sent", m.sent}, {"clock", m.clock}, {"patience", m.patience.count()}, {"steady", m.steady}});
+    return json::object({{"sent", m.sent}, {"clock", m.clock}, {"patience", m.timeout.count()}, {"steady", m.steady}});
   }
   static Pong read(JsonReader& r) {
     return {r.number("sent", 0, kMaxTime), r.number("clock", 0, kMaxClock),
-            milliseconds(r.integer("patience", 1, kMaxPatience)),
-            r.has("steady") ? r.number("steady", 0, kMaxTime) : 0};
+            milliseconds(r.integer("patience", 1, kMaxTimeout)), r.has("steady") ? r.number("steady", 0, kMaxTime) : 0};
   }
 };
 

@@ -96,9 +96,9 @@ struct Failed {
   FailureNotice notice{};
 };
 // The coordinator has heard nothing of this node for too long, and continues without it.
-struct LeftBehind {};
+struct NodeDropped {};
 // The node has heard nothing of the coordinator for too long, and closes the connection. With a final notice it ends.
-struct GivenUp {
+struct CoordinatorSilent {
   int round = 0;
   FailureNotice notice{};
 };
@@ -117,7 +117,7 @@ struct Verdict {
   int round = 0;
   FailureNotice notice{};
 };
-struct Heard {
+struct Acknowledged {
   int round = 0;
 };
 // The ranks of a job that somebody stopped have all ended here: 0, 85 (all saved), or 128 + the signal.
@@ -146,21 +146,21 @@ struct Word {
   int to = kEveryNode;
   std::string text{};
 };
-// Are you there? `sent` comes back, 0 when nobody asked; who sends nothing for `patience` is lost.
+// Are you there? `sent` comes back, 0 when nobody asked; who sends nothing for `timeout` is lost.
 struct Ping {
   std::int64_t sent = 0;  // microseconds of the sender's steady clock
-  std::chrono::milliseconds patience{};
+  std::chrono::milliseconds timeout{};
 };
 struct Pong {
   std::int64_t sent = 0;
   std::int64_t clock = 0;  // microseconds since 1970 of who answers
-  std::chrono::milliseconds patience{};
+  std::chrono::milliseconds timeout{};
   std::int64_t steady = 0;  // microseconds of its steady clock; 0: it does not say
 };
 
-using Message =
-    std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, Waiting, Start, Leaving, Failed, GivenUp,
-                 LeftBehind, Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Word, Ping, Pong>;
+using Message = std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, Waiting, Start, Leaving, Failed,
+                             CoordinatorSilent, NodeDropped, Inquiry, Report, Verdict, Acknowledged, Stopped,
+                             AllStopped, Ended, AllEnded, Word, Ping, Pong>;
 
 // At most kMaxMessageBytes long.
 std::string to_text(const Message& message);

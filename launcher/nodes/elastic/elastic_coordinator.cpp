@@ -46,11 +46,11 @@ std::string ElasticCoordinator::name(Id id) const {
 }
 
 void ElasticCoordinator::begin_joining() {
-  call_in(kSilentWait, [this] { say_who_is_missing(); });
+  call_in(kSilentWait, [this] { print_who_is_missing(); });
   apply(rounds_.at(Clock::now()));
 }
 
-void ElasticCoordinator::say_who_is_missing() {
+void ElasticCoordinator::print_who_is_missing() {
   links_.send_to_all(control::Waiting{"waiting for more nodes at " + options_.meeting + ": " + rounds_.who_is_there()});
 }
 
@@ -89,15 +89,15 @@ void ElasticCoordinator::forget(Id id, bool is_silent) {
 void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
   if (!own_) own_ = id;
   lost_nodes_.erase({hello.host, hello.pid});
-  const auto objection = roster_.objection(hello);
-  if (job_end_ || (objection && id == *own_)) {
-    if (!job_end_) refuse(*objection);
+  const auto reason = roster_.reason_to_refuse(hello);
+  if (job_end_ || (reason && id == *own_)) {
+    if (!job_end_) refuse(*reason);
     send_refusal(id, *job_end_);
     return;
   }
-  if (objection) {
-    messages_.say(objection->text + ": it takes no part");
-    turn_away(id, *objection);
+  if (reason) {
+    messages_.print(reason->text + ": it takes no part");
+    turn_away(id, *reason);
     return;
   }
   nodes_[id] = hello;
@@ -195,11 +195,11 @@ void ElasticCoordinator::stop_round(const std::string& why) {
 FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   const std::string& host = hosts_.at(std::min(static_cast<std::size_t>(first.node), hosts_.size() - 1));
   const Rounds::Cause cause = cause_of(first, is_replaceable_);
-  const std::string objection = rounds_.is_over(cause, host, Clock::now());
-  first.is_final = !objection.empty();
+  const std::string reason = rounds_.is_over(cause, host, Clock::now());
+  first.is_final = !reason.empty();
   first.stop_signal = 0;  // the others go on, or end with its status: nobody waits for those of all
   if (first.is_final) {
-    const std::string why = cause == Rounds::Cause::kFinal ? "" : "the job is not restarted: " + objection;
+    const std::string why = cause == Rounds::Cause::kFinal ? "" : "the job is not restarted: " + reason;
     if (!why.empty()) links_.send_to_all(control::Waiting{why});
     dismiss_spares({"the job has ended: " + first.text, std::max(first.exit_status, 1)});
   } else {
@@ -240,13 +240,13 @@ void ElasticCoordinator::refuse(const JoinFailure& reason) {
   cancel_timers();
   phase_ = Phase::kRefused;
   job_end_ = reason;
-  set_hearing_deadline();
+  set_acknowledgement_deadline();
   for (const auto& [id, hello] : nodes_) send_refusal(id, reason);
   on_change_(Change::kEnd);
 }
 
-bool ElasticCoordinator::has_told_all() const {
-  return phase_ != Phase::kRefused || reading_.empty() || Clock::now() >= hearing_deadline_;
+bool ElasticCoordinator::has_informed_all() const {
+  return phase_ != Phase::kRefused || reading_.empty() || Clock::now() >= acknowledgement_deadline_;
 }
 
 }  // namespace launcher::elastic

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/nodes/elastic/meeting_place.h"
+#include "launcher/nodes/elastic/coordinator_discovery.h"
 #include "launcher/nodes/elastic/rounds.h"
 #include "launcher/nodes/rendezvous/roster.h"
 #include "launcher/nodes/rendezvous/round_coordinator.h"
@@ -31,7 +31,7 @@ class ElasticCoordinator : public RoundCoordinator {
   ~ElasticCoordinator() override;
 
   void refuse(const JoinFailure& reason) override;
-  bool has_told_all() const override;
+  bool has_informed_all() const override;
   // This launcher ends while the job may continue with another coordinator.
   void depart();
   History history() const { return rounds_.history(Clock::now()); }
@@ -59,7 +59,7 @@ class ElasticCoordinator : public RoundCoordinator {
   void dismiss_spares(const JoinFailure& reason);
   void await_again(Id id, const CoordinatorLinks::Loss& loss);
   void forget(Id id, bool is_silent = false);
-  void say_who_is_missing();
+  void print_who_is_missing();
   void set_timer();
 
   Messages& messages_;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/nodes/elastic/endpoint_place.h"
+#include "launcher/nodes/elastic/endpoint_discovery.h"
 #include "launcher/nodes/rendezvous/listen_choice.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/messages.h"
@@ -24,13 +24,13 @@ constexpr auto kExitBarrier = 24h * 365;
 // A coordinator that has lost sight of all others waits a little longer than they look for it.
 constexpr std::chrono::milliseconds kFindMargin = 3s;
 // While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
-constexpr auto kBusyPatience = 30s;
+constexpr auto kBusyTimeout = 30s;
 
 // `find_again`: how long nodes that have lost sight of the coordinator look for it.
 RoundsOptions rounds_options(const RendezvousSettings& settings, std::chrono::milliseconds find_again) {
   const ElasticOptions& elastic = settings.elastic;
   const auto come_back =
-      control::nodes_patience(settings.node_timeout) - settings.node_timeout + find_again + kFindMargin;
+      control::node_side_timeout(settings.node_timeout) - settings.node_timeout + find_again + kFindMargin;
   return {.min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
           .max_nodes = settings.nnodes,
           .budget = {settings.max_restarts, elastic.restarts_per_hour},
@@ -51,7 +51,7 @@ std::string nodes_and_ranks(const NodePlace& place) {
 
 }  // namespace
 
-std::string ElasticRendezvous::objection(const Options& options) {
+std::string ElasticRendezvous::option_conflict(const Options& options) {
   const std::string nodes =
       "--nnodes " + std::to_string(options.elastic.min_nodes) + ":" + std::to_string(options.nnodes);
   if (options.rdzv_backend == "static") {
@@ -77,20 +77,20 @@ ElasticRendezvous::~ElasticRendezvous() {
 
 // To a coordinator that nobody replaces: the round that was lost has to be begun anew.
 bool ElasticRendezvous::can_come_back() const {
-  return !place_->is_lasting() && settings_.max_restarts > 0;
+  return !discovery_->is_lasting() && settings_.max_restarts > 0;
 }
 
-std::unique_ptr<MeetingPlace> ElasticRendezvous::make_place(MeetingPlace::Callbacks callbacks) {
-  return std::make_unique<EndpointPlace>(loop_, messages_, settings_, std::move(callbacks));
+std::unique_ptr<CoordinatorDiscovery> ElasticRendezvous::make_discovery(CoordinatorDiscovery::Callbacks callbacks) {
+  return std::make_unique<EndpointDiscovery>(loop_, messages_, settings_, std::move(callbacks));
 }
 
-std::chrono::milliseconds ElasticRendezvous::patience() const {
-  return answers_at_once_ ? settings_.node_timeout : kBusyPatience;
+std::chrono::milliseconds ElasticRendezvous::timeout() const {
+  return answers_at_once_ ? settings_.node_timeout : kBusyTimeout;
 }
 
 // The others have gone on without this node, which was frozen or cut off.
 bool ElasticRendezvous::was_given_up() const {
-  if (!coordinator_ && member_->was_left_behind()) return true;
+  if (!coordinator_ && member_->was_dropped()) return true;
   const auto& first = member_->first_failure();
   return !coordinator_ && info_ && first && first->node == info_->place.group_rank && !member_->has_failed();
 }
@@ -98,7 +98,7 @@ bool ElasticRendezvous::was_given_up() const {
 void ElasticRendezvous::begin_round(int restart_count) {
   const bool is_new = !member_ || is_deposed_ || was_given_up() ||
                       (!member_->is_connected() && !join_failure() &&
-                       (place_->is_lasting() || (can_come_back() && member_->has_lost_sight())));
+                       (discovery_->is_lasting() || (can_come_back() && member_->has_lost_coordinator())));
   info_.reset();
   answers_at_once_ = false;
   is_leaving_ = false;
@@ -117,41 +117,41 @@ void ElasticRendezvous::begin_round(int restart_count) {
 }
 
 void ElasticRendezvous::search() {
-  if (!place_) {
-    place_ = make_place({.on_host = [this](const ListenAt& where, const History& past) { host(where, past); },
-                         .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
-                         .on_impossible = [this](const JoinFailure& reason) { join_failure_ = reason; },
-                         .on_deposed =
-                             [this](const std::string& reason) {
-                               messages_.say(reason);
-                               is_deposed_ = true;
-                               if (member_) member_->give_up(reason);
-                             }});
+  if (!discovery_) {
+    discovery_ = make_discovery({.on_host = [this](const ListenAt& where, const History& past) { host(where, past); },
+                                 .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+                                 .on_impossible = [this](const JoinFailure& reason) { join_failure_ = reason; },
+                                 .on_deposed =
+                                     [this](const std::string& reason) {
+                                       messages_.print(reason);
+                                       is_deposed_ = true;
+                                       if (member_) member_->give_up(reason);
+                                     }});
   }
   // A coordinator that went before the first round may be started once more, here too.
-  const bool anew = member_ != nullptr && (place_->is_lasting() || has_taken_part_ || member_->is_spare());
-  has_lost_it_ = anew && !place_->is_lasting() && !member_->was_left_behind();
-  has_lost_sight_ = anew && member_->has_lost_sight();
+  const bool anew = member_ != nullptr && (discovery_->is_lasting() || has_taken_part_ || member_->is_spare());
+  has_lost_it_ = anew && !discovery_->is_lasting() && !member_->was_dropped();
+  has_lost_coordinator_ = anew && member_->has_lost_coordinator();
   member_.reset();
   coordinator_.reset();
   store_.reset();
   is_deposed_ = false;
   has_said_who_is_missing_ = false;
   join_timeout_ = settings_.join_timeout;
-  if (anew && !place_->is_lasting()) join_timeout_ = std::min(place_->patience_without_sight(), join_timeout_);
+  if (anew && !discovery_->is_lasting()) join_timeout_ = std::min(discovery_->search_timeout(), join_timeout_);
   if (search_timer_) loop_.cancel(*search_timer_);
   search_timer_ =
       loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, join_timeout_),
                     [this] { watch_search(); });
-  place_->search(anew, has_taken_part_);
+  discovery_->search(anew, has_taken_part_);
 }
 
 // Once to say what is waited for, then at the end of the time.
 void ElasticRendezvous::watch_search() {
   search_timer_.reset();
   if (member_ || join_failure_) return;
-  const std::string problem = place_->problem();
-  const std::string where = place_->name() + (problem.empty() ? "" : " (" + problem + ")");
+  const std::string problem = discovery_->problem();
+  const std::string where = discovery_->name() + (problem.empty() ? "" : " (" + problem + ")");
   if (join_timeout_ <= kSilentWait || has_said_who_is_missing_) {
     join_failure_ = {(has_lost_it_ ? "the node that coordinates the job was lost, and not found again at "
                                    : "the other nodes of this job were not found at ") +
@@ -159,7 +159,7 @@ void ElasticRendezvous::watch_search() {
                      has_lost_it_ ? 1 : to_int(ExitStatus::kTimeout)};
     return;
   }
-  messages_.say("looking for the other nodes of this job at " + where);
+  messages_.print("looking for the other nodes of this job at " + where);
   has_said_who_is_missing_ = true;
   search_timer_ = loop_.call_at(EventLoop::Clock::now() + join_timeout_ - kSilentWait, [this] { watch_search(); });
 }
@@ -167,11 +167,11 @@ void ElasticRendezvous::watch_search() {
 // The coordinator was lost before a round has begun with this node.
 bool ElasticRendezvous::looks_again(const std::string& reason) {
   const bool has_begun = has_taken_part_ || member_->is_spare();
-  if (!place_->is_lasting()) {
-    if (coordinator_ || (has_begun && !(member_->has_lost_sight() && can_come_back()))) return false;
+  if (!discovery_->is_lasting()) {
+    if (coordinator_ || (has_begun && !(member_->has_lost_coordinator() && can_come_back()))) return false;
     if (!has_begun)
-      messages_.say("the launcher that coordinates the job went before all had arrived (" + reason +
-                    "); waiting for it to come again at " + place_->name());
+      messages_.print("the launcher that coordinates the job went before all had arrived (" + reason +
+                      "); waiting for it to come again at " + discovery_->name());
   }
   search_again();
   return true;
@@ -194,29 +194,29 @@ void ElasticRendezvous::open_store() {
 
 void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   where_ = where;
-  const std::string note = settings_.secret ? "" : open_to_others(place_->name(), where_);
-  if (!note.empty()) messages_.say(note);
+  const std::string note = settings_.secret ? "" : open_to_others(discovery_->name(), where_);
+  if (!note.empty()) messages_.print(note);
   CoordinatorOptions options{.host = hello()};
-  options.meeting = place_->name();
+  options.meeting = discovery_->name();
   options.where = where_;
   options.secret = settings_.secret;
   options.order = NodeOrder::kArrival;
   options.join_timeout = settings_.join_timeout;
   options.node_timeout = settings_.node_timeout;
-  options.patience = [this] { return patience(); };
+  options.timeout = [this] { return timeout(); };
   History past = history;
-  if (has_lost_sight_) ++past.nodes;  // the node that coordinated is waited for like the others
+  if (has_lost_coordinator_) ++past.nodes;  // the node that coordinated is waited for like the others
   coordinator_ = std::make_unique<ElasticCoordinator>(
       loop_, messages_, std::move(options),
-      JobOptions{.rounds = rounds_options(settings_, place_->patience_without_sight()),
+      JobOptions{.rounds = rounds_options(settings_, discovery_->search_timeout()),
                  .history = past,
-                 .is_replaceable = place_->is_lasting(),
+                 .is_replaceable = discovery_->is_lasting(),
                  .on_change = [this](Change change) {
-                   place_->record(coordinator_->history(), change, coordinator_->job_end());
+                   discovery_->record(coordinator_->history(), change, coordinator_->job_end());
                  }});
   open_store();
   coordinator_->begin_round(round_, *store_);
-  place_->announce(coordinator_->port());
+  discovery_->announce(coordinator_->port());
   meet(coordinator_->connect_locally());
 }
 
@@ -238,8 +238,8 @@ control::Hello ElasticRendezvous::hello() const {
 void ElasticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) options.secret = settings_.secret;  // its own is none to be asked
-  options.coordinator = place_->name();
-  options.patience = [this] { return patience(); };
+  options.coordinator = discovery_->name();
+  options.timeout = [this] { return timeout(); };
   options.is_any_ending = settings_.is_any_ending;
   options.on_word = settings_.on_word;
   options.on_start = [this](const control::Start& start) { set_info(start); };
@@ -248,12 +248,12 @@ void ElasticRendezvous::meet(UniqueFd fd) {
     settings_.on_failure(notice);
   };
   options.on_lost = [this](const std::string& reason) { return looks_again(reason); };
-  if (place_->is_lasting()) {
+  if (discovery_->is_lasting()) {
     options.is_coordinator_replaceable = true;
     options.loss_note = "; another node takes its place";
   } else {
     options.may_come_back = [this] { return can_come_back(); };
-    options.on_left_behind = [this] { search_again(); };
+    options.on_dropped = [this] { search_again(); };
     options.loss_note = "; it coordinates the job, which ends with it";
   }
   member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));
@@ -263,12 +263,12 @@ void ElasticRendezvous::meet(UniqueFd fd) {
 void ElasticRendezvous::set_info(const control::Start& start) {
   has_taken_part_ = true;
   info_ = {.place = start.place,
-           .master_addr = place_->host(),
+           .master_addr = discovery_->host(),
            .master_port = start.store_port,
-           .carrier = coordinator_ ? nullptr : member_->carrier(),
+           .store_channel = coordinator_ ? nullptr : member_->store_channel(),
            .restart_count = start.round};
   if (start.round > 0) {
-    messages_.say("restart " + std::to_string(start.round) + ": " + nodes_and_ranks(start.place));
+    messages_.print("restart " + std::to_string(start.round) + ": " + nodes_and_ranks(start.place));
   }
 }
 
@@ -282,7 +282,7 @@ bool ElasticRendezvous::can_restart() const {
 }
 
 void ElasticRendezvous::announce(FailureNotice notice) {
-  const bool hands_over = place_ && place_->is_lasting() && notice.may_come_again;
+  const bool hands_over = discovery_ && discovery_->is_lasting() && notice.may_come_again;
   if (!info_ && coordinator_ && hands_over) {
     coordinator_->depart();
   } else if (!info_ && coordinator_) {
@@ -301,8 +301,8 @@ const std::optional<FailureNotice>& ElasticRendezvous::first_failure() const {
 // While it does, its silence means that it is lost.
 void ElasticRendezvous::answer_at_once(bool does) {
   answers_at_once_ = does;
-  if (coordinator_) coordinator_->announce_patience();
-  if (member_) member_->announce_patience();
+  if (coordinator_) coordinator_->announce_timeout();
+  if (member_) member_->announce_timeout();
 }
 
 void ElasticRendezvous::leave(bool ended_well) {
@@ -319,11 +319,11 @@ void ElasticRendezvous::depart() {
 }
 
 bool ElasticRendezvous::has_left() const {
-  if (place_ && !place_->is_settled()) return false;
-  if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
+  if (discovery_ && !discovery_->is_settled()) return false;
+  if (join_failure()) return !coordinator_ || coordinator_->has_informed_all();
   if (!is_leaving_ || !leave_timer_) return true;
   if (!first_failure() && !member_->have_all_ended()) return false;
-  return !coordinator_ || coordinator_->have_all_heard();
+  return !coordinator_ || coordinator_->have_all_acknowledged();
 }
 
 }  // namespace launcher::elastic

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "launcher/nodes/elastic/coordinator_discovery.h"
 #include "launcher/nodes/elastic/elastic_coordinator.h"
-#include "launcher/nodes/elastic/meeting_place.h"
 #include "launcher/nodes/rendezvous/member.h"
 #include "launcher/nodes/rendezvous/rendezvous.h"
 #include "launcher/nodes/store/store_server.h"
@@ -22,7 +22,7 @@ namespace launcher::elastic {
 class ElasticRendezvous : public Rendezvous {
  public:
   // See RendezvousKind. At an address that all know.
-  static std::string objection(const Options& options);
+  static std::string option_conflict(const Options& options);
 
   ElasticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings);
   ~ElasticRendezvous() override;
@@ -42,10 +42,10 @@ class ElasticRendezvous : public Rendezvous {
   void leave(bool ended_well) override;
   bool has_left() const override;
   void depart() override;
-  bool has_departed() const override { return !place_ || place_->is_settled(); }
+  bool has_departed() const override { return !discovery_ || discovery_->is_settled(); }
 
  protected:
-  virtual std::unique_ptr<MeetingPlace> make_place(MeetingPlace::Callbacks callbacks);
+  virtual std::unique_ptr<CoordinatorDiscovery> make_discovery(CoordinatorDiscovery::Callbacks callbacks);
   virtual std::string backend() const { return "c10d"; }
 
   EventLoop& loop_;
@@ -65,16 +65,16 @@ class ElasticRendezvous : public Rendezvous {
   bool was_given_up() const;
   bool can_come_back() const;
   control::Hello hello() const;
-  std::chrono::milliseconds patience() const;
+  std::chrono::milliseconds timeout() const;
 
-  std::unique_ptr<MeetingPlace> place_;
+  std::unique_ptr<CoordinatorDiscovery> discovery_;
   ListenAt where_{};
   int round_ = 0;
   bool answers_at_once_ = false;
   bool has_said_who_is_missing_ = false;  // in this search
   std::chrono::milliseconds join_timeout_{};
-  bool has_lost_it_ = false;     // the coordinator, which this search is for
-  bool has_lost_sight_ = false;  // and may be there again soon
+  bool has_lost_it_ = false;           // the coordinator, which this search is for
+  bool has_lost_coordinator_ = false;  // and may be there again soon
   bool is_deposed_ = false;
   bool has_taken_part_ = false;              // in a round
   std::optional<store::StoreServer> store_;  // the ranks', of this round

@@ -30,17 +30,17 @@ std::string dump(const json& value) {
 
 }  // namespace
 
-std::string to_json(const Seat& seat) {
-  return dump({{"token", seat.token}, {"host", seat.host}, {"port", seat.port}});
+std::string to_json(const CoordinatorRecord& record) {
+  return dump({{"token", record.token}, {"host", record.host}, {"port", record.port}});
 }
 
-std::optional<Seat> parse_seat(std::string_view text) {
+std::optional<CoordinatorRecord> parse_coordinator_record(std::string_view text) {
   const json object = parse(text);
   if (!object.is_object()) return std::nullopt;
   JsonReader reader(object);
-  Seat seat{reader.text("token", kMaxText), reader.text("host", kMaxText),
-            static_cast<std::uint16_t>(reader.integer("port", 0, 65535))};
-  return reader.is_good() && !seat.host.empty() ? std::optional(std::move(seat)) : std::nullopt;
+  CoordinatorRecord record{reader.text("token", kMaxText), reader.text("host", kMaxText),
+                           static_cast<std::uint16_t>(reader.integer("port", 0, 65535))};
+  return reader.is_good() && !record.host.empty() ? std::optional(std::move(record)) : std::nullopt;
 }
 
 std::string to_json(const History& history, const std::string& host, const Clocks& now) {

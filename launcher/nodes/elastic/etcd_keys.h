@@ -13,7 +13,7 @@
 namespace launcher::elastic {
 
 // Who coordinates, and where it can be reached.
-struct Seat {
+struct CoordinatorRecord {
   std::string token{};  // of one launcher and one time that it coordinates
   std::string host{};
   std::uint16_t port = 0;  // 0: it does not listen yet
@@ -25,8 +25,8 @@ struct Clocks {
   std::chrono::system_clock::time_point system;
 };
 
-std::string to_json(const Seat& seat);
-std::optional<Seat> parse_seat(std::string_view text);
+std::string to_json(const CoordinatorRecord& record);
+std::optional<CoordinatorRecord> parse_coordinator_record(std::string_view text);
 // `host`: that coordinates, whose loss is a failure of it; "" when it goes in good order.
 std::string to_json(const History& history, const std::string& host, const Clocks& now);
 struct StoredHistory {

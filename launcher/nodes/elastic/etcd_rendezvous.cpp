@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "launcher/nodes/elastic/etcd_place.h"
+#include "launcher/nodes/elastic/etcd_discovery.h"
 
 namespace launcher::elastic {
 
-std::string EtcdRendezvous::objection(const Options& options) {
+std::string EtcdRendezvous::option_conflict(const Options& options) {
   const std::string backend = "--rdzv_backend " + options.rdzv_backend;
   if (!options.hosts.empty()) return "-H is for one node; with " + backend + " use -n";
   if (options.store == Options::Store::kRank0) return "--store rank0 works on one node only, not with " + backend;
@@ -15,8 +15,8 @@ std::string EtcdRendezvous::objection(const Options& options) {
   return "";
 }
 
-std::unique_ptr<MeetingPlace> EtcdRendezvous::make_place(MeetingPlace::Callbacks callbacks) {
-  return std::make_unique<EtcdPlace>(loop_, settings_, std::move(callbacks));
+std::unique_ptr<CoordinatorDiscovery> EtcdRendezvous::make_discovery(CoordinatorDiscovery::Callbacks callbacks) {
+  return std::make_unique<EtcdDiscovery>(loop_, settings_, std::move(callbacks));
 }
 
 }  // namespace launcher::elastic

@@ -12,12 +12,12 @@ namespace launcher::elastic {
 class EtcdRendezvous : public ElasticRendezvous {
  public:
   // See RendezvousKind.
-  static std::string objection(const Options& options);
+  static std::string option_conflict(const Options& options);
 
   using ElasticRendezvous::ElasticRendezvous;
 
  protected:
-  std::unique_ptr<MeetingPlace> make_place(MeetingPlace::Callbacks callbacks) override;
+  std::unique_ptr<CoordinatorDiscovery> make_discovery(CoordinatorDiscovery::Callbacks callbacks) override;
   std::string backend() const override { return "etcd"; }
 };
 

@@ -13,7 +13,7 @@ std::vector<RestartBudget::Time> RestartBudget::recent(Time now) const {
   return recent;
 }
 
-std::string RestartBudget::objection(Time now) const {
+std::string RestartBudget::reason_to_end(Time now) const {
   return refusal(used_, static_cast<int>(recent(now).size()));
 }
 

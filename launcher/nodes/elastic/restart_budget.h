@@ -19,7 +19,7 @@ class RestartBudget {
   explicit RestartBudget(BudgetOptions options) : options_(options) {}
 
   // "" when there is one left, else why there is none, to follow on "the job is not restarted: ".
-  std::string objection(Time now) const;
+  std::string reason_to_end(Time now) const;
   void take(Time now);
   // The same of the last one that was taken: an earlier coordinator's loss is counted when that is past.
   std::string overdraft(Time now) const;

@@ -188,7 +188,7 @@ std::string Rounds::cause_to_end(Cause cause, const std::string& host, Time now)
   if (cause == Cause::kFinal) return "this end is final";
   const bool is_loss = cause == Cause::kCoordinatorLoss;
   if (cause != Cause::kFailure && !is_loss) return "";
-  if (std::string objection = budget_.objection(now); !objection.empty()) return objection;
+  if (std::string reason = budget_.reason_to_end(now); !reason.empty()) return reason;
   const auto own = nodes_.find(*coordinator_);
   ++host_failures_[host];
   if (!is_loss && own != nodes_.end() && is_left_out(own->second.host)) {
@@ -201,13 +201,13 @@ std::string Rounds::cause_to_end(Cause cause, const std::string& host, Time now)
 
 std::string Rounds::is_over(Cause cause, const std::string& host, Time now) {
   if (phase_ != Phase::kRunning) return "it is over";
-  std::string objection = cause_to_end(cause, host, now);
-  if (objection.empty()) {
+  std::string reason = cause_to_end(cause, host, now);
+  if (reason.empty()) {
     begin_joining(now);
   } else {
     phase_ = Phase::kOver;
   }
-  return objection;
+  return reason;
 }
 
 Rounds::Decisions Rounds::left_out() const {

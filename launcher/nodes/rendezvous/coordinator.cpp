@@ -50,7 +50,7 @@ void Coordinator::begin_joining() {
                                  .on_twice = [this](int node) { foreign_came_twice(node); }});
     expect_torchrun();
   }
-  call_in(kSilentWait, [this] { say_who_is_missing(); });
+  call_in(kSilentWait, [this] { print_who_is_missing(); });
   call_in(options_.join_timeout, [this] { on_join_timeout(); });
   start_when_complete();
 }
@@ -77,7 +77,7 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
   }
   if (hello.launcher == options_.host.launcher) own_ = id;
   if (phase_ == Phase::kRefused) {
-    told_.insert(id);
+    informed_.insert(id);
     send_refusal(id, refusal_);
     return;
   }
@@ -86,7 +86,7 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
     reason = roster_.admit_foreign({.role = "", .node = hello.node_rank, .local_world_size = 1});
   }
   if (reason && phase_ == Phase::kJoining && round_ <= 0) {
-    told_.insert(id);
+    informed_.insert(id);
     send_refusal(id, *reason);
     refuse(*reason);
   } else if (reason || phase_ != Phase::kJoining || round_ > 0) {
@@ -108,7 +108,7 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
     const std::string name = roster_.name(id);
     roster_.remove(id);
     if (leaving.is_final || round_ > 0) {
-      told_.insert(id);
+      informed_.insert(id);
       const JoinFailure reason{name + ": " + leaving.reason.text, leaving.reason.exit_status};
       links_.send(id, control::Refusal{reason});
       refuse(reason);
@@ -136,7 +136,7 @@ void Coordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   const bool was_there = roster_.has(id);
   const bool was_ready = roster_.is_ready(id, round_);
   roster_.remove(id);
-  told_.insert(id);
+  informed_.insert(id);
   unaware_.erase(id);
   if (phase_ == Phase::kJoining && was_there) {
     if (round_ > 0) {
@@ -187,22 +187,23 @@ void Coordinator::start() {
   }
 }
 
-void Coordinator::say_who_is_missing() {
-  const Roster::Absent absent = roster_.absent(round_);
-  links_.send_to_all(control::Waiting{"waiting for " + (absent.never_came.empty() ? absent.left : absent.never_came) +
-                                      " at " + options_.meeting});
+void Coordinator::print_who_is_missing() {
+  const Roster::MissingNodes missing = roster_.missing_nodes(round_);
+  links_.send_to_all(control::Waiting{"waiting for " +
+                                      (missing.never_arrived.empty() ? missing.left : missing.never_arrived) + " at " +
+                                      options_.meeting});
 }
 
-// Those that left may only have been the first to lose patience.
+// Nodes that left may only have had a shorter timeout.
 void Coordinator::on_join_timeout() {
-  const Roster::Absent absent = roster_.absent(round_);
+  const Roster::MissingNodes missing = roster_.missing_nodes(round_);
   std::string text;
-  if (absent.never_came.empty()) {
-    text = absent.left + " had arrived at " + options_.meeting + ", and left before all nodes were there";
+  if (missing.never_arrived.empty()) {
+    text = missing.left + " had arrived at " + options_.meeting + ", and left before all nodes were there";
   } else {
     text =
-        absent.never_came + " did not arrive at " + options_.meeting + within_join_timeout(options_.join_timeout) +
-        (absent.left.empty() ? ": was ddprun started on every node?" : "; " + absent.left + " had arrived, and left");
+        missing.never_arrived + " did not arrive at " + options_.meeting + within_join_timeout(options_.join_timeout) +
+        (missing.left.empty() ? ": was ddprun started on every node?" : "; " + missing.left + " had arrived, and left");
   }
   refuse({text, to_int(ExitStatus::kTimeout)});
 }
@@ -214,17 +215,17 @@ void Coordinator::refuse(const JoinFailure& reason) {
   refusal_ = reason;
   deadline_ = Clock::now() + (reason.exit_status == to_int(ExitStatus::kTimeout) ? 0s : kTelling);
   for (const Id id : roster_.ids()) {
-    told_.insert(id);
+    informed_.insert(id);
     send_refusal(id, reason);
   }
-  set_hearing_deadline();
+  set_acknowledgement_deadline();
   timers_.push_back(loop_.call_at(deadline_, [] {}));  // the loop is to wake up by then
 }
 
-bool Coordinator::has_told_all() const {
+bool Coordinator::has_informed_all() const {
   if (phase_ != Phase::kRefused) return true;
-  if (!reading_.empty() && Clock::now() < hearing_deadline_) return false;
-  return told_.size() >= static_cast<std::size_t>(options_.host.nnodes) || Clock::now() >= deadline_;
+  if (!reading_.empty() && Clock::now() < acknowledgement_deadline_) return false;
+  return informed_.size() >= static_cast<std::size_t>(options_.host.nnodes) || Clock::now() >= deadline_;
 }
 
 }  // namespace launcher

@@ -17,7 +17,7 @@ class Coordinator : public RoundCoordinator {
   Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options);
 
   void refuse(const JoinFailure& reason) override;
-  bool has_told_all() const override;
+  bool has_informed_all() const override;
 
  protected:
   void begin_joining() override;
@@ -35,13 +35,13 @@ class Coordinator : public RoundCoordinator {
   void foreign_came_twice(int node);
   void start_when_complete();
   void start();
-  void say_who_is_missing();
+  void print_who_is_missing();
   void on_join_timeout();
 
   Roster roster_;
   std::unique_ptr<TorchrunPeers> torchrun_;  // in the first round
   JoinFailure refusal_;
-  std::set<Id> told_;  // of the refusal
+  std::set<Id> informed_;  // of the refusal
 };
 
 }  // namespace launcher

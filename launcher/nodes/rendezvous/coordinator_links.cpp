@@ -26,17 +26,17 @@ std::int64_t to_microseconds(EventLoop::Clock::time_point time) {
 }
 
 // They must not flood the job's output, nor keep their connections.
-constexpr int kMaxNamedStrangers = 8;
-constexpr auto kStrangersStay = 5s;
+constexpr int kMaxNamedUnknownPeers = 8;
+constexpr auto kUnknownPeerTimeout = 5s;
 // One that has begun a session may be cut off before it has introduced itself.
-constexpr auto kNamelessStay = 30s;
+constexpr auto kNamelessPeerTimeout = 30s;
 // So many may be there besides those that the job expects; of more, one that has had this time to introduce itself
 // goes.
-constexpr std::size_t kMaxStrangers = 256;
+constexpr std::size_t kMaxUnknownPeers = 256;
 constexpr auto kIntroduction = 500ms;
 // So long one that was given up may still ask what was decided without it.
-constexpr auto kGivenUpStay = 60s;
-// For strangers to go, or for descriptors, where there is no room for more.
+constexpr auto kDroppedPeerTimeout = 60s;
+// Until an unknown peer leaves or a descriptor is free, where there is no room for more.
 constexpr auto kAcceptPause = 100ms;
 // After having been frozen, what has come meanwhile is read within this time.
 constexpr auto kRecently = 5s;
@@ -95,8 +95,8 @@ void CoordinatorLinks::accept_all(int listener) {
 
 // For one more that has yet to introduce itself. Launchers do that at once.
 bool CoordinatorLinks::has_room() {
-  if (strangers_.size() < kMaxStrangers + static_cast<std::size_t>(settings_.nodes)) return true;
-  const Id oldest = *strangers_.begin();
+  if (unknown_peers_.size() < kMaxUnknownPeers + static_cast<std::size_t>(settings_.nodes)) return true;
+  const Id oldest = *unknown_peers_.begin();
   if (Clock::now() - peers_.at(oldest).accepted < kIntroduction) return false;
   drop(oldest);
   return true;
@@ -107,11 +107,11 @@ void CoordinatorLinks::pause_accepting() {
 }
 
 void CoordinatorLinks::know(Id id) {
-  strangers_.erase(id);
+  unknown_peers_.erase(id);
 }
 
 void CoordinatorLinks::drop(Id id) {
-  strangers_.erase(id);
+  unknown_peers_.erase(id);
   const auto found = peers_.find(id);
   if (found == peers_.end()) return;
   if (!found->second.session.empty()) sessions_.erase(found->second.session);
@@ -120,8 +120,8 @@ void CoordinatorLinks::drop(Id id) {
 
 CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
   const Id id = next_id_++;
-  peers_.emplace(id, Peer{make_link(id, std::move(fd)), control::Silence(Clock::now())});
-  strangers_.insert(id);
+  peers_.emplace(id, Peer{make_link(id, std::move(fd)), control::HeartbeatTimeout(Clock::now())});
+  unknown_peers_.insert(id);
   return id;
 }
 
@@ -130,7 +130,7 @@ std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueF
       loop_, std::move(fd),
       control::ControlLink::Callbacks{
           .on_message = [this, id](const control::Message& message) { on_message(id, message); },
-          .on_sign_of_life = [this, id] { peers_.at(id).silence.heard(Clock::now()); },
+          .on_sign_of_life = [this, id] { peers_.at(id).silence.received(Clock::now()); },
           .on_carried = [this, id](std::uint32_t round, std::string_view bytes) { on_carried(id, round, bytes); },
           .on_room = [this, id] { callbacks_.on_room(id); },
           .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); },
@@ -139,8 +139,9 @@ std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueF
 
 void CoordinatorLinks::on_message(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
-  const bool has_only_heard = std::holds_alternative<control::Heard>(message) && !strangers_.contains(id);
-  if (peer.is_given_up && !has_only_heard) return;
+  const bool is_acknowledgement =
+      std::holds_alternative<control::Acknowledged>(message) && !unknown_peers_.contains(id);
+  if (peer.is_given_up && !is_acknowledgement) return;
   if (!peer.challenge.empty()) {
     check(id, message);
   } else if (const auto* pong = std::get_if<control::Pong>(&message)) {
@@ -163,7 +164,7 @@ control::ControlLink* CoordinatorLinks::link(Id id) {
 // Nothing else is listened to before. Who cannot answer is no reason to end the job.
 void CoordinatorLinks::check(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
-  if (const std::string what = objection(peer, message); !what.empty()) {
+  if (const std::string what = protocol_violation(peer, message); !what.empty()) {
     turn_away(peer, what);
     return;
   }
@@ -179,7 +180,7 @@ void CoordinatorLinks::check(Id id, const control::Message& message) {
 }
 
 // "" when it is the right answer.
-std::string CoordinatorLinks::objection(const Peer& peer, const control::Message& message) const {
+std::string CoordinatorLinks::protocol_violation(const Peer& peer, const control::Message& message) const {
   const auto* answer = std::get_if<control::Answer>(&message);
   const auto* hello = std::get_if<control::Hello>(&message);
   if (hello != nullptr && hello->protocol != control::kProtocol) {
@@ -204,9 +205,9 @@ std::string CoordinatorLinks::objection(const Peer& peer, const control::Message
 void CoordinatorLinks::turn_away(Peer& peer, const std::string& what) {
   peer.link->send(
       control::Refusal{{"this node " + what + " the one that hosts the store (host " + host_name() + ")", 125}});
-  ++named_strangers_;
-  if (named_strangers_ <= kMaxNamedStrangers) {
-    callbacks_.on_stranger("a launcher that " + what + " this node was refused: " + peer.link->peer());
+  ++named_unknown_peers_;
+  if (named_unknown_peers_ <= kMaxNamedUnknownPeers) {
+    callbacks_.on_unknown_peer("a launcher that " + what + " this node was refused: " + peer.link->peer());
   }
   peer.is_given_up = true;  // and goes by itself
 }
@@ -241,11 +242,11 @@ void CoordinatorLinks::begin_session(Id id, const control::Answer& answer) {
 }
 
 // The connection that it had is lost, or is no use: whatever still comes by it would be sent again.
-void CoordinatorLinks::resume_session(Id stranger, Id id, const control::Answer& answer) {
-  Peer& from = peers_.at(stranger);
+void CoordinatorLinks::resume_session(Id unknown, Id id, const control::Answer& answer) {
+  Peer& from = peers_.at(unknown);
   Peer& peer = peers_.at(id);
   if (answer.attempt <= peer.attempt) {
-    drop(stranger);  // the node has made another connection since
+    drop(unknown);  // the node has made another connection since
     return;
   }
   if (!peer.link->can_resume(answer.received)) {
@@ -255,16 +256,16 @@ void CoordinatorLinks::resume_session(Id stranger, Id id, const control::Answer&
   }
   UniqueFd fd;
   if (welcome(from, answer, peer.link->received())) fd = from.link->release();
-  drop(stranger);
+  drop(unknown);
   if (!fd) return;
   peer.attempt = answer.attempt;
-  peer.silence.heard(Clock::now());
+  peer.heartbeat.received(Clock::now());
   peer.link->resume(std::move(fd), answer.received);
 }
 
 // The quicker the answer, the closer its time lies to the middle between question and answer.
 void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
-  peer.silence.allow(pong.patience);
+  peer.heartbeat.set_timeout(pong.timeout);
   const auto now = Clock::now();
   if (pong.sent == 0) return;  // nobody asked
   if (pong.steady != 0) peer.steady.add(pong.sent, pong.steady, to_microseconds(now));
@@ -287,7 +288,7 @@ std::optional<std::int64_t> CoordinatorLinks::steady_ahead(Id id) const {
 
 void CoordinatorLinks::carry_to_all(std::uint32_t round, std::string_view bytes) {
   for (const auto& [id, peer] : peers_) {
-    if (strangers_.contains(id)) continue;
+    if (unknown_peers_.contains(id)) continue;
     peer.link->carry(round, bytes);
     peer.link->flush();
   }
@@ -300,19 +301,19 @@ void CoordinatorLinks::send(Id to, const control::Message& message) {
 void CoordinatorLinks::send_to_all(const control::Message& message) {
   const std::string frame = control::to_frame(control::to_text(message));
   for (const auto& [id, peer] : peers_) {
-    if (!strangers_.contains(id)) peer.link->send_frame(frame);
+    if (!unknown_peers_.contains(id)) peer.link->send_frame(frame);
   }
 }
 
 void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
-  const bool is_missed = !peers_.at(id).is_given_up && !strangers_.contains(id);
+  const bool is_missed = !peers_.at(id).is_given_up && !unknown_peers_.contains(id);
   drop(id);
   // Where this launcher was held up, the node may only have given it up.
   const bool is_silent = was_held_up(settings_.reconnect_after);
   if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now(), .is_silent = is_silent});
 }
 
-void CoordinatorLinks::lose_sight(Id id, const std::string& reason) {
+void CoordinatorLinks::lose_coordinator(Id id, const std::string& reason) {
   Peer& peer = peers_.at(id);
   if (peer.is_given_up) return;
   peer.is_given_up = true;
@@ -323,8 +324,8 @@ void CoordinatorLinks::lose_sight(Id id, const std::string& reason) {
 void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
   peer.is_given_up = true;
   peer.given_up = now;
-  peer.link->send(control::LeftBehind{});
-  const auto silence = now - peer.silence.last();
+  peer.link->send(control::NodeDropped{});
+  const auto silence = now - peer.heartbeat.last_received();
   callbacks_.on_gone(
       id, {.reason = "nothing was heard of it for " + in_seconds(silence) + ": it is frozen, or cannot be reached",
            .last = system_clock::now() - duration_cast<system_clock::duration>(silence),
@@ -337,7 +338,7 @@ bool CoordinatorLinks::was_held_up(std::chrono::milliseconds time) const {
 }
 
 void CoordinatorLinks::ping_all() {
-  const control::Ping ping{to_microseconds(Clock::now()), callbacks_.patience()};
+  const control::Ping ping{to_microseconds(Clock::now()), callbacks_.timeout()};
   const std::string frame = control::to_frame(control::to_text(ping));
   for (auto& [id, peer] : peers_) {
     if (peer.is_given_up || !peer.challenge.empty() || !peer.link->is_connected()) continue;
@@ -351,9 +352,9 @@ void CoordinatorLinks::end_useless(Clock::time_point now) {
   std::vector<Id> overflown;
   std::vector<Id> forgotten;
   for (const auto& [id, peer] : peers_) {
-    const bool is_known = !strangers_.contains(id);
+    const bool is_known = !unknown_peers_.contains(id);
     if (is_known && peer.link->has_overflown()) overflown.push_back(id);
-    if (is_known && peer.is_given_up && now - peer.given_up > kGivenUpStay && !peer.link->is_connected()) {
+    if (is_known && peer.is_given_up && now - peer.given_up > kDroppedPeerTimeout && !peer.link->is_connected()) {
       forgotten.push_back(id);
     }
   }
@@ -364,11 +365,11 @@ void CoordinatorLinks::end_useless(Clock::time_point now) {
 }
 
 // However they spend it: byte by byte, say.
-void CoordinatorLinks::end_strangers(Clock::time_point now) {
-  const auto strangers = strangers_;
-  for (const Id id : strangers) {
+void CoordinatorLinks::end_unknown_peers(Clock::time_point now) {
+  const auto unknown = unknown_peers_;
+  for (const Id id : unknown) {
     const Peer& peer = peers_.at(id);
-    if (now - peer.accepted > (peer.session.empty() ? kStrangersStay : kNamelessStay)) drop(id);
+    if (now - peer.accepted > (peer.session.empty() ? kUnknownPeerTimeout : kNamelessPeerTimeout)) drop(id);
   }
 }
 
@@ -384,12 +385,12 @@ void CoordinatorLinks::on_tick() {
   ping_all();
   for (auto& [id, peer] : peers_) {
     // What has come meanwhile was not read yet.
-    if (own_delay > settings_.ping_interval) peer.silence.forgive(own_delay);
+    if (own_delay > settings_.ping_interval) peer.heartbeat.extend(own_delay);
   }
-  end_strangers(now);
+  end_unknown_peers(now);
   end_useless(now);
   for (auto& [id, peer] : peers_) {  // nobody is taken out meanwhile
-    if (!peer.is_given_up && !strangers_.contains(id) && peer.silence.is_over(now)) give_up(id, peer, now);
+    if (!peer.is_given_up && !unknown_peers_.contains(id) && peer.heartbeat.is_expired(now)) give_up(id, peer, now);
   }
 }
 

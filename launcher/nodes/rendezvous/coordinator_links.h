@@ -1,6 +1,6 @@
 // The coordinator's end of the connections to all launchers: accepts them, continues the session of a node whose
 // connection the network has lost, asks each node at intervals whether it is there, measures its clock, and says when
-// one is gone. Whoever has not introduced itself as a launcher yet is a stranger, of which few are there at once, and
+// one is gone. A peer that has not introduced itself as a launcher yet is unknown; few of these are there at once, and
 // none for long.
 #pragma once
 
@@ -17,8 +17,8 @@
 #include "launcher/nodes/control/clock_offset.h"
 #include "launcher/nodes/control/control_link.h"
 #include "launcher/nodes/control/control_messages.h"
+#include "launcher/nodes/control/heartbeat.h"
 #include "launcher/nodes/control/secret.h"
-#include "launcher/nodes/control/silence.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/unique_fd.h"
@@ -41,9 +41,9 @@ class CoordinatorLinks {
     // It is not there any more.
     std::function<void(Id, const Loss&)> on_gone{};
     // Somebody came who does not know the secret, or whose words are those of an earlier connection.
-    std::function<void(const std::string& text)> on_stranger{};
+    std::function<void(const std::string& text)> on_unknown_peer{};
     // How long this launcher may be silent.
-    std::function<std::chrono::milliseconds()> patience{};
+    std::function<std::chrono::milliseconds()> timeout{};
   };
   struct Settings {
     ListenAt where{};
@@ -61,7 +61,7 @@ class CoordinatorLinks {
   std::uint16_t port() const { return listener_.port(); }
   // A connection of this launcher's own node.
   UniqueFd connect_locally();
-  // It has introduced itself: no stranger any more.
+  // It has introduced itself: not unknown any more.
   void know(Id id);
   // Ends its connection, without on_gone.
   void drop(Id id);
@@ -70,10 +70,10 @@ class CoordinatorLinks {
   // Its connection; null when there is none.
   control::ControlLink* link(Id id);
   // A node that has heard nothing of this launcher closes its connection: it counts as one that is silent.
-  void lose_sight(Id id, const std::string& reason);
+  void lose_coordinator(Id id, const std::string& reason);
   // Ends a connection by which nonsense came.
   void close(Id id, const std::string& reason) { on_closed(id, reason); }
-  // At once, as patience() has changed.
+  // At once, as timeout() has changed.
   void ping_all();
   // This launcher did nothing for `time` or longer, a moment ago.
   bool was_held_up(std::chrono::milliseconds time) const;
@@ -87,13 +87,13 @@ class CoordinatorLinks {
   using Clock = EventLoop::Clock;
   struct Peer {
     std::unique_ptr<control::ControlLink> link;
-    control::Silence silence;
+    control::HeartbeatTimeout heartbeat;
     Clock::time_point accepted = Clock::now();
     std::chrono::microseconds clock_offset{0};
     std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer that told it
     control::ClockOffset steady{};
     std::string challenge{};   // it was sent, and not answered yet
-    std::string session{};     // "": of this launcher's own node, or of a stranger
+    std::string session{};     // "": of this launcher's own node, or of an unknown peer
     int attempt = 0;           // which connection of its session it has
     bool is_given_up = false;  // when it comes again, it still reads why
     Clock::time_point given_up{};
@@ -102,14 +102,14 @@ class CoordinatorLinks {
   void accept_all(int listener);
   bool has_room();
   void pause_accepting();
-  void end_strangers(Clock::time_point now);
+  void end_unknown_peers(Clock::time_point now);
   Id add(UniqueFd fd);
   std::unique_ptr<control::ControlLink> make_link(Id id, UniqueFd fd);
   void check(Id id, const control::Message& message);
-  std::string objection(const Peer& peer, const control::Message& message) const;
+  std::string protocol_violation(const Peer& peer, const control::Message& message) const;
   void turn_away(Peer& peer, const std::string& what);
   void begin_session(Id id, const control::Answer& answer);
-  void resume_session(Id stranger, Id id, const control::Answer& answer);
+  void resume_session(Id unknown, Id id, const control::Answer& answer);
   bool welcome(Peer& peer, const control::Answer& answer, std::uint64_t received) const;
   void on_message(Id id, const control::Message& message);
   void on_carried(Id id, std::uint32_t round, std::string_view bytes);
@@ -124,9 +124,9 @@ class CoordinatorLinks {
   Callbacks callbacks_;
   Listener listener_;
   Id next_id_ = 0;
-  int named_strangers_ = 0;
+  int named_unknown_peers_ = 0;
   std::map<Id, Peer> peers_;
-  std::set<Id> strangers_;
+  std::set<Id> unknown_peers_;
   std::map<std::string, Id> sessions_;
   Clock::time_point next_ping_;
   Clock::duration longest_delay_{};  // of late

@@ -16,10 +16,10 @@ using namespace std::chrono_literals;
 constexpr auto kSearchPause = 100ms;
 // A store answers at once. Of one that does not, it is found out once what it is.
 constexpr auto kSlowReply = 5s;
-constexpr auto kStrangersReply = 500ms;
+constexpr auto kOtherServiceReply = 500ms;
 // After an answer of another program.
-constexpr auto kStrangerPause = 1s;
-constexpr int kStrangerAnswers = 3;
+constexpr auto kOtherServicePause = 1s;
+constexpr int kOtherServiceAnswers = 3;
 // The launcher listens before its store answers: one that cannot be reached by then is gone, or behind a firewall.
 constexpr auto kReachable = 5s;
 // Thousands that ask are not to drown the machine on which node 0 is to start.
@@ -64,9 +64,9 @@ void CoordinatorSearch::ask_store() {
   connector_.reset();
   store_ = std::make_unique<store::StoreClient>(
       loop_, host_, port_, [this] { on_store_lost(); }, early_pause_);
-  if (!is_slow_) store_->provoke_after(strangers_ > 0 ? kStrangersReply : kSlowReply);
+  if (!is_slow_) store_->provoke_after(other_answers_ > 0 ? kOtherServiceReply : kSlowReply);
   store_->check(kControlPortKey, [this](bool exists) {
-    strangers_ = 0;
+    other_answers_ = 0;
     if (!exists) {
       call_in(0ms, [this] { callbacks_.on_foreign(); });
       return;
@@ -77,18 +77,18 @@ void CoordinatorSearch::ask_store() {
 
 // A proxy may answer as long as what is behind it has not started, so once is not enough.
 void CoordinatorSearch::on_store_lost() {
-  if (store_->stranger().empty()) {
+  if (store_->other_service().empty()) {
     is_slow_ = is_slow_ || store_->has_provoked();
     ask_again("what listens there closed the connection without an answer");
     return;
   }
   const std::string port = std::to_string(port_);
-  problem_ = "port " + port + " of host " + host_ + " belongs to " + store_->stranger() +
+  problem_ = "port " + port + " of host " + host_ + " belongs to " + store_->other_service() +
              ": end that program, or choose another --master_port (--rdzv_endpoint HOST:PORT) on all nodes";
-  if (++strangers_ < kStrangerAnswers || !callbacks_.on_stranger) {
-    call_in(kStrangerPause, [this] { ask_store(); });
+  if (++other_answers_ < kOtherServiceAnswers || !callbacks_.on_other_service) {
+    call_in(kOtherServicePause, [this] { ask_store(); });
   } else {
-    call_in(0ms, [this] { callbacks_.on_stranger(problem_); });
+    call_in(0ms, [this] { callbacks_.on_other_service(problem_); });
   }
 }
 

@@ -24,7 +24,7 @@ class CoordinatorSearch {
     // There is a store, but of no ddprun: torchrun's.
     std::function<void()> on_foreign{};
     // Another program has the port, and keeps it: who it is and what to do. Without this the search goes on.
-    std::function<void(const std::string& text)> on_stranger{};
+    std::function<void(const std::string& text)> on_other_service{};
   };
   // Searches until one of the callbacks was called, which may destroy the search. `nodes`: that may be searching at
   // once.
@@ -35,8 +35,8 @@ class CoordinatorSearch {
 
   // What the last attempt met, "" when nothing is known to be wrong.
   std::string problem() const;
-  // What on_stranger would be told, already after the first answer of another program; "" while none has come.
-  std::string stranger() const { return strangers_ > 0 ? problem_ : ""; }
+  // What on_other_service would be told, already after the first answer of another program; "" while none has come.
+  std::string other_service() const { return other_answers_ > 0 ? problem_ : ""; }
 
  private:
   void ask_store();
@@ -53,8 +53,8 @@ class CoordinatorSearch {
   std::unique_ptr<store::StoreClient> store_;
   std::unique_ptr<Connector> connector_;
   std::string problem_;
-  bool is_slow_ = false;  // a store was, and is not disturbed again
-  int strangers_ = 0;     // how often in a row another program has answered
+  bool is_slow_ = false;   // a store was, and is not disturbed again
+  int other_answers_ = 0;  // how often in a row another program has answered
   std::optional<EventLoop::TimerId> timer_;
 };
 

@@ -25,7 +25,7 @@ JoinFailure torchrun_is_there(const std::string& place) {
 
 }  // namespace
 
-std::string EndpointRendezvous::objection(const Options& options) {
+std::string EndpointRendezvous::option_conflict(const Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
   if (options.store == Options::Store::kRank0) {
     return "--store rank0 works on one node only: the nodes meet at a launcher's store";
@@ -65,7 +65,7 @@ void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_las
               to_int(ExitStatus::kTimeout)});
       return;
     }
-    messages_.say("--rdzv_endpoint: the name " + settings_.master_addr + " cannot be resolved yet; trying again");
+    messages_.print("--rdzv_endpoint: the name " + settings_.master_addr + " cannot be resolved yet; trying again");
     await_name(settings_.join_timeout - kSilentWait, true);
   });
 }

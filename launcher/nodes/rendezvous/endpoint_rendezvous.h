@@ -16,7 +16,7 @@ namespace launcher {
 class EndpointRendezvous : public StaticRendezvous {
  public:
   // See RendezvousKind.
-  static std::string objection(const Options& options);
+  static std::string option_conflict(const Options& options);
 
   using StaticRendezvous::StaticRendezvous;
   ~EndpointRendezvous() override;

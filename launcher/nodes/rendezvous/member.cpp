@@ -47,11 +47,11 @@ std::unique_ptr<control::ControlLink> Member::make_link(UniqueFd fd) {
       loop_, std::move(fd),
       control::ControlLink::Callbacks{
           .on_message = [this](const control::Message& message) { on_message(message); },
-          .on_sign_of_life = [this] { silence_.heard(Clock::now()); },
+          .on_sign_of_life = [this] { heartbeat_.received(Clock::now()); },
           .on_carried = [this](std::uint32_t round, std::string_view bytes) { on_carried(round, bytes); },
           .on_room =
               [this] {
-                if (carrier_ && carrier_->on_room) carrier_->on_room();
+                if (store_channel_ && store_channel_->on_room) store_channel_->on_room();
               },
           .on_closed = [this](const std::string& reason) { on_lost(reason); },
           .on_disconnected = [this](bool is_network) { return on_disconnected(is_network); }});
@@ -76,7 +76,7 @@ void Member::make_connector(UniqueFd fd) {
 
 // May end this object.
 void Member::on_connected(UniqueFd fd, const control::Welcome& welcome, std::string_view rest) {
-  silence_.heard(Clock::now());
+  heartbeat_.received(Clock::now());
   reconnect_after_ = welcome.reconnect_after;
   if (!link_->can_resume(welcome.received)) {
     give_up("it claims to have received more than was sent");
@@ -119,7 +119,7 @@ void Member::begin_round(int round) {
   has_ended_ = false;
   have_all_ended_ = false;
   own_failure_.reset();
-  told_.reset();
+  reported_.reset();
   first_failure_.reset();
   stop_status_.reset();
   agreed_status_.reset();
@@ -129,8 +129,8 @@ void Member::begin_round(int round) {
   if (!join_failure_) link_->send(control::Ready{round});
 }
 
-void Member::announce_patience() {
-  if (link_->is_open()) link_->send(control::Pong{0, microseconds_since_1970(), options_.patience()});
+void Member::announce_timeout() {
+  if (link_->is_open()) link_->send(control::Pong{0, microseconds_since_1970(), options_.timeout()});
 }
 
 void Member::announce(FailureNotice notice) {
@@ -153,10 +153,10 @@ void Member::announce(FailureNotice notice) {
 
 void Member::report_stop(int status) {
   stop_status_ = status;
-  say_stopped();
+  print_stopped();
 }
 
-void Member::say_stopped() {
+void Member::print_stopped() {
   if (!was_stopped() || !stop_status_) return;
   const int signalled = to_int(ExitStatus::kSignalBase);  // whichever signal it was
   link_->send(control::Stopped{round_, *stop_status_ < signalled ? *stop_status_ : first_failure_->exit_status});
@@ -174,7 +174,7 @@ std::optional<int> Member::agreed_status() const {
 
 void Member::on(const control::AllStopped& all_stopped) {
   if (all_stopped.round != round_ || !was_stopped()) return;
-  link_->send(control::Heard{round_});
+  link_->send(control::Acknowledged{round_});
   agreed_status_ = all_stopped.status;
 }
 
@@ -188,7 +188,7 @@ void Member::on_message(const control::Message& message) {
 }
 
 void Member::on(const control::Refusal& refusal) {
-  link_->send(control::Heard{round_});
+  link_->send(control::Acknowledged{round_});
   if (has_started_ && !next_refusal_) next_refusal_ = refusal.reason;
   if (has_started_ || join_failure_) return;
   join_failure_ = refusal.reason;
@@ -197,7 +197,7 @@ void Member::on(const control::Refusal& refusal) {
 
 void Member::on(const control::Waiting& waiting) {
   is_spare_ = is_spare_ || waiting.has_begun;
-  messages_.say(waiting.text);
+  messages_.print(waiting.text);
 }
 
 void Member::on(const control::Start& start) {
@@ -212,19 +212,19 @@ void Member::on(const control::Start& start) {
 
 void Member::open_carrier() {
   close_carrier();
-  carrier_ = std::make_shared<store::Carrier>();
-  carrier_->send = [this](std::string_view bytes) { link_->carry(static_cast<std::uint32_t>(round_), bytes); };
-  carrier_->flush = [this] { link_->flush(); };
-  carrier_->has_room = [this] { return link_->has_room(); };
+  store_channel_ = std::make_shared<store::StoreChannel>();
+  store_channel_->send = [this](std::string_view bytes) { link_->carry(static_cast<std::uint32_t>(round_), bytes); };
+  store_channel_->flush = [this] { link_->flush(); };
+  store_channel_->has_room = [this] { return link_->has_room(); };
 }
 
 void Member::close_carrier() {
-  const auto carrier = std::exchange(carrier_, nullptr);
-  if (!carrier) return;
-  carrier->send = nullptr;
-  carrier->flush = nullptr;
-  carrier->has_room = nullptr;
-  if (const auto on_closed = carrier->on_closed) on_closed();
+  const auto store_channel = std::exchange(store_channel_, nullptr);
+  if (!store_channel) return;
+  store_channel->send = nullptr;
+  store_channel->flush = nullptr;
+  store_channel->has_room = nullptr;
+  if (const auto on_closed = store_channel->on_closed) on_closed();
 }
 
 // What is late belongs to the store of an earlier round.
@@ -235,7 +235,7 @@ void Member::on_carried(std::uint32_t round, std::string_view bytes) {
     if (channel && channel->on_coordinator) channel->on_coordinator(bytes);
     return;
   }
-  if (static_cast<int>(round) == round_ && carrier_ && carrier_->on_bytes) carrier_->on_bytes(bytes);
+  if (static_cast<int>(round) == round_ && store_channel_ && store_channel_->on_bytes) store_channel_->on_bytes(bytes);
 }
 
 void Member::on(const control::Inquiry& inquiry) {
@@ -246,39 +246,40 @@ void Member::on(const control::Inquiry& inquiry) {
 
 void Member::on(const control::Verdict& verdict) {
   if (verdict.round != round_ || !has_started_) return;
-  link_->send(control::Heard{round_});
+  link_->send(control::Acknowledged{round_});
   if (first_failure_) return;
   first_failure_ = verdict.notice;
   stop_because(*first_failure_);
-  say_stopped();
+  print_stopped();
 }
 
 // Another node's failure, each of them once; or what the others found this one guilty of, which knows of nothing
 // itself.
 void Member::stop_because(const FailureNotice& notice) {
-  if ((notice.node == node_ && own_failure_) || (told_ && told_->node == notice.node && told_->text == notice.text))
+  if ((notice.node == node_ && own_failure_) ||
+      (reported_ && reported_->node == notice.node && reported_->text == notice.text))
     return;
-  told_ = notice;
+  reported_ = notice;
   options_.on_failure(notice);
 }
 
 void Member::on(const control::AllEnded& all_ended) {
   if (all_ended.round != round_) return;
-  link_->send(control::Heard{round_});
+  link_->send(control::Acknowledged{round_});
   have_all_ended_ = true;
 }
 
 void Member::on(const control::Ping& ping) {
-  silence_.allow(control::nodes_patience(ping.patience));
+  heartbeat_.set_timeout(control::node_side_timeout(ping.timeout));
   link_->acknowledge();
-  link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience(), control::steady_microseconds()});
+  link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.timeout(), control::steady_microseconds()});
 }
 
-void Member::on(const control::LeftBehind& /*message*/) {
+void Member::on(const control::NodeDropped& /*message*/) {
   was_left_behind_ = true;
   if (has_started_) return;  // what was decided without this node comes, too
-  if (options_.on_left_behind) {
-    options_.on_left_behind();
+  if (options_.on_dropped) {
+    options_.on_dropped();
   } else {
     give_up("nothing was heard of this node for too long");
   }
@@ -289,7 +290,7 @@ bool Member::is_loss_final() const {
 }
 
 bool Member::looks_again() const {
-  return has_lost_sight_ && options_.may_come_back && options_.may_come_back();
+  return has_lost_coordinator_ && options_.may_come_back && options_.may_come_back();
 }
 
 std::string Member::text_of_loss(const std::string& reason) const {
@@ -299,14 +300,14 @@ std::string Member::text_of_loss(const std::string& reason) const {
 
 // When the coordinator is itself again it is to know why all have gone, and not to look for the culprit among them.
 void Member::give_up_silent(const std::string& reason) {
-  has_lost_sight_ = true;
+  has_lost_coordinator_ = true;
   if (has_started_) {
-    link_->send(control::GivenUp{round_,
-                                 {.node = coordinator_,
-                                  .exit_status = 1,
-                                  .text = text_of_loss(reason),
-                                  .time = std::chrono::system_clock::now(),
-                                  .is_final = is_loss_final()}});
+    link_->send(control::CoordinatorSilent{round_,
+                                           {.node = coordinator_,
+                                            .exit_status = 1,
+                                            .text = text_of_loss(reason),
+                                            .time = std::chrono::system_clock::now(),
+                                            .is_final = is_loss_final()}});
   }
   give_up(reason);
 }
@@ -335,23 +336,23 @@ void Member::give_up(const std::string& reason) {
 
 void Member::watch() {
   const auto now = Clock::now();
-  if (now - next_watch_ > kWatch) silence_.forgive(now - next_watch_);
-  if (std::exchange(has_received_much_, false)) announce_patience();
-  if (link_->is_open()) look_after_connection(now);
+  if (now - next_watch_ > kWatch) heartbeat_.extend(now - next_watch_);
+  if (std::exchange(has_received_much_, false)) announce_timeout();
+  if (link_->is_open()) check_connection(now);
   next_watch_ = now + kWatch;
   timer_ = loop_.call_at(next_watch_, [this] { watch(); });
 }
 
-void Member::look_after_connection(Clock::time_point now) {
+void Member::check_connection(Clock::time_point now) {
   if (link_->has_overflown()) {
     give_up_silent("it takes nothing of what it is sent");
-  } else if (silence_.is_over(now)) {
-    const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - silence_.last());
+  } else if (heartbeat_.is_expired(now)) {
+    const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - heartbeat_.last_received());
     give_up_silent("nothing was heard of it for " + std::to_string(silence.count()) +
                    " ms: it is frozen, or cannot be reached");
   } else if (connector_) {
-    const bool is_lost =
-        !link_->is_connected() || now - silence_.last() > reconnect_after_ || link_->is_stalled(now, reconnect_after_);
+    const bool is_lost = !link_->is_connected() || now - heartbeat_.last_received() > reconnect_after_ ||
+                         link_->is_stalled(now, reconnect_after_);
     if (is_lost) {
       connector_->reconnect();
     } else if (connector_->is_trying() && !connector_->has_asked()) {

@@ -12,10 +12,10 @@
 
 #include "launcher/nodes/control/control_link.h"
 #include "launcher/nodes/control/control_messages.h"
+#include "launcher/nodes/control/heartbeat.h"
 #include "launcher/nodes/control/secret.h"
-#include "launcher/nodes/control/silence.h"
 #include "launcher/nodes/rendezvous/session_connector.h"
-#include "launcher/nodes/store/carrier.h"
+#include "launcher/nodes/store/store_channel.h"
 #include "launcher/os/network/side_channel.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/messages.h"
@@ -26,11 +26,11 @@ namespace launcher {
 
 struct MemberOptions {
   control::Hello hello{};
-  bool is_local = false;                                  // the coordinator is this launcher's own
-  std::optional<control::Secret> secret = std::nullopt;   // that the coordinator must know
-  std::string coordinator{};                              // "host0:29500", for messages
-  std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
-  std::function<bool()> is_any_ending{};                  // a rank of this node shows that it is about to fail
+  bool is_local = false;                                 // the coordinator is this launcher's own
+  std::optional<control::Secret> secret = std::nullopt;  // that the coordinator must know
+  std::string coordinator{};                             // "host0:29500", for messages
+  std::function<std::chrono::milliseconds()> timeout{};  // how long this launcher may be silent
+  std::function<bool()> is_any_ending{};                 // a rank of this node shows that it is about to fail
   std::function<void(const control::Start&)> on_start{};
   // Another node failed: the ranks of this one are to stop. May be called again when an earlier failure became known.
   std::function<void(const FailureNotice&)> on_failure{};
@@ -48,7 +48,7 @@ struct MemberOptions {
   std::function<void(int from, const std::string& text)> on_word{};
   // The coordinator has given this node up before the round has begun; may destroy the member. May be null: that is a
   // join_failure().
-  std::function<void()> on_left_behind{};
+  std::function<void()> on_dropped{};
   std::string loss_note{};                      // what else there is to say when it is lost
   std::shared_ptr<SideChannel> side_channel{};  // null: none
 };
@@ -63,19 +63,19 @@ class Member {
   Member& operator=(const Member&) = delete;
 
   void begin_round(int round);
-  // The patience of this launcher is another one now.
-  void announce_patience();
+  // The timeout of this launcher is another one now.
+  void announce_timeout();
   // It can begin another round.
   bool is_connected() const { return link_->is_open(); }
   // The coordinator has gone on without this node, which was not heard of for too long.
-  bool was_left_behind() const { return was_left_behind_; }
+  bool was_dropped() const { return was_left_behind_; }
   // The job runs without this node, which waits for a restart.
   bool is_spare() const { return is_spare_; }
   // This node has heard nothing of the coordinator for too long.
-  bool has_lost_sight() const { return has_lost_sight_; }
+  bool has_lost_coordinator() const { return has_lost_coordinator_; }
   const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
   // The way to the ranks' store of the round that has begun; null before.
-  const std::shared_ptr<store::Carrier>& carrier() const { return carrier_; }
+  const std::shared_ptr<store::StoreChannel>& store_channel() const { return store_channel_; }
 
   // Tells node `to`, which may be this one, or control::kEveryNode. Lost when the connection is, or no round runs.
   void tell(int to, std::string text) {
@@ -118,7 +118,7 @@ class Member {
     if (word.round == round_ && has_started_ && options_.on_word) options_.on_word(word.from, word.text);
   }
   void on(const control::Ping& ping);
-  void on(const control::LeftBehind& message);
+  void on(const control::NodeDropped& message);
   template <typename Other>
   void on(const Other& /*message*/) {}  // what only a node says
   std::unique_ptr<control::ControlLink> make_link(UniqueFd fd);
@@ -126,7 +126,7 @@ class Member {
   void on_connected(UniqueFd fd, const control::Welcome& welcome, std::string_view rest);
   bool on_disconnected(bool is_network);
   void on_refused(const JoinFailure& reason);
-  void look_after_connection(Clock::time_point now);
+  void check_connection(Clock::time_point now);
   // The coordinator may be found again, which begins another round.
   bool looks_again() const;
   bool is_loss_final() const;
@@ -135,7 +135,7 @@ class Member {
   void on_lost(const std::string& reason);
   void stop_because(const FailureNotice& notice);
   bool was_stopped() const { return first_failure_ && first_failure_->stop_signal != 0; }
-  void say_stopped();
+  void print_stopped();
   void watch();
 
   EventLoop& loop_;
@@ -144,13 +144,13 @@ class Member {
   std::unique_ptr<control::ControlLink> link_;
   std::unique_ptr<SessionConnector> connector_;  // null where the coordinator is this launcher's own
   std::chrono::milliseconds reconnect_after_{1'000};
-  control::Silence silence_{Clock::now()};
+  control::HeartbeatTimeout heartbeat_{Clock::now()};
   Clock::time_point next_watch_{};
   std::optional<EventLoop::TimerId> timer_;
-  std::shared_ptr<store::Carrier> carrier_;
+  std::shared_ptr<store::StoreChannel> store_channel_;
   bool has_received_much_ = false;  // lately: the question whether this node is there comes after that
   bool was_left_behind_ = false;
-  bool has_lost_sight_ = false;
+  bool has_lost_coordinator_ = false;
   bool is_spare_ = false;
   int round_ = 0;
   int last_status_ = 1;  // of the failure before this round
@@ -164,7 +164,7 @@ class Member {
   std::optional<JoinFailure> join_failure_;
   std::optional<JoinFailure> next_refusal_;  // of a round that this node has not begun yet
   std::optional<FailureNotice> own_failure_;
-  std::optional<FailureNotice> told_;  // of another node's failure, to on_failure
+  std::optional<FailureNotice> reported_;  // of another node's failure, to on_failure
   std::optional<FailureNotice> first_failure_;
   std::optional<int> stop_status_;    // of this node
   std::optional<int> agreed_status_;  // of all

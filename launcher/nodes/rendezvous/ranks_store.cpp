@@ -12,9 +12,9 @@ constexpr const char* kLoopback = "127.0.0.1";  // where a proxy listens
 RanksStore::RanksStore(EventLoop& loop, Messages& messages, const Options& options, const RendezvousInfo& info,
                        std::function<bool(std::uint16_t peer_port)> on_connection)
     : use_(options.store_proxy), master_addr_(info.master_addr), master_port_(info.master_port) {
-  if (use_ == Options::StoreProxy::kOff || !info.carrier) return;
+  if (use_ == Options::StoreProxy::kOff || !info.store_channel) return;
   proxy_.emplace(loop, messages,
-                 store::ProxyOptions{.carrier = info.carrier, .on_connection = std::move(on_connection)});
+                 store::ProxyOptions{.store_channel = info.store_channel, .on_connection = std::move(on_connection)});
 }
 
 void RanksStore::describe(JobEnvironment& environment) const {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "launcher/nodes/rendezvous/rendezvous_settings.h"
-#include "launcher/nodes/store/carrier.h"
+#include "launcher/nodes/store/store_channel.h"
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/plan/outcome/job_end.h"
 #include "launcher/plan/rank_assignment.h"
@@ -19,9 +19,9 @@ struct RendezvousInfo {
   NodePlace place{};
   std::string master_addr{};
   int master_port = 0;
-  std::shared_ptr<store::Carrier> carrier{};        // to the store, where another node's ddprun hosts it
-  std::string own_address{};                        // this node's, as the others see it; "" when that is not known
-  std::optional<int> restart_count = std::nullopt;  // that all nodes agree on, where a node may not know it
+  std::shared_ptr<store::StoreChannel> store_channel{};  // to the store, where another node's ddprun hosts it
+  std::string own_address{};                             // this node's, as the others see it; "" when that is not known
+  std::optional<int> restart_count = std::nullopt;       // that all nodes agree on, where a node may not know it
 };
 
 // Nothing here blocks: what takes time happens in the event loop. All times have limits, which the implementation

@@ -58,7 +58,7 @@ std::string Roster::difference(const Hello& hello) const {
   return "";
 }
 
-std::optional<JoinFailure> Roster::objection(const Hello& hello) const {
+std::optional<JoinFailure> Roster::reason_to_refuse(const Hello& hello) const {
   if (hello.trouble) {
     return JoinFailure{name(hello) + " could not start: " + hello.trouble->text, hello.trouble->exit_status};
   }
@@ -67,7 +67,7 @@ std::optional<JoinFailure> Roster::objection(const Hello& hello) const {
 }
 
 std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
-  if (auto reason = objection(hello)) return reason;
+  if (auto reason = reason_to_refuse(hello)) return reason;
   if ((hello.node_rank == control::kAnyNode) != (order_ != NodeOrder::kGiven) || hello.node_rank >= host_.nnodes) {
     return disagreement("the nodes disagree: " + name(hello) + " does not fit --nnodes " +
                         std::to_string(host_.nnodes));
@@ -143,8 +143,8 @@ std::optional<int> Roster::lowest_missing() const {
   return missing_.empty() ? std::nullopt : std::optional(*missing_.begin());
 }
 
-Roster::Absent Roster::absent(int round) const {
-  Absent absent;
+Roster::MissingNodes Roster::missing_nodes(int round) const {
+  MissingNodes missing;
   std::set<int> there;
   int ready = 0;
   for (const auto& [id, node] : nodes_) {
@@ -155,15 +155,15 @@ Roster::Absent Roster::absent(int round) const {
   if (order_ != NodeOrder::kGiven) {
     const int never = host_.nnodes - ready - left_without_number_;
     const std::string all = " of " + std::to_string(host_.nnodes) + " nodes";
-    if (never > 0) absent.never_came = std::to_string(never) + all;
-    if (left_without_number_ > 0) absent.left = std::to_string(left_without_number_) + all;
-    return absent;
+    if (never > 0) missing.never_arrived = std::to_string(never) + all;
+    if (left_without_number_ > 0) missing.left = std::to_string(left_without_number_) + all;
+    return missing;
   }
   for (int number = 0; number < host_.nnodes; ++number) {
     if (there.contains(number) || foreign_.contains(number)) continue;
-    append_node(left_.contains(number) ? absent.left : absent.never_came, number);
+    append_node(left_.contains(number) ? missing.left : missing.never_arrived, number);
   }
-  return absent;
+  return missing;
 }
 
 std::vector<Roster::Id> Roster::ids() const {

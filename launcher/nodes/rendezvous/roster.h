@@ -25,7 +25,7 @@ class Roster {
   Roster(control::Hello host, NodeOrder order);
 
   // What its user and the host's do not agree on, or why it cannot start.
-  std::optional<JoinFailure> objection(const control::Hello& hello) const;
+  std::optional<JoinFailure> reason_to_refuse(const control::Hello& hello) const;
   // Takes a node in, or says what its user and the host's do not agree on.
   std::optional<JoinFailure> admit(Id id, const control::Hello& hello);
   // A torchrun node. Nothing, or why it cannot be one of this job.
@@ -43,11 +43,11 @@ class Roster {
   // The lowest number that neither a node nor a torchrun node has.
   std::optional<int> lowest_missing() const;
   // "node 1, 3", "2 of 4 nodes": who was never there, and who was.
-  struct Absent {
-    std::string never_came;
+  struct MissingNodes {
+    std::string never_arrived;
     std::string left;
   };
-  Absent absent(int round) const;
+  MissingNodes missing_nodes(int round) const;
   // Once complete: each node's place, then what torchrun's nodes are to be told.
   std::vector<std::pair<Id, NodePlace>> places() const;
   std::vector<std::pair<int, NodeRanks>> foreign_places() const;

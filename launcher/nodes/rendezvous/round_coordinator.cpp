@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 // How long the coordinator waits for all nodes to hear how a round ended, beyond the interruption of the network that
 // they survive.
-constexpr auto kHearing = 1s;
+constexpr auto kAcknowledgementTime = 1s;
 constexpr auto kComingAgain = 500ms;
 // How long a rank whose peers have lost it may take to end, a core file of many gigabytes among that, and how often
 // the nodes are asked meanwhile.
@@ -34,7 +34,8 @@ RoundCoordinator::RoundCoordinator(EventLoop& loop, Messages& messages, Coordina
               .on_carried = [this](Id id, std::uint32_t round, auto bytes) { on_carried(id, round, bytes); },
               .on_room =
                   [this](Id id) {
-                    if (const auto found = carriers_.find(id); found != carriers_.end()) store_->proxies().on_room(id);
+                    if (const auto found = store_channels_.find(id); found != store_channels_.end())
+                      store_->proxies().on_room(id);
                   },
               .on_gone =
                   [this](Id id, const CoordinatorLinks::Loss& loss) {
@@ -43,8 +44,8 @@ RoundCoordinator::RoundCoordinator(EventLoop& loop, Messages& messages, Coordina
                     expect_again(id, loss);
                     on_gone(id, loss);
                   },
-              .on_stranger = [&messages](const std::string& text) { messages.say(text); },
-              .patience = options_.patience}) {
+              .on_unknown_peer = [&messages](const std::string& text) { messages.print(text); },
+              .timeout = options_.timeout}) {
   if (!options_.side_channel) return;
   options_.side_channel->to_members = [this](auto bytes) { links_.carry_to_all(control::kSideRound, bytes); };
   options_.side_channel->members = [this] { return others_; };
@@ -52,7 +53,7 @@ RoundCoordinator::RoundCoordinator(EventLoop& loop, Messages& messages, Coordina
 
 RoundCoordinator::~RoundCoordinator() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
-  for (const auto& [id, carrier] : carriers_) *carrier = {};
+  for (const auto& [id, store_channel] : store_channels_) *store_channel = {};
   if (options_.side_channel) options_.side_channel->forget_members();
 }
 
@@ -68,14 +69,14 @@ void RoundCoordinator::begin_round(int round, store::StoreServer& store) {
   cancel_timers();
   round_ = round;
   store_ = &store;
-  if (arbiter_.first()) last_status_ = std::max(arbiter_.first()->exit_status, 1);
+  if (first_failure_.first()) last_status_ = std::max(first_failure_.first()->exit_status, 1);
   numbers_.clear();
-  carriers_.clear();  // the store to which they led is gone
+  store_channels_.clear();  // the store to which they led is gone
   ended_.clear();
   asked_.clear();
   unaware_.clear();
   cut_off_.clear();
-  arbiter_ = {};
+  first_failure_ = {};
   forget_round();
   if (phase_ == Phase::kRefused) return;
   phase_ = Phase::kJoining;
@@ -94,27 +95,27 @@ void RoundCoordinator::on_message(Id id, const control::Message& message) {
 void RoundCoordinator::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
   if (round == control::kSideRound) return on_side_channel(id, bytes);
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
-  if (!carriers_.contains(id)) store_->proxies().add(id, "a client on " + name(id), carrier_to(id));
+  if (!store_channels_.contains(id)) store_->proxies().add(id, "a client on " + name(id), store_channel_to(id));
   if (!store_->proxies().deliver(id, bytes)) links_.close(id, "what it sends to the store is nothing of a launcher");
 }
 
-std::shared_ptr<store::Carrier> RoundCoordinator::carrier_to(Id id) {
-  auto carrier = std::make_shared<store::Carrier>();
-  carrier->send = [this, id](std::string_view bytes) {
+std::shared_ptr<store::StoreChannel> RoundCoordinator::store_channel_to(Id id) {
+  auto store_channel = std::make_shared<store::StoreChannel>();
+  store_channel->send = [this, id](std::string_view bytes) {
     if (auto* link = links_.link(id)) link->carry(static_cast<std::uint32_t>(round_), bytes);
   };
-  carrier->flush = [this, id] {
+  store_channel->flush = [this, id] {
     if (auto* link = links_.link(id)) link->flush();
   };
-  carrier->has_room = [this, id] {
+  store_channel->has_room = [this, id] {
     const auto* link = links_.link(id);
     return link == nullptr || link->has_room();
   };
-  return carriers_.emplace(id, std::move(carrier)).first->second;
+  return store_channels_.emplace(id, std::move(store_channel)).first->second;
 }
 
 void RoundCoordinator::close_carrier(Id id) {
-  if (carriers_.erase(id) != 0) store_->proxies().drop(id);
+  if (store_channels_.erase(id) != 0) store_->proxies().drop(id);
 }
 
 // One that is there hears of it, where its connection has to be replaced first, too.
@@ -128,12 +129,13 @@ void RoundCoordinator::expect_again(Id id, const CoordinatorLinks::Loss& loss) {
   const bool is_decided = phase_ == Phase::kDecided;
   if (!loss.is_silent || !numbers_.contains(id) || (is_decided && !is_end_)) return;
   cut_off_.insert(id);
-  cut_off_until_ = Clock::now() + control::nodes_patience(options_.node_timeout) - options_.node_timeout + kComingAgain;
+  cut_off_until_ =
+      Clock::now() + control::node_side_timeout(options_.node_timeout) - options_.node_timeout + kComingAgain;
 }
 
-void RoundCoordinator::set_hearing_deadline() {
-  hearing_deadline_ = Clock::now() + options_.node_timeout + kHearing;
-  timers_.push_back(loop_.call_at(hearing_deadline_, [] {}));  // the loop is to wake up by then
+void RoundCoordinator::set_acknowledgement_deadline() {
+  acknowledgement_deadline_ = Clock::now() + options_.node_timeout + kAcknowledgementTime;
+  timers_.push_back(loop_.call_at(acknowledgement_deadline_, [] {}));  // the loop is to wake up by then
 }
 
 void RoundCoordinator::on_side_channel(Id id, std::string_view bytes) const {
@@ -154,12 +156,12 @@ void RoundCoordinator::on(Id id, const control::Failed& failed) {
 
 // This launcher was frozen, or what it sent has not arrived. Nothing follows from the end of the node's connection,
 // which comes after this; and all nodes name the same cause.
-void RoundCoordinator::on(Id id, const control::GivenUp& given_up) {
+void RoundCoordinator::on(Id id, const control::CoordinatorSilent& given_up) {
   if (given_up.round != round_ || !numbers_.contains(id) || phase_ == Phase::kDecided || phase_ == Phase::kEnded)
     return;
   const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
   if (!given_up.notice.is_final || is_stop) {
-    links_.lose_sight(id, given_up.notice.text);
+    links_.lose_coordinator(id, given_up.notice.text);
     return;
   }
   FailureNotice notice = given_up.notice;
@@ -171,13 +173,13 @@ void RoundCoordinator::on(Id id, const control::GivenUp& given_up) {
 
 void RoundCoordinator::add_failure(FailureNotice notice) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kEnding && phase_ != Phase::kDeciding) return;
-  const bool had_cause = arbiter_.has_cause();
-  arbiter_.add(notice);
+  const bool had_cause = first_failure_.has_cause();
+  first_failure_.add(notice);
   if (phase_ != Phase::kDeciding) {
     phase_ = Phase::kDeciding;
     deadline_ = Clock::now() + kVerdictTearDown;
     ask_all();
-  } else if (!had_cause && arbiter_.has_cause()) {
+  } else if (!had_cause && first_failure_.has_cause()) {
     ask_all();  // this time they are to stop
   } else if (asked_.empty()) {
     conclude();
@@ -190,7 +192,7 @@ void RoundCoordinator::ask_all() {
   asked_.clear();
   is_any_ending_ = false;
   control::Inquiry inquiry{.round = round_};
-  if (arbiter_.has_cause()) inquiry.stop_because = arbiter_.first();
+  if (first_failure_.has_cause()) inquiry.stop_because = first_failure_.first();
   for (const auto& [id, number] : numbers_) {
     asked_.insert(id);
     links_.send(id, inquiry);
@@ -202,7 +204,7 @@ void RoundCoordinator::ask_all() {
 void RoundCoordinator::add_loss(const FailureNotice& notice) {
   if (phase_ == Phase::kEnding && may_end_without_one()) {
     end_when_all_are_there();
-  } else if (phase_ != Phase::kDeciding || !arbiter_.has_cause()) {
+  } else if (phase_ != Phase::kDeciding || !first_failure_.has_cause()) {
     add_failure(notice);
   } else if (asked_.empty()) {
     conclude();
@@ -216,14 +218,14 @@ void RoundCoordinator::on(Id id, const control::Report& report) {
   end_when_all_are_there();
   if (phase_ != Phase::kDeciding) return;
   is_any_ending_ = is_any_ending_ || report.is_any_ending;
-  const bool had_cause = arbiter_.has_cause();
+  const bool had_cause = first_failure_.has_cause();
   if (report.notice) {
     FailureNotice notice = *report.notice;
     notice.node = number->second;
     notice.time -= links_.clock_offset(id);
-    arbiter_.add(notice);
+    first_failure_.add(notice);
   }
-  if (!had_cause && arbiter_.has_cause()) {
+  if (!had_cause && first_failure_.has_cause()) {
     ask_all();
   } else if (asked_.empty()) {
     conclude();
@@ -233,7 +235,7 @@ void RoundCoordinator::on(Id id, const control::Report& report) {
 void RoundCoordinator::conclude() {
   if (phase_ != Phase::kDeciding) return;
   cancel_timers();
-  if (!arbiter_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
+  if (!first_failure_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
     call_in(kAskAgain, &RoundCoordinator::ask_all);
   } else {
     decide();
@@ -241,21 +243,21 @@ void RoundCoordinator::conclude() {
 }
 
 void RoundCoordinator::decide() {
-  const FailureNotice first = judge(*arbiter_.first());
+  const FailureNotice first = judge(*first_failure_.first());
   phase_ = first.stop_signal != 0 ? Phase::kStopping : Phase::kDecided;
   ended_.clear();
   stop_status_ = 0;
   is_end_ = first.is_final || round_ >= options_.host.max_restarts;
   if (!is_end_) cut_off_.clear();
-  await_hearing();
+  await_acknowledgements();
   // To those that are given up as well: one that was only frozen learns why.
   links_.send_to_all(control::Verdict{round_, first});
-  if (phase_ == Phase::kStopping) call_in(kSilentWait, &RoundCoordinator::say_who_runs);
+  if (phase_ == Phase::kStopping) call_in(kSilentWait, &RoundCoordinator::print_running_nodes);
 }
 
-void RoundCoordinator::await_hearing() {
+void RoundCoordinator::await_acknowledgements() {
   for (const auto& [id, number] : numbers_) unaware_.insert(id);
-  set_hearing_deadline();
+  set_acknowledgement_deadline();
 }
 
 // Of a job that was stopped each node's ranks may end in their own way, and the nodes are to end in one.
@@ -269,7 +271,7 @@ void RoundCoordinator::on(Id id, const control::Stopped& stopped) {
 // One that is cut off ends by itself, with the signal's status.
 void RoundCoordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
   const bool has_stopped = ended_.erase(id) > 0;
-  if (!has_stopped || loss.is_silent) stop_status_ = std::max(stop_status_, arbiter_.first()->exit_status);
+  if (!has_stopped || loss.is_silent) stop_status_ = std::max(stop_status_, first_failure_.first()->exit_status);
   if (phase_ == Phase::kStopped) {
     end_when_all_are_there();
   } else if (ended_.size() == numbers_.size()) {
@@ -284,11 +286,11 @@ void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
   asked_.clear();
   for (const auto& [id, number] : numbers_) asked_.insert(id);
   for (const auto& [id, number] : numbers_) links_.send(id, control::Inquiry{.round = round_});
-  call_in(kSilentWait, &RoundCoordinator::say_who_is_silent);
+  call_in(kSilentWait, &RoundCoordinator::print_who_is_silent);
   end_when_all_are_there();
 }
 
-void RoundCoordinator::say_who_is_silent() {
+void RoundCoordinator::print_who_is_silent() {
   std::string names;
   for (const Id id : asked_) names.append(names.empty() ? "" : ", ").append(name(id));
   links_.send_to_all(control::Waiting{"waiting for " + names + ", of which nothing is heard at the end of the job"});
@@ -306,11 +308,11 @@ void RoundCoordinator::end_when_all_are_there() {
 
 void RoundCoordinator::end_stop() {
   phase_ = Phase::kDecided;
-  await_hearing();
+  await_acknowledgements();
   links_.send_to_all(control::AllStopped{round_, stop_status_});
 }
 
-void RoundCoordinator::on(Id id, const control::Heard& heard) {
+void RoundCoordinator::on(Id id, const control::Acknowledged& heard) {
   reading_.erase(id);
   cut_off_.erase(id);
   if (heard.round == round_) unaware_.erase(id);
@@ -335,11 +337,11 @@ void RoundCoordinator::on(Id id, const control::Ended& ended) {
   if (ended_.size() == 1) links_.ping_all();
   if (!is_end_counted_elsewhere() && ended_.size() == static_cast<std::size_t>(size()))
     ask_whether_all_are_there(Phase::kEnding);
-  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &RoundCoordinator::say_who_runs);
+  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &RoundCoordinator::print_running_nodes);
 }
 
 // To those that wait for the others.
-void RoundCoordinator::say_who_runs() {
+void RoundCoordinator::print_running_nodes() {
   std::string names;
   for (const auto& [id, number] : numbers_) {
     if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(name(id));
@@ -350,7 +352,7 @@ void RoundCoordinator::say_who_runs() {
 
 void RoundCoordinator::end_round() {
   phase_ = Phase::kEnded;
-  await_hearing();
+  await_acknowledgements();
   links_.send_to_all(control::AllEnded{round_});
   on_good_end();
 }

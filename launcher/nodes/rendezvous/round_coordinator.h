@@ -13,10 +13,10 @@
 #include <string_view>
 
 #include "launcher/nodes/control/control_messages.h"
-#include "launcher/nodes/rendezvous/arbiter.h"
 #include "launcher/nodes/rendezvous/coordinator_links.h"
+#include "launcher/nodes/rendezvous/first_node_failure.h"
 #include "launcher/nodes/rendezvous/roster.h"
-#include "launcher/nodes/store/carrier.h"
+#include "launcher/nodes/store/store_channel.h"
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/network/side_channel.h"
@@ -35,7 +35,7 @@ struct CoordinatorOptions {
   NodeOrder order = NodeOrder::kGiven;
   std::chrono::milliseconds join_timeout{900'000};
   std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence of a node that means that it is lost
-  std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
+  std::function<std::chrono::milliseconds()> timeout{};   // how long this launcher may be silent
   std::shared_ptr<SideChannel> side_channel{};            // null: none
 };
 
@@ -55,16 +55,16 @@ class RoundCoordinator {
   void begin_round(int round, store::StoreServer& store);
   // The round, and with it the job, does not come about: tells all that are there, and all that come.
   virtual void refuse(const JoinFailure& reason) = 0;
-  // The patience of this launcher is another one now.
-  void announce_patience() { links_.ping_all(); }
+  // The timeout of this launcher is another one now.
+  void announce_timeout() { links_.ping_all(); }
   // All nodes were told, or the time for that is over.
-  virtual bool has_told_all() const = 0;
+  virtual bool has_informed_all() const = 0;
   // All that are there know how the round ended, or the time for that is over.
-  bool have_all_heard() const {
+  bool have_all_acknowledged() const {
     const bool is_known = unaware_.empty() && reading_.empty();
     const bool may_come = (!cut_off_.empty() && Clock::now() < cut_off_until_) || awaits_lost_nodes();
     const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
-    return phase_ != Phase::kEnding && !is_stop && !may_come && (is_known || Clock::now() >= hearing_deadline_);
+    return phase_ != Phase::kEnding && !is_stop && !may_come && (is_known || Clock::now() >= acknowledgement_deadline_);
   }
 
  protected:
@@ -110,7 +110,7 @@ class RoundCoordinator {
   void add_failure(FailureNotice notice);
   void add_loss(const FailureNotice& notice);
   void send_refusal(Id id, const JoinFailure& reason);
-  void set_hearing_deadline();
+  void set_acknowledgement_deadline();
   void lose_stopped(Id id, const CoordinatorLinks::Loss& loss);
   void ask_whether_all_are_there(Phase phase);
   void end_when_all_are_there();
@@ -130,25 +130,25 @@ class RoundCoordinator {
   store::StoreServer* store_ = nullptr;
   Phase phase_ = Phase::kJoining;
   int round_ = -1;
-  std::string lost_;                        // who went after a failure, and cannot come to the next round
-  int last_status_ = 1;                     // of that failure
-  std::map<Id, int> numbers_;               // of those that run, in this round
-  std::size_t others_ = 0;                  // launchers in this round besides this one
-  std::set<Id> ended_;                      // whose ranks have ended well, or were stopped
-  std::set<Id> asked_;                      // have not answered yet
-  std::set<Id> unaware_;                    // have not heard of the round's end yet
-  std::set<Id> reading_;                    // have not heard of their refusal yet
-  std::optional<Id> own_;                   // this launcher's node
-  Clock::time_point deadline_{};            // of telling; of the wait for a cause
-  Clock::time_point hearing_deadline_{};    // for all to have heard of what ends the round, or the job
-  std::vector<EventLoop::TimerId> timers_;  // of the phase
+  std::string lost_;                              // who went after a failure, and cannot come to the next round
+  int last_status_ = 1;                           // of that failure
+  std::map<Id, int> numbers_;                     // of those that run, in this round
+  std::size_t others_ = 0;                        // launchers in this round besides this one
+  std::set<Id> ended_;                            // whose ranks have ended well, or were stopped
+  std::set<Id> asked_;                            // have not answered yet
+  std::set<Id> unaware_;                          // have not heard of the round's end yet
+  std::set<Id> reading_;                          // have not heard of their refusal yet
+  std::optional<Id> own_;                         // this launcher's node
+  Clock::time_point deadline_{};                  // of telling; of the wait for a cause
+  Clock::time_point acknowledgement_deadline_{};  // for all to have heard of what ends the round, or the job
+  std::vector<EventLoop::TimerId> timers_;        // of the phase
 
  private:
   void on_message(Id id, const control::Message& message);
   // Of the ranks of a node, for their store.
   void on_carried(Id id, std::uint32_t round, std::string_view bytes);
   void on_side_channel(Id id, std::string_view bytes) const;
-  std::shared_ptr<store::Carrier> carrier_to(Id id);
+  std::shared_ptr<store::StoreChannel> store_channel_to(Id id);
   void close_carrier(Id id);
   void on(Id id, const control::Hello& hello) {
     links_.know(id);
@@ -157,29 +157,30 @@ class RoundCoordinator {
   void on(Id id, const control::Ready& ready) { on_ready(id, ready); }
   void on(Id id, const control::Leaving& leaving) { on_leaving(id, leaving); }
   void on(Id id, const control::Failed& failed);
-  void on(Id id, const control::GivenUp& given_up);
+  void on(Id id, const control::CoordinatorSilent& given_up);
   void on(Id id, const control::Report& report);
-  void on(Id id, const control::Heard& heard);
+  void on(Id id, const control::Acknowledged& heard);
   void on(Id id, const control::Stopped& stopped);
   void on(Id id, const control::Ended& ended);
   void on(Id id, const control::Word& word);
   template <typename Other>
   void on(Id /*id*/, const Other& /*message*/) {}  // what only the coordinator says
-  void say_who_runs();
+  void print_running_nodes();
   void expect_again(Id id, const CoordinatorLinks::Loss& loss);
   void ask_all();
   void conclude();
   void decide();
-  void await_hearing();
-  void say_who_is_silent();
+  void await_acknowledgements();
+  void print_who_is_silent();
   void end_stop();
   void end_round();
   void call_in(Clock::duration time, void (RoundCoordinator::*action)());
 
-  std::set<Id> cut_off_;                                    // were given up, and may still come to hear why all end
-  std::map<Id, std::shared_ptr<store::Carrier>> carriers_;  // to those whose ranks use the store, in this round
-  int stop_status_ = 0;                                     // of those that have stopped
-  Arbiter arbiter_;
+  std::set<Id> cut_off_;  // were given up, and may still come to hear why all end
+  std::map<Id, std::shared_ptr<store::StoreChannel>>
+      store_channels_;   // to those whose ranks use the store, in this round
+  int stop_status_ = 0;  // of those that have stopped
+  FirstNodeFailure first_failure_;
   bool is_any_ending_ = false;
   bool is_end_ = false;  // no round follows the failure that was decided on
   Clock::time_point cut_off_until_{};

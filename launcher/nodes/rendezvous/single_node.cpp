@@ -6,7 +6,7 @@
 
 namespace launcher {
 
-std::string SingleNode::objection(const Options& options) {
+std::string SingleNode::option_conflict(const Options& options) {
   if (options.node_rank == 0) return "";
   return "--node_rank " + std::to_string(options.node_rank) +
          " is too large: with --nnodes 1 there is node 0 only; for several nodes give --nnodes";
@@ -25,7 +25,8 @@ void SingleNode::begin_round(int restart_count) {
     store_.emplace(loop_, messages_, std::move(server));
     port = store_->port();
     // No error: programs that do not meet need no store.
-    if (const std::string problem = loopback_problem(); !problem.empty() && restart_count == 0) messages_.say(problem);
+    if (const std::string problem = loopback_problem(); !problem.empty() && restart_count == 0)
+      messages_.print(problem);
   } else if (port == 0) {
     port = free_port();
   }

@@ -15,7 +15,7 @@ namespace launcher {
 class SingleNode : public Rendezvous {
  public:
   // See RendezvousKind.
-  static std::string objection(const Options& options);
+  static std::string option_conflict(const Options& options);
 
   SingleNode(EventLoop& loop, Messages& messages, RendezvousSettings settings);
 

@@ -28,11 +28,11 @@ constexpr auto kExitBarrier = 24h * 365;
 constexpr auto kVerdict = 65s;
 constexpr auto kFailureTimeout = 1s;
 // What has the port, if it is a ddprun.
-constexpr auto kRivalAnswers = 1s;
+constexpr auto kDuplicateAnswer = 1s;
 
 }  // namespace
 
-std::string StaticRendezvous::objection(const Options& options) {
+std::string StaticRendezvous::option_conflict(const Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
   if (options.node_rank >= options.nnodes) {
     return "--node_rank " + std::to_string(options.node_rank) + " is too large: with " + nodes +
@@ -49,7 +49,7 @@ std::string StaticRendezvous::objection(const Options& options) {
 
 StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings)
     : loop_(loop), messages_(messages), settings_(std::move(settings)), master_port_(settings_.master_port) {
-  settings_.node_timeout = control::silence_limit(settings_.node_timeout, settings_.nnodes);
+  settings_.node_timeout = control::heartbeat_timeout(settings_.node_timeout, settings_.nnodes);
 }
 
 StaticRendezvous::~StaticRendezvous() {
@@ -93,7 +93,7 @@ void StaticRendezvous::begin_search() {
 // Before all have met nothing is lost with node 0: it may be started once more, and finds this node as it is.
 bool StaticRendezvous::search_again(const std::string& reason) {
   if (round_ > 0 || coordinator_) return false;
-  messages_.say("node 0 went before all had arrived (" + reason + "); waiting for it to come again at " + meeting());
+  messages_.print("node 0 went before all had arrived (" + reason + "); waiting for it to come again at " + meeting());
   if (search_timer_) loop_.cancel(*search_timer_);
   search_timer_ = loop_.call_at(EventLoop::Clock::now(), [this] {
     search_timer_.reset();
@@ -114,7 +114,7 @@ void StaticRendezvous::search() {
       loop_, settings_.master_addr, static_cast<std::uint16_t>(master_port_), settings_.nnodes,
       CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
                                    .on_foreign = [this] { on_foreign_store(); },
-                                   .on_stranger =
+                                   .on_other_service =
                                        [this](const std::string& text) {
                                          refuse({text, to_int(ExitStatus::kLauncherError)});
                                        }});
@@ -136,7 +136,7 @@ void StaticRendezvous::watch_search() {
             to_int(ExitStatus::kTimeout)});
     return;
   }
-  if (!has_said_who_is_missing_) messages_.say("waiting for " + node + " at " + meeting());
+  if (!has_said_who_is_missing_) messages_.print("waiting for " + node + " at " + meeting());
   has_said_who_is_missing_ = true;
   search_timer_ = loop_.call_at(EventLoop::Clock::now() + time_to_join(), [this] { watch_search(); });
 }
@@ -173,7 +173,7 @@ void StaticRendezvous::meet(UniqueFd fd) {
     own_address_ = host_in(where_.addresses.front());
   }
   options.coordinator = meeting();
-  options.patience = [this] { return patience(); };
+  options.timeout = [this] { return timeout(); };
   options.is_any_ending = settings_.is_any_ending;
   options.on_word = settings_.on_word;
   options.on_start = [this](const control::Start& start) {
@@ -214,11 +214,11 @@ void StaticRendezvous::on_foreign_store() {
 }
 
 void StaticRendezvous::set_info(const NodePlace& place) {
-  rival_.reset();
+  duplicate_.reset();
   info_ = {.place = place,
            .master_addr = settings_.master_addr,
            .master_port = master_port_,
-           .carrier = coordinator_ || !member_ ? nullptr : member_->carrier(),
+           .store_channel = coordinator_ || !member_ ? nullptr : member_->store_channel(),
            .own_address = own_address_};
 }
 
@@ -259,8 +259,8 @@ void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
 // While it does, its silence means that it is lost.
 void StaticRendezvous::answer_at_once(bool does) {
   answers_at_once_ = does;
-  if (coordinator_) coordinator_->announce_patience();
-  if (member_) member_->announce_patience();
+  if (coordinator_) coordinator_->announce_timeout();
+  if (member_) member_->announce_timeout();
 }
 
 // After a good end the ranks of other nodes may still use the store. After a failure it must become known whether
@@ -289,12 +289,12 @@ std::optional<int> StaticRendezvous::agreed_status() const {
 }
 
 bool StaticRendezvous::has_left() const {
-  if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
+  if (join_failure()) return !coordinator_ || coordinator_->has_informed_all();
   if (member_ && member_->awaits_stop()) return false;
   if (!leave_timer_) return true;
   if (torchrun_) return first_failure() || torchrun_->has_left();
   if (!first_failure() && !member_->have_all_ended()) return false;
-  return !coordinator_ || coordinator_->have_all_heard();
+  return !coordinator_ || coordinator_->have_all_acknowledged();
 }
 
 // How a launcher comes to host the store: where it listens, and whether another one does already.
@@ -318,13 +318,14 @@ void StaticRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) 
     return;
   }
   const bool is_elsewhere = settings_.has_master_addr && where_.kind == ListenAt::Kind::kEverywhere;
-  if (is_elsewhere && !addresses.empty() && !is_loopback(addresses.front())) look_for_rival();
+  if (is_elsewhere && !addresses.empty() && !is_loopback(addresses.front())) search_duplicate();
 }
 
-void StaticRendezvous::look_for_rival() {
-  rival_ = std::make_unique<Rival>(
+void StaticRendezvous::search_duplicate() {
+  duplicate_ = std::make_unique<DuplicateCoordinator>(
       loop_, messages_,
-      Rival::Settings{settings_.master_addr, static_cast<std::uint16_t>(master_port_), hello(), settings_.secret},
+      DuplicateCoordinator::Settings{settings_.master_addr, static_cast<std::uint16_t>(master_port_), hello(),
+                                     settings_.secret},
       [this](const JoinFailure& reason) {
         refuse(reason);
         search_timer_ = loop_.call_at(EventLoop::Clock::now(), [this] { end_search(); });
@@ -333,10 +334,10 @@ void StaticRendezvous::look_for_rival() {
 
 // A ddprun that has it takes itself for node 0 of this job, and both are to say so.
 void StaticRendezvous::on_taken_port(const std::string& problem) {
-  look_for_rival();
-  search_timer_ = loop_.call_at(EventLoop::Clock::now() + kRivalAnswers, [this, problem] {
-    const std::string stranger = rival_ ? rival_->stranger() : "";
-    refuse({stranger.empty() ? problem : stranger, to_int(ExitStatus::kLauncherError)});
+  search_duplicate();
+  search_timer_ = loop_.call_at(EventLoop::Clock::now() + kDuplicateAnswer, [this, problem] {
+    const std::string other_service = duplicate_ ? duplicate_->other_service() : "";
+    refuse({other_service.empty() ? problem : other_service, to_int(ExitStatus::kLauncherError)});
     end_search();
   });
 }
@@ -344,7 +345,7 @@ void StaticRendezvous::on_taken_port(const std::string& problem) {
 // Later than its callbacks.
 void StaticRendezvous::end_search() {
   search_timer_.reset();
-  rival_.reset();
+  duplicate_.reset();
 }
 
 // Each round has a store of its own, on the same port.
@@ -358,17 +359,17 @@ void StaticRendezvous::open_store() {
   store_->set(kControlPortKey, std::to_string(coordinator_->port()));
 }
 
-void StaticRendezvous::say_who_can_join() {
+void StaticRendezvous::print_who_can_join() {
   const std::string note = settings_.secret ? "" : open_to_others(meeting(), where_);
-  if (!note.empty()) messages_.say(note);
+  if (!note.empty()) messages_.print(note);
 }
 
 void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   ListenChoice choice = choose_listening(settings_.master_addr, addresses);
   if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kEverywhere}, ""};
-  if (!choice.note.empty()) messages_.say(choice.note);
+  if (!choice.note.empty()) messages_.print(choice.note);
   where_ = choice.where;
-  say_who_can_join();
+  print_who_can_join();
   CoordinatorOptions options{.host = hello()};
   options.meeting = meeting();
   options.where = where_;
@@ -376,7 +377,7 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   options.order = order();
   options.join_timeout = settings_.join_timeout;
   options.node_timeout = settings_.node_timeout;
-  options.patience = [this] { return patience(); };
+  options.timeout = [this] { return timeout(); };
   options.side_channel = settings_.side_channel;
   coordinator_ = std::make_unique<Coordinator>(loop_, messages_, std::move(options));
   open_store();

@@ -14,9 +14,9 @@
 
 #include "launcher/nodes/rendezvous/coordinator.h"
 #include "launcher/nodes/rendezvous/coordinator_search.h"
+#include "launcher/nodes/rendezvous/duplicate_coordinator.h"
 #include "launcher/nodes/rendezvous/member.h"
 #include "launcher/nodes/rendezvous/rendezvous.h"
-#include "launcher/nodes/rendezvous/rival.h"
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/nodes/torchrun/torchrun_round.h"
 #include "launcher/os/network/address.h"
@@ -31,7 +31,7 @@ namespace launcher {
 class StaticRendezvous : public Rendezvous {
  public:
   // See RendezvousKind.
-  static std::string objection(const Options& options);
+  static std::string option_conflict(const Options& options);
 
   StaticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings);
   ~StaticRendezvous() override;
@@ -77,12 +77,12 @@ class StaticRendezvous : public Rendezvous {
 
  private:
   void open_store();
-  void say_who_can_join();
-  void look_for_rival();
+  void print_who_can_join();
+  void search_duplicate();
   void on_taken_port(const std::string& problem);
   void answer_at_once(bool does);
   // How long this launcher may be silent: while the ranks are prepared or cleaned up after, a slow disk may hold it up.
-  std::chrono::milliseconds patience() const {
+  std::chrono::milliseconds timeout() const {
     return answers_at_once_ ? settings_.node_timeout : std::chrono::milliseconds(30'000);
   }
   void meet(UniqueFd fd);
@@ -105,7 +105,7 @@ class StaticRendezvous : public Rendezvous {
   bool has_foreign_nodes_ = false;
   bool has_said_who_is_missing_ = false;
   std::unique_ptr<CoordinatorSearch> search_;
-  std::unique_ptr<Rival> rival_;
+  std::unique_ptr<DuplicateCoordinator> duplicate_;
   std::unique_ptr<Member> member_;
   std::unique_ptr<TorchrunRound> torchrun_;
   std::optional<RendezvousInfo> info_;

@@ -52,18 +52,18 @@ std::optional<Frame> FrameReader::next() {
   return frame;
 }
 
-ChannelLink::ChannelLink(std::shared_ptr<Carrier> carrier, Callbacks callbacks)
-    : carrier_(std::move(carrier)), callbacks_(std::move(callbacks)) {}
+ChannelLink::ChannelLink(std::shared_ptr<StoreChannel> store_channel, Callbacks callbacks)
+    : store_channel_(std::move(store_channel)), callbacks_(std::move(callbacks)) {}
 
 void ChannelLink::send(FrameKind kind, Channel channel, std::string_view bytes, std::uint32_t number) {
-  if (!carrier_->send) return;
+  if (!store_channel_->send) return;
   frame_.clear();
   append_frame(frame_, kind, channel, bytes, number);
-  carrier_->send(frame_);
+  store_channel_->send(frame_);
 }
 
 void ChannelLink::flush() {
-  if (carrier_->flush) carrier_->flush();
+  if (store_channel_->flush) store_channel_->flush();
 }
 
 void ChannelLink::deliver(std::string_view bytes) {

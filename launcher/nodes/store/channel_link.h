@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/nodes/store/carrier.h"
+#include "launcher/nodes/store/store_channel.h"
 
 namespace launcher::store {
 
@@ -101,8 +101,8 @@ class ChannelLink {
     // What came is no frame; nothing is called after that.
     std::function<void()> on_broken{};
   };
-  // Sends by `carrier`, whose receiving side is the caller's. A callback may destroy the link.
-  ChannelLink(std::shared_ptr<Carrier> carrier, Callbacks callbacks);
+  // Sends by `store_channel`, whose receiving side is the caller's. A callback may destroy the link.
+  ChannelLink(std::shared_ptr<StoreChannel> store_channel, Callbacks callbacks);
   ~ChannelLink() { *is_alive_ = false; }
   ChannelLink(const ChannelLink&) = delete;
   ChannelLink& operator=(const ChannelLink&) = delete;
@@ -113,10 +113,10 @@ class ChannelLink {
   void send(FrameKind kind, Channel channel, std::string_view bytes = {}, std::uint32_t number = 0);
   void flush();
   // Whether data should be sent; other frames are few, and always can be.
-  bool has_room() const { return !carrier_->has_room || carrier_->has_room(); }
+  bool has_room() const { return !store_channel_->has_room || store_channel_->has_room(); }
 
  private:
-  std::shared_ptr<Carrier> carrier_;
+  std::shared_ptr<StoreChannel> store_channel_;
   Callbacks callbacks_;
   FrameReader incoming_;
   std::string frame_;                                              // that is being made

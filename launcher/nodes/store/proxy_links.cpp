@@ -18,11 +18,12 @@ ProxyLinks::ProxyLinks(KeyValueStore& store, ReplyRouter& router, std::shared_pt
                        Callbacks callbacks)
     : store_(store), router_(router), budget_(std::move(budget)), callbacks_(std::move(callbacks)) {}
 
-void ProxyLinks::add(LinkId id, std::string name, std::shared_ptr<Carrier> carrier) {
+void ProxyLinks::add(LinkId id, std::string name, std::shared_ptr<StoreChannel> store_channel) {
   auto connection = std::make_unique<ChannelLink>(
-      std::move(carrier), ChannelLink::Callbacks{.on_frame = [this, id](const Frame& frame) { on_frame(id, frame); },
-                                                 .on_delivered = [this] { callbacks_.on_answered(); },
-                                                 .on_broken = [this, id] { drop(id); }});
+      std::move(store_channel),
+      ChannelLink::Callbacks{.on_frame = [this, id](const Frame& frame) { on_frame(id, frame); },
+                             .on_delivered = [this] { callbacks_.on_answered(); },
+                             .on_broken = [this, id] { drop(id); }});
   links_.emplace(id, Link{.connection = std::move(connection), .name = std::move(name), .charge = Charge(budget_, 0)});
 }
 

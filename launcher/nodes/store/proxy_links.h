@@ -11,12 +11,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "launcher/nodes/store/carrier.h"
 #include "launcher/nodes/store/channel_link.h"
 #include "launcher/nodes/store/client_session.h"
 #include "launcher/nodes/store/key_value_store.h"
 #include "launcher/nodes/store/memory_budget.h"
 #include "launcher/nodes/store/reply_queue.h"
+#include "launcher/nodes/store/store_channel.h"
 
 namespace launcher::store {
 
@@ -34,11 +34,12 @@ class ProxyLinks {
   ProxyLinks(const ProxyLinks&) = delete;
   ProxyLinks& operator=(const ProxyLinks&) = delete;
 
-  // A new link, by whose `carrier` replies go; what comes by it is the caller's to deliver. `name` is for messages.
-  void add(LinkId id, std::string name, std::shared_ptr<Carrier> carrier);
+  // A new link, by whose `store_channel` replies go; what comes by it is the caller's to deliver. `name` is for
+  // messages.
+  void add(LinkId id, std::string name, std::shared_ptr<StoreChannel> store_channel);
   // False when that was no proxy's: the link is dropped.
   [[nodiscard]] bool deliver(LinkId id, std::string_view bytes);
-  // There is room by its carrier again.
+  // There is room X.
   void on_room(LinkId id);
   // It is over, and its clients with it.
   void drop(LinkId id);

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "launcher/nodes/store/other_service.h"
 #include "launcher/nodes/store/request_parser.h"
-#include "launcher/nodes/store/stranger.h"
 #include "launcher/nodes/store/wire_format.h"
 
 namespace launcher::store {
@@ -17,9 +17,9 @@ namespace {
 
 // More than any launcher writes; a greater length means that the other end is no store.
 constexpr std::uint64_t kMaxReplyBytes = 1 << 20;
-// For the rest of a stranger's first line, and as much of it.
-constexpr std::chrono::milliseconds kStrangersLine{500};
-constexpr std::size_t kStrangersBytes = 256;
+// For the rest of the other service's first line, and as much of it.
+constexpr std::chrono::milliseconds kOtherServiceWait{500};
+constexpr std::size_t kOtherServiceBytes = 256;
 
 std::string begin(Opcode opcode) {
   return std::string(1, static_cast<char>(opcode));
@@ -94,18 +94,18 @@ void StoreClient::on_event(std::uint32_t events) {
   const ssize_t count = ::read(fd_.get(), bytes.data(), bytes.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
-    state_ == State::kStranger ? hear_stranger() : lose();
+    state_ == State::kOtherService ? read_other_service() : lose();
     return;
   }
   incoming_.append(bytes.data(), static_cast<std::size_t>(count));
-  if (state_ != State::kStranger && (is_no_reply() || has_provoked_)) {
-    state_ = State::kStranger;
-    call_in(kStrangersLine, [this] { hear_stranger(); });
+  if (state_ != State::kOtherService && (is_no_reply() || has_provoked_)) {
+    state_ = State::kOtherService;
+    call_in(kOtherServiceWait, [this] { read_other_service(); });
   }
   if (state_ == State::kConnected) {
     parse_replies();
-  } else if (incoming_.size() >= kStrangersBytes || incoming_.find('\n') != std::string::npos) {
-    hear_stranger();
+  } else if (incoming_.size() >= kOtherServiceBytes || incoming_.find('\n') != std::string::npos) {
+    read_other_service();
   }
 }
 
@@ -119,10 +119,10 @@ bool StoreClient::is_no_reply() const {
   return incoming_.front() > 1 || incoming_.front() < 0 || (replies_.size() == 1 && incoming_.size() > 1);
 }
 
-void StoreClient::hear_stranger() {
+void StoreClient::read_other_service() {
   // A single byte of a check that was merely slow says nothing against a store.
   const bool is_late_answer = has_provoked_ && incoming_.size() == 1 && (incoming_[0] == 0 || incoming_[0] == 1);
-  if (!is_late_answer) stranger_ = stranger_text(incoming_);
+  if (!is_late_answer) other_service_ = describe_service(incoming_);
   lose();
 }
 
@@ -150,7 +150,7 @@ void StoreClient::parse_replies() {
       if (incoming_.size() < 8) return;
       const auto length = read_integer<std::uint64_t>(incoming_);
       if (length > kMaxReplyBytes) {
-        hear_stranger();
+        read_other_service();
         return;
       }
       if (incoming_.size() < 8 + length) return;

@@ -50,12 +50,12 @@ class StoreClient {
   void provoke_after(std::chrono::milliseconds time) { silence_ = time; }
   bool has_provoked() const { return has_provoked_; }
   // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.
-  const std::string& stranger() const { return stranger_; }
+  const std::string& other_service() const { return other_service_; }
   // Why the last attempt to connect failed.
   const std::string& problem() const { return connector_.problem(); }
 
  private:
-  enum class State { kConnecting, kConnected, kStranger, kLost };
+  enum class State { kConnecting, kConnected, kOtherService, kLost };
   struct Reply {
     OnNumber on_number{};
     OnText on_text{};
@@ -68,7 +68,7 @@ class StoreClient {
   void send_pending();
   void parse_replies();
   bool is_no_reply() const;
-  void hear_stranger();
+  void read_other_service();
   void call_in(EventLoop::Clock::duration time, std::function<void()> action);
   void provoke();
   void lose();
@@ -84,7 +84,7 @@ class StoreClient {
   std::deque<Reply> replies_;
   std::optional<std::chrono::milliseconds> silence_;  // until a line is sent
   bool has_provoked_ = false;
-  std::string stranger_;
+  std::string other_service_;
   std::optional<EventLoop::TimerId> timer_;
   Connector connector_;
 };

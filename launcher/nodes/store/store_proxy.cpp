@@ -18,23 +18,23 @@ StoreProxy::StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options
       messages_(messages),
       options_(std::move(options)),
       listener_(loop, ListenAt{}, 0, [this](int listener) { accept_all(listener); }) {
-  if (!options_.carrier->send) return;
+  if (!options_.store_channel->send) return;
   link_ = std::make_unique<ChannelLink>(
-      options_.carrier, ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_frame(frame); },
-                                               .on_delivered = [] {},
-                                               .on_broken = [this] { on_lost(); }});
-  options_.carrier->on_bytes = [this](std::string_view bytes) {
+      options_.store_channel, ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_frame(frame); },
+                                                     .on_delivered = [] {},
+                                                     .on_broken = [this] { on_lost(); }});
+  options_.store_channel->on_bytes = [this](std::string_view bytes) {
     if (link_) link_->deliver(bytes);
   };
-  options_.carrier->on_room = [this] { on_room(); };
-  options_.carrier->on_closed = [this] { on_lost(); };
+  options_.store_channel->on_room = [this] { on_room(); };
+  options_.store_channel->on_closed = [this] { on_lost(); };
 }
 
 // The store is to forget them, also where its connection goes on.
 StoreProxy::~StoreProxy() {
-  options_.carrier->on_bytes = nullptr;
-  options_.carrier->on_room = nullptr;
-  options_.carrier->on_closed = nullptr;
+  options_.store_channel->on_bytes = nullptr;
+  options_.store_channel->on_room = nullptr;
+  options_.store_channel->on_closed = nullptr;
   for (const auto& [channel, client] : clients_) {
     loop_.remove(client.fd.get());
     if (link_ && !client.is_ending) link_->send(FrameKind::kClose, channel);
@@ -60,7 +60,7 @@ void StoreProxy::accept_all(int listener) {
 
 void StoreProxy::pause_accepting() {
   if (listener_.pause(std::chrono::milliseconds(200))) {
-    messages_.say("the store's proxy cannot take more connections: too few descriptors are left (ulimit -n)");
+    messages_.print("the store's proxy cannot take more connections: too few descriptors are left (ulimit -n)");
   }
 }
 
@@ -190,9 +190,9 @@ void StoreProxy::update_all() {
   for (auto& [channel, client] : clients_) update_interest(client);
 }
 
-void StoreProxy::end(Channel channel, bool tell_store) {
+void StoreProxy::end(Channel channel, bool send_to_store) {
   const auto found = clients_.find(channel);
-  if (link_ && tell_store && !found->second.is_ending) {
+  if (link_ && send_to_store && !found->second.is_ending) {
     link_->send(FrameKind::kClose, channel);
     link_->flush();
   }

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "launcher/nodes/store/carrier.h"
 #include "launcher/nodes/store/channel_link.h"
+#include "launcher/nodes/store/store_channel.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/messages.h"
@@ -21,14 +21,14 @@
 namespace launcher::store {
 
 struct ProxyOptions {
-  std::shared_ptr<Carrier> carrier{};  // to the store, which must be one of ddprun's
+  std::shared_ptr<StoreChannel> store_channel{};  // to the store, which must be one of ddprun's
   // As ServerOptions has it.
   std::function<bool(std::uint16_t peer_port)> on_connection{};
 };
 
 class StoreProxy {
  public:
-  // Listens at once. When the carrier is closed, all clients' connections are closed, and those that come. Throws
+  // Listens at once. When the store channel is closed, all clients' connections are closed, and those that come. Throws
   // LaunchError when there is no port. `loop` and `messages` must outlive the proxy.
   StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options);
   ~StoreProxy();
@@ -63,7 +63,7 @@ class StoreProxy {
   void on_frame(const Frame& frame);
   void update_interest(Client& client);
   void update_all();
-  void end(Channel channel, bool tell_store);
+  void end(Channel channel, bool send_to_store);
 
   EventLoop& loop_;
   Messages& messages_;

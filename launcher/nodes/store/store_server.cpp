@@ -50,7 +50,8 @@ StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions opti
       proxies_(
           store_, router_, budget_,
           {.on_answered = [this] { flush_woken(); },
-           .on_refused = [this](const std::string& name, const std::string& reason) { say_refused(name, reason); }}) {}
+           .on_refused = [this](const std::string& name, const std::string& reason) { print_refused(name, reason); }}) {
+}
 
 StoreServer::~StoreServer() {
   for (const auto& [id, connection] : connections_) loop_.remove(connection->fd.get());
@@ -148,7 +149,7 @@ void StoreServer::find_owners() {
 
 void StoreServer::pause_accepting() {
   if (listener_.pause(std::chrono::milliseconds(200))) {
-    messages_.say("the store cannot take more connections: too few descriptors are left (ulimit -n)");
+    messages_.print("the store cannot take more connections: too few descriptors are left (ulimit -n)");
   }
 }
 
@@ -195,14 +196,14 @@ void StoreServer::read_some(Connection& connection) {
 void StoreServer::refuse(Connection& connection, const std::string& reason) {
   if (connection.broken) return;
   connection.broken = true;
-  say_refused(peer_of(connection.fd.get()), reason);
+  print_refused(peer_of(connection.fd.get()), reason);
 }
 
-void StoreServer::say_refused(const std::string& name, const std::string& reason) {
+void StoreServer::print_refused(const std::string& name, const std::string& reason) {
   ++refusals_;
   if (refusals_ > kMaxNamedRefusals) return;
-  messages_.say("the store closed the connection of " + name + ": " + reason +
-                (refusals_ == kMaxNamedRefusals ? " (further ones are not reported)" : ""));
+  messages_.print("the store closed the connection of " + name + ": " + reason +
+                  (refusals_ == kMaxNamedRefusals ? " (further ones are not reported)" : ""));
 }
 
 void StoreServer::close(ConnectionId id) {

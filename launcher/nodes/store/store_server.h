@@ -83,7 +83,7 @@ class StoreServer {
   void write_some(Connection& connection);
   void update_interest(Connection& connection);
   void refuse(Connection& connection, const std::string& reason);
-  void say_refused(const std::string& name, const std::string& reason);
+  void print_refused(const std::string& name, const std::string& reason);
   void close(ConnectionId id);
 
   void flush_woken();

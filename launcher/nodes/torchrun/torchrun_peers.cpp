@@ -65,17 +65,17 @@ void TorchrunPeers::assign(int node, const NodeRanks& ranks) {
   client_.set(keys_.assigned_ranks(node), to_json(ranks));
   store_.set(keys_.role_info(node), kTaken);
   assigned_.insert(node);
-  if (!look_) look_for_second();
+  if (!look_) check_for_second();
 }
 
-void TorchrunPeers::look_for_second() {
+void TorchrunPeers::check_for_second() {
   const auto second = std::find_if(assigned_.begin(), assigned_.end(),
                                    [this](int node) { return store_.look_up(keys_.role_info(node)) != kTaken; });
   look_.reset();
   if (second != assigned_.end()) {
     callbacks_.on_twice(*second);
   } else {
-    look_ = loop_.call_at(EventLoop::Clock::now() + kLook, [this] { look_for_second(); });
+    look_ = loop_.call_at(EventLoop::Clock::now() + kLook, [this] { check_for_second(); });
   }
 }
 

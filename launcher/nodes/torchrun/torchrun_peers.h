@@ -44,7 +44,7 @@ class TorchrunPeers {
 
  private:
   void on_come(int node);
-  void look_for_second();
+  void check_for_second();
   void soon(std::function<void()> action);
 
   store::StoreServer& store_;

@@ -27,7 +27,7 @@ TorchrunRound::TorchrunRound(EventLoop& loop, Messages& messages, TorchrunRoundO
   const std::string place = options_.host + " port " + std::to_string(options_.port);
   timers_.push_back(loop_.call_at(now + kSilentWait, [this, place] {
     if (!has_joined_ && !join_failure_) {
-      messages_.say("waiting for the other nodes at " + place + " (node 0, torchrun's, knows which)");
+      messages_.print("waiting for the other nodes at " + place + " (node 0, torchrun's, knows which)");
     }
   }));
   timers_.push_back(loop_.call_at(now + options_.join_timeout, [this, place] {
@@ -72,8 +72,8 @@ void TorchrunRound::on_lost() {
   if (is_leaving_) {
     has_left_ = true;  // node 0 went first; it does so only when all is over
   } else if (!has_joined_) {
-    fail_to_join(client_.stranger().empty() ? "node 0 closed the connection"
-                                            : "what answered is no store but " + client_.stranger());
+    fail_to_join(client_.other_service().empty() ? "node 0 closed the connection"
+                                                 : "what answered is no store but " + client_.other_service());
   } else if (!first_failure_) {
     fail({.exit_status = 1, .text = "the connection to node 0 broke", .is_final = true}, false);
   }

@@ -22,7 +22,7 @@ constexpr milliseconds kIntervalOfNode{15};
 }  // namespace
 
 SampleExchange::SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> tell)
-    : node_(node), nodes_(nodes), tell_(std::move(tell)) {}
+    : node_(node), nodes_(nodes), send_(std::move(tell)) {}
 
 void SampleExchange::send(const std::vector<RankSample>& samples) {
   const auto now = EventLoop::Clock::now();
@@ -33,7 +33,7 @@ void SampleExchange::send(const std::vector<RankSample>& samples) {
     for (std::size_t i = begin; i < std::min(begin + kRanksInWord, samples.size()); ++i) {
       list.push_back(json_of(samples[i]));
     }
-    tell_(0, json{{"samples", std::move(list)}}.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace));
+    send_(0, json{{"samples", std::move(list)}}.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace));
   }
 }
 

@@ -28,7 +28,7 @@ class SampleExchange {
  private:
   const int node_;
   const int nodes_;
-  std::function<void(int to, std::string text)> tell_;
+  std::function<void(int to, std::string text)> send_;
   EventLoop::Clock::time_point next_{};
   std::map<int, RankSample> others_;  // by rank
 };

@@ -32,7 +32,7 @@ std::uint64_t number_in(std::string_view text) {
 }
 
 // 0 where there is none.
-std::uint64_t number_behind(std::string_view text, std::string_view name) {
+std::uint64_t number_after(std::string_view text, std::string_view name) {
   const std::size_t at = text.find(name);
   return at == std::string_view::npos ? 0 : number_in(text.substr(at + name.size()));
 }
@@ -57,8 +57,8 @@ Scheduled scheduled_in(std::string_view schedstat) {
 }
 
 std::uint64_t throttled_us(std::string_view cpu_stat) {
-  const std::uint64_t nanoseconds = number_behind(cpu_stat, "throttled_time ");
-  return nanoseconds != 0 ? nanoseconds / 1000 : number_behind(cpu_stat, "throttled_usec ");
+  const std::uint64_t nanoseconds = number_after(cpu_stat, "throttled_time ");
+  return nanoseconds != 0 ? nanoseconds / 1000 : number_after(cpu_stat, "throttled_usec ");
 }
 
 // The thread that has wanted a CPU most since the last look: the one that trains, or one for which that one waits.
@@ -82,7 +82,7 @@ void KernelFigures::look_at_threads(pid_t pid, Known& known) {
   known.busiest.run_delay_us += busiest.run_delay_us;
 }
 
-Hindrances KernelFigures::look_at(pid_t pid) {
+DelayCounters KernelFigures::look_at(pid_t pid) {
   const auto [found, is_new] = known_.try_emplace(pid);
   Known& known = found->second;
   if (is_new) known.cpu_stat = cpu_stat_of(pid);
@@ -91,18 +91,18 @@ Hindrances KernelFigures::look_at(pid_t pid) {
   if (is_new || !time || time != known.processor_time) {
     known.processor_time = time;
     look_at_threads(pid, known);
-    known.held.on_cpu_us = known.busiest.on_cpu_us;
-    known.held.run_delay_us = known.busiest.run_delay_us;
-    known.held.throttled_us = known.cpu_stat.empty() ? 0 : throttled_us(text_of(known.cpu_stat));
-    known.held.cpus = usable_cpus_of(pid);
+    known.delays.on_cpu_us = known.busiest.on_cpu_us;
+    known.delays.run_delay_us = known.busiest.run_delay_us;
+    known.delays.throttled_us = known.cpu_stat.empty() ? 0 : throttled_us(text_of(known.cpu_stat));
+    known.delays.cpus = usable_cpus_of(pid);
   }
   if (const auto process = process_stat(pid)) {
-    ++known.held.looks;
-    if (process->state == 'D') ++known.held.disk_looks;
-    known.held.major_faults = process->major_faults;
-    known.held.disk_us = static_cast<std::uint64_t>(seconds_of_ticks(process->disk_wait_ticks) * 1e6);
+    ++known.delays.looks;
+    if (process->state == 'D') ++known.delays.disk_looks;
+    known.delays.major_faults = process->major_faults;
+    known.delays.disk_us = static_cast<std::uint64_t>(seconds_of_ticks(process->disk_wait_ticks) * 1e6);
   }
-  return known.held;
+  return known.delays;
 }
 
 }  // namespace launcher

@@ -26,7 +26,7 @@ std::uint64_t throttled_us(std::string_view cpu_stat);
 class KernelFigures {
  public:
   // What is not to be known stays 0. Counts in how many looks it was seen waiting for a disk.
-  Hindrances look_at(pid_t pid);
+  DelayCounters look_at(pid_t pid);
   // Forgets the processes that were looked at.
   void forget() { known_.clear(); }
 
@@ -34,7 +34,7 @@ class KernelFigures {
   struct Known {
     std::string cpu_stat{};                                      // of its cgroup; empty: none
     std::optional<std::uint64_t> processor_time = std::nullopt;  // at the last look
-    Hindrances held{};
+    DelayCounters delays{};
     std::map<pid_t, Scheduled> threads{};  // at the last look
     Scheduled busiest{};                   // sums of the busiest thread's of each look
   };

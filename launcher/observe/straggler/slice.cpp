@@ -14,7 +14,7 @@ double difference(std::uint64_t now, std::uint64_t before) {
   return now > before ? static_cast<double>(now - before) : 0;
 }
 
-Hindrances held_between(const Hindrances& a, const Hindrances& b) {
+DelayCounters delays_between(const DelayCounters& a, const DelayCounters& b) {
   const auto added = [](std::uint64_t now, std::uint64_t before) { return now > before ? now - before : 0; };
   return {.on_cpu_us = added(b.on_cpu_us, a.on_cpu_us),
           .run_delay_us = added(b.run_delay_us, a.run_delay_us),
@@ -31,7 +31,7 @@ RankShare share_of(const RankSample& a, const RankSample& b) {
                   .host = b.host,
                   .steps = b.account.steps - a.account.steps,
                   .time = difference(b.account.time, a.account.time),
-                  .held = held_between(a.held, b.held),
+                  .delays = delays_between(a.delays, b.delays),
                   .gpu = b.gpu};
   double all_waited = 0;
   for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
@@ -74,14 +74,14 @@ void RankShare::add(const RankShare& later) {
     phases[kind] += later.phases[kind];
     waiting[kind] += later.waiting[kind];
   }
-  held.on_cpu_us += later.held.on_cpu_us;
-  held.run_delay_us += later.held.run_delay_us;
-  held.throttled_us += later.held.throttled_us;
-  held.major_faults += later.held.major_faults;
-  held.disk_us += later.held.disk_us;
-  held.disk_looks += later.held.disk_looks;
-  held.looks += later.held.looks;
-  held.cpus = later.held.cpus;
+  delays.on_cpu_us += later.delays.on_cpu_us;
+  delays.run_delay_us += later.delays.run_delay_us;
+  delays.throttled_us += later.delays.throttled_us;
+  delays.major_faults += later.delays.major_faults;
+  delays.disk_us += later.delays.disk_us;
+  delays.disk_looks += later.delays.disk_looks;
+  delays.looks += later.delays.looks;
+  delays.cpus = later.delays.cpus;
   for (const auto& [name, own_time] : later.named) named[name] += own_time;
   gpu = later.gpu;
 }
@@ -122,8 +122,8 @@ bool Slicer::is_over(const std::vector<RankSample>& samples) {
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];
     if (sample.account.steps > track.at_begin.account.steps) continue;
-    if (furthest >= kMostStepsBehind) ++track.looks_behind;
-    all_have = all_have && track.looks_behind >= kMostLooksBehind;
+    if (furthest >= kMostStepsBehind) ++track.looks_without_step;
+    all_have = all_have && track.looks_without_step >= kMostLooksBehind;
   }
   return all_have;
 }

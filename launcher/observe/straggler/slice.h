@@ -17,7 +17,7 @@ namespace launcher {
 
 // What a rank had done when it was looked at, and what the kernel and the driver know of what may hold it up.
 // All but the number of CPUs since the process began.
-struct Hindrances {
+struct DelayCounters {
   std::uint64_t on_cpu_us = 0;     // its busiest thread of the moment ran; 0 where the kernel does not count
   std::uint64_t run_delay_us = 0;  // that thread was ready to run, and had no CPU
   std::uint64_t throttled_us = 0;  // its cgroup had used up its CPU time
@@ -32,7 +32,7 @@ struct RankSample {
   int rank = 0;
   std::string host{};
   ddp::detail::StepAccount account{};
-  Hindrances held{};
+  DelayCounters delays{};
   std::optional<GpuState> gpu{};
 };
 
@@ -46,7 +46,7 @@ struct RankShare {
   std::array<double, ddp::detail::kPhaseKinds> phases{};   // own time, without waiting
   std::map<std::string, double> named{};                   // of the program's own phases: by name
   std::array<double, ddp::detail::kPhaseKinds> waiting{};  // by the phase in which it waited
-  Hindrances held{};                                       // what was added; `cpus` as they are now
+  DelayCounters delays{};                                  // what was added; `cpus` as they are now
   std::optional<GpuState> gpu{};
 
   double own() const { return time - waited; }
@@ -83,7 +83,7 @@ class Slicer {
  private:
   struct Track {
     RankSample at_begin{};
-    int looks_behind = 0;  // so often others had gone on and it had not
+    int looks_without_step = 0;  // so often others had gone on and it had not
   };
   bool is_over(const std::vector<RankSample>& samples);
 

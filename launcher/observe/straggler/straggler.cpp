@@ -91,7 +91,7 @@ std::string short_time_text(double microseconds) {
 // A step's mean without the time for which the rank was ready and had no CPU.
 double own_with_cpu(const RankShare& share) {
   return share.own_per_step() -
-         static_cast<double>(share.held.run_delay_us) / static_cast<double>(std::max<std::uint64_t>(share.steps, 1));
+         static_cast<double>(share.delays.run_delay_us) / static_cast<double>(std::max<std::uint64_t>(share.steps, 1));
 }
 
 std::optional<Straggler> judge(const RankShare& slow, const Slice& all, const std::vector<Slice>& slices,
@@ -138,8 +138,9 @@ double above_median(const RankShare& slow, const Slice& all, const Value& value)
   return value(slow) - median_of(all, value);
 }
 
-Value share_of_time(std::uint64_t Hindrances::*part) {
-  return [part](const RankShare& rank) { return rank.time > 0 ? static_cast<double>(rank.held.*part) / rank.time : 0; };
+Value share_of_time(std::uint64_t DelayCounters::*part) {
+  return
+      [part](const RankShare& rank) { return rank.time > 0 ? static_cast<double>(rank.delays.*part) / rank.time : 0; };
 }
 
 std::string reason_of_gpu(const RankShare& slow, const Slice& all) {
@@ -162,17 +163,18 @@ std::string reason_of_gpu(const RankShare& slow, const Slice& all) {
 
 std::string reason_of_disk(const RankShare& slow, const Slice& all) {
   const Value faults = [](const RankShare& rank) {
-    return rank.time > 0 ? static_cast<double>(rank.held.major_faults) * 1e6 / rank.time : 0;
+    return rank.time > 0 ? static_cast<double>(rank.delays.major_faults) * 1e6 / rank.time : 0;
   };
   if (const double rate = above_median(slow, all, faults); rate > kFaultsPerSecond) {
     return "its memory is swapped in, or read from files: " + std::to_string(std::lround(faults(slow))) +
            " times a second";
   }
-  const Value disk = share_of_time(&Hindrances::disk_us);
+  const Value disk = share_of_time(&DelayCounters::disk_us);
   if (above_median(slow, all, disk) > kWaitsForDisk)
     return "it waits for a disk " + percent(disk(slow)) + " of the time";
   const Value seen = [](const RankShare& rank) {
-    return rank.held.looks > 0 ? static_cast<double>(rank.held.disk_looks) / static_cast<double>(rank.held.looks) : 0;
+    return rank.delays.looks > 0 ? static_cast<double>(rank.delays.disk_looks) / static_cast<double>(rank.delays.looks)
+                                 : 0;
   };
   if (above_median(slow, all, seen) > kSeenAtDisk) return "it waits for a disk " + percent(seen(slow)) + " of the time";
   return "";
@@ -181,9 +183,9 @@ std::string reason_of_disk(const RankShare& slow, const Slice& all) {
 // What its own time is made of, where nothing sets the rank apart from the others. As the slow one it hardly waits for
 // them, so nearly all that it computes is in its own time; of the others that is not known.
 std::string make_of_own_time(const RankShare& slow) {
-  if (slow.held.on_cpu_us == 0 || slow.own() <= 0) return "";
-  const double computes = std::min(1.0, static_cast<double>(slow.held.on_cpu_us) / slow.own());
-  const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.held.run_delay_us) / slow.own());
+  if (slow.delays.on_cpu_us == 0 || slow.own() <= 0) return "";
+  const double computes = std::min(1.0, static_cast<double>(slow.delays.on_cpu_us) / slow.own());
+  const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.delays.run_delay_us) / slow.own());
   if (sleeps > kSleeps) {
     return "it sleeps " + percent(sleeps) +
            " of its own time: for a lock, the network, a device or another process, say";
@@ -242,17 +244,17 @@ std::string to_text(const Straggler& straggler) {
 }
 
 std::string reason_of(const RankShare& slow, const Slice& all) {
-  const Value throttled = share_of_time(&Hindrances::throttled_us);
+  const Value throttled = share_of_time(&DelayCounters::throttled_us);
   if (above_median(slow, all, throttled) > kThrottled) {
     return "its cgroup throttles it: for " + percent(throttled(slow)) + " of the time its CPU time was used up";
   }
   if (std::string text = reason_of_disk(slow, all); !text.empty()) return text;
-  const int cpus = static_cast<int>(median_of(all, [](const RankShare& each) { return each.held.cpus; }));
-  const std::string fewer = slow.held.cpus > 0 && slow.held.cpus < cpus
-                                ? "it may use " + std::to_string(slow.held.cpus) + " CPU" +
-                                      (slow.held.cpus > 1 ? "s" : "") + ", the others " + std::to_string(cpus)
+  const int cpus = static_cast<int>(median_of(all, [](const RankShare& each) { return each.delays.cpus; }));
+  const std::string fewer = slow.delays.cpus > 0 && slow.delays.cpus < cpus
+                                ? "it may use " + std::to_string(slow.delays.cpus) + " CPU" +
+                                      (slow.delays.cpus > 1 ? "s" : "") + ", the others " + std::to_string(cpus)
                                 : "";
-  const Value delayed = share_of_time(&Hindrances::run_delay_us);
+  const Value delayed = share_of_time(&DelayCounters::run_delay_us);
   if (above_median(slow, all, delayed) > kWaitsForCpu) {
     return "it is ready and without a CPU " + percent(delayed(slow)) + " of the time: others run on its CPUs" +
            (fewer.empty() ? "" : " (" + fewer + ")");
@@ -268,8 +270,8 @@ bool StragglerTracker::is_window() const {
   return std::all_of(all.begin(), all.end(), [](const RankShare& share) { return share.steps >= kWindowSteps; });
 }
 
-std::vector<StragglerNews> StragglerTracker::add(Slice slice) {
-  std::vector<StragglerNews> news;
+std::vector<StragglerChange> StragglerTracker::add(Slice slice) {
+  std::vector<StragglerChange> changes;
   // Where ranks come and go there is nothing to compare.
   const auto is_other = [&](const Slice& before) {
     return !std::equal(before.begin(), before.end(), slice.begin(), slice.end(),
@@ -277,14 +279,14 @@ std::vector<StragglerNews> StragglerTracker::add(Slice slice) {
   };
   if (!window_.empty() && is_other(window_.front())) window_.clear();
   window_.push_back(std::move(slice));
-  if (!is_window()) return news;
-  judge_window(news);
-  look_whether_over(news);
+  if (!is_window()) return changes;
+  judge_window(changes);
+  check_end(changes);
   window_.clear();
-  return news;
+  return changes;
 }
 
-void StragglerTracker::judge_window(std::vector<StragglerNews>& news) {
+void StragglerTracker::judge_window(std::vector<StragglerChange>& changes) {
   const auto found = find_stragglers(window_, threshold_);
   std::erase_if(suspicions_, [&](const auto& each) {
     return std::none_of(found.begin(), found.end(), [&](const auto& one) { return one.rank == each.first; });
@@ -301,12 +303,12 @@ void StragglerTracker::judge_window(std::vector<StragglerNews>& news) {
     for (Straggler& of_all : find_stragglers(suspicion.slices, threshold_ / 2)) {
       if (of_all.rank == straggler.rank) named = std::move(of_all);
     }
-    news.push_back({named});
+    changes.push_back({named});
     named_.emplace(straggler.rank, Named{std::move(named)});
   }
 }
 
-void StragglerTracker::look_whether_over(std::vector<StragglerNews>& news) {
+void StragglerTracker::check_end(std::vector<StragglerChange>& changes) {
   const double seconds = seconds_of(window_);
   for (auto named = named_.begin(); named != named_.end();) {
     named->second.seconds += seconds;
@@ -316,7 +318,7 @@ void StragglerTracker::look_whether_over(std::vector<StragglerNews>& news) {
       ++named;
       continue;
     }
-    news.push_back({named->second.straggler, true, named->second.seconds - kQuietWindows * seconds});
+    changes.push_back({named->second.straggler, true, named->second.seconds - kQuietWindows * seconds});
     named = named_.erase(named);
   }
 }

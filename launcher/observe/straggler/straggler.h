@@ -31,10 +31,10 @@ std::string reason_of(const RankShare& slow, const Slice& all);
 std::string to_text(const Straggler& straggler);
 
 // Follows a job's training and says when a rank begins to hold up the others, and when it does so no more.
-struct StragglerNews {
+struct StragglerChange {
   Straggler straggler{};
   bool is_over = false;
-  double seconds = 0;  // when it is over: for so long it has held up the others
+  double seconds = 0;  // when it is over: for so long it has delayed the others
 };
 
 class StragglerTracker {
@@ -43,7 +43,7 @@ class StragglerTracker {
   explicit StragglerTracker(double threshold) : threshold_(threshold) {}
 
   // What there is to say behind this slice.
-  std::vector<StragglerNews> add(Slice slice);
+  std::vector<StragglerChange> add(Slice slice);
 
  private:
   // Windows in a row.
@@ -53,8 +53,8 @@ class StragglerTracker {
     std::vector<Slice> slices{};  // of all of them
   };
   bool is_window() const;
-  void judge_window(std::vector<StragglerNews>& news);
-  void look_whether_over(std::vector<StragglerNews>& news);
+  void judge_window(std::vector<StragglerChange>& changes);
+  void check_end(std::vector<StragglerChange>& changes);
 
   const double threshold_;
   std::vector<Slice> window_;

@@ -32,7 +32,7 @@ std::vector<RankSample> StragglerWatch::samples_of(const std::vector<WatchedRank
     const auto account = ddp::detail::read_account(*rank.page);
     if (!account) continue;
     RankSample sample{.rank = rank.rank, .host = options_.host, .account = *account};
-    if (rank.runs()) sample.held = kernel_.look_at(writer_of(rank));
+    if (rank.runs()) sample.delays = kernel_.look_at(writer_of(rank));
     if (options_.gpu_of) sample.gpu = options_.gpu_of(rank.rank);
     samples.push_back(std::move(sample));
   }
@@ -53,13 +53,13 @@ void StragglerWatch::take(const std::vector<WatchedRank>& ranks) {
   }
   if (!options_.judges) return;
   efficiency_.add(*slice);
-  for (const StragglerNews& news : tracker_.add(std::move(*slice))) {
-    if (news.is_over) {
-      named_.erase(news.straggler.rank);
+  for (const StragglerChange& change : tracker_.add(std::move(*slice))) {
+    if (change.is_over) {
+      named_.erase(change.straggler.rank);
     } else {
-      named_[news.straggler.rank] = news.straggler;
+      named_[change.straggler.rank] = change.straggler;
     }
-    if (options_.on_news) options_.on_news(news);
+    if (options_.on_change) options_.on_change(change);
   }
 }
 
@@ -75,7 +75,7 @@ const Straggler* StragglerWatch::straggler(int rank) const {
 
 std::string StragglerWatch::finish(const std::vector<WatchedRank>& ranks) {
   if (options_.threshold <= 0) return "";
-  options_.on_news = nullptr;  // it comes too late
+  options_.on_change = nullptr;  // it comes too late
   take(ranks);
   return efficiency_.text();
 }

@@ -25,7 +25,7 @@ struct StragglerWatchOptions {
   // What the ranks of other nodes had done when they last told so; and this node's, for them. May be null.
   std::function<std::vector<RankSample>()> others{};
   std::function<void(const std::vector<RankSample>&)> on_samples{};
-  std::function<void(const StragglerNews&)> on_news{};
+  std::function<void(const StragglerChange&)> on_change{};
 };
 
 // Own and waited time of a rank over its last steps.

@@ -48,21 +48,21 @@ JobTimeline::~JobTimeline() {
   channel_->on_member = nullptr;
   channel_->on_coordinator = nullptr;
   collector_.reset();
-  if (!written_) return;
-  written_->finish();
-  say_problem();
+  if (!writer_) return;
+  writer_->finish();
+  print_problem();
 }
 
 void JobTimeline::begin(Role role, const std::string& file) {
   collector_.reset();
   stream_.reset();
-  const auto rests = written_ ? written_->finish() : WrittenTimeline::Rests{};
-  written_.reset();
+  const auto rests = writer_ ? writer_->finish() : TimelineWriter::Rests{};
+  writer_.reset();
   role_ = Role::kNone;
   if (role == Role::kWrites) {
-    written_ = std::make_unique<WrittenTimeline>(file, rests);
-    own_files_.add(written_->identity());
-    collector_ = std::make_unique<ddp::detail::Collector>(written_->sink(), [this] { written_->after_pass(); });
+    writer_ = std::make_unique<TimelineWriter>(file, rests);
+    own_files_.add(writer_->identity());
+    collector_ = std::make_unique<ddp::detail::Collector>(writer_->sink(), [this] { writer_->after_pass(); });
   } else {
     stream_ = std::make_unique<NodeStreamWriter>();
     collector_ = std::make_unique<ddp::detail::Collector>(*stream_, [] {});
@@ -75,7 +75,7 @@ void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node,
   ranks_ = ranks;
   node_ = node;
   restart_ = restart;
-  if (written_) written_->forget_ended_nodes();
+  if (writer_) writer_->forget_ended_nodes();
   if (plan_.mode == RecordingMode::kOff) return;
   if (role_ == Role::kNone || (role_ == Role::kSends && !channel_->has_coordinator())) {
     const bool is_sender = !channel_->to_members && channel_->has_coordinator();
@@ -84,13 +84,13 @@ void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node,
     try {
       begin(is_sender ? Role::kSends : Role::kWrites, is_alone ? file_of_node(file, node_, restart_) : file);
     } catch (const std::runtime_error& error) {
-      messages_.say("no timeline is written: " + file + ": " + error.what());
+      messages_.print("no timeline is written: " + file + ": " + error.what());
       plan_.mode = RecordingMode::kOff;
     }
   }
   apply(plan_);
   add_ranks();
-  if (written_) tell_others();  // they need not have been told --timeline
+  if (writer_) notify_others();  // they need not have been told --timeline
 }
 
 void JobTimeline::add_ranks() {
@@ -103,7 +103,7 @@ void JobTimeline::add_ranks() {
   }
   const std::string without = ranks_without_memory();
   if (without.empty() || std::exchange(has_said_empty_, true)) return;
-  messages_.say(without);
+  messages_.print(without);
 }
 
 std::string JobTimeline::ranks_without_memory() const {
@@ -124,7 +124,7 @@ void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
 }
 
 void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
-  tell_open_work();
+  send_open_events();
   for (const WatchedRank& rank : ranks_) {
     if (rank.timeline) most_steps_ = std::max(most_steps_, rank.timeline->step.load(std::memory_order_relaxed));
   }
@@ -135,21 +135,20 @@ void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
 }
 
 // Once for a job, whose next attempt may tell more.
-void JobTimeline::say_emptiness() {
-  if (!written_ || plan_.mode == RecordingMode::kOff || written_->events() > 0 ||
-      std::exchange(has_said_empty_, true)) {
+void JobTimeline::print_why_empty() {
+  if (!writer_ || plan_.mode == RecordingMode::kOff || writer_->events() > 0 || std::exchange(has_said_empty_, true)) {
     return;
   }
   const std::string why =
       plan_.mode == RecordingMode::kSteps && most_steps_ > 0
           ? "no rank reached step " + std::to_string(plan_.first) + "; there were " + std::to_string(most_steps_)
           : "no rank recorded anything; only programs that use ddprun's library do";
-  messages_.say("the timeline in " + written_->path() + " is empty: " + why);
+  messages_.print("the timeline in " + writer_->path() + " is empty: " + why);
 }
 
 void JobTimeline::await_others(const std::function<bool()>& gives_up) {
   run_until([&] { return has_all() || gives_up(); });
-  if (collector_) say_emptiness();
+  if (collector_) print_why_empty();
 }
 
 void JobTimeline::run_until(const std::function<bool()>& is_done) {
@@ -163,39 +162,39 @@ bool JobTimeline::is_sent() const {
 
 bool JobTimeline::has_all() const {
   const bool expects = role_ == Role::kWrites && plan_.mode != RecordingMode::kOff && channel_->to_members;
-  return !expects || written_->ended_nodes() >= channel_->members();
+  return !expects || writer_->ended_nodes() >= channel_->members();
 }
 
 void JobTimeline::on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes) {
-  if (!written_) return;
+  if (!writer_) return;
   collector_->post(
-      [written = written_.get(), node, ahead, bytes = std::string(bytes)] { written->take(node, ahead, bytes); });
+      [writer = writer_.get(), node, ahead, bytes = std::string(bytes)] { writer->take(node, ahead, bytes); });
 }
 
 void JobTimeline::on_coordinator(std::string_view bytes) {
   orders_ += bytes;
   const auto plan = take_plan(orders_);
   if (!plan || channel_->to_members) return;
-  const bool goes_on = plan_.mode == RecordingMode::kOff && plan->mode != RecordingMode::kOff && stream_;
+  const bool continues = plan_.mode == RecordingMode::kOff && plan->mode != RecordingMode::kOff && stream_;
   plan_ = *plan;
-  if (goes_on) collector_->end_all();  // its file may be another one, to which the ranks are told anew
+  if (continues) collector_->end_all();  // its file may be another one, to which the ranks are told anew
   const bool begins = role_ == Role::kNone && plan_.mode != RecordingMode::kOff;
   if (begins) begin(Role::kSends, "");
-  if (begins || goes_on) add_ranks();
+  if (begins || continues) add_ranks();
   apply(plan_);
-  if (plan_.mode == RecordingMode::kOn) open_work_.note(ranks_);
+  if (plan_.mode == RecordingMode::kOn) open_events_.note(ranks_);
   if (stream_ && plan_.mode == RecordingMode::kOff) {
-    tell_open_work();
+    send_open_events();
     collector_->pause_all([] {});
   }
 }
 
-void JobTimeline::tell_open_work() {
+void JobTimeline::send_open_events() {
   if (!collector_) return;
-  for (auto& [rank, words] : open_work_.take(ranks_)) collector_->tell(rank, std::move(words));
+  for (auto& [rank, words] : open_events_.take(ranks_)) collector_->tell(rank, std::move(words));
 }
 
-void JobTimeline::tell_others() {
+void JobTimeline::notify_others() {
   if (channel_->to_members) channel_->to_members(to_bytes(plan_));
 }
 
@@ -207,19 +206,19 @@ void JobTimeline::send_some() {
   }
 }
 
-void JobTimeline::say_problem() {
-  const std::string problem = written_->take_problem();
+void JobTimeline::print_problem() {
+  const std::string problem = writer_->take_problem();
   if (problem.empty()) return;
-  messages_.say("the timeline in " + written_->path() + " ends here: " + problem);
+  messages_.print("the timeline in " + writer_->path() + " ends here: " + problem);
   plan_.mode = RecordingMode::kOff;
   apply(plan_);
-  tell_others();
+  notify_others();
 }
 
 void JobTimeline::look() {
   if (stream_) send_some();
-  if (written_) say_problem();
-  if (written_ && written_->holds_back()) collector_->post([] {});  // it sleeps while it has no rank to read
+  if (writer_) print_problem();
+  if (writer_ && writer_->holds_back()) collector_->post([] {});  // it sleeps while it has no rank to read
   timer_ = loop_.call_at(EventLoop::Clock::now() + kTimelineInterval, [this] { look(); });
 }
 
@@ -240,12 +239,12 @@ std::string JobTimeline::start(const std::string& file) {
   const std::string own = is_alone && !options_.timeline_file.empty()
                               ? file_of_node(options_.timeline_file, node_, restart_)
                               : options_.timeline_file;
-  std::string target = !file.empty() ? file : written_ ? written_->path() : own;
+  std::string target = !file.empty() ? file : writer_ ? writer_->path() : own;
   if (target.empty()) return "error: the job was started without --timeline: name a file with -o";
   target = whole_path(target);
-  if (!goes_on_in(target)) {
-    if (written_ && plan_.mode != RecordingMode::kOff) {
-      return "error: a timeline is being written to " + whole_path(written_->path()) + "; stop it first";
+  if (!continues_in(target)) {
+    if (writer_ && plan_.mode != RecordingMode::kOff) {
+      return "error: a timeline is being written to " + whole_path(writer_->path()) + "; stop it first";
     }
     if (own_files_.has(target)) return "error: " + target + " has an earlier recording of this job; name another file";
     try {
@@ -258,40 +257,40 @@ std::string JobTimeline::start(const std::string& file) {
   const bool was_off = plan_.mode == RecordingMode::kOff;
   plan_ = {.mode = RecordingMode::kOn};
   apply(plan_);
-  if (was_off) open_work_.note(ranks_);
-  tell_others();
+  if (was_off) open_events_.note(ranks_);
+  notify_others();
   const std::string without = ranks_without_memory();
   return "recording to " + target + (without.empty() ? "" : "; " + without);
 }
 
-// In the file that was written last, where it is as it was left.
-bool JobTimeline::goes_on_in(const std::string& target) {
-  if (!written_ || whole_path(written_->path()) != target || !written_->problem().empty()) return false;
-  bool goes_on = plan_.mode != RecordingMode::kOff;
-  if (!goes_on) collector_->run_now([&] { goes_on = written_->resume(); });
-  return goes_on;
+// In the file that was written last, if nobody has changed it.
+bool JobTimeline::continues_in(const std::string& target) {
+  if (!writer_ || whole_path(writer_->path()) != target || !writer_->problem().empty()) return false;
+  bool continues = plan_.mode != RecordingMode::kOff;
+  if (!continues) collector_->run_now([&] { continues = writer_->resume(); });
+  return continues;
 }
 
 std::string JobTimeline::stop() {
-  if (written_ && !written_->problem().empty()) return stopped();
-  if (!written_ || plan_.mode == RecordingMode::kOff) return "error: no timeline is being recorded";
+  if (writer_ && !writer_->problem().empty()) return stopped();
+  if (!writer_ || plan_.mode == RecordingMode::kOff) return "error: no timeline is being recorded";
   plan_ = {.mode = RecordingMode::kOff};
   apply(plan_);
-  tell_others();
-  tell_open_work();
-  written_->unsettle();
-  collector_->pause_all([written = written_.get()] { written->settle(); });
+  notify_others();
+  send_open_events();
+  writer_->unsettle();
+  collector_->pause_all([writer = writer_.get()] { writer->settle(); });
   return std::string(kStopping);
 }
 
 std::string JobTimeline::stopped() const {
-  if (!written_) return "error: no timeline is being recorded";
-  const std::string path = whole_path(written_->path());
-  if (const std::string problem = written_->problem(); !problem.empty()) {
+  if (!writer_) return "error: no timeline is being recorded";
+  const std::string path = whole_path(writer_->path());
+  if (const std::string problem = writer_->problem(); !problem.empty()) {
     return "error: the timeline in " + path + " has ended: " + problem;
   }
-  if (!written_->is_settled()) return std::string(kStopping);
-  return "stopped; " + whole_path(written_->place()) + " has " + std::to_string(written_->events()) + " events" +
+  if (!writer_->is_settled()) return std::string(kStopping);
+  return "stopped; " + whole_path(writer_->place()) + " has " + std::to_string(writer_->events()) + " events" +
          (options_.nnodes > 1 ? " so far: what other nodes have recorded may still be on its way" : "");
 }
 

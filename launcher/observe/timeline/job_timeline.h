@@ -15,8 +15,8 @@
 
 #include "base/timeline/collector.h"
 #include "launcher/observe/timeline/node_stream.h"
-#include "launcher/observe/timeline/open_work.h"
-#include "launcher/observe/timeline/written_timeline.h"
+#include "launcher/observe/timeline/open_events.h"
+#include "launcher/observe/timeline/timeline_writer.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/network/side_channel.h"
 #include "launcher/os/system/event_loop.h"
@@ -57,17 +57,17 @@ class JobTimeline {
   void add_ranks();
   std::string ranks_without_memory() const;
   void apply(const ddp::detail::RecordingPlan& plan);
-  void tell_open_work();
-  void tell_others();
+  void send_open_events();
+  void notify_others();
   std::string start(const std::string& file);
-  bool goes_on_in(const std::string& target);
+  bool continues_in(const std::string& target);
   std::string stop();
   std::string stopped() const;
   void on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes);
   void on_coordinator(std::string_view bytes);
   void send_some();
-  void say_problem();
-  void say_emptiness();
+  void print_problem();
+  void print_why_empty();
   void look();
 
   EventLoop& loop_;
@@ -78,13 +78,13 @@ class JobTimeline {
   Role role_ = Role::kNone;
   int node_ = 0;
   std::vector<WatchedRank> ranks_;  // of this attempt
-  OpenWork open_work_;
+  OpenEvents open_events_;
   int restart_ = 0;
   bool has_said_empty_ = false;
   std::uint64_t most_steps_ = 0;  // that a rank has had
   std::string orders_;            // of the coordinator, not whole yet
   OwnFiles own_files_;
-  std::unique_ptr<WrittenTimeline> written_;
+  std::unique_ptr<TimelineWriter> writer_;
   std::unique_ptr<NodeStreamWriter> stream_;
   std::unique_ptr<ddp::detail::Collector> collector_;  // behind what its thread uses
   std::optional<EventLoop::TimerId> timer_;

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "base/timeline/collector.h"
-#include "base/timeline/trace_about.h"
 #include "base/timeline/trace_builder.h"
+#include "base/timeline/trace_metadata.h"
 
 namespace launcher {
 

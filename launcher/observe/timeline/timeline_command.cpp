@@ -24,27 +24,27 @@ struct Order {
   std::string file{};  // empty: the job's own
 };
 
-[[noreturn]] void refuse_words(const std::string& word) {
+[[noreturn]] void refuse_arguments(const std::string& word) {
   throw LaunchError("expected ddprun timeline start [JOB] [-o FILE] or ddprun timeline stop [JOB]" +
                     (word.empty() ? std::string() : ", got '" + word + "'"));
 }
 
 Order parse_order(std::span<const std::string> arguments) {
-  if (arguments.size() < 2) refuse_words("");
+  if (arguments.size() < 2) refuse_arguments("");
   Order order{.word = arguments[1]};
-  if (order.word != "start" && order.word != "stop") refuse_words(order.word);
+  if (order.word != "start" && order.word != "stop") refuse_arguments(order.word);
   for (std::size_t i = 2; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if ((word == "-o" || word == "--output") && order.word == "start" && i + 1 < arguments.size()) {
       order.file = arguments[++i];
-      if (order.file.empty()) refuse_words("an empty file name");
+      if (order.file.empty()) refuse_arguments("an empty file name");
     } else if (word.starts_with('-') || !order.job.empty()) {
-      refuse_words(word);
+      refuse_arguments(word);
     } else {
       order.job = word;
     }
   }
-  if (order.file.find('\n') != std::string::npos) refuse_words("a file with a line break in its name");
+  if (order.file.find('\n') != std::string::npos) refuse_arguments("a file with a line break in its name");
   // ddprun's folder is another one.
   if (!order.file.empty()) order.file = std::filesystem::absolute(order.file).string();
   return order;

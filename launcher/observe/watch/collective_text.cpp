@@ -76,14 +76,14 @@ CollectiveParts parse_signature(std::string_view signature) {
 std::optional<MessageParts> message_of(const ddp::detail::CollectiveRecord& call) {
   if (!call.is_message) return std::nullopt;
   const CollectiveParts parts = parse_signature(call.signature);
-  const auto number_behind = [&](std::string_view words) {
+  const auto number_after = [&](std::string_view words) {
     const std::size_t at = parts.how.find(words);
     return at == std::string::npos ? std::nullopt
                                    : leading_number<int>(std::string_view(parts.how).substr(at + words.size()));
   };
-  MessageParts message{.sends = parts.name == "send", .tag = number_behind("tag ").value_or(0)};
+  MessageParts message{.sends = parts.name == "send", .tag = number_after("tag ").value_or(0)};
   const bool is_one = parts.name == "send" || parts.name == "recv";
-  if (is_one) message.peer = number_behind("rank ").value_or(-1);
+  if (is_one) message.peer = number_after("rank ").value_or(-1);
   return message;
 }
 

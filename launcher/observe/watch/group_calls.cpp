@@ -66,7 +66,7 @@ bool answers(const RankCalls& other, const MessageParts& message, int rank_in_gr
 }
 
 // Who receives from anybody waits for all others.
-void add_message_waits(const GroupCalls& group, const RankCalls& member, std::vector<Wait>& waits) {
+void add_message_waits(const GroupCalls& group, const RankCalls& member, std::vector<WaitEdge>& waits) {
   const CollectiveRecord* call = member.open_message();
   if (call == nullptr) return;
   const MessageParts message = *message_of(*call);
@@ -137,8 +137,8 @@ std::optional<Mismatch> first_mismatch(const std::vector<GroupCalls>& groups) {
   return std::nullopt;
 }
 
-std::vector<Wait> waits_in(const std::vector<GroupCalls>& groups) {
-  std::vector<Wait> waits;
+std::vector<WaitEdge> wait_edges(const std::vector<GroupCalls>& groups) {
+  std::vector<WaitEdge> waits;
   for (const GroupCalls& group : groups) {
     for (const RankCalls& member : group.members) {
       if (!member.rank->runs()) continue;
@@ -157,24 +157,24 @@ std::vector<Wait> waits_in(const std::vector<GroupCalls>& groups) {
   return waits;
 }
 
-std::vector<Camp> camps_at(const Mismatch& mismatch) {
+std::vector<RanksOfCall> ranks_by_call(const Mismatch& mismatch) {
   std::map<std::pair<std::string, std::uint64_t>, std::vector<int>> ranks_of_call;
   for (const RankCalls& member : mismatch.group->members) {
     const CollectiveRecord* call = member.call(mismatch.number);
     if (call != nullptr) ranks_of_call[{call->signature, call->hash}].push_back(member.rank->rank);
   }
-  std::vector<Camp> camps;
-  for (auto& [call, ranks] : ranks_of_call) camps.emplace_back(call.first, std::move(ranks));
-  std::stable_sort(camps.begin(), camps.end(),
+  std::vector<RanksOfCall> by_call;
+  for (auto& [call, ranks] : ranks_of_call) by_call.emplace_back(call.first, std::move(ranks));
+  std::stable_sort(by_call.begin(), by_call.end(),
                    [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  return camps;
+  return by_call;
 }
 
 std::string mismatch_text(const Mismatch& mismatch) {
   std::string text = "ranks have called different collectives as number " + std::to_string(mismatch.number);
   const std::string& path = mismatch.group->group.path;
   if (!path.empty()) text += " of " + path.substr(0, path.size() - 1);
-  for (const auto& [signature, ranks] : camps_at(mismatch)) text += "; " + rank_ranges(ranks) + ": " + signature;
+  for (const auto& [signature, ranks] : ranks_by_call(mismatch)) text += "; " + rank_ranges(ranks) + ": " + signature;
   return text;
 }
 

@@ -42,20 +42,20 @@ struct Mismatch {
 std::optional<Mismatch> first_mismatch(const std::vector<GroupCalls>& groups);
 
 // A call, and the ranks that have made it at one number; those with fewest ranks first.
-using Camp = std::pair<std::string, std::vector<int>>;
-std::vector<Camp> camps_at(const Mismatch& mismatch);
+using RanksOfCall = std::pair<std::string, std::vector<int>>;
+std::vector<RanksOfCall> ranks_by_call(const Mismatch& mismatch);
 std::string mismatch_text(const Mismatch& mismatch);
 // Where the ranks' last collectives differ, for a report on a job that has failed: "" when they do not.
 std::string divergence(const std::vector<RankView>& ranks);
 
 // `waiter` is in a collective that `missing` has not entered, or in a message that it does not answer.
-struct Wait {
+struct WaitEdge {
   const RankView* waiter = nullptr;
   const RankView* missing = nullptr;
   const GroupCalls* group = nullptr;
   const ddp::detail::CollectiveRecord* call = nullptr;
 };
 // Of running ranks, in every group.
-std::vector<Wait> waits_in(const std::vector<GroupCalls>& groups);
+std::vector<WaitEdge> wait_edges(const std::vector<GroupCalls>& groups);
 
 }  // namespace launcher

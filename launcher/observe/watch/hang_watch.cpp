@@ -24,12 +24,12 @@ constexpr milliseconds kLongestStorePause = 60s;
 // Of all nodes, after others were found to make progress.
 constexpr milliseconds kAskRankAgain = 1s;
 // For a rank to answer with its stack.
-constexpr auto kStackPatience = 2s;
+constexpr auto kStackTimeout = 2s;
 constexpr milliseconds kStackInterval = 20ms;
 // For a program that prints its stack itself, before it is perhaps stopped.
-constexpr auto kPrintPatience = 1s;
+constexpr auto kPrintTimeout = 1s;
 // For the other nodes to say theirs before the job is perhaps stopped.
-constexpr milliseconds kOthersPatience = 2500ms;
+constexpr milliseconds kOthersTimeout = 2500ms;
 // The handler and the frame through which the kernel returns.
 constexpr std::size_t kHandlerFrames = 2;
 
@@ -73,8 +73,8 @@ void HangWatch::look() {
   const bool hangs = options_.timeout > 0s && observer_.idle_time() >= options_.timeout;
   if (is_reported_ && !hangs && !ranks.empty()) {
     is_reported_ = false;
-    if (std::exchange(is_said_, false)) {
-      messages_.say("the ranks make progress again");
+    if (std::exchange(is_printed_, false)) {
+      messages_.print("the ranks make progress again");
       if (options_.on_progress) options_.on_progress();
     }
   }
@@ -83,10 +83,10 @@ void HangWatch::look() {
     look_at_store_after_ = {};
   }
   call_in(interval_, &HangWatch::look);
-  if (hangs && !is_reported_ && EventLoop::Clock::now() >= ask_after_ && is_reported_at_all()) find_out();
+  if (hangs && !is_reported_ && EventLoop::Clock::now() >= ask_after_ && is_reported_at_all()) begin_diagnosis();
 }
 
-void HangWatch::find_out() {
+void HangWatch::begin_diagnosis() {
   is_reported_ = true;
   if (options_.ask_others) {
     options_.ask_others(options_.timeout);
@@ -123,8 +123,8 @@ void HangWatch::judge_alone() {
 }
 
 void HangWatch::report(const HangReport& report) {
-  if (is_said_) return;
-  is_reported_ = is_said_ = true;
+  if (is_printed_) return;
+  is_reported_ = is_printed_ = true;
   report_ = report;
   ask_for_stacks();
   if (report_.views.empty() && !report_.is_shown_elsewhere) report_.views = views_;
@@ -181,7 +181,7 @@ void HangWatch::ask(const WatchedRank& rank) {
 }
 
 bool HangWatch::all_have_answered() const {
-  const bool may_print = EventLoop::Clock::now() - asked_at_ < kPrintPatience;
+  const bool may_print = EventLoop::Clock::now() - asked_at_ < kPrintTimeout;
   const auto ranks = options_.ranks();
   return std::all_of(asked_.begin(), asked_.end(), [&](const auto& each) {
     const WatchedRank* rank = find(ranks, each.first);
@@ -193,7 +193,7 @@ bool HangWatch::all_have_answered() const {
 }
 
 void HangWatch::wait_for_stacks() {
-  if (all_have_answered() || EventLoop::Clock::now() - asked_at_ > kStackPatience) return say_report();
+  if (all_have_answered() || EventLoop::Clock::now() - asked_at_ > kStackTimeout) return print_report();
   call_in(kStackInterval, &HangWatch::wait_for_stacks);
 }
 
@@ -210,7 +210,7 @@ std::string HangWatch::stack_of(const WatchedRank& rank) const {
   return stack_text(asked.pid, *frames);
 }
 
-void HangWatch::say_report() {
+void HangWatch::print_report() {
   const auto ranks = options_.ranks();
   if (ranks.empty()) return call_in(interval_, &HangWatch::look);
   std::vector<RankStack> stacks;
@@ -219,9 +219,9 @@ void HangWatch::say_report() {
       stacks.push_back({number, stack_of(*rank)});
     }
   }
-  messages_.say_block(to_text(report_, stacks, seen_at_, ddp::detail::terminal_size(STDERR_FILENO).columns));
+  messages_.print_lines(to_text(report_, stacks, seen_at_, ddp::detail::terminal_size(STDERR_FILENO).columns));
   if (options_.ask_others) {
-    call_in(kOthersPatience, &HangWatch::act);
+    call_in(kOthersTimeout, &HangWatch::act);
   } else {
     act();
   }

@@ -64,12 +64,12 @@ class HangWatch {
   void call_in(std::chrono::milliseconds time, void (HangWatch::*action)());
   void look();
   bool is_reported_at_all();
-  void find_out();
+  void begin_diagnosis();
   void ask_for_stacks();
   void ask(const WatchedRank& rank);
   bool all_have_answered() const;
   void wait_for_stacks();
-  void say_report();
+  void print_report();
   void act();
   std::string stack_of(const WatchedRank& rank) const;
 
@@ -80,7 +80,7 @@ class HangWatch {
   Observer observer_;
   std::optional<EventLoop::TimerId> timer_;
   bool is_reported_ = false;  // or asked for
-  bool is_said_ = false;
+  bool is_printed_ = false;
   EventLoop::Clock::time_point ask_after_{};
   EventLoop::Clock::time_point look_at_store_after_{};
   std::chrono::milliseconds store_pause_;  // until the next such look

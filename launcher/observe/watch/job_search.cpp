@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 // For all of them together. Who runs answers within milliseconds.
-constexpr auto kSearchPatience = 5s;
+constexpr auto kSearchTimeout = 5s;
 
 // That of a job with tens of thousands of ranks is shorter.
 constexpr std::size_t kLongestAnswer = std::size_t{256} << 20;
@@ -57,7 +57,7 @@ void ask_all(std::vector<Asked>& all, const std::string& question) {
   for (Asked& asked : all) {
     asked.is_over = !asked.fd || ::send(asked.fd.get(), question.data(), question.size(), MSG_NOSIGNAL) < 0;
   }
-  const auto deadline = Clock::now() + kSearchPatience;
+  const auto deadline = Clock::now() + kSearchTimeout;
   while (true) {
     std::vector<pollfd> polled;
     std::vector<Asked*> open;
@@ -109,7 +109,7 @@ std::string why_silent(pid_t ddprun) {
   }
   const std::string begin = "ddprun " + std::to_string(ddprun) + " does not answer";
   if (stopped.empty()) {
-    return begin + " within " + std::to_string(kSearchPatience.count()) + " s" +
+    return begin + " within " + std::to_string(kSearchTimeout.count()) + " s" +
            (states.empty() ? "" : " (" + states + ")") + "; ask again later";
   }
   return begin + ": of its processes " + list_of(stopped, ", ") + (stopped.size() == 1 ? " is " : " are ") + how +

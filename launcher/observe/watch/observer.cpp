@@ -38,14 +38,14 @@ Observer::Observer(std::chrono::milliseconds interval, std::string host)
 bool Observer::look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed, bool has_begun) {
   // Who has had no processor time has started nothing, read nothing and written nothing: a rank that waits costs a
   // system call for each of its processes. Now and then all is read, whatever that says.
-  const bool looks_at_all = track.looks++ % kLooksAtFamily == 0;
+  const bool is_family_due = track.looks++ % kLooksAtFamily == 0;
   const auto time = family_time(track.family);
-  if (!looks_at_all && time && time == track.processor_time) {
+  if (!is_family_due && time && time == track.processor_time) {
     track.cpu_share = 0;
     return !has_begun && is_any_ready(track.family);
   }
   // Whom a rank that tells of itself has started meanwhile is not worth a look at all its threads each time.
-  if (!has_begun || looks_at_all) track.family = family_of(rank.pid);
+  if (!has_begun || is_family_due) track.family = family_of(rank.pid);
   track.processor_time = family_time(track.family);
   const FamilyWork work = family_work(track.family);
   if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks_since(track.work, work)) / in_seconds(elapsed);

@@ -24,7 +24,7 @@ Number number_in(std::string_view text, int base = 10) {
 }
 
 // The words behind the command, which may hold any character.
-std::vector<std::string_view> fields_behind_command(std::string_view stat) {
+std::vector<std::string_view> fields_after_command(std::string_view stat) {
   std::vector<std::string_view> fields;
   const std::size_t bracket = stat.rfind(')');
   if (bracket == std::string_view::npos) return fields;
@@ -40,7 +40,7 @@ std::vector<std::string_view> fields_behind_command(std::string_view stat) {
 }
 
 // The text behind "name:" in a file of such lines.
-std::string_view value_behind(std::string_view text, std::string_view name) {
+std::string_view value_after(std::string_view text, std::string_view name) {
   for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     if (at > 0 && text[at - 1] != '\n') continue;
     std::string_view value = text.substr(at + name.size());
@@ -74,7 +74,7 @@ std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint
   constexpr std::size_t kSystemTicks = 12;
   constexpr std::size_t kResidentPages = 21;
   constexpr std::size_t kDiskWaitTicks = 39;
-  const auto fields = fields_behind_command(stat);
+  const auto fields = fields_after_command(stat);
   if (fields.size() <= kResidentPages || fields[kState].empty()) return std::nullopt;
   return ProcessState{
       .state = fields[kState].front(),
@@ -85,11 +85,11 @@ std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint
 }
 
 std::uint64_t io_bytes_in(std::string_view io) {
-  return number_in<std::uint64_t>(value_behind(io, "rchar")) + number_in<std::uint64_t>(value_behind(io, "wchar"));
+  return number_in<std::uint64_t>(value_after(io, "rchar")) + number_in<std::uint64_t>(value_after(io, "wchar"));
 }
 
 bool takes_signal(std::string_view status, int signal_number) {
-  const auto caught = number_in<std::uint64_t>(value_behind(status, "SigCgt"), 16);
+  const auto caught = number_in<std::uint64_t>(value_after(status, "SigCgt"), 16);
   return signal_number >= 1 && signal_number <= 64 && (caught >> (signal_number - 1) & 1) != 0;
 }
 

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMostSessions = 16;
 constexpr std::size_t kLongestQuestion = 8192;
-constexpr auto kReplyPatience = 10s;
+constexpr auto kReplyTimeout = 10s;
 // Who sends more than this after the question is cut off.
 constexpr std::size_t kMostDiscarded = 1 << 20;
 
@@ -43,8 +43,7 @@ bool ReplyServer::accept_from(int listener) {
   // Who comes and says nothing must keep nobody out.
   if (sessions_.size() >= kMostSessions) end_oldest();
   const int number = fd.get();
-  const auto deadline =
-      loop_.call_at(EventLoop::Clock::now() + kReplyPatience, [this, number] { on_deadline(number); });
+  const auto deadline = loop_.call_at(EventLoop::Clock::now() + kReplyTimeout, [this, number] { on_deadline(number); });
   sessions_.emplace(number, Session{.fd = std::move(fd), .deadline = deadline});
   loop_.add(number, EPOLLIN, [this, number](std::uint32_t) { on_event(number); });
   return true;

@@ -51,33 +51,33 @@ std::vector<int> ranks_of(const std::vector<const RankView*>& views) {
 }
 
 Verdict different_calls(const Mismatch& mismatch) {
-  const auto camps = camps_at(mismatch);
+  const auto by_call = ranks_by_call(mismatch);
   Verdict verdict{.kind = Verdict::Kind::kDifferentCalls, .sentence = mismatch_text(mismatch)};
-  const bool has_minority = camps.front().second.size() < camps.back().second.size();
-  for (const auto& [signature, ranks] : camps) {
-    if (has_minority && ranks.size() == camps.back().second.size()) continue;
+  const bool has_minority = by_call.front().second.size() < by_call.back().second.size();
+  for (const auto& [signature, ranks] : by_call) {
+    if (has_minority && ranks.size() == by_call.back().second.size()) continue;
     verdict.culprits.insert(verdict.culprits.end(), ranks.begin(), ranks.end());
   }
-  if (has_minority) verdict.waiter = camps.back().second.front();
+  if (has_minority) verdict.waiter = by_call.back().second.front();
   return verdict;
 }
 
 // " not entered all_reduce #4711 of 25.0 MB"; " not answered rank 0's recv from rank 1 of 24 bytes"
-std::string what_is_missing(const Wait& wait) {
+std::string what_is_missing(const WaitEdge& wait) {
   const std::string text = collective_text(*wait.call, wait.group->group);
   if (!wait.call->is_message) return " not entered " + text;
   return " not answered " + rank_ranges({wait.waiter->rank}) + "'s " + text;
 }
 
 // `wait` is one of those that `culprits` cause.
-Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits, const std::vector<Wait>& waits,
+Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits, const std::vector<WaitEdge>& waits,
                 std::uint64_t now) {
   const auto is_culprit = [&](const RankView* rank) {
     return std::find(culprits.begin(), culprits.end(), rank) != culprits.end();
   };
   std::vector<const RankView*> waiting;
-  const Wait* first = nullptr;
-  for (const Wait& wait : waits) {
+  const WaitEdge* first = nullptr;
+  for (const WaitEdge& wait : waits) {
     if (is_culprit(wait.waiter)) continue;
     waiting.push_back(wait.waiter);
     if (is_culprit(wait.missing) && (first == nullptr || wait.call->number < first->call->number)) first = &wait;
@@ -99,28 +99,28 @@ Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits
 }
 
 // What begins each way through the ranks that wait for each other: who is waited for and waits for nobody.
-std::vector<const RankView*> free_ranks(const std::vector<Wait>& waits) {
+std::vector<const RankView*> free_ranks(const std::vector<WaitEdge>& waits) {
   std::set<const RankView*> waiting;
-  for (const Wait& wait : waits) waiting.insert(wait.waiter);
+  for (const WaitEdge& wait : waits) waiting.insert(wait.waiter);
   std::vector<const RankView*> result;
-  for (const Wait& wait : waits) {
+  for (const WaitEdge& wait : waits) {
     const bool is_new = std::find(result.begin(), result.end(), wait.missing) == result.end();
     if (is_new && !waiting.contains(wait.missing)) result.push_back(wait.missing);
   }
   return result;
 }
 
-Verdict cycle(const std::vector<Wait>& waits, std::uint64_t now) {
+Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
   // Where one of them computes, it is not there that it waits: what it has begun goes on beside its work.
   std::vector<const RankView*> busy;
-  for (const Wait& wait : waits) {
+  for (const WaitEdge& wait : waits) {
     const bool computes = wait.missing->cpu_share > 0.5;
     if (computes && std::find(busy.begin(), busy.end(), wait.missing) == busy.end()) busy.push_back(wait.missing);
   }
   if (busy.size() == 1) return missing(Verdict::Kind::kMissing, busy, waits, now);
   Verdict verdict{.kind = Verdict::Kind::kCycle, .waiter = waits.front().waiter->rank};
   std::set<const RankView*> named;
-  for (const Wait& wait : waits) {
+  for (const WaitEdge& wait : waits) {
     if (!named.insert(wait.waiter).second) continue;
     verdict.culprits.push_back(wait.waiter->rank);
     if (named.size() > 4) continue;
@@ -134,7 +134,7 @@ Verdict cycle(const std::vector<Wait>& waits, std::uint64_t now) {
 
 // Who comes to the store waits there until all have. What a program without the library does there is not known.
 std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uint64_t now) {
-  std::vector<const RankView*> absent;
+  std::vector<const RankView*> missing_ranks;
   std::vector<const RankView*> there;
   for (const RankView& rank : ranks) {
     if (rank.is_in_group()) return std::nullopt;
@@ -143,18 +143,20 @@ std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uin
   const bool are_ours =
       std::all_of(there.begin(), there.end(), [](const RankView* rank) { return rank->progress.has_value(); });
   for (const RankView& rank : ranks) {
-    if (rank.at_store == false || (!rank.runs() && are_ours)) absent.push_back(&rank);
+    if (rank.at_store == false || (!rank.runs() && are_ours)) missing_ranks.push_back(&rank);
   }
-  if (absent.empty() || there.empty()) return std::nullopt;
-  Verdict verdict{.kind = Verdict::Kind::kNotAtStore, .culprits = ranks_of(absent), .waiter = there.front()->rank};
-  const bool is_one = absent.size() == 1;
+  if (missing_ranks.empty() || there.empty()) return std::nullopt;
+  Verdict verdict{
+      .kind = Verdict::Kind::kNotAtStore, .culprits = ranks_of(missing_ranks), .waiter = there.front()->rank};
+  const bool is_one = missing_ranks.size() == 1;
   const bool is_one_there = there.size() == 1;
   verdict.sentence =
       rank_ranges(verdict.culprits) + (is_one ? " has" : " have") + " no connection to the job's store, " +
       (are_ours ? "where " : "which ") + rank_ranges(ranks_of(there)) +
       (are_ours ? std::string(is_one_there ? " waits" : " wait") + " for all to come"
                 : std::string(is_one_there ? " has" : " have")) +
-      "; " + whereabouts(*absent.front(), now, is_one ? "it" : rank_ranges({absent.front()->rank}).c_str());
+      "; " +
+      whereabouts(*missing_ranks.front(), now, is_one ? "it" : rank_ranges({missing_ranks.front()->rank}).c_str());
   return verdict;
 }
 
@@ -182,7 +184,7 @@ std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
   return std::nullopt;
 }
 
-Verdict nobody_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
+Verdict no_rank_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
   // Who closes its group waits there for the others to do so.
   std::vector<const RankView*> at_work;
   std::vector<const RankView*> running;
@@ -233,7 +235,7 @@ Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
   if (const auto mismatch = first_mismatch(groups); mismatch && is_still_open(*mismatch)) {
     return different_calls(*mismatch);
   }
-  const std::vector<Wait> waits = waits_in(groups);
+  const std::vector<WaitEdge> waits = wait_edges(groups);
   std::vector<const RankView*> stopped;
   for (const RankView& rank : ranks) {
     if (rank.runs() && rank.process && rank.process->is_stopped()) stopped.push_back(&rank);
@@ -247,7 +249,7 @@ Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
     return culprits.empty() ? cycle(waits, now) : missing(Verdict::Kind::kMissing, culprits, waits, now);
   }
   if (auto verdict = unfinished(groups)) return *verdict;
-  return nobody_waits(ranks, now);
+  return no_rank_waits(ranks, now);
 }
 
 }  // namespace launcher

@@ -38,7 +38,7 @@ namespace {
 using namespace std::chrono_literals;
 using Kind = Finding::Kind;
 
-constexpr auto kPythonPatience = 20s;  // cold, on a network file system
+constexpr auto kPythonTimeout = 20s;  // cold, on a network file system
 
 Finding check_build() {
   std::string text =
@@ -135,7 +135,7 @@ void check_python(std::vector<Finding>& findings) {
       "print(platform.python_version())\n"
       "try: print(m.version('torch'))\n"
       "except m.PackageNotFoundError: print()\n";
-  const auto answer = captured_output(*python, {name, "-c", script}, kPythonPatience);
+  const auto answer = captured_output(*python, {name, "-c", script}, kPythonTimeout);
   if (!answer) {
     findings.push_back({Kind::kNote, "Python", *python + " does not run, or is older than 3.8"});
     return;
@@ -159,7 +159,7 @@ Finding check_debugger() {
 Finding check_store() {
   try {
     EventLoop loop;
-    DirectMessages messages;
+    StderrMessages messages;
     const store::StoreServer server(loop, messages, {});
     if (const std::string problem = loopback_problem(); !problem.empty()) return {Kind::kProblem, "store", problem};
     return {Kind::kGood, "store", "can listen on 127.0.0.1 (port " + std::to_string(server.port()) + " was free)"};

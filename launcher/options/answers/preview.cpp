@@ -61,7 +61,7 @@ std::string command_line(const Program& program) {
 std::string preview(const Options& options, const std::optional<Program>& program,
                     const std::vector<std::string>& inherited, const std::optional<std::vector<std::string>>& gpus) {
   JobEnvironment environment = plan_environment(options, /*attempt=*/0, std::string(kRandom), usable_cpus());
-  const bool is_etcd = options.nnodes > 1 && options.meets_at_etcd();
+  const bool is_etcd = options.nnodes > 1 && options.uses_etcd();
   if (is_etcd) environment.master_addr = kCoordinator;
   if (is_etcd || options.elastic.is_on()) environment.master_port = 0;  // each round's
   LogLayout layout{.error_folder = std::string(kTemporaryFolder)};

@@ -12,7 +12,7 @@ namespace launcher {
 namespace {
 
 // The text behind "name:" and blanks.
-std::string value_behind(std::string_view line) {
+std::string value_after(std::string_view line) {
   const std::size_t colon = line.find(':');
   const std::size_t first = line.find_first_not_of(" \t", colon + 1);
   return first == std::string_view::npos ? std::string() : std::string(line.substr(first));
@@ -67,8 +67,8 @@ std::vector<GpuInformation> driver_gpus(const std::string& folder) {
     GpuInformation gpu{.bus_id = entry.path().filename().string()};
     std::ifstream file(entry.path() / "information");
     for (std::string line; std::getline(file, line);) {
-      if (line.starts_with("Model:")) gpu.model = value_behind(line);
-      if (line.starts_with("GPU UUID:")) gpu.uuid = value_behind(line);
+      if (line.starts_with("Model:")) gpu.model = value_after(line);
+      if (line.starts_with("GPU UUID:")) gpu.uuid = value_after(line);
     }
     gpus.push_back(std::move(gpu));
   }

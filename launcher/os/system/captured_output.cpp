@@ -54,7 +54,7 @@ bool wait_for_end(pid_t pid, Clock::time_point deadline) {
 }  // namespace
 
 std::optional<std::string> captured_output(const std::string& file, std::vector<std::string> arguments,
-                                           std::chrono::milliseconds patience) {
+                                           std::chrono::milliseconds timeout) {
   Pipe output = make_pipe();
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -69,7 +69,7 @@ std::optional<std::string> captured_output(const std::string& file, std::vector<
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return std::nullopt;
   output.writer.reset();
-  const auto deadline = Clock::now() + patience;
+  const auto deadline = Clock::now() + timeout;
   auto text = read_to_end(output.reader.get(), deadline);
   if (!text || !wait_for_end(pid, deadline)) ::kill(pid, SIGKILL);
   int status = 0;

@@ -14,7 +14,7 @@ namespace launcher {
 namespace {
 
 // For a reader that is busy; one that has stopped must not stop us.
-constexpr auto kLinePatience = std::chrono::seconds(1);
+constexpr auto kLineTimeout = std::chrono::seconds(1);
 // Of a text beyond the two, which has room for three of the longest paths: a variable of 100 kB that a message quotes
 // would push all else off the screen.
 constexpr std::size_t kBeginning = 12 << 10;
@@ -34,7 +34,7 @@ void print_line(std::string_view text) {
 
 void print_block(std::string_view text) {
   const UnblockedOutput output(STDERR_FILENO);
-  const auto deadline = std::chrono::steady_clock::now() + kLinePatience;
+  const auto deadline = std::chrono::steady_clock::now() + kLineTimeout;
   while (!text.empty() && output.error() == 0) {
     const ssize_t written = output.write(text);
     if (written > 0) {

@@ -18,10 +18,10 @@ void print_line(std::string_view text);
 void print_block(std::string_view text);
 
 // Messages that go straight to standard error.
-class DirectMessages : public Messages {
+class StderrMessages : public Messages {
  public:
-  void say(std::string_view line) override { print_line(line); }
-  void say_block(std::string_view lines) override { print_block(lines); }
+  void print(std::string_view line) override { print_line(line); }
+  void print_lines(std::string_view lines) override { print_block(lines); }
 };
 
 }  // namespace launcher

@@ -12,9 +12,9 @@ class Messages {
  public:
   virtual ~Messages() = default;
   // One line, without "ddprun: " and the newline.
-  virtual void say(std::string_view line) = 0;
+  virtual void print(std::string_view line) = 0;
   // Lines as they are.
-  virtual void say_block(std::string_view lines) = 0;
+  virtual void print_lines(std::string_view lines) = 0;
 };
 
 }  // namespace launcher

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kToTheEnd = static_cast<std::size_t>(-1);
 constexpr std::size_t kTabStop = 8;
 // Lines without going up again after which a rank has stopped to redraw.
-constexpr std::size_t kPatience = 8;
+constexpr std::size_t kTimeout = 8;
 
 // The first parameter; `fallback` without one, or when it is 0 and counts something.
 std::size_t number_in(std::string_view parameters, std::size_t fallback) {
@@ -193,7 +193,7 @@ void LiveLines::put(std::string_view character, std::string& finished) {
 void LiveLines::line_feed(std::string& finished) {
   column_ = climbed_ = 0;
   if (++row_ == rows_.size()) rows_.emplace_back();
-  if (++lines_since_up_ > kept_rows_ + kPatience) {
+  if (++lines_since_up_ > kept_rows_ + kTimeout) {
     kept_rows_ = 0;
     settle(finished);
   } else if (row_ > kMostRows) {

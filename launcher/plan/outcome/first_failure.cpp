@@ -19,7 +19,7 @@ bool outranks(const RankEnd& a, const RankEnd& b, const JobEnd& job) {
   if (is_consequence(a) != is_consequence(b)) {
     if (is_consequence(a)) return false;
     // `b` says that its peer went away. A time in whole seconds may be up to one too early, which does no harm here.
-    return !a.told_to_stop || !a.error->time || *a.error->time <= seconds(b.time);
+    return !a.stop_requested || !a.error->time || *a.error->time <= seconds(b.time);
   }
   return trouble_time(a, job) < trouble_time(b, job);
 }
@@ -62,14 +62,14 @@ std::optional<std::size_t> first_failure(const JobEnd& job) {
     if (job.announced == job.ranks[i].rank) return i;
   }
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
-    if (!job.ranks[i].failed() || job.ranks[i].told_to_stop) continue;
+    if (!job.ranks[i].failed() || job.ranks[i].stop_requested) continue;
     if (!first || outranks(job.ranks[i], job.ranks[*first], job)) first = i;
   }
   if (!first) return first;
   // A rank that ended only after it was asked to stop is a candidate if it had written down its own trouble.
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
     const RankEnd& rank = job.ranks[i];
-    if (rank.failed() && rank.told_to_stop && rank.error && outranks(rank, job.ranks[*first], job)) first = i;
+    if (rank.failed() && rank.stop_requested && rank.error && outranks(rank, job.ranks[*first], job)) first = i;
   }
   return first;
 }

@@ -18,8 +18,8 @@ struct RankEnd {
   int exit_code = 0;  // when it exited by itself
   int signal = 0;     // when a signal ended it
   bool core_dumped = false;
-  bool was_executed = true;   // false: the kernel refused the program, and `error` says why
-  bool told_to_stop = false;  // ddprun had asked it to stop before it ended
+  bool was_executed = true;     // false: the kernel refused the program, and `error` says why
+  bool stop_requested = false;  // ddprun had asked it to stop before it ended
   std::chrono::system_clock::time_point time{};
   std::optional<ErrorRecord> error = std::nullopt;
   std::string last_lines{};  // of its standard error; empty when ddprun does not see it

@@ -25,7 +25,7 @@ int exit_status(const JobEnd& job) {
   if (const auto first = first_failure(job)) {
     const RankEnd& culprit = job.ranks[*first];
     // It was about to end by itself when our own signal ended it.
-    if (culprit.told_to_stop && culprit.signal != 0) return 1;
+    if (culprit.stop_requested && culprit.signal != 0) return 1;
     return status_of(culprit);
   }
   if (job.is_late()) return to_int(ExitStatus::kTimeout);

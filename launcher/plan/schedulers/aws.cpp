@@ -26,9 +26,9 @@ std::vector<std::string> host_names(const std::string& text) {
 
 }  // namespace
 
-std::optional<ScheduledPlace> read_sagemaker(const Surroundings& surroundings) {
-  const auto list = text_of(surroundings, "SM_HOSTS");
-  const auto own = text_of(surroundings, "SM_CURRENT_HOST");
+std::optional<ScheduledPlace> read_sagemaker(const ProcessContext& context) {
+  const auto list = text_of(context, "SM_HOSTS");
+  const auto own = text_of(context, "SM_CURRENT_HOST");
   if (!list || !own) return std::nullopt;
   const std::vector<std::string> hosts = host_names(*list);
   const auto here = std::find(hosts.begin(), hosts.end(), *own);
@@ -44,13 +44,13 @@ std::optional<ScheduledPlace> read_sagemaker(const Surroundings& surroundings) {
                         .master_port = {{kPort, "SageMaker's"}}};
 }
 
-std::optional<ScheduledPlace> read_aws_batch(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_aws_batch(const ProcessContext& context) {
   const std::string count = "AWS_BATCH_JOB_NUM_NODES";
   const std::string index = "AWS_BATCH_JOB_NODE_INDEX";
-  if (!has(surroundings, count) || !has(surroundings, index)) return std::nullopt;
+  if (!has(context, count) || !has(context, index)) return std::nullopt;
   ScheduledPlace place{.system = "AWS Batch"};
-  read_nodes(surroundings, count, index, place);
-  const auto main = required(surroundings, "AWS_BATCH_JOB_MAIN_NODE_INDEX", index, 0, place.nnodes->value - 1);
+  read_nodes(context, count, index, place);
+  const auto main = required(context, "AWS_BATCH_JOB_MAIN_NODE_INDEX", index, 0, place.nnodes->value - 1);
   // The main node, which all can reach, is node 0; those before it move up by one.
   int& rank = place.node_rank->value;
   if (rank == main.value) {
@@ -60,9 +60,10 @@ std::optional<ScheduledPlace> read_aws_batch(const Surroundings& surroundings) {
   }
   place.node_rank->why += ", " + main.why;
   const char* address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS";  // which the main node itself does not have
-  if (const auto text = text_of(surroundings, address)) place.master_addr = told_text(address, *text);
-  if (const auto job = text_of(surroundings, "AWS_BATCH_JOB_ID")) {
-    place.job_id = told_text("AWS_BATCH_JOB_ID", job->substr(0, job->find('#')));  // behind it stands the node's number
+  if (const auto text = text_of(context, address)) place.master_addr = sourced_text(address, *text);
+  if (const auto job = text_of(context, "AWS_BATCH_JOB_ID")) {
+    place.job_id =
+        sourced_text("AWS_BATCH_JOB_ID", job->substr(0, job->find('#')));  // behind it stands the node's number
   }
   return place;
 }

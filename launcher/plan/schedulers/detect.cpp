@@ -23,21 +23,21 @@ constexpr std::array kPlatforms = {
     System{"Vertex AI", read_vertex},       System{"LSF", read_lsf},
     System{"indexed Job", read_indexed_job}};
 
-std::optional<ScheduledPlace> place_of(const System& system, const Surroundings& surroundings) {
+std::optional<ScheduledPlace> place_of(const System& system, const ProcessContext& context) {
   try {
-    return system.read(surroundings);
+    return system.read(context);
   } catch (const std::invalid_argument& error) {
     return ScheduledPlace{.system = system.name, .obstacle = error.what()};
   }
 }
 
 template <typename Value>
-bool are_unequal(const std::optional<Told<Value>>& a, const std::optional<Told<Value>>& b) {
+bool are_unequal(const std::optional<Sourced<Value>>& a, const std::optional<Sourced<Value>>& b) {
   return a && b && a->value != b->value;
 }
 
 template <typename Value>
-void fill(std::optional<Told<Value>>& place, const std::optional<Told<Value>>& other) {
+void fill(std::optional<Sourced<Value>>& place, const std::optional<Sourced<Value>>& other) {
   if (!place) place = other;
 }
 
@@ -65,9 +65,9 @@ void join(ScheduledPlace& place, const ScheduledPlace& other) {
   fill(place.job_id, other.job_id);
 }
 
-void find_starter(const Surroundings& surroundings, Detection& found) {
+void find_starter(const ProcessContext& context, Detection& found) {
   for (const System& system : kStarters) {
-    auto place = place_of(system, surroundings);
+    auto place = place_of(system, context);
     if (!place) continue;
     if (!found.place) {
       found.place = std::move(place);
@@ -79,11 +79,11 @@ void find_starter(const Surroundings& surroundings, Detection& found) {
   }
 }
 
-void find_platform(const Surroundings& surroundings, Detection& found) {
+void find_platform(const ProcessContext& context, Detection& found) {
   // A starter that says nothing of nodes, such as a shell in an allocation of Slurm's, stays.
   if (found.place) return;
   for (const System& system : kPlatforms) {
-    auto place = place_of(system, surroundings);
+    auto place = place_of(system, context);
     if (!place) continue;
     if (found.place) {
       join(*found.place, *place);
@@ -95,17 +95,17 @@ void find_platform(const Surroundings& surroundings, Detection& found) {
 
 }  // namespace
 
-Detection detect_scheduler(const Surroundings& surroundings) {
+Detection detect_scheduler(const ProcessContext& context) {
   Detection found;
-  const auto rank = text_of(surroundings, "RANK");
-  const auto local = text_of(surroundings, "LOCAL_RANK");
+  const auto rank = text_of(context, "RANK");
+  const auto local = text_of(context, "LOCAL_RANK");
   if (rank && local) {
     found.notes.push_back("no scheduler's variables count, as ddprun runs in a rank of another launcher (" +
                           shown("RANK", *rank) + ", " + shown("LOCAL_RANK", *local) + ")");
     return found;
   }
-  find_starter(surroundings, found);
-  find_platform(surroundings, found);
+  find_starter(context, found);
+  find_platform(context, found);
   return found;
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plan/schedulers/surroundings.h"
+#include "launcher/plan/schedulers/process_context.h"
 #include "launcher/plan/schedulers/systems.h"
 
 namespace launcher {
@@ -19,6 +19,6 @@ struct Detection {
 // order before the operators and services that tell a container or a machine its number. Of those all that are there
 // must agree. In a rank that another launcher started nothing counts. Throws nothing: what cannot be right is the
 // place's obstacle.
-Detection detect_scheduler(const Surroundings& surroundings);
+Detection detect_scheduler(const ProcessContext& context);
 
 }  // namespace launcher

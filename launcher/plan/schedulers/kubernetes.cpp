@@ -9,34 +9,34 @@ namespace launcher {
 
 // RANK and WORLD_SIZE count processes where torchrun has set them, and then there is a LOCAL_RANK; these operators
 // count pods by them.
-std::optional<ScheduledPlace> read_pods(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_pods(const ProcessContext& context) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
-    if (!has(surroundings, name)) return std::nullopt;
+    if (!has(context, name)) return std::nullopt;
   }
-  if (has(surroundings, "LOCAL_RANK")) return std::nullopt;
+  if (has(context, "LOCAL_RANK")) return std::nullopt;
   ScheduledPlace place{.system = "RANK and WORLD_SIZE without LOCAL_RANK, which count pods"};
-  read_nodes(surroundings, "WORLD_SIZE", "RANK", place);
+  read_nodes(context, "WORLD_SIZE", "RANK", place);
   // PyTorchJob v1 since 1.7: processes, while RANK goes on counting pods; and it tells how many each pod is to have.
-  if (const auto nodes = number_of(surroundings, "PET_NNODES", 1, kMostScheduledNodes)) place.nnodes = nodes;
-  place.nproc_per_node = number_of(surroundings, "NPROC_PER_NODE", 1, kMostScheduledNodes);
+  if (const auto nodes = number_of(context, "PET_NNODES", 1, kMostScheduledNodes)) place.nnodes = nodes;
+  place.nproc_per_node = number_of(context, "NPROC_PER_NODE", 1, kMostScheduledNodes);
   return place;
 }
 
-std::optional<ScheduledPlace> read_leader_worker_set(const Surroundings& surroundings) {
-  if (!has(surroundings, "LWS_GROUP_SIZE") || !has(surroundings, "LWS_WORKER_INDEX")) return std::nullopt;
+std::optional<ScheduledPlace> read_leader_worker_set(const ProcessContext& context) {
+  if (!has(context, "LWS_GROUP_SIZE") || !has(context, "LWS_WORKER_INDEX")) return std::nullopt;
   ScheduledPlace place{.system = "LeaderWorkerSet"};
-  read_nodes(surroundings, "LWS_GROUP_SIZE", "LWS_WORKER_INDEX", place);
-  if (const auto leader = text_of(surroundings, "LWS_LEADER_ADDRESS")) {
-    place.master_addr = told_text("LWS_LEADER_ADDRESS", *leader);
+  read_nodes(context, "LWS_GROUP_SIZE", "LWS_WORKER_INDEX", place);
+  if (const auto leader = text_of(context, "LWS_LEADER_ADDRESS")) {
+    place.master_addr = sourced_text("LWS_LEADER_ADDRESS", *leader);
   }
   return place;
 }
 
 // It knows its number only: such Jobs are as often many jobs of one node each, so --nnodes says that it is one job.
-std::optional<ScheduledPlace> read_indexed_job(const Surroundings& surroundings) {
-  if (!has(surroundings, "JOB_COMPLETION_INDEX")) return std::nullopt;
+std::optional<ScheduledPlace> read_indexed_job(const ProcessContext& context) {
+  if (!has(context, "JOB_COMPLETION_INDEX")) return std::nullopt;
   return ScheduledPlace{.system = "indexed Job",
-                        .node_rank = number_of(surroundings, "JOB_COMPLETION_INDEX", 0, kMostScheduledNodes)};
+                        .node_rank = number_of(context, "JOB_COMPLETION_INDEX", 0, kMostScheduledNodes)};
 }
 
 }  // namespace launcher

@@ -17,11 +17,11 @@ struct Starter {
   const char* one_per_node;  // how to start it once on each
 };
 
-std::optional<ScheduledPlace> read(const Surroundings& surroundings, const Starter& starter) {
-  if (!has(surroundings, starter.rank) || !has(surroundings, starter.size)) return std::nullopt;
+std::optional<ScheduledPlace> read(const ProcessContext& context, const Starter& starter) {
+  if (!has(context, starter.rank) || !has(context, starter.size)) return std::nullopt;
   ScheduledPlace place{.system = starter.name};
-  read_nodes(surroundings, starter.size, starter.rank, place);
-  const auto local = number_of(surroundings, starter.local_size, 1, kMostScheduledNodes);
+  read_nodes(context, starter.size, starter.rank, place);
+  const auto local = number_of(context, starter.local_size, 1, kMostScheduledNodes);
   if (!local && place.nnodes->value > 1) {
     place.obstacle = std::string(starter.name) + " started ddprun " + std::to_string(place.nnodes->value) + " times (" +
                      place.nnodes->why + ") without saying on how many nodes: give --nnodes and --node_rank";
@@ -35,35 +35,35 @@ std::optional<ScheduledPlace> read(const Surroundings& surroundings, const Start
 
 }  // namespace
 
-std::optional<ScheduledPlace> read_open_mpi(const Surroundings& surroundings) {
-  auto place = read(surroundings, {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                   "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun --map-by ppr:1:node"});
+std::optional<ScheduledPlace> read_open_mpi(const ProcessContext& context) {
+  auto place = read(context, {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                              "mpirun --map-by ppr:1:node"});
   if (!place) return std::nullopt;
   // Azure ML's name for the node of rank 0, "address:port"; the port is of something else.
-  if (const auto master = text_of(surroundings, "AZ_BATCH_MASTER_NODE")) {
-    place->master_addr = told_text("AZ_BATCH_MASTER_NODE", master->substr(0, master->find(':')));
+  if (const auto master = text_of(context, "AZ_BATCH_MASTER_NODE")) {
+    place->master_addr = sourced_text("AZ_BATCH_MASTER_NODE", master->substr(0, master->find(':')));
   }
   return place;
 }
 
-std::optional<ScheduledPlace> read_mpich(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_mpich(const ProcessContext& context) {
   // srun --mpi=pmi2 sets them as well, and says more by its own.
-  if (has(surroundings, "SLURM_STEP_ID") && !has(surroundings, "MPI_LOCALNRANKS")) return std::nullopt;
-  return read(surroundings, {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun -ppn 1"});
+  if (has(context, "SLURM_STEP_ID") && !has(context, "MPI_LOCALNRANKS")) return std::nullopt;
+  return read(context, {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun -ppn 1"});
 }
 
-std::optional<ScheduledPlace> read_jsrun(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_jsrun(const ProcessContext& context) {
   auto place =
-      read(surroundings, {"LSF", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", "jsrun -r 1"});
+      read(context, {"LSF", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", "jsrun -r 1"});
   if (!place) return std::nullopt;
-  const auto job = text_of(surroundings, "LSB_JOBID");
-  const auto list = text_of(surroundings, "LSB_MCPU_HOSTS");
+  const auto job = text_of(context, "LSB_JOBID");
+  const auto list = text_of(context, "LSB_MCPU_HOSTS");
   if (!job || !list) return place;
   // The first host is the one on which the job's script runs, which is not for computing.
   const auto hosts = ddp::detail::lsf_hosts(*list);
   if (hosts.size() > 1) place->master_addr = {hosts[1], "the second host of " + shown("LSB_MCPU_HOSTS", *list)};
   place->master_port = {ddp::detail::port_of_job(*job), "made of " + shown("LSB_JOBID", *job)};
-  place->job_id = told_text("LSB_JOBID", *job);
+  place->job_id = sourced_text("LSB_JOBID", *job);
   return place;
 }
 

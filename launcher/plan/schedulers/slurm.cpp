@@ -34,10 +34,10 @@ std::optional<int> find_setting(std::string_view text, std::string_view name) {
 }
 
 // KillWait, for which scancel and the end of the time let a job live after TERM.
-Told<std::chrono::seconds> kill_wait(const Surroundings& surroundings) {
+Sourced<std::chrono::seconds> kill_wait(const ProcessContext& context) {
   constexpr int kDefault = 30;
-  const std::string path = text_of(surroundings, "SLURM_CONF").value_or("/etc/slurm/slurm.conf");
-  const auto text = surroundings.file(path);
+  const std::string path = text_of(context, "SLURM_CONF").value_or("/etc/slurm/slurm.conf");
+  const auto text = context.file(path);
   const auto told = text ? find_setting(*text, "KillWait") : std::nullopt;
   if (told && *told > 0) return {std::chrono::seconds(*told), "KillWait of " + path};
   return {std::chrono::seconds(kDefault), "Slurm's default of KillWait"};
@@ -45,17 +45,17 @@ Told<std::chrono::seconds> kill_wait(const Surroundings& surroundings) {
 
 }  // namespace
 
-std::optional<ScheduledPlace> read_slurm(const Surroundings& surroundings) {
-  const auto job = text_of(surroundings, "SLURM_JOB_ID");
+std::optional<ScheduledPlace> read_slurm(const ProcessContext& context) {
+  const auto job = text_of(context, "SLURM_JOB_ID");
   if (!job) return std::nullopt;
   const std::string job_text = shown("SLURM_JOB_ID", *job);
-  ScheduledPlace place{.system = "Slurm", .kill_wait = kill_wait(surroundings)};
+  ScheduledPlace place{.system = "Slurm", .kill_wait = kill_wait(context)};
 
-  const auto step = ddp::detail::slurm_step(surroundings.variable);
+  const auto step = ddp::detail::slurm_step(context.variable);
   if (!step) {
-    const auto nodes = number_of(surroundings, "SLURM_JOB_NUM_NODES", 1, kMostScheduledNodes);
+    const auto nodes = number_of(context, "SLURM_JOB_NUM_NODES", 1, kMostScheduledNodes);
     // A batch script has the number of a task, a shell of salloc has none: there one tries things on one node.
-    if (nodes && nodes->value > 1 && has(surroundings, "SLURM_PROCID")) {
+    if (nodes && nodes->value > 1 && has(context, "SLURM_PROCID")) {
       place.obstacle = "this Slurm job has " + std::to_string(nodes->value) + " nodes (" + nodes->why +
                        "), and ddprun was started on one of them: start it on each with srun --ntasks-per-node=1 "
                        "ddprun ..., or give --nnodes 1";
@@ -64,15 +64,14 @@ std::optional<ScheduledPlace> read_slurm(const Surroundings& surroundings) {
   }
   place.nnodes = {step->nodes, shown("SLURM_STEP_NUM_NODES", std::to_string(step->nodes))};
   place.node_rank = {step->node, shown("SLURM_NODEID", std::to_string(step->node))};
-  const std::string list = text_of(surroundings, "SLURM_STEP_NODELIST").value_or("");
+  const std::string list = text_of(context, "SLURM_STEP_NODELIST").value_or("");
   place.master_addr = {step->first_host, "the first host of " + shown("SLURM_STEP_NODELIST", list)};
   place.master_port = {step->port, "made of " + job_text};
   place.job_id = {step->name, job_text + ", " + shown("SLURM_STEP_ID", step->name.substr(step->name.find('.') + 1))};
   if (step->tasks_on_node > 1) {
-    place.obstacle =
-        "srun started ddprun " + std::to_string(step->tasks_on_node) + " times on this node (" +
-        shown("SLURM_STEP_TASKS_PER_NODE", text_of(surroundings, "SLURM_STEP_TASKS_PER_NODE").value_or("")) +
-        "): start it once on each, srun --ntasks-per-node=1, or start PROGRAM without ddprun";
+    place.obstacle = "srun started ddprun " + std::to_string(step->tasks_on_node) + " times on this node (" +
+                     shown("SLURM_STEP_TASKS_PER_NODE", text_of(context, "SLURM_STEP_TASKS_PER_NODE").value_or("")) +
+                     "): start it once on each, srun --ntasks-per-node=1, or start PROGRAM without ddprun";
   }
   return place;
 }

@@ -7,45 +7,45 @@
 #include <optional>
 #include <string>
 
-#include "launcher/plan/schedulers/surroundings.h"
+#include "launcher/plan/schedulers/process_context.h"
 
 namespace launcher {
 
 // A node's place in its job as a scheduler's variables tell it, each value with what told it.
 template <typename Value>
-struct Told {
+struct Sourced {
   Value value{};
   std::string why{};  // "SLURM_NODEID=1", as it can be shown
 };
 
 struct ScheduledPlace {
   std::string system{};  // "Slurm"
-  std::optional<Told<int>> nnodes = std::nullopt;
-  std::optional<Told<int>> node_rank = std::nullopt;
-  std::optional<Told<int>> nproc_per_node = std::nullopt;
-  std::optional<Told<std::string>> master_addr = std::nullopt;
-  std::optional<Told<std::uint16_t>> master_port = std::nullopt;
-  std::optional<Told<std::string>> job_id = std::nullopt;              // equal on all nodes of the job
-  std::optional<Told<std::chrono::seconds>> kill_wait = std::nullopt;  // from the scheduler's TERM to its KILL
+  std::optional<Sourced<int>> nnodes = std::nullopt;
+  std::optional<Sourced<int>> node_rank = std::nullopt;
+  std::optional<Sourced<int>> nproc_per_node = std::nullopt;
+  std::optional<Sourced<std::string>> master_addr = std::nullopt;
+  std::optional<Sourced<std::uint16_t>> master_port = std::nullopt;
+  std::optional<Sourced<std::string>> job_id = std::nullopt;              // equal on all nodes of the job
+  std::optional<Sourced<std::chrono::seconds>> kill_wait = std::nullopt;  // from the scheduler's TERM to its KILL
   std::string obstacle{};  // why the variables tell no place though they should, and what to do; else empty
 };
 
-using ReadSystem = std::optional<ScheduledPlace> (*)(const Surroundings&);
+using ReadSystem = std::optional<ScheduledPlace> (*)(const ProcessContext&);
 
 // What starts processes: each tells its own process's number. ddprun is to be one for a node.
-std::optional<ScheduledPlace> read_open_mpi(const Surroundings& surroundings);
-std::optional<ScheduledPlace> read_mpich(const Surroundings& surroundings);
-std::optional<ScheduledPlace> read_jsrun(const Surroundings& surroundings);
-std::optional<ScheduledPlace> read_slurm(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_open_mpi(const ProcessContext& context);
+std::optional<ScheduledPlace> read_mpich(const ProcessContext& context);
+std::optional<ScheduledPlace> read_jsrun(const ProcessContext& context);
+std::optional<ScheduledPlace> read_slurm(const ProcessContext& context);
 
 // What starts containers or machines, and tells each its number.
 std::optional<ScheduledPlace> read_pods(
-    const Surroundings& surroundings);  // RANK of Kubeflow's PyTorchJob v1, of PAI's DLC
-std::optional<ScheduledPlace> read_leader_worker_set(const Surroundings& surroundings);
-std::optional<ScheduledPlace> read_sagemaker(const Surroundings& surroundings);
-std::optional<ScheduledPlace> read_aws_batch(const Surroundings& surroundings);
-std::optional<ScheduledPlace> read_vertex(const Surroundings& surroundings);
-std::optional<ScheduledPlace> read_lsf(const Surroundings& surroundings);
-std::optional<ScheduledPlace> read_indexed_job(const Surroundings& surroundings);
+    const ProcessContext& context);  // RANK of Kubeflow's PyTorchJob v1, of PAI's DLC
+std::optional<ScheduledPlace> read_leader_worker_set(const ProcessContext& context);
+std::optional<ScheduledPlace> read_sagemaker(const ProcessContext& context);
+std::optional<ScheduledPlace> read_aws_batch(const ProcessContext& context);
+std::optional<ScheduledPlace> read_vertex(const ProcessContext& context);
+std::optional<ScheduledPlace> read_lsf(const ProcessContext& context);
+std::optional<ScheduledPlace> read_indexed_job(const ProcessContext& context);
 
 }  // namespace launcher

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMostShown = 80;
 
-Told<int> parse(const std::string& name, const std::string& text, int lowest, int highest) {
+Sourced<int> parse(const std::string& name, const std::string& text, int lowest, int highest) {
   int value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -23,14 +23,14 @@ Told<int> parse(const std::string& name, const std::string& text, int lowest, in
 
 }  // namespace
 
-std::optional<std::string> text_of(const Surroundings& surroundings, const std::string& name) {
-  auto value = surroundings.variable(name);
+std::optional<std::string> text_of(const ProcessContext& context, const std::string& name) {
+  auto value = context.variable(name);
   if (value && value->empty()) value.reset();
   return value;
 }
 
-bool has(const Surroundings& surroundings, const std::string& name) {
-  return text_of(surroundings, name).has_value();
+bool has(const ProcessContext& context, const std::string& name) {
+  return text_of(context, name).has_value();
 }
 
 std::string shown(std::string_view name, std::string_view value) {
@@ -38,26 +38,26 @@ std::string shown(std::string_view name, std::string_view value) {
   return std::string(name) + "=" + printable(front) + (front.size() < value.size() ? "..." : "");
 }
 
-std::optional<Told<int>> number_of(const Surroundings& surroundings, const std::string& name, int lowest, int highest) {
-  const auto text = text_of(surroundings, name);
+std::optional<Sourced<int>> number_of(const ProcessContext& context, const std::string& name, int lowest, int highest) {
+  const auto text = text_of(context, name);
   return text ? std::optional(parse(name, *text, lowest, highest)) : std::nullopt;
 }
 
-Told<int> required(const Surroundings& surroundings, const std::string& name, const std::string& seen, int lowest,
-                   int highest) {
-  const auto text = text_of(surroundings, name);
+Sourced<int> required(const ProcessContext& context, const std::string& name, const std::string& seen, int lowest,
+                      int highest) {
+  const auto text = text_of(context, name);
   if (!text) throw std::invalid_argument(name + " is not set although " + seen + " is");
   return parse(name, *text, lowest, highest);
 }
 
-Told<std::string> told_text(const std::string& name, const std::string& value) {
+Sourced<std::string> sourced_text(const std::string& name, const std::string& value) {
   return {value, shown(name, value)};
 }
 
-void read_nodes(const Surroundings& surroundings, const std::string& name, const std::string& index,
+void read_nodes(const ProcessContext& context, const std::string& name, const std::string& index,
                 ScheduledPlace& place) {
-  place.nnodes = required(surroundings, name, index, 1, kMostScheduledNodes);
-  place.node_rank = required(surroundings, index, name, 0, kMostScheduledNodes);
+  place.nnodes = required(context, name, index, 1, kMostScheduledNodes);
+  place.node_rank = required(context, index, name, 0, kMostScheduledNodes);
   if (place.node_rank->value >= place.nnodes->value) {
     throw std::invalid_argument(place.node_rank->why + " is not below " + place.nnodes->why);
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/plan/schedulers/surroundings.h"
+#include "launcher/plan/schedulers/process_context.h"
 #include "launcher/plan/schedulers/systems.h"
 
 namespace launcher {
@@ -13,19 +13,19 @@ namespace launcher {
 constexpr int kMostScheduledNodes = 1 << 16;
 
 // The variable's value; an empty one counts as unset, as it does for options.
-std::optional<std::string> text_of(const Surroundings& surroundings, const std::string& name);
-bool has(const Surroundings& surroundings, const std::string& name);
+std::optional<std::string> text_of(const ProcessContext& context, const std::string& name);
+bool has(const ProcessContext& context, const std::string& name);
 // "NAME=value", as it can be shown in one line.
 std::string shown(std::string_view name, std::string_view value);
 
-std::optional<Told<int>> number_of(const Surroundings& surroundings, const std::string& name, int lowest, int highest);
+std::optional<Sourced<int>> number_of(const ProcessContext& context, const std::string& name, int lowest, int highest);
 // The same; throws where the variable is not set, and names `seen`, which is.
-Told<int> required(const Surroundings& surroundings, const std::string& name, const std::string& seen, int lowest,
-                   int highest);
-Told<std::string> told_text(const std::string& name, const std::string& value);
+Sourced<int> required(const ProcessContext& context, const std::string& name, const std::string& seen, int lowest,
+                      int highest);
+Sourced<std::string> sourced_text(const std::string& name, const std::string& value);
 
 // A job of which `name` tells the number of nodes and `index` this one's number, from 0.
-void read_nodes(const Surroundings& surroundings, const std::string& name, const std::string& index,
+void read_nodes(const ProcessContext& context, const std::string& name, const std::string& index,
                 ScheduledPlace& place);
 
 }  // namespace launcher

@@ -104,9 +104,9 @@ ScheduledPlace read(const std::string& variable, const std::string& text) {
 
 }  // namespace
 
-std::optional<ScheduledPlace> read_vertex(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_vertex(const ProcessContext& context) {
   for (const char* variable : {"CLUSTER_SPEC", "TF_CONFIG"}) {
-    const auto text = text_of(surroundings, variable);
+    const auto text = text_of(context, variable);
     if (!text) continue;
     // TF_CONFIG of one machine has no cluster.
     if (text->find("\"cluster\"") == std::string::npos) continue;

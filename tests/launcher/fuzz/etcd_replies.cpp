@@ -25,9 +25,9 @@ std::string entry(const std::string& value) {
 }
 
 void check_value(const std::string& text) {
-  if (const auto seat = parse_seat(text)) {
-    const auto same = parse_seat(to_json(*seat));
-    fuzz::require(same && same->host == seat->host && same->port == seat->port,
+  if (const auto record = parse_coordinator_record(text)) {
+    const auto same = parse_coordinator_record(to_json(*record));
+    fuzz::require(same && same->host == record->host && same->port == record->port,
                   "a seat that was accepted can be written");
   }
   if (const auto stored = parse_history(text, kNow)) {
@@ -40,7 +40,7 @@ void check_value(const std::string& text) {
 }  // namespace
 
 std::vector<std::string> fuzz::seeds() {
-  return {entry(to_json(Seat{"abc", "10.0.0.1", 4711})),
+  return {entry(to_json(CoordinatorRecord{"abc", "10.0.0.1", 4711})),
           entry(to_json({.rounds = 2, .nodes = 1, .restarts = 1, .recent_restarts = {kNow.steady}}, "a", kNow)),
           "HTTP/1.1 200 OK\r\nTransfer-Encoding: "
           "chunked\r\n\r\n2c\r\n{\"result\":{\"header\":{},\"ID\":\"7\",\"TTL\":\"15\"}}\n\r\n0\r\n\r\n",

@@ -10,7 +10,7 @@ namespace {
 using namespace launcher;
 using namespace launcher::store;
 
-// `bytes` in pieces, by a carrier that sometimes has no room. True when the link was kept.
+// `bytes` in pieces, by a store_channel that sometimes has no room. True when the link was kept.
 bool serve(std::string_view bytes, std::size_t piece) {
   auto budget = std::make_shared<MemoryBudget>(std::size_t{1} << 20);
   bool is_kept = false;
@@ -27,11 +27,11 @@ bool serve(std::string_view bytes, std::size_t piece) {
                           },
                       .on_refused = [](const std::string&, const std::string&) {}});
     self = &links;
-    auto carrier = std::make_shared<Carrier>();
+    auto store_channel = std::make_shared<StoreChannel>();
     std::size_t asked = 0;
-    carrier->send = [](std::string_view) {};
-    carrier->has_room = [&] { return ++asked % 3 != 0; };
-    links.add(1, "a node", carrier);
+    store_channel->send = [](std::string_view) {};
+    store_channel->has_room = [&] { return ++asked % 3 != 0; };
+    links.add(1, "a node", store_channel);
     is_kept = true;
     while (!bytes.empty() && is_kept) {
       is_kept = links.deliver(1, bytes.substr(0, piece));

@@ -23,10 +23,10 @@ bool survives(const std::string& bytes) {
 std::vector<std::string> fuzz::seeds() {
   return {to_bytes({Kind::kTask, 1, encode(Task{1, {"ssh", 22, "key", 1, 2, "d", "p"}, {{2, "b", false}}})}),
           to_bytes({Kind::kPlan, kEveryHost,
-                    encode(Plan{.words = {"--grace=1"}, .program = {"x"}, .environment = {"A=1"}})}),
+                    encode(Plan{.arguments = {"--grace=1"}, .program = {"x"}, .environment = {"A=1"}})}),
           to_bytes({Kind::kHello, 1, encode(Hello{"b", "1 2 3 4", 5, true})}) +
               to_bytes({Kind::kEnded, 1, encode(Ending{1, "x"})}),
-          to_bytes({Kind::kNode, 1, encode(NodeWords{{"--nnodes=2"}, true})}) +
+          to_bytes({Kind::kNode, 1, encode(NodeArguments{{"--nnodes=2"}, true})}) +
               to_bytes({Kind::kClock, 1, encode(Clock{1, 2})}),
           greeting("0.1.0"),
           "a slots=4 max_slots=8\n[::1]:2 # x\nme@b\n"};
@@ -40,7 +40,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
     is_accepted = survives<Task>(frame->bytes) || is_accepted;
     is_accepted = survives<Hello>(frame->bytes) || is_accepted;
     is_accepted = survives<Plan>(frame->bytes) || is_accepted;
-    is_accepted = survives<NodeWords>(frame->bytes) || is_accepted;
+    is_accepted = survives<NodeArguments>(frame->bytes) || is_accepted;
     is_accepted = survives<Ending>(frame->bytes) || is_accepted;
     is_accepted = survives<Clock>(frame->bytes) || is_accepted;
   }

@@ -71,7 +71,7 @@ TEST_CASE("EndCause: an option of ddprun among those that the program does not k
 
 TEST_CASE("EndCause: nobody is told why ranks that ddprun stopped have ended") {
   RankEnd rank = ended_by(SIGXCPU);
-  rank.told_to_stop = true;
+  rank.stop_requested = true;
   CHECK(end_cause(rank, {}) == "");
   RankEnd refused = ended_with("error while loading shared libraries", 127);
   refused.was_executed = false;

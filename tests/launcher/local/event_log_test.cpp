@@ -72,7 +72,7 @@ TEST_CASE_METHOD(EventLogTest, "EventLog: each event is a line with its name, ti
 
 TEST_CASE_METHOD(EventLogTest, "EventLog: how a rank ended is an exit code or a signal, never both") {
   EventLog log(path());
-  log.rank_ended({.rank = 1, .pid = 7, .exit_code = 3, .told_to_stop = true}, 0);
+  log.rank_ended({.rank = 1, .pid = 7, .exit_code = 3, .stop_requested = true}, 0);
   log.rank_ended({.rank = 2, .pid = 8, .signal = SIGSEGV, .core_dumped = true}, 1);
   log.rank_ended({.rank = 3, .pid = 9, .signal = 35}, 1);
   const std::vector<json> all = events();
@@ -90,7 +90,7 @@ TEST_CASE_METHOD(EventLogTest, "EventLog: how a rank ended is an exit code or a 
 TEST_CASE_METHOD(EventLogTest, "EventLog: the first failure is told with its message, whatever bytes that has") {
   EventLog log(path());
   JobEnd end;
-  end.ranks = {{.rank = 0, .exit_code = 1, .told_to_stop = true}, {.rank = 1, .exit_code = 2}};
+  end.ranks = {{.rank = 0, .exit_code = 1, .stop_requested = true}, {.rank = 1, .exit_code = 2}};
   end.ranks[1].time = std::chrono::system_clock::time_point(std::chrono::seconds(1'700'000'000));
   log.attempt_failed(end, 0);
   end.ranks[1].error = ErrorRecord{.message = std::string("a\n\"b\"\\ \xff\xfe\0 \xe4\xb8\xad", 14)};
@@ -112,7 +112,7 @@ TEST_CASE_METHOD(EventLogTest,
                  "EventLog: another node's failure names the node, and without a failure there is no event") {
   EventLog log(path());
   JobEnd end;
-  end.ranks = {{.rank = 0}, {.rank = 1, .signal = SIGTERM, .told_to_stop = true}};
+  end.ranks = {{.rank = 0}, {.rank = 1, .signal = SIGTERM, .stop_requested = true}};
   log.attempt_failed(end, 0);
   CHECK(events().empty());
   end.elsewhere = FailureNotice{.node = 3, .exit_status = 44, .text = "rank 9 failed"};

@@ -121,7 +121,7 @@ TEST_CASE("FailureHints: there is one for a kill that nobody explains") {
   CHECK(failure_hints({.exit_code = 3}, std::nullopt, "/job").empty());
   CHECK(failure_hints(crashed(SIGKILL, false), std::nullopt, "/job", "a timer") == std::vector<std::string>{"a timer"});
   RankEnd stopped = crashed(SIGKILL, false);
-  stopped.told_to_stop = true;
+  stopped.stop_requested = true;
   CHECK(failure_hints(stopped, std::nullopt, "/job").empty());
 }
 

@@ -23,7 +23,7 @@ RankEnd exited(int rank, int code, int ms, bool told = false) {
           .local_rank = rank,
           .pid = 100 + rank,
           .exit_code = code,
-          .told_to_stop = told,
+          .stop_requested = told,
           .time = kStart + milliseconds(ms)};
 }
 RankEnd killed(int rank, int signal, int ms, bool told = false) {
@@ -121,7 +121,7 @@ TEST_CASE("FirstFailure: a rank whose peer was gone is not the culprit") {
   CHECK_THAT(failure_report(ended_job({victim, culprit})),
              ContainsSubstring("rank 0 exited with status 1, 0.200 s before that: its peer was gone"));
 
-  culprit.told_to_stop = false;
+  culprit.stop_requested = false;
   culprit.error.reset();
   CHECK(exit_status(ended_job({victim, culprit})) == 51);
 

@@ -17,8 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 
 struct Said : Messages {
-  void say(std::string_view line) override { text.append(line).append("\n"); }
-  void say_block(std::string_view lines) override { text.append(lines); }
+  void print(std::string_view line) override { text.append(line).append("\n"); }
+  void print_lines(std::string_view lines) override { text.append(lines); }
   std::string text;
 };
 

@@ -126,9 +126,9 @@ TEST_CASE_METHOD(OutputRelayTest, "OutputRelay: output and error keep apart, and
   write(output, "out\n");
   write(error, "err\n");
   rounds();
-  relay_->say("own line");
-  relay_->say_block("");
-  relay_->say_block("two\nlines\n");
+  relay_->print("own line");
+  relay_->print_lines("");
+  relay_->print_lines("two\nlines\n");
   CHECK(take(output_) == "stdout:out\n");
   CHECK(take(error_) == "stderr:err\nddprun: own line\ntwo\nlines\n");
 }
@@ -141,7 +141,7 @@ TEST_CASE_METHOD(OutputRelayTest, "OutputRelay: where both go to the same place,
   relay_->start_reading();
   write(output, "a prompt: ");
   rounds();
-  relay_->say("own line");
+  relay_->print("own line");
   write(error, "err\n");
   rounds();
   CHECK(take(output_) == "a prompt: \nddprun: own line\nerr\n");
@@ -191,7 +191,7 @@ TEST_CASE_METHOD(OutputRelayTest, "OutputRelay: the last line needs no newline, 
   std::string got;
   run_until([&] { return (got += take(output_)).size() >= 14; });
   CHECK(got == "[3] no newline");
-  relay_->say("own");
+  relay_->print("own");
   CHECK(take(error_) == "ddprun: own\n");
 }
 
@@ -440,7 +440,7 @@ TEST_CASE_METHOD(
       });
     };
     sees({"[1] line", "[0] 10%"});
-    relay_->say("own line");
+    relay_->print("own line");
     console.resize(12, 3);  // narrower than the prefix
     relay_->update_window_sizes();
     seen.size += size_of(first);

@@ -42,10 +42,10 @@ class QueuedMessagesTest {
 };
 
 TEST_CASE_METHOD(QueuedMessagesTest, "QueuedMessages: lines have ddprun's name, blocks are as they are") {
-  messages_->say("one");
-  messages_->say("");
-  messages_->say_block("two\nthree\n");
-  messages_->say_block("");
+  messages_->print("one");
+  messages_->print("");
+  messages_->print_lines("two\nthree\n");
+  messages_->print_lines("");
   CHECK(take() == "ddprun: one\nddprun: \ntwo\nthree\n");
   CHECK(messages_->finish([] { return false; }) == 0);
 }
@@ -53,7 +53,7 @@ TEST_CASE_METHOD(QueuedMessagesTest, "QueuedMessages: lines have ddprun's name, 
 TEST_CASE_METHOD(QueuedMessagesTest, "QueuedMessages: a slow reader stops nobody and gets every line in the end") {
   std::string expected;
   for (int i = 0; i < 2'000; ++i) {
-    messages_->say("line " + std::to_string(i));
+    messages_->print("line " + std::to_string(i));
     expected += "ddprun: line " + std::to_string(i) + "\n";
   }
   std::string got = take();
@@ -70,18 +70,18 @@ TEST_CASE_METHOD(QueuedMessagesTest, "QueuedMessages: a slow reader stops nobody
 
 TEST_CASE_METHOD(QueuedMessagesTest, "QueuedMessages: what is given up is counted, once") {
   const std::string block(100'000, 'x');
-  messages_->say_block(block);
+  messages_->print_lines(block);
   const std::size_t taken = take().size();
   CHECK(messages_->finish([] { return true; }) == block.size() - taken);
   CHECK(messages_->finish([] { return true; }) == 0);
-  messages_->say("after");
+  messages_->print("after");
   CHECK(take() == "\nddprun: after\n");  // behind the half of a line that the reader has
 }
 
 TEST_CASE_METHOD(QueuedMessagesTest, "QueuedMessages: what finds no room is dropped whole and counted") {
-  messages_->say_block(std::string(StreamWriter::kFull + 8'192, 'x') + "\n");  // who is not full takes it
-  messages_->say("this one is lost");
-  messages_->say_block("and this\n");
+  messages_->print_lines(std::string(StreamWriter::kFull + 8'192, 'x') + "\n");  // who is not full takes it
+  messages_->print("this one is lost");
+  messages_->print_lines("and this\n");
   std::string got;
   tick();
   const std::size_t dropped = messages_->finish([&] {
@@ -96,7 +96,7 @@ TEST_CASE_METHOD(QueuedMessagesTest, "QueuedMessages: what finds no room is drop
 
 TEST_CASE_METHOD(QueuedMessagesTest, "QueuedMessages: without a reader nothing is waited for") {
   pipe_.reader.reset();
-  for (int i = 0; i < 100; ++i) messages_->say("nobody reads it");
+  for (int i = 0; i < 100; ++i) messages_->print("nobody reads it");
   CHECK(messages_->finish([] { return false; }) == 0);
 }
 

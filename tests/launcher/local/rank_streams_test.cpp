@@ -118,7 +118,7 @@ TEST_CASE_METHOD(RankStreamsTest,
   CHECK(rank.error == -1);
   CHECK(rank.input == -1);
   streams.all_added();
-  streams.messages().say("own line");
+  streams.messages().print("own line");
   finish();
   CHECK(take(error_) == "ddprun: own line\n");
   streams.update_window_sizes();

@@ -30,8 +30,8 @@ using Catch::Matchers::StartsWith;
 using Clock = EventLoop::Clock;
 
 struct SaidBySupervisor : Messages {
-  void say(std::string_view line) override { text.append(line).append("\n"); }
-  void say_block(std::string_view lines) override { text.append(lines); }
+  void print(std::string_view line) override { text.append(line).append("\n"); }
+  void print_lines(std::string_view lines) override { text.append(lines); }
   std::string text;
 };
 
@@ -125,7 +125,7 @@ class Attempt {
     std::sort(end.ranks.begin(), end.ranks.end(), [](const RankEnd& a, const RankEnd& b) { return a.rank < b.rank; });
     std::string text;
     for (const RankEnd& rank : end.ranks) {
-      text += std::to_string(rank.rank) + " " + describe_end(rank) + (rank.told_to_stop ? " when told" : "") + ", ";
+      text += std::to_string(rank.rank) + " " + describe_end(rank) + (rank.stop_requested ? " when told" : "") + ", ";
     }
     text += "status " + std::to_string(exit_status(end));
     if (end.stop_signal != 0) text += ", told by " + std::to_string(end.stop_signal);
@@ -363,7 +363,8 @@ TEST_CASE_METHOD(SupervisorTest, "Supervisor: told to stop before any rank was s
           ::raise(SIGINT);
           attempt.loop_.run_once();
           text += supervisor.is_stopping() ? "stopping " : "running ";
-          text += std::to_string(supervisor.stop_signal()) + (supervisor.was_told_to_stop() ? " told " : " not told ");
+          text +=
+              std::to_string(supervisor.stop_signal()) + (supervisor.was_stop_requested() ? " told " : " not told ");
           return text + attempt.stops_;
         }) == "running stopping 15 told told, 143; ");
 }
@@ -403,7 +404,7 @@ TEST_CASE_METHOD(SupervisorTest, "Supervisor: after a failure a stop signal is k
               "[ $RANK = 0 ] && { while [ ! -e ready.1 ]; do sleep 0.01; done; exit 6; }\n"
               "trap ': >asked.1' TERM; trap ': >int.1' INT; : >ready.1; while [ ! -e go ]; do sleep 0.01; done\n"
               "exit 0");  // not the status of a sleep that the signal has ended
-          return end + (attempt.supervisor_->was_told_to_stop() ? " / told " : " / ") +
+          return end + (attempt.supervisor_->was_stop_requested() ? " / told " : " / ") +
                  std::to_string(attempt.supervisor_->stop_signal());
         }) == "0 exited with status 6, 1 ended normally when told, status 6 / told 0");
 }

@@ -266,16 +266,16 @@ TEST_CASE_METHOD(WorkerGroupTest,
                  "WorkerGroup: who is asked to stop is told so, even while suspended, and who had ended is not") {
   WorkerGroup& group =
       start("[ $RANK = 0 ] && exit 3; trap 'exit 5' TERM; : >ready.$RANK; while :; do sleep 0.01; done", 2);
-  CHECK_FALSE(ends(1)[0].told_to_stop);
+  CHECK_FALSE(ends(1)[0].stop_requested);
   REQUIRE(has("ready.1"));
   ::kill(group[1].process.pid, SIGSTOP);
   REQUIRE(comes_true([&] { return identify(group[1].process.pid)->state == 'T'; }));
   Orphans orphans(nullptr);
   group.ask_all_to_stop(SIGTERM, orphans);
   const RankEnd end = ends(1)[0];
-  CHECK(end.told_to_stop);
+  CHECK(end.stop_requested);
   CHECK(end.exit_code == 5);
-  CHECK_FALSE(group[0].told_to_stop);
+  CHECK_FALSE(group[0].stop_requested);
 }
 
 TEST_CASE_METHOD(WorkerGroupTest,
@@ -306,7 +306,7 @@ TEST_CASE_METHOD(WorkerGroupTest, "WorkerGroup: killing all counts as telling th
   group.kill_all();
   for (const RankEnd& end : ends(2)) {
     CHECK(end.signal == SIGKILL);
-    CHECK(end.told_to_stop);
+    CHECK(end.stop_requested);
   }
   group.kill_all();
   group.signal_all(SIGKILL);  // nobody

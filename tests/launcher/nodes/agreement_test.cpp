@@ -7,8 +7,8 @@
 #include "launcher/nodes/control/control_messages.h"
 #include "launcher/nodes/control/secret.h"
 #include "launcher/nodes/rendezvous/coordinator.h"
+#include "launcher/nodes/rendezvous/duplicate_coordinator.h"
 #include "launcher/nodes/rendezvous/member.h"
-#include "launcher/nodes/rendezvous/rival.h"
 #include "launcher/nodes/torchrun/torchrun_keys.h"
 #include "launcher/os/system/host_name.h"
 #include "tests/launcher/launchers_in_one_loop.h"
@@ -84,13 +84,13 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: a node 0 that starts while the job r
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: a launcher that an address leads back to itself is not its own rival") {
   const control::Hello own{.host = "here", .launcher = "one and the same", .nnodes = 2, .node_rank = 0};
-  Coordinator coordinator(loop, messages, {.host = own, .meeting = "here", .patience = [] { return 1000ms; }});
+  Coordinator coordinator(loop, messages, {.host = own, .meeting = "here", .timeout = [] { return 1000ms; }});
   store::StoreServer store(loop, messages, {.port = static_cast<std::uint16_t>(port)});
   store.set(kControlPortKey, std::to_string(coordinator.port()));
   coordinator.begin_round(0, store);
   const auto member = [&](control::Hello hello, UniqueFd fd) {
     MemberOptions options{.hello = std::move(hello), .is_local = true};
-    options.patience = [] { return 1000ms; };
+    options.timeout = [] { return 1000ms; };
     auto node = std::make_unique<Member>(loop, messages, std::move(options), std::move(fd));
     node->begin_round(0);
     return node;
@@ -98,12 +98,12 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: a launcher that an address leads bac
   const auto itself = member(own, coordinator.connect_locally());
   std::vector<std::string> found;
   const auto note = [&](const JoinFailure& reason) { found.push_back(reason.text); };
-  const Rival rival(loop, messages, {"127.0.0.1", static_cast<std::uint16_t>(port), own}, note);
+  const DuplicateCoordinator duplicate(loop, messages, {"127.0.0.1", static_cast<std::uint16_t>(port), own}, note);
   run_for(300ms);
   CHECK(found.empty());
   CHECK_FALSE(itself->join_failure());
   const control::Hello another{.host = "there", .launcher = "another", .nnodes = 2, .node_rank = 0};
-  const Rival real(loop, messages, {"127.0.0.1", static_cast<std::uint16_t>(port), another}, note);
+  const DuplicateCoordinator real(loop, messages, {"127.0.0.1", static_cast<std::uint16_t>(port), another}, note);
   run_until([&] { return !found.empty() && itself->join_failure(); });
   CHECK_THAT(found.front(), ContainsSubstring("--node_rank 0 was given twice"));
 }

@@ -221,13 +221,13 @@ TEST_CASE("Rounds: the job ends when the host that coordinates it would be left 
 
 TEST_CASE("RestartBudget: restarts within an hour are limited, and come back with time") {
   RestartBudget budget({.max_restarts = 5, .restarts_per_hour = 2});
-  CHECK(budget.objection(kStart).empty());
+  CHECK(budget.reason_to_end(kStart).empty());
   budget.take(kStart);
   budget.take(kStart + 10min);
-  CHECK_THAT(budget.objection(kStart + 59min), ContainsSubstring("--restarts_per_hour"));
-  CHECK(budget.objection(kStart + 61min).empty());
+  CHECK_THAT(budget.reason_to_end(kStart + 59min), ContainsSubstring("--restarts_per_hour"));
+  CHECK(budget.reason_to_end(kStart + 61min).empty());
   budget.take(kStart + 61min);
-  CHECK_THAT(budget.objection(kStart + 62min), ContainsSubstring("2 times within an hour"));
+  CHECK_THAT(budget.reason_to_end(kStart + 62min), ContainsSubstring("2 times within an hour"));
   CHECK(budget.used() == 3);
 }
 
@@ -337,8 +337,8 @@ class Crowd {
   void fail(Cause cause, Id culprit) {
     if (is_over_) return;
     const int before = rounds_->history(now_).restarts;
-    const std::string objection = rounds_->is_over(cause, host(culprit), now_);
-    is_over_ = !objection.empty();
+    const std::string reason = rounds_->is_over(cause, host(culprit), now_);
+    is_over_ = !reason.empty();
     if (is_over_) return;
     const History history = rounds_->history(now_);
     CHECK(history.restarts == before + (cause == Cause::kFailure ? 1 : 0));

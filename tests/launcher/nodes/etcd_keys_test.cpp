@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/nodes/elastic/etcd_seat.h"
+#include "launcher/nodes/elastic/coordinator_lease.h"
 #include "tests/support/catch.h"
 
 namespace launcher::elastic {
@@ -16,21 +16,21 @@ TEST_CASE("etcd: the name of a job is one part of the key, whatever it is") {
 }
 
 TEST_CASE("etcd: a coordinator keeps its place for longer than nodes may be silent") {
-  CHECK(EtcdSeat::lease_for(700ms) == 15s);
-  CHECK(EtcdSeat::lease_for(10s) == 15s);
-  CHECK(EtcdSeat::lease_for(10001ms) == 16s);
-  CHECK(EtcdSeat::lease_for(60s) == 65s);
+  CHECK(CoordinatorLease::lease_for(700ms) == 15s);
+  CHECK(CoordinatorLease::lease_for(10s) == 15s);
+  CHECK(CoordinatorLease::lease_for(10001ms) == 16s);
+  CHECK(CoordinatorLease::lease_for(60s) == 65s);
 }
 
 TEST_CASE("etcd: who coordinates comes back as it was written") {
-  const auto seat = parse_seat(to_json(Seat{"abc", "10.0.0.1", 4711}));
-  REQUIRE(seat);
-  CHECK(seat->token == "abc");
-  CHECK(seat->host == "10.0.0.1");
-  CHECK(seat->port == 4711);
-  CHECK_FALSE(parse_seat(R"({"token":"a","host":"b","port":65536})"));
-  CHECK_FALSE(parse_seat(R"({"token":"a","host":"","port":1})"));
-  CHECK_FALSE(parse_seat("[]"));
+  const auto record = parse_coordinator_record(to_json(CoordinatorRecord{"abc", "10.0.0.1", 4711}));
+  REQUIRE(record);
+  CHECK(record->token == "abc");
+  CHECK(record->host == "10.0.0.1");
+  CHECK(record->port == 4711);
+  CHECK_FALSE(parse_coordinator_record(R"({"token":"a","host":"b","port":65536})"));
+  CHECK_FALSE(parse_coordinator_record(R"({"token":"a","host":"","port":1})"));
+  CHECK_FALSE(parse_coordinator_record("[]"));
 }
 
 TEST_CASE("etcd: how a job has ended comes back as it was written") {

@@ -22,10 +22,10 @@ TEST_CASE("RendezvousKinds: are chosen by nodes and name") {
 }
 
 TEST_CASE("RendezvousKinds: say what does not fit") {
-  CHECK(find_rendezvous(options(2))->objection(options(2, 1)) == "");
-  CHECK(find_rendezvous(options(2))->objection(options(2, 2)) ==
+  CHECK(find_rendezvous(options(2))->option_conflict(options(2, 1)) == "");
+  CHECK(find_rendezvous(options(2))->option_conflict(options(2, 2)) ==
         "--node_rank 2 is too large: with --nnodes 2 the nodes are numbered from 0 to 1");
-  CHECK(find_rendezvous(options(1))->objection(options(1, 1)) ==
+  CHECK(find_rendezvous(options(1))->option_conflict(options(1, 1)) ==
         "--node_rank 1 is too large: with --nnodes 1 there is node 0 only; for several nodes give --nnodes");
 }
 

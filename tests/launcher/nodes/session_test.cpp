@@ -47,7 +47,8 @@ class SessionTest {
     end.link = std::make_unique<ControlLink>(
         loop, std::move(fd),
         ControlLink::Callbacks{
-            .on_message = [&end](const Message& message) { end.rounds.push_back(std::get<Heard>(message).round); },
+            .on_message =
+                [&end](const Message& message) { end.rounds.push_back(std::get<Acknowledged>(message).round); },
             .on_sign_of_life = [] {},
             .on_carried = [&end](std::uint32_t, std::string_view bytes) { end.carried += bytes; },
             .on_room = [&end] { ++end.rooms; },
@@ -93,7 +94,7 @@ TEST_CASE_METHOD(SessionTest, "Session: whatever is lost with connections, all c
     switch (dice() % 8) {
       case 0:
       case 1:
-        link.send(Heard{said[from]++});
+        link.send(Acknowledged{said[from]++});
         break;
       case 2:
       case 3: {
@@ -130,7 +131,7 @@ TEST_CASE_METHOD(SessionTest, "Session: what is said without a connection comes 
   coordinator.link->release();
   CHECK_FALSE(node.link->is_connected());
   CHECK(node.link->is_open());
-  node.link->send(Heard{1});
+  node.link->send(Acknowledged{1});
   node.link->carry(7, "carried");
   replace_connection();
   REQUIRE(run_until([&] { return coordinator.carried == "carried"; }));
@@ -155,11 +156,11 @@ TEST_CASE_METHOD(SessionTest, "Session: what was carried is kept within bounds u
 }
 
 TEST_CASE_METHOD(SessionTest, "Session: counts that no launcher would send are refused, and nothing changes") {
-  node.link->send(Heard{1});
+  node.link->send(Acknowledged{1});
   run(5);
   Ends ends = connection();
   CHECK_FALSE(node.link->resume(std::move(ends.first), std::uint64_t{1} << 40));
-  node.link->send(Heard{2});
+  node.link->send(Acknowledged{2});
   REQUIRE(run_until([&] { return coordinator.rounds == std::vector<int>{1, 2}; }));
   REQUIRE(node.link->can_resume(coordinator.link->received()));
 }

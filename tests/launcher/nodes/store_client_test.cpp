@@ -38,7 +38,7 @@ class StoreClientTest {
     return std::make_unique<StoreClient>(loop_, host, port, [this] { ++lost_; });
   }
   EventLoop loop_;
-  DirectMessages messages_;
+  StderrMessages messages_;
   int lost_ = 0;
 };
 
@@ -53,7 +53,7 @@ class FakeServer {
       return static_cast<bool>(peer_);
     });
   }
-  void say(std::string_view bytes) const {
+  void send(std::string_view bytes) const {
     REQUIRE(::send(peer_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
   }
   void hang_up() { peer_.reset(); }
@@ -156,7 +156,7 @@ TEST_CASE_METHOD(StoreClientTest, "StoreClient: a connection that breaks is lost
   client->get("key", [&](const std::string&) { ++answers; });
   REQUIRE(server.accept());
   CHECK(run_until(loop_, [&] { return client->is_connected(); }));
-  server.say(std::string("\x05\0\0\0\0\0\0\0abc", 11));  // in the middle of an answer
+  server.send(std::string("\x05\0\0\0\0\0\0\0abc", 11));  // in the middle of an answer
   server.hang_up();
   CHECK(run_until(loop_, [&] { return lost_ > 0; }));
   CHECK_FALSE(client->is_connected());
@@ -182,7 +182,7 @@ TEST_CASE_METHOD(StoreClientTest, "StoreClient: answers may come byte by byte an
   append_integer(bytes, std::int64_t{-2});
   bytes.push_back('\0');
   for (const char byte : bytes) {
-    server.say(std::string_view(&byte, 1));
+    server.send(std::string_view(&byte, 1));
     bool is_over = false;
     loop_.call_at(EventLoop::Clock::now(), [&] { is_over = true; });
     run_until(loop_, [&] { return is_over; });
@@ -196,7 +196,7 @@ TEST_CASE_METHOD(StoreClientTest, "StoreClient: a server that announces more tha
   const auto client = connect(server.port());
   client->get("key", [](const std::string&) { FAIL("no answer was complete"); });
   REQUIRE(server.accept());
-  server.say("HTTP/1.1 400 Bad Request\r\n\r\n");
+  server.send("HTTP/1.1 400 Bad Request\r\n\r\n");
   CHECK(run_until(loop_, [&] { return lost_ == 1; }));
 }
 

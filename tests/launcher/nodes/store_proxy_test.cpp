@@ -69,19 +69,19 @@ class TwoLaunchers {
         control::ControlLink::Callbacks{.on_message = [](const control::Message&) {},
                                         .on_sign_of_life = [] {},
                                         .on_carried =
-                                            [carrier = carrier_](std::uint32_t, std::string_view bytes) {
-                                              if (carrier->on_bytes) carrier->on_bytes(bytes);
+                                            [store_channel = store_channel_](std::uint32_t, std::string_view bytes) {
+                                              if (store_channel->on_bytes) store_channel->on_bytes(bytes);
                                             },
                                         .on_room =
-                                            [carrier = carrier_] {
-                                              if (carrier->on_room) carrier->on_room();
+                                            [store_channel = store_channel_] {
+                                              if (store_channel->on_room) store_channel->on_room();
                                             },
                                         .on_closed =
-                                            [carrier = carrier_](const std::string&) {
-                                              carrier->send = nullptr;
-                                              if (carrier->on_closed) carrier->on_closed();
+                                            [store_channel = store_channel_](const std::string&) {
+                                              store_channel->send = nullptr;
+                                              if (store_channel->on_closed) store_channel->on_closed();
                                             }});
-    auto back = std::make_shared<Carrier>();
+    auto back = std::make_shared<StoreChannel>();
     to_node_ = std::make_unique<control::ControlLink>(
         loop, UniqueFd(ends[1]),
         control::ControlLink::Callbacks{.on_message = [](const control::Message&) {},
@@ -92,25 +92,25 @@ class TwoLaunchers {
                                             },
                                         .on_room = [&server] { server.proxies().on_room(1); },
                                         .on_closed = [&server](const std::string&) { server.proxies().drop(1); }});
-    connect(*carrier_, *to_store);
+    connect(*store_channel_, *to_store);
     connect(*back, *to_node_);
     server.proxies().add(1, "node 1", back);
     to_store_ = std::move(to_store);
   }
-  const std::shared_ptr<Carrier>& carrier() const { return carrier_; }
+  const std::shared_ptr<StoreChannel>& store_channel() const { return store_channel_; }
   control::ControlLink& to_store() { return *to_store_; }
   bool is_open() const { return to_node_->is_open(); }
   // The launcher with the store ends.
   void lose_store() { to_node_->break_off(); }
 
  private:
-  static void connect(Carrier& carrier, control::ControlLink& link) {
-    carrier.send = [&link](std::string_view bytes) { link.carry(0, bytes); };
-    carrier.flush = [&link] { link.flush(); };
-    carrier.has_room = [&link] { return link.has_room(); };
+  static void connect(StoreChannel& store_channel, control::ControlLink& link) {
+    store_channel.send = [&link](std::string_view bytes) { link.carry(0, bytes); };
+    store_channel.flush = [&link] { link.flush(); };
+    store_channel.has_room = [&link] { return link.has_room(); };
   }
 
-  std::shared_ptr<Carrier> carrier_ = std::make_shared<Carrier>();
+  std::shared_ptr<StoreChannel> store_channel_ = std::make_shared<StoreChannel>();
   std::shared_ptr<control::ControlLink> to_store_;
   std::unique_ptr<control::ControlLink> to_node_;
 };
@@ -120,7 +120,7 @@ class StoreProxyTest {
   StoreProxyTest() {
     server_.emplace(loop_, messages_, ServerOptions{});
     launchers_.emplace(loop_, *server_);
-    proxy_.emplace(loop_, messages_, ProxyOptions{.carrier = launchers_->carrier()});
+    proxy_.emplace(loop_, messages_, ProxyOptions{.store_channel = launchers_->store_channel()});
   }
   void round() {
     loop_.call_at(EventLoop::Clock::now(), [] {});
@@ -324,7 +324,7 @@ TEST_CASE_METHOD(StoreProxyTest, "ControlLink: a message overtakes what the conn
   for (int i = 0; i < 100; ++i) link.carry(0, piece);
   CHECK_FALSE(link.has_room());
   link.flush();
-  link.send(control::Heard{5});
+  link.send(control::Acknowledged{5});
   control::FrameReader frames;
   std::size_t carried_before = 0;
   std::size_t carried = 0;

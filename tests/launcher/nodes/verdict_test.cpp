@@ -3,8 +3,8 @@
 #include <thread>
 #include <vector>
 
-#include "launcher/nodes/control/silence.h"
-#include "launcher/nodes/rendezvous/arbiter.h"
+#include "launcher/nodes/control/heartbeat.h"
+#include "launcher/nodes/rendezvous/first_node_failure.h"
 #include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"
 
@@ -17,7 +17,7 @@ using std::chrono::system_clock;
 
 TEST_CASE("Arbiter: the earliest failure counts, and a consequence only where there is no cause") {
   const auto now = system_clock::now();
-  Arbiter arbiter;
+  FirstNodeFailure arbiter;
   CHECK_FALSE(arbiter.has_cause());
   arbiter.add({.node = 1, .time = now, .is_consequence = true});
   CHECK_FALSE(arbiter.has_cause());
@@ -35,18 +35,18 @@ TEST_CASE("Arbiter: the earliest failure counts, and a consequence only where th
 TEST_CASE("Silence: questions are frequent enough, and in large jobs it is that of several of them") {
   CHECK(control::ping_interval(10'000ms, 4) == 250ms);
   CHECK(control::ping_interval(700ms, 4) == 70ms);
-  CHECK(control::silence_limit(10'000ms, 64) == 10'000ms);
+  CHECK(control::heartbeat_timeout(10'000ms, 64) == 10'000ms);
   CHECK(control::ping_interval(700ms, 10'000) == 400ms);
-  CHECK(control::silence_limit(700ms, 10'000) == 2000ms);
+  CHECK(control::heartbeat_timeout(700ms, 10'000) == 2000ms);
 }
 
 TEST_CASE("Silence: a new connection is tried long before the end, and a node waits longer than the coordinator") {
   for (const int nodes : {2, 1'000, 10'000}) {
     for (const auto timeout : {700ms, 2'000ms, 10'000ms, 100'000ms}) {
-      const auto limit = control::silence_limit(timeout, nodes);
+      const auto limit = control::heartbeat_timeout(timeout, nodes);
       CHECK(control::reconnect_after(limit, nodes) >= 4 * control::ping_interval(limit, nodes));
       CHECK(control::reconnect_after(limit, nodes) < limit);
-      CHECK(control::nodes_patience(limit) > limit);
+      CHECK(control::node_side_timeout(limit) > limit);
     }
   }
 }

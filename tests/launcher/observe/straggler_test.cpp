@@ -28,7 +28,7 @@ class Job {
  public:
   explicit Job(int size) : own_(static_cast<std::size_t>(size), {{kData, 2000}, {kForward, 8000}}) {
     for (int rank = 0; rank < size; ++rank) {
-      samples_.push_back({.rank = rank, .account = {.process = 100 + rank, .steps = 1}, .held = {.cpus = 4}});
+      samples_.push_back({.rank = rank, .account = {.process = 100 + rank, .steps = 1}, .delays = {.cpus = 4}});
     }
   }
   // Microseconds a step.
@@ -72,8 +72,8 @@ class Job {
 };
 
 // What a tracker says of so many looks, with so many steps between two.
-std::vector<StragglerNews> watch(Job& job, int looks, int steps, Slicer& slicer, StragglerTracker& tracker) {
-  std::vector<StragglerNews> all;
+std::vector<StragglerChange> watch(Job& job, int looks, int steps, Slicer& slicer, StragglerTracker& tracker) {
+  std::vector<StragglerChange> all;
   for (int look = 0; look < looks; ++look) {
     auto slice = slicer.add(job.run(steps));
     if (!slice) continue;
@@ -81,7 +81,7 @@ std::vector<StragglerNews> watch(Job& job, int looks, int steps, Slicer& slicer,
   }
   return all;
 }
-std::vector<StragglerNews> watch(Job& job, int looks = 60, int steps = 50) {
+std::vector<StragglerChange> watch(Job& job, int looks = 60, int steps = 50) {
   Slicer slicer;
   StragglerTracker tracker(0.1);
   return watch(job, looks, steps, slicer, tracker);
@@ -107,7 +107,7 @@ TEST_CASE("Straggler: a phase of the program's own is called by its name, also w
   Job job(3);
   Slicer slicer;
   StragglerTracker tracker(0.1);
-  std::vector<StragglerNews> news;
+  std::vector<StragglerChange> news;
   constexpr auto kUser = static_cast<std::size_t>(Phase::kUser);
   job.own(1, kUser) = 3000;
   job.own(0, kUser) = job.own(2, kUser) = 500;
@@ -236,7 +236,7 @@ TEST_CASE("Straggler: waits for a CPU must last longer than other delays") {
     StragglerTracker tracker(0.1);
     job.own(1, kForward) += 2000;
     for (int look = 1; look < 200; ++look) {
-      if (waits_for_cpu) job.sample(1).held.run_delay_us += 50 * 2000;
+      if (waits_for_cpu) job.sample(1).delays.run_delay_us += 50 * 2000;
       if (!watch(job, 1, 50, slicer, tracker).empty()) return look;
     }
     return 0;
@@ -255,27 +255,27 @@ TEST_CASE("Straggler: the reason is what kernel and driver say of this rank and 
     std::string text = "not named";
     for (int look = 0; look < 60; ++look) {
       happens(job);
-      for (int rank = 0; rank < 3; ++rank) ++job.sample(rank).held.looks;
+      for (int rank = 0; rank < 3; ++rank) ++job.sample(rank).delays.looks;
       for (const auto& news : watch(job, 1, 50, slicer, tracker)) text = news.straggler.reason;
     }
     return text;
   };
   CHECK(reason([](Job&) {}).empty());
-  CHECK_THAT(reason([](Job& job) { job.sample(2).held.throttled_us += 100'000; }),
+  CHECK_THAT(reason([](Job& job) { job.sample(2).delays.throttled_us += 100'000; }),
              ContainsSubstring("its cgroup throttles it"));
   CHECK(reason([](Job& job) {
-          for (int rank = 0; rank < 3; ++rank) job.sample(rank).held.throttled_us += 100'000;
+          for (int rank = 0; rank < 3; ++rank) job.sample(rank).delays.throttled_us += 100'000;
         }).empty());
-  CHECK_THAT(reason([](Job& job) { job.sample(2).held.run_delay_us += 120'000; }),
+  CHECK_THAT(reason([](Job& job) { job.sample(2).delays.run_delay_us += 120'000; }),
              ContainsSubstring("ready and without a CPU"));
-  CHECK_THAT(reason([](Job& job) { job.sample(2).held.major_faults += 100; }), ContainsSubstring("swapped in"));
-  CHECK_THAT(reason([](Job& job) { job.sample(2).held.disk_us += 80'000; }), ContainsSubstring("waits for a disk"));
-  CHECK_THAT(reason([](Job& job) { ++job.sample(2).held.disk_looks; }), ContainsSubstring("waits for a disk"));
-  CHECK(reason([](Job& job) { job.sample(2).held.cpus = 1; }) == "it may use 1 CPU, the others 4");
+  CHECK_THAT(reason([](Job& job) { job.sample(2).delays.major_faults += 100; }), ContainsSubstring("swapped in"));
+  CHECK_THAT(reason([](Job& job) { job.sample(2).delays.disk_us += 80'000; }), ContainsSubstring("waits for a disk"));
+  CHECK_THAT(reason([](Job& job) { ++job.sample(2).delays.disk_looks; }), ContainsSubstring("waits for a disk"));
+  CHECK(reason([](Job& job) { job.sample(2).delays.cpus = 1; }) == "it may use 1 CPU, the others 4");
   // 12.5 ms a step are its own.
-  CHECK(reason([](Job& job) { job.sample(2).held.on_cpu_us += 50 * 12'000; }) ==
+  CHECK(reason([](Job& job) { job.sample(2).delays.on_cpu_us += 50 * 12'000; }) ==
         "it computes 92 % of its own time: it has more to do than the others, or a slower CPU");
-  CHECK(reason([](Job& job) { job.sample(2).held.on_cpu_us += 50 * 6'000; }) ==
+  CHECK(reason([](Job& job) { job.sample(2).delays.on_cpu_us += 50 * 6'000; }) ==
         "it sleeps 54 % of its own time: for a lock, the network, a device or another process, say");
   const auto with_gpus = [&](const std::function<void(GpuState & gpu)>& change) {
     return reason([&](Job& job) {

@@ -94,7 +94,7 @@ TEST_CASE("ForeignOptions: each row of the table is what its words become on the
       CHECK(options.remarks.size() == (is_ignored ? 1U : 0U));
       if (is_ignored && !options.remarks.empty())
         CHECK_THAT(options.remarks[0], ContainsSubstring(" is ignored: " + std::string(option.here)));
-      CHECK(options.own_words.size() ==
+      CHECK(options.own_arguments.size() ==
             (option.treatment == Treatment::kTranslated
                  ? static_cast<std::size_t>(std::count(option.here.begin(), option.here.end(), '\n')) + 1
                  : 0U));

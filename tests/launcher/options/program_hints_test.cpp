@@ -59,9 +59,9 @@ TEST_CASE("ProgramHints: the file whose name is nearly this one") {
 
 TEST_CASE("ProgramHints: a value behind an option that takes it in the same word only") {
   Options options = options_for({"/opt/openmpi"});
-  options.own_words = {"--prefix"};
+  options.own_arguments = {"--prefix"};
   CHECK_THAT(program_hint(options), ContainsSubstring("leave out --prefix /opt/openmpi"));
-  options.own_words = {"--prefix=x"};
+  options.own_arguments = {"--prefix=x"};
   CHECK(program_hint(options) == "");
 }
 
@@ -106,20 +106,20 @@ TEST_CASE("ProgramHints: a module's name has no ending, and variables that are e
 
 TEST_CASE("ProgramHints: a number after -x NAME is its value") {
   Options options = options_for({"1", "./train"});
-  options.own_words = {"--export=A"};
+  options.own_arguments = {"--export=A"};
   CHECK_THAT(program_hint(options), ContainsSubstring("write -x A=1"));
-  options.own_words = {"--export=A=2"};
+  options.own_arguments = {"--export=A=2"};
   CHECK_THAT(program_hint(options), ContainsSubstring("write -n 1"));
 }
 
 TEST_CASE("ProgramHints: a flag has no value") {
   Options options = options_for({"true", "train.py"});
-  options.own_words = {"--standalone"};
+  options.own_arguments = {"--standalone"};
   CHECK_THAT(truth_as_program(options).value_or(""), ContainsSubstring("--standalone takes no value"));
   options.program = {"true"};
   CHECK_FALSE(truth_as_program(options));
   options = options_for({"true", "x"});
-  options.own_words = {"--nproc_per_node=2"};
+  options.own_arguments = {"--nproc_per_node=2"};
   CHECK_FALSE(truth_as_program(options));
 }
 

@@ -12,10 +12,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 20s;
+constexpr auto kTimeout = 20s;
 
-std::optional<std::string> shell(const std::string& script, std::chrono::milliseconds patience = kPatience) {
-  return captured_output("/bin/sh", {"sh", "-c", script}, patience);
+std::optional<std::string> shell(const std::string& script, std::chrono::milliseconds timeout = kTimeout) {
+  return captured_output("/bin/sh", {"sh", "-c", script}, timeout);
 }
 
 // No child is left, dead or alive.
@@ -36,13 +36,13 @@ TEST_CASE("CapturedOutput: has no standard error and gives no input") {
 }
 
 TEST_CASE("CapturedOutput: arguments are not looked at") {
-  CHECK(captured_output("/bin/echo", {"echo", "a b", "$HOME", ""}, kPatience) == "a b $HOME \n");
+  CHECK(captured_output("/bin/echo", {"echo", "a b", "$HOME", ""}, kTimeout) == "a b $HOME \n");
 }
 
 TEST_CASE("CapturedOutput: there is none of a command that fails") {
   CHECK_FALSE(shell("echo text; exit 1"));
   CHECK_FALSE(shell("echo text; kill -9 $$"));
-  CHECK_FALSE(captured_output("/no/such/file", {"file"}, kPatience));
+  CHECK_FALSE(captured_output("/no/such/file", {"file"}, kTimeout));
   check_nothing_left();
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("CapturedOutput: a command that does not end is killed, whether its ou
   CAPTURE(script);
   const auto begin = std::chrono::steady_clock::now();
   CHECK_FALSE(shell(script, 100ms));
-  CHECK(std::chrono::steady_clock::now() - begin < kPatience);
+  CHECK(std::chrono::steady_clock::now() - begin < kTimeout);
   check_nothing_left();
 }
 

@@ -28,8 +28,8 @@ Variables without(Variables variables, const std::string& name) {
   return variables;
 }
 
-Surroundings surroundings(const Variables& variables, const std::string& host = "n02",
-                          const std::map<std::string, std::string>& files = {}) {
+ProcessContext context(const Variables& variables, const std::string& host = "n02",
+                       const std::map<std::string, std::string>& files = {}) {
   const auto find = [](const auto& map, const std::string& name) -> std::optional<std::string> {
     const auto found = map.find(name);
     return found == map.end() ? std::nullopt : std::optional(found->second);
@@ -39,7 +39,7 @@ Surroundings surroundings(const Variables& variables, const std::string& host = 
           .file = [=](const std::string& path) { return find(files, path); }};
 }
 
-Options chosen_options(const Surroundings& from, const GivenOptions& given = {}, Options options = {}) {
+Options chosen_options(const ProcessContext& from, const GivenOptions& given = {}, Options options = {}) {
   take_from_scheduler(from, given, options);
   return options;
 }
@@ -56,7 +56,7 @@ Options options_with(void (*set)(Options& given)) {
   return options;
 }
 
-std::string refusal(const Surroundings& from, const GivenOptions& given = {}, const Options& options = {}) {
+std::string refusal(const ProcessContext& from, const GivenOptions& given = {}, const Options& options = {}) {
   try {
     chosen_options(from, given, options);
   } catch (const LaunchError& error) {
@@ -148,7 +148,7 @@ const std::vector<Case>& cases() {
 TEST_CASE("Schedulers: each tells the second of two nodes its place") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
-    const Options options = chosen_options(surroundings(one.variables));
+    const Options options = chosen_options(context(one.variables));
     CHECK(options.nnodes == 2);
     CHECK(options.node_rank == 1);
     CHECK(options.master_addr == one.master_addr);
@@ -175,7 +175,7 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
       given.master_port = 77;
       given.rdzv_id = "my";
     });
-    const Options options = chosen_options(surroundings(one.variables), given, mine);
+    const Options options = chosen_options(context(one.variables), given, mine);
     CHECK(options.nnodes == 4);
     CHECK(options.node_rank == 3);
     CHECK(options.master_addr == "mine");
@@ -184,11 +184,11 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
     CHECK_THAT(origins(options), ContainsSubstring("--nnodes 4: PET_NNODES") &&
                                      ContainsSubstring("--node_rank 3: the command line") &&
                                      ContainsSubstring("--master_addr mine: PET_MASTER_ADDR"));
-    const Options other = chosen_options(surroundings(one.variables), {{"master_addr", "the command line"}},
+    const Options other = chosen_options(context(one.variables), {{"master_addr", "the command line"}},
                                          options_with([](Options& given) { given.master_addr = "mine"; }));
     CHECK(other.master_addr == "mine");
     CHECK(other.node_rank == 1);
-    const Options endpoint = chosen_options(surroundings(one.variables), {{"rdzv_endpoint", "the command line"}},
+    const Options endpoint = chosen_options(context(one.variables), {{"rdzv_endpoint", "the command line"}},
                                             options_with([](Options& given) { given.rdzv_endpoint = "mine:5"; }));
     CHECK(endpoint.master_addr.empty());
     CHECK_FALSE(endpoint.master_port);
@@ -198,13 +198,13 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
 TEST_CASE("Schedulers: who asks for one node gets one") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
-    CHECK(chosen_options(surroundings(one.variables), {{"nnodes", "PET_NNODES"}},
+    CHECK(chosen_options(context(one.variables), {{"nnodes", "PET_NNODES"}},
                          options_with([](Options& given) { given.nnodes = 1; }))
               .nnodes == 1);
-    CHECK(chosen_options(surroundings(one.variables), {{"standalone", "the command line"}},
+    CHECK(chosen_options(context(one.variables), {{"standalone", "the command line"}},
                          options_with([](Options& given) { given.standalone = true; }))
               .nnodes == 1);
-    CHECK(chosen_options(surroundings(one.variables), {{"hosts", "the command line"}},
+    CHECK(chosen_options(context(one.variables), {{"hosts", "the command line"}},
                          options_with([](Options& given) { given.hosts = "localhost:2"; }))
               .nnodes == 1);
   }
@@ -213,7 +213,7 @@ TEST_CASE("Schedulers: who asks for one node gets one") {
 TEST_CASE("Schedulers: another number of nodes than was started is refused") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
-    const std::string text = refusal(surroundings(one.variables), {{"nnodes", "PET_NNODES"}},
+    const std::string text = refusal(context(one.variables), {{"nnodes", "PET_NNODES"}},
                                      options_with([](Options& given) { given.nnodes = 3; }));
     CHECK_THAT(text, ContainsSubstring("--nnodes 3 (PET_NNODES), but") && ContainsSubstring("on 2 nodes ("));
   }
@@ -223,7 +223,7 @@ TEST_CASE("Schedulers: in a rank of another launcher none counts") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
     const Options options =
-        chosen_options(surroundings(with(one.variables, {{"RANK", "3"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "4"}})));
+        chosen_options(context(with(one.variables, {{"RANK", "3"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "4"}})));
     CHECK(options.nnodes == 1);
     CHECK_THAT(origins(options), ContainsSubstring("in a rank of another launcher (RANK=3, LOCAL_RANK=1)"));
   }
@@ -237,7 +237,7 @@ TEST_CASE("Schedulers: without any it is one node") {
                                      {{"SM_HOSTS", ""}, {"SM_CURRENT_HOST", ""}},
                                      {{"TF_CONFIG", R"({"environment":"cloud"})"}},
                                      {{"JOB_COMPLETION_INDEX", "3"}}}) {
-    const Options options = chosen_options(surroundings(variables));
+    const Options options = chosen_options(context(variables));
     CHECK(options.nnodes == 1);
     CHECK(options.node_rank == 0);
     CHECK(options.master_addr.empty());
@@ -246,14 +246,13 @@ TEST_CASE("Schedulers: without any it is one node") {
 }
 
 TEST_CASE("Schedulers: an indexed Job is one job when the number of nodes is given") {
-  const Options options =
-      chosen_options(surroundings({{"JOB_COMPLETION_INDEX", "1"}}), {{"nnodes", "the command line"}},
-                     options_with([](Options& given) { given.nnodes = 2; }));
+  const Options options = chosen_options(context({{"JOB_COMPLETION_INDEX", "1"}}), {{"nnodes", "the command line"}},
+                                         options_with([](Options& given) { given.nnodes = 2; }));
   CHECK(options.node_rank == 1);
 }
 
 TEST_CASE("Schedulers: nodes that are numbered as they come get no number") {
-  const Options options = chosen_options(surroundings(kSlurm), {{"rdzv_backend", "the command line"}},
+  const Options options = chosen_options(context(kSlurm), {{"rdzv_backend", "the command line"}},
                                          options_with([](Options& given) { given.rdzv_backend = "c10d"; }));
   CHECK(options.nnodes == 2);
   CHECK(options.node_rank == 0);
@@ -261,48 +260,47 @@ TEST_CASE("Schedulers: nodes that are numbered as they come get no number") {
 }
 
 TEST_CASE("Schedulers: an address that was set beside the scheduler's counts more") {
-  const Options options =
-      chosen_options(surroundings(with(kSlurm, {{"MASTER_ADDR", "n01-ib"}, {"MASTER_PORT", "29999"}})));
+  const Options options = chosen_options(context(with(kSlurm, {{"MASTER_ADDR", "n01-ib"}, {"MASTER_PORT", "29999"}})));
   CHECK(options.master_addr == "n01-ib");
   CHECK(options.master_port == 29999);
   UNSCOPED_INFO("the pod that is to listen is told that it is localhost, where no other reaches it");
-  const Options first = chosen_options(surroundings(with(kPyTorchJob, {{"RANK", "0"}, {"MASTER_ADDR", "localhost"}})));
+  const Options first = chosen_options(context(with(kPyTorchJob, {{"RANK", "0"}, {"MASTER_ADDR", "localhost"}})));
   CHECK(first.node_rank == 0);
   CHECK(first.master_addr.empty());
 }
 
 TEST_CASE("Schedulers: ddprun is started once on each node, or says how") {
   const Variables twice_slurm = with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
-  CHECK_THAT(refusal(surroundings(twice_slurm)),
+  CHECK_THAT(refusal(context(twice_slurm)),
              ContainsSubstring("srun started ddprun 2 times on this node (SLURM_STEP_TASKS_PER_NODE=2(x2))"));
-  CHECK_THAT(refusal(surroundings(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}))),
+  CHECK_THAT(refusal(context(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}))),
              ContainsSubstring("mpirun --map-by ppr:1:node"));
-  CHECK_THAT(refusal(surroundings(with(kMpich, {{"MPI_LOCALNRANKS", "2"}}))), ContainsSubstring("mpirun -ppn 1"));
-  CHECK_THAT(refusal(surroundings(with(kJsrun, {{"JSM_NAMESPACE_LOCAL_SIZE", "2"}}))), ContainsSubstring("jsrun -r 1"));
-  CHECK_THAT(refusal(surroundings({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})),
+  CHECK_THAT(refusal(context(with(kMpich, {{"MPI_LOCALNRANKS", "2"}}))), ContainsSubstring("mpirun -ppn 1"));
+  CHECK_THAT(refusal(context(with(kJsrun, {{"JSM_NAMESPACE_LOCAL_SIZE", "2"}}))), ContainsSubstring("jsrun -r 1"));
+  CHECK_THAT(refusal(context({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})),
              ContainsSubstring("give --nnodes and --node_rank"));
   UNSCOPED_INFO("many jobs of one node each");
-  CHECK(chosen_options(surroundings(twice_slurm), {{"nnodes", "the command line"}},
+  CHECK(chosen_options(context(twice_slurm), {{"nnodes", "the command line"}},
                        options_with([](Options& given) { given.nnodes = 1; }))
             .nnodes == 1);
 }
 
 TEST_CASE("Schedulers: a batch script of Slurm's is no step") {
   Variables batch = without(kSlurm, "SLURM_STEP_ID");
-  CHECK_THAT(refusal(surroundings(batch)),
+  CHECK_THAT(refusal(context(batch)),
              ContainsSubstring("SLURM_JOB_NUM_NODES=2") && ContainsSubstring("srun --ntasks-per-node=1"));
-  CHECK(chosen_options(surroundings(with(batch, {{"SLURM_JOB_NUM_NODES", "1"}}))).nnodes == 1);
+  CHECK(chosen_options(context(with(batch, {{"SLURM_JOB_NUM_NODES", "1"}}))).nnodes == 1);
   UNSCOPED_INFO("nor is a shell of salloc's, where one tries things");
-  CHECK(chosen_options(surroundings(without(batch, "SLURM_PROCID"))).nnodes == 1);
-  CHECK(chosen_options(surroundings(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NUM_NODES", "1"}})))
-            .nnodes == 1);
+  CHECK(chosen_options(context(without(batch, "SLURM_PROCID"))).nnodes == 1);
+  CHECK(chosen_options(context(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NUM_NODES", "1"}}))).nnodes ==
+        1);
 }
 
 TEST_CASE("Schedulers: ddprun ends its ranks before Slurm kills it") {
   using std::chrono::milliseconds;
   const auto grace = [](const std::string& file, const GivenOptions& given = {}) {
     const std::map<std::string, std::string> files = {{"/etc/slurm/slurm.conf", file}};
-    return chosen_options(surroundings(kSlurm, "n02", files), given).grace;
+    return chosen_options(context(kSlurm, "n02", files), given).grace;
   };
   UNSCOPED_INFO("Slurm's default is 30 s");
   CHECK(grace("") == milliseconds(25'000));
@@ -318,30 +316,30 @@ TEST_CASE("Schedulers: ddprun ends its ranks before Slurm kills it") {
   UNSCOPED_INFO("what was given counts");
   CHECK(grace("KillWait=6", {{"grace", "the command line"}}) == milliseconds(30'000));
   UNSCOPED_INFO("below mpirun too");
-  CHECK(chosen_options(surroundings(with(kSlurm, kOpenMpi))).grace == milliseconds(25'000));
-  CHECK(chosen_options(surroundings(with(kSlurm, {{"SLURM_CONF", "/x"}}), "n02", {{"/x", "KillWait=4"}})).grace ==
+  CHECK(chosen_options(context(with(kSlurm, kOpenMpi))).grace == milliseconds(25'000));
+  CHECK(chosen_options(context(with(kSlurm, {{"SLURM_CONF", "/x"}}), "n02", {{"/x", "KillWait=4"}})).grace ==
         milliseconds(3'000));
 }
 
 TEST_CASE("Schedulers: Batch's main node is node 0 wherever it stands") {
   const auto rank = [](const std::string& index) {
-    return chosen_options(surroundings(with(kAwsBatch, {{"AWS_BATCH_JOB_NUM_NODES", "4"},
-                                                        {"AWS_BATCH_JOB_MAIN_NODE_INDEX", "2"},
-                                                        {"AWS_BATCH_JOB_NODE_INDEX", index}})))
+    return chosen_options(context(with(kAwsBatch, {{"AWS_BATCH_JOB_NUM_NODES", "4"},
+                                                   {"AWS_BATCH_JOB_MAIN_NODE_INDEX", "2"},
+                                                   {"AWS_BATCH_JOB_NODE_INDEX", index}})))
         .node_rank;
   };
   CHECK(std::vector{rank("0"), rank("1"), rank("2"), rank("3")} == std::vector{1, 2, 0, 3});
 }
 
 TEST_CASE("Schedulers: two that contradict each other are refused") {
-  CHECK_THAT(refusal(surroundings(with(kVertex, with(kPyTorchJob, {{"RANK", "0"}})))),
+  CHECK_THAT(refusal(context(with(kVertex, with(kPyTorchJob, {{"RANK", "0"}})))),
              ContainsSubstring("contradict each other"));
-  CHECK_THAT(refusal(surroundings(with(kSageMaker, with(kPyTorchJob, {{"WORLD_SIZE", "16"}})))),
+  CHECK_THAT(refusal(context(with(kSageMaker, with(kPyTorchJob, {{"WORLD_SIZE", "16"}})))),
              ContainsSubstring("contradict each other"));
-  CHECK_THAT(refusal(surroundings(with(kPyTorchJob, {{"JOB_COMPLETION_INDEX", "0"}}))),
+  CHECK_THAT(refusal(context(with(kPyTorchJob, {{"JOB_COMPLETION_INDEX", "0"}}))),
              ContainsSubstring("RANK=1") && ContainsSubstring("JOB_COMPLETION_INDEX=0"));
   UNSCOPED_INFO("a PyTorchJob's WORLD_SIZE may count processes, where PET_NNODES counts pods");
-  CHECK(chosen_options(surroundings(with(kPyTorchJob, {{"WORLD_SIZE", "16"}, {"PET_NNODES", "2"}}))).nnodes == 2);
+  CHECK(chosen_options(context(with(kPyTorchJob, {{"WORLD_SIZE", "16"}, {"PET_NNODES", "2"}}))).nnodes == 2);
 }
 
 TEST_CASE("Schedulers: what cannot be right is refused and named") {
@@ -381,22 +379,21 @@ TEST_CASE("Schedulers: what cannot be right is refused and named") {
   };
   for (const Odd& one : all) {
     CAPTURE(one.text);
-    CHECK_THAT(refusal(surroundings(one.variables)), ContainsSubstring(one.text));
+    CHECK_THAT(refusal(context(one.variables)), ContainsSubstring(one.text));
     UNSCOPED_INFO("and holds up nobody who says where each node stands, or wants one");
-    CHECK(chosen_options(surroundings(without(one.variables, "MASTER_PORT")),
+    CHECK(chosen_options(context(without(one.variables, "MASTER_PORT")),
                          {{"nnodes", "the command line"}, {"node_rank", "the command line"}},
                          options_with([](Options& options) {
                            options.nnodes = 2;
                            options.node_rank = 1;
                          }))
               .node_rank == 1);
-    CHECK(chosen_options(surroundings(one.variables), {{"standalone", "PET_STANDALONE"}}).nnodes == 1);
+    CHECK(chosen_options(context(one.variables), {{"standalone", "PET_STANDALONE"}}).nnodes == 1);
   }
 }
 
 TEST_CASE("Schedulers: what a variable holds cannot act on a terminal, nor fill it") {
-  const std::string text =
-      refusal(surroundings(with(kPyTorchJob, {{"RANK", "\x1b[2J\n" + std::string(100'000, 'x')}})));
+  const std::string text = refusal(context(with(kPyTorchJob, {{"RANK", "\x1b[2J\n" + std::string(100'000, 'x')}})));
   CHECK(text.size() < 300);
   CHECK(text.find('\x1b') == std::string::npos);
   CHECK(text.find('\n') == std::string::npos);
@@ -417,7 +414,7 @@ TEST_CASE("Schedulers: damaged values crash nothing") {
       value.replace(below(value.size() + 1), below(4), pieces[below(pieces.size())]);
     }
     try {
-      const Options options = chosen_options(surroundings(variables));
+      const Options options = chosen_options(context(variables));
       CHECK((options.nnodes >= 1 && options.node_rank >= 0 && options.node_rank <= (1 << 16)));
     } catch (const LaunchError& error) {
       CHECK(std::string(error.what()).find('\x1b') == std::string::npos);

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "launcher/os/system/launch_error.h"
+#include "launcher/remote/forwarded_environment.h"
 #include "launcher/remote/hub.h"
 #include "launcher/remote/job_plan.h"
-#include "launcher/remote/travelling_environment.h"
 #include "tests/support/catch.h"
 
 namespace launcher::remote {
@@ -60,9 +60,9 @@ TEST_CASE("Tree: this machine is nobody's way") {
 
 TEST_CASE("TravellingEnvironment: all variables travel but those of a machine and a session") {
   const Strings own = {"PATH=/bin", "HOME=/root", "SSH_AUTH_SOCK=/x", "A=1=2", "TMPDIR=/t", "XDG_X=1", "B=\n\xff"};
-  CHECK(travelling_environment(own, {}) == Strings{"PATH=/bin", "A=1=2", "B=\n\xff"});
+  CHECK(forwarded_environment(own, {}) == Strings{"PATH=/bin", "A=1=2", "B=\n\xff"});
   const Strings exported = {"TMPDIR", "XDG_X=2"};
-  CHECK(travelling_environment(own, exported) == Strings{"PATH=/bin", "A=1=2", "TMPDIR=/t", "XDG_X=1", "B=\n\xff"});
+  CHECK(forwarded_environment(own, exported) == Strings{"PATH=/bin", "A=1=2", "TMPDIR=/t", "XDG_X=1", "B=\n\xff"});
 }
 
 TEST_CASE("TravellingEnvironment: what did not travel is the host's own") {
@@ -71,13 +71,13 @@ TEST_CASE("TravellingEnvironment: what did not travel is the host's own") {
 }
 
 TEST_CASE("JobPlan: a host gets the user's options but those of the hosts, and its own behind them") {
-  CHECK(common_words({"--hosts=a:1,b:1", "--grace=3", "--nproc_per_node=2", "-m", "--ssh_port=22", "--no_prefix",
-                      "--master_port=1"}) == Strings{"--grace=3", "-m", "--no_prefix"});
+  CHECK(forwarded_arguments({"--hosts=a:1,b:1", "--grace=3", "--nproc_per_node=2", "-m", "--ssh_port=22", "--no_prefix",
+                             "--master_port=1"}) == Strings{"--grace=3", "-m", "--no_prefix"});
   const std::vector<JobNode> nodes = {{"a", false, 2}, {"b", false, Options::kOnePerGpu, {"1", "3"}}};
-  CHECK(node_words(nodes, 1, {"10.0.0.1", 4711, "id"}, {}).words ==
+  CHECK(node_arguments(nodes, 1, {"10.0.0.1", 4711, "id"}, {}).arguments ==
         Strings{"--nnodes=2", "--node_rank=1", "--nproc_per_node=gpu", "--rdzv_id=id", "--rdzv_backend=static",
                 "--master_addr=10.0.0.1", "--master_port=4711", "--join_timeout=900.000000", "--gpus=1,3"});
-  CHECK(node_words({nodes[0]}, 0, {"", 0, "id"}, {}).words ==
+  CHECK(node_arguments({nodes[0]}, 0, {"", 0, "id"}, {}).arguments ==
         Strings{"--nnodes=1", "--node_rank=0", "--nproc_per_node=2", "--rdzv_id=id", "--rdzv_backend=static"});
 }
 
@@ -99,7 +99,7 @@ struct Meet {
   std::vector<JobNode> nodes;
   std::map<std::uint32_t, Hello> hellos;
   std::string at() const {
-    return meeting_address(nodes, hellos, "me", [](const std::string& address) { return address == "10.0.0.9"; });
+    return rendezvous_host(nodes, hellos, "me", [](const std::string& address) { return address == "10.0.0.9"; });
   }
 };
 Hello called(const char* connection) {

@@ -7,7 +7,7 @@
 namespace launcher::remote {
 namespace {
 
-const Plan kPlan = {.words = {"--grace=3", ""},
+const Plan kPlan = {.arguments = {"--grace=3", ""},
                     .program = {"./train", "a b", std::string("\xff\n\0'", 4)},
                     .environment = {"A=1", "B=" + std::string(300'000, 'x')},
                     .folder = "/work dir",
@@ -22,8 +22,8 @@ TEST_CASE("Wire: messages arrive as they were") {
   CHECK(decode<Task>(encode(task)) == task);
   const Hello hello = {"host", "a b c d", 29500, true};
   CHECK(decode<Hello>(encode(hello)) == hello);
-  const NodeWords words = {{"--nnodes=2"}, true};
-  CHECK(decode<NodeWords>(encode(words)) == words);
+  const NodeArguments words = {{"--nnodes=2"}, true};
+  CHECK(decode<NodeArguments>(encode(words)) == words);
   CHECK(decode<Ending>(encode(Ending{127, "why"})) == Ending{127, "why"});
   CHECK(decode<Clock>(encode(Clock{1, ~std::uint64_t{0}})) == Clock{1, ~std::uint64_t{0}});
 }
@@ -32,7 +32,7 @@ TEST_CASE("Wire: a message that is cut, or too long, is none") {
   const std::string bytes = encode(Task{3, {}, {{4, "b", false}}});
   for (std::size_t size = 0; size < bytes.size(); ++size) CHECK_FALSE(decode<Task>(bytes.substr(0, size)));
   CHECK_FALSE(decode<Task>(bytes + "x"));
-  CHECK_FALSE(decode<NodeWords>(std::string("\xff\xff\xff\xff", 4)));
+  CHECK_FALSE(decode<NodeArguments>(std::string("\xff\xff\xff\xff", 4)));
 }
 
 TEST_CASE("Wire: frames are found wherever the bytes are cut") {

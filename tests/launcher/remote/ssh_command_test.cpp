@@ -17,7 +17,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
 
-Reach reach() {
+SshSettings ssh() {
   return {.command = "ssh", .timeout_ms = 5000, .fanout = 16, .own_path = "/opt/ddprun"};
 }
 
@@ -26,7 +26,7 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
 }
 
 TEST_CASE("SshCommand: asks nothing and has the user's port, key and options") {
-  Reach own = reach();
+  SshSettings own = ssh();
   own.command = "  ssh  -F x ";
   own.port = 2222;
   own.identity = "a key";
@@ -41,7 +41,7 @@ TEST_CASE("SshCommand: asks nothing and has the user's port, key and options") {
 TEST_CASE("SshCommand: every shell makes the same of a program's name") {
   for (const std::string name : {"/opt/ddprun", "/a folder/dd'run\"$HOME`id`\\", "/t\xc3\xa4st/%s!*\n?x"}) {
     CAPTURE(name);
-    Reach own = reach();
+    SshSettings own = ssh();
     own.remote_ddprun = name;
     std::string line = ssh_command(own, "b").back();
     const std::string exec = "exec " + std::string("\"$(printf");
@@ -71,7 +71,7 @@ TEST_CASE("SshCommand: a greeting is found behind what a shell prints") {
 }
 
 TEST_CASE("SshCommand: what ssh says is put in the user's words") {
-  const auto said = [](int status, const char* text) { return explain({.status = status, .errors = text}, reach()); };
+  const auto said = [](int status, const char* text) { return explain({.status = status, .errors = text}, ssh()); };
   CHECK_THAT(said(255, "ssh: Could not resolve hostname b: Name or service not known\r\n"),
              StartsWith("unknown host (ssh: "));
   CHECK_THAT(said(255, "ssh: connect to host b port 22: Connection refused\r\n"),
@@ -89,8 +89,8 @@ TEST_CASE("SshCommand: what ssh says is put in the user's words") {
              StartsWith("its ddprun is too old"));
   CHECK_THAT(said(255, "what\x1b[2J"), StartsWith("ssh failed (what [2J"));
   CHECK_THAT(said(3, ""), ContainsSubstring("status 3"));
-  CHECK_THAT(explain({.signal = SIGKILL}, reach()), StartsWith("ssh was killed by SIGKILL"));
-  CHECK_THAT(explain({.is_late = true}, reach()), StartsWith("it did not answer within 5 s"));
+  CHECK_THAT(explain({.signal = SIGKILL}, ssh()), StartsWith("ssh was killed by SIGKILL"));
+  CHECK_THAT(explain({.is_late = true}, ssh()), StartsWith("it did not answer within 5 s"));
 }
 
 }  // namespace

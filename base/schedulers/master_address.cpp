@@ -1,0 +1,56 @@
+#include "base/schedulers/master_address.h"
+
+#include "base/schedulers/lsf_hosts.h"
+#include "base/schedulers/mpi_starter.h"
+#include "base/schedulers/slurm_step.h"
+
+namespace ddp::detail {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+MasterAddress of_slurm(const VariableLookup& lookup) {
+  const auto step = slurm_step(lookup);
+  if (!step) return {.obstacle = " Slurm's tasks are started by srun, which did not start this process."};
+  return {.host = step->nodes == 1 ? kLoopback : step->first_host, .port = step->port};
+}
+
+// mpirun's ways to hand a variable to all ranks.
+std::string advice_for(const std::string& launcher) {
+  const bool is_open_mpi = launcher == "Open MPI";
+  return std::string(" mpirun hands them to all ranks: ") +
+         (is_open_mpi ? "-x MASTER_ADDR=HOST -x MASTER_PORT=PORT." : "-genv MASTER_ADDR HOST -genv MASTER_PORT PORT.");
+}
+
+MasterAddress of_mpi(const VariableLookup& lookup, const std::string& launcher, bool is_one_host) {
+  if (!is_one_host) return {.obstacle = advice_for(launcher)};
+  const auto starter = mpi_starter(lookup);
+  if (!starter) return {.host = kLoopback, .obstacle = advice_for(launcher)};
+  return {.host = kLoopback, .port = port_of_job(*starter)};
+}
+
+// The list begins with the host on which the job's script runs, which is not for computing.
+MasterAddress of_jsrun(const VariableLookup& lookup, bool is_one_host) {
+  MasterAddress point{.host = is_one_host ? kLoopback : ""};
+  const auto list = lookup("LSB_MCPU_HOSTS");
+  if (!is_one_host && list) {
+    const std::vector<std::string> hosts = lsf_hosts(*list);
+    if (hosts.size() > 1) point.host = hosts[1];
+  }
+  if (const auto job = lookup("LSB_JOBID"); job && !job->empty()) point.port = port_of_job(*job);
+  point.obstacle = " jsrun hands them to all ranks: -E MASTER_ADDR=HOST -E MASTER_PORT=PORT.";
+  return point;
+}
+
+}  // namespace
+
+MasterAddress master_address(const VariableLookup& lookup, const std::string& launcher, int world_size,
+                             int local_world_size) {
+  const bool is_one_host = local_world_size == world_size;
+  if (launcher == "Slurm") return of_slurm(lookup);
+  if (launcher == "Open MPI" || launcher == "MPICH") return of_mpi(lookup, launcher, is_one_host);
+  if (launcher == "LSF") return of_jsrun(lookup, is_one_host);
+  return {};
+}
+
+}  // namespace ddp::detail

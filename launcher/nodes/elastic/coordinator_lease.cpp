@@ -1,0 +1,310 @@
+#include "launcher/nodes/elastic/coordinator_lease.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace launcher::elastic {
+namespace {
+
+using namespace std::chrono_literals;
+using Condition = EtcdCondition::Kind;
+using Operation = EtcdOperation::Kind;
+
+// Longer than an interruption of the network that a job survives (10 s), with a renewal before and an answer after it.
+constexpr auto kLease = 15s;
+constexpr auto kRecovery = 5s;
+// The launcher gives up its place this much before the lease ends.
+constexpr auto kRenewal = 1s;
+constexpr auto kRetry = 250ms;
+// How long a launcher tries to tell etcd that the job is over, or continues elsewhere.
+constexpr auto kReleasing = 10s;
+// A job that nobody coordinates any more is forgotten after so long.
+constexpr auto kMemory = 24h;
+constexpr auto kMemoryRenewal = 1h;
+// Nodes that were cut off look for the job for less than this.
+constexpr auto kEndMemory = 60s;
+
+}  // namespace
+
+std::chrono::seconds CoordinatorLease::lease_for(std::chrono::milliseconds node_timeout) {
+  return std::max<std::chrono::seconds>(kLease, std::chrono::ceil<std::chrono::seconds>(node_timeout) + kRecovery);
+}
+
+CoordinatorLease::CoordinatorLease(EventLoop& loop, EtcdClient& etcd, const std::string& job,
+                                   std::chrono::seconds lease, Callbacks callbacks)
+    : loop_(loop),
+      etcd_(etcd),
+      key_(key_path(job, "coordinator")),
+      history_key_(key_path(job, "history")),
+      end_key_(key_path(job, "end")),
+      lease_time_(lease),
+      callbacks_(std::move(callbacks)) {}
+
+CoordinatorLease::~CoordinatorLease() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+void CoordinatorLease::drop() {
+  if (timer_) loop_.cancel(*timer_);
+  timer_.reset();
+  etcd_.cancel();
+  phase_ = Phase::kNone;
+  is_busy_ = false;
+}
+
+void CoordinatorLease::take(CoordinatorRecord record, std::vector<EtcdCondition> conditions) {
+  drop();
+  phase_ = Phase::kTaking;
+  record_ = std::move(record);
+  conditions_ = std::move(conditions);
+  lease_ = 0;
+  memory_ = end_memory_ = 0;
+  is_written_ = is_up_to_date_ = false;
+  history_.clear();
+  has_new_history_ = false;
+  has_new_record_ = true;
+  step();
+}
+
+void CoordinatorLease::set_port(std::uint16_t port) {
+  record_.port = port;
+  has_new_record_ = true;
+  is_up_to_date_ = false;
+  ++changes_;
+  step();
+}
+
+void CoordinatorLease::write_history(std::string history) {
+  history_ = std::move(history);
+  has_new_history_ = true;
+  is_up_to_date_ = false;
+  ++changes_;
+  step();
+}
+
+void CoordinatorLease::release(Release how) {
+  if (phase_ != Phase::kHeld) return;
+  how_ = how;
+  // Without a key that is its own there is nothing to release.
+  phase_ = is_written_ ? Phase::kReleasing : Phase::kNone;
+  ++changes_;
+  deadline_ = Clock::now() + kReleasing;
+  step();
+}
+
+void CoordinatorLease::step_in(Clock::duration time) {
+  if (timer_) loop_.cancel(*timer_);
+  timer_ = loop_.call_at(Clock::now() + time, [this] {
+    timer_.reset();
+    step();
+  });
+}
+
+bool CoordinatorLease::must_renew(Clock::time_point now) const {
+  return phase_ == Phase::kHeld && is_written_ && now - renewed_ >= kRenewal;
+}
+
+// Does what is due next; each reply calls it again.
+void CoordinatorLease::step() {
+  if (is_busy_ || phase_ == Phase::kNone) return;
+  const auto now = Clock::now();
+  if (phase_ == Phase::kReleasing && now >= deadline_) {
+    phase_ = Phase::kNone;
+  } else if (phase_ == Phase::kHeld && now - renewed_ > lease_time_ - kRenewal) {
+    // A launcher that was frozen must not ask first.
+    const std::string problem = etcd_.problem();
+    lose(problem.empty() ? "this launcher was held up" : "etcd: " + problem);
+  } else if (grant_missing()) {
+    return;
+  } else if (must_renew(now)) {
+    renew();
+  } else if (memory_ != 0 && phase_ == Phase::kHeld && now - memory_renewed_ >= kMemoryRenewal) {
+    renew_memory();
+  } else if (!is_up_to_date_ || phase_ == Phase::kReleasing) {
+    write();
+  } else {
+    step_in(renewed_ + kRenewal - now);
+  }
+}
+
+// False when all leases are there that the next write needs.
+bool CoordinatorLease::grant_missing() {
+  if (lease_ == 0) {
+    grant();
+  } else if (is_end_of_job() && !end_.empty() && end_memory_ == 0) {
+    grant_memory(end_memory_, kEndMemory);
+  } else if (!is_end_of_job() && has_new_history_ && memory_ == 0) {
+    grant_memory(memory_, kMemory);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void CoordinatorLease::grant() {
+  is_busy_ = true;
+  const auto asked = Clock::now();
+  etcd_.grant(lease_time_, [this, asked](const std::optional<EtcdLease>& lease) {
+    is_busy_ = false;
+    if (lease) {
+      lease_ = lease->id;
+      granted_ = asked;
+      step();
+    } else if (phase_ == Phase::kTaking) {
+      miss();
+    } else {
+      step_in(kRetry);
+    }
+  });
+}
+
+void CoordinatorLease::grant_memory(std::int64_t& lease, std::chrono::seconds time) {
+  is_busy_ = true;
+  etcd_.grant(time, [this, &lease](const std::optional<EtcdLease>& granted) {
+    is_busy_ = false;
+    if (!granted) {
+      step_in(kRetry);
+      return;
+    }
+    lease = granted->id;
+    memory_renewed_ = Clock::now();
+    step();
+  });
+}
+
+void CoordinatorLease::renew() {
+  is_busy_ = true;
+  const auto asked = Clock::now();
+  etcd_.keep_alive(lease_, [this, asked](const std::optional<EtcdLease>& lease) {
+    is_busy_ = false;
+    if (!lease) {
+      step_in(kRetry);
+    } else if (lease->left == 0s) {
+      restore();
+    } else {
+      renewed_ = asked;
+      is_up_to_date_ = false;  // another launcher may have taken the key in spite of the lease
+      step();
+    }
+  });
+}
+
+void CoordinatorLease::renew_memory() {
+  is_busy_ = true;
+  etcd_.keep_alive(memory_, [this](const std::optional<EtcdLease>& lease) {
+    is_busy_ = false;
+    if (lease) memory_renewed_ = Clock::now();
+    if (lease && lease->left == 0s) {
+      memory_ = 0;
+      write_history(std::exchange(history_, ""));
+    } else {
+      lease ? step() : step_in(kRetry);
+    }
+  });
+}
+
+EtcdTransaction CoordinatorLease::transaction() const {
+  EtcdTransaction transaction;
+  transaction.conditions = conditions_;
+  if (is_written_) transaction.conditions = {{Condition::kLease, key_, lease_}};
+  std::vector<EtcdOperation>& then = transaction.then;
+  const bool is_releasing = phase_ == Phase::kReleasing;
+  if (is_releasing) {
+    then.push_back({Operation::kDelete, key_});
+  } else if (has_new_record_) {
+    then.push_back({Operation::kWrite, key_, to_json(record_), lease_});
+  }
+  if (is_end_of_job()) {
+    then.push_back({Operation::kDelete, history_key_});
+    if (!end_.empty()) then.push_back({Operation::kWrite, end_key_, end_, end_memory_});
+  } else if (has_new_history_) {
+    then.push_back({Operation::kWrite, history_key_, history_, memory_});
+  }
+  transaction.otherwise.push_back({Operation::kRead, key_});
+  if (phase_ == Phase::kTaking) {
+    then.push_back({Operation::kDelete, end_key_});  // of an earlier job of this name
+    then.push_back({Operation::kRead, history_key_});
+    transaction.otherwise.push_back({Operation::kRead, history_key_});
+  }
+  return transaction;
+}
+
+void CoordinatorLease::write() {
+  is_busy_ = true;
+  etcd_.carry_out(transaction(), [this, sent = changes_](const std::optional<EtcdOutcome>& outcome) {
+    is_busy_ = false;
+    on_written(outcome, sent);
+  });
+}
+
+void CoordinatorLease::on_written(const std::optional<EtcdOutcome>& outcome, int sent) {
+  const bool is_useless = !outcome || outcome->is_lease_missing;
+  if (is_useless && phase_ == Phase::kTaking) {
+    miss();
+  } else if (is_useless) {
+    if (outcome) memory_ = end_memory_ = 0;  // the key's own lease is looked at by the next renewal
+    step_in(kRetry);
+  } else if (!outcome->held) {
+    on_conditions_failed(*outcome);
+  } else if (phase_ == Phase::kReleasing && sent == changes_) {
+    phase_ = Phase::kNone;
+  } else {
+    if (!std::exchange(is_written_, true)) renewed_ = granted_;
+    if (sent == changes_) {
+      has_new_record_ = has_new_history_ = false;
+      is_up_to_date_ = true;
+    }
+    phase_ == Phase::kTaking ? become_owner(*outcome) : step();
+  }
+}
+
+void CoordinatorLease::on_conditions_failed(const EtcdOutcome& outcome) {
+  const auto entry = outcome.found.find(key_);
+  const bool is_own = entry != outcome.found.end() && entry->second.lease == lease_;
+  if (phase_ == Phase::kReleasing) {
+    phase_ = Phase::kNone;  // by its lease, or by another launcher
+  } else if (is_own) {      // the reply to the first attempt was lost
+    if (!std::exchange(is_written_, true)) renewed_ = granted_;
+    phase_ == Phase::kTaking ? become_owner(outcome) : step();
+  } else if (phase_ == Phase::kTaking) {
+    miss();
+  } else if (entry == outcome.found.end()) {
+    restore();
+  } else {
+    lose("another node has taken its place");
+  }
+}
+
+// The key is gone within the time of its lease: etcd has lost what it knew, and so nobody else has the place.
+void CoordinatorLease::restore() {
+  if (phase_ == Phase::kReleasing) {
+    phase_ = Phase::kNone;
+    return;
+  }
+  is_written_ = is_up_to_date_ = false;
+  lease_ = memory_ = end_memory_ = 0;
+  conditions_ = {{Condition::kAbsent, key_}};
+  has_new_record_ = true;
+  has_new_history_ = !history_.empty();
+  ++changes_;
+  step();
+}
+
+void CoordinatorLease::become_owner(const EtcdOutcome& outcome) {
+  phase_ = Phase::kHeld;
+  const auto history = outcome.found.find(history_key_);
+  callbacks_.on_taken(history == outcome.found.end() ? std::nullopt : std::optional(history->second.value));
+  step();
+}
+
+void CoordinatorLease::miss() {
+  phase_ = Phase::kNone;
+  callbacks_.on_missed();
+}
+
+void CoordinatorLease::lose(const std::string& reason) {
+  phase_ = Phase::kNone;
+  callbacks_.on_lost(reason);
+}
+
+}  // namespace launcher::elastic

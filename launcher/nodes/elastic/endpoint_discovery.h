@@ -1,0 +1,55 @@
+// An address that all nodes know: the launcher that has it, and gets its port, coordinates for as long as the job
+// lasts. A store at that port says where its launcher listens for the others.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/nodes/elastic/coordinator_discovery.h"
+#include "launcher/nodes/rendezvous/coordinator_search.h"
+#include "launcher/nodes/rendezvous/rendezvous_settings.h"
+#include "launcher/nodes/store/store_server.h"
+#include "launcher/os/network/address.h"
+#include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/messages.h"
+
+namespace launcher::elastic {
+
+class EndpointDiscovery : public CoordinatorDiscovery {
+ public:
+  // References must outlive the place.
+  EndpointDiscovery(EventLoop& loop, Messages& messages, const RendezvousSettings& settings, Callbacks callbacks);
+  ~EndpointDiscovery() override;
+
+  void search(bool anew, bool has_taken_part) override;
+  void announce(std::uint16_t control_port) override;
+  // Nobody comes after this coordinator.
+  void record(const History& /*history*/, Change /*change*/, const std::optional<JoinFailure>& /*end*/) override {}
+  bool is_settled() const override { return true; }
+  bool is_lasting() const override { return false; }
+  std::chrono::milliseconds search_timeout() const override;
+  std::string host() const override { return settings_.master_addr; }
+  std::string name() const override;
+  std::string problem() const override { return search_ ? search_->problem() : problem_; }
+
+ private:
+  void on_resolved(const std::vector<SocketAddress>& addresses);
+  void resolve();
+  bool try_to_host(const std::vector<SocketAddress>& addresses);
+  void find();
+  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
+
+  EventLoop& loop_;
+  Messages& messages_;
+  const RendezvousSettings& settings_;
+  Callbacks callbacks_;
+  std::unique_ptr<AddressLookup> lookup_;
+  std::optional<store::StoreServer> store_;  // where this launcher coordinates
+  std::string problem_;
+  std::unique_ptr<CoordinatorSearch> search_;
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher::elastic

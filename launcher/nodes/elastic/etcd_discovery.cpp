@@ -1,0 +1,233 @@
+#include "launcher/nodes/elastic/etcd_discovery.h"
+
+#include <utility>
+
+#include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/random_id.h"
+
+namespace launcher::elastic {
+namespace {
+
+using namespace std::chrono_literals;
+using Condition = EtcdCondition::Kind;
+using Operation = EtcdOperation::Kind;
+
+// How often a launcher that looks for the coordinator asks. A watch would need a connection that shows when it is
+// broken; a search is short, and a running job asks nothing.
+constexpr auto kLookAgain = 200ms;
+constexpr auto kReachable = 1s;
+// etcd tells the rest of a lease in whole seconds. One that grows by more than this has been renewed.
+constexpr auto kRenewed = 1900ms;
+// A coordinator that was lost is gone when its address refuses connections so often, once per look.
+constexpr int kRefusals = 2;
+
+ListenAt listen_at(const std::string& host) {
+  const auto addresses = numeric_addresses(host, 0);
+  if (addresses.empty() || !is_own_address(addresses.front())) return {ListenAt::Kind::kEverywhere};
+  return {ListenAt::Kind::kAddresses, addresses};
+}
+
+}  // namespace
+
+EtcdDiscovery::EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings, Callbacks callbacks)
+    : loop_(loop),
+      settings_(settings),
+      callbacks_(std::move(callbacks)),
+      etcd_(loop, settings.master_addr, static_cast<std::uint16_t>(settings.master_port)),
+      own_(loop, etcd_, settings.run_id, CoordinatorLease::lease_for(settings.node_timeout),
+           {.on_taken = [this](const std::optional<std::string>& history) { coordinate(history); },
+            .on_missed = [this] { look_again(); },
+            .on_lost =
+                [this](const std::string& reason) {
+                  callbacks_.on_deposed("this node coordinates the job no longer: " + reason);
+                }}) {}
+
+EtcdDiscovery::~EtcdDiscovery() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+std::string EtcdDiscovery::name() const {
+  return "etcd at " + settings_.master_addr + " port " + std::to_string(settings_.master_port);
+}
+
+std::string EtcdDiscovery::problem() const {
+  return etcd_.problem().empty() ? problem_ : "etcd: " + etcd_.problem();
+}
+
+void EtcdDiscovery::call_in(Clock::duration time, void (EtcdDiscovery::*action)()) {
+  if (timer_) loop_.cancel(*timer_);
+  timer_ = loop_.call_at(Clock::now() + time, [this, action] {
+    timer_.reset();
+    (this->*action)();
+  });
+}
+
+void EtcdDiscovery::search(bool anew, bool has_taken_part) {
+  own_.drop();
+  connector_.reset();
+  probe_.reset();
+  is_anew_ = anew;
+  has_taken_part_ = has_taken_part;
+  lost_token_ = anew ? record_.token : "";
+  first_end_.reset();
+  refusals_ = 0;
+  last_contact_ = Clock::now();
+  problem_.clear();
+  call_in(0ms, &EtcdDiscovery::look);
+}
+
+void EtcdDiscovery::look_again() {
+  call_in(kLookAgain, &EtcdDiscovery::look);
+}
+
+void EtcdDiscovery::look() {
+  connector_.reset();
+  etcd_.carry_out({.then = {{Operation::kRead, own_.key()},
+                            {Operation::kRead, own_.history_key()},
+                            {Operation::kRead, own_.end_key()}}},
+                  [this](const std::optional<EtcdOutcome>& outcome) { on_looked(outcome); });
+}
+
+void EtcdDiscovery::on_looked(const std::optional<EtcdOutcome>& outcome) {
+  if (!outcome) {
+    if (etcd_.is_unusable() && !is_anew_) {
+      callbacks_.on_impossible({name() + ": " + etcd_.problem(), to_int(ExitStatus::kLauncherError)});
+    } else {
+      on_silence();
+    }
+    return;
+  }
+  last_contact_ = Clock::now();
+  const auto entry = outcome->found.find(own_.key());
+  if (entry == outcome->found.end()) {
+    on_free(*outcome);
+  } else {
+    on_occupied(entry->second);
+  }
+}
+
+// An etcd that is started again soon refuses connections meanwhile. Where nothing answers, this node is cut off, and
+// the others decide without it.
+void EtcdDiscovery::on_silence() {
+  const auto now = Clock::now();
+  if (etcd_.was_refused()) last_contact_ = now;
+  if (has_taken_part_ && now - last_contact_ > search_timeout()) {
+    callbacks_.on_impossible({"this node was cut off from the job: nothing was heard of " + name() + " for " +
+                                  std::to_string(search_timeout() / 1s) + " s (" + etcd_.problem() + ")",
+                              1});
+  } else {
+    look_again();
+  }
+}
+
+// A job that has ended leaves how it has ended; one that continues without a coordinator has a history.
+void EtcdDiscovery::on_free(const EtcdOutcome& outcome) {
+  if (has_taken_part_ && !outcome.found.contains(own_.history_key())) {
+    const auto entry = outcome.found.find(own_.end_key());
+    const auto end = entry == outcome.found.end() ? std::nullopt : parse_end(entry->second.value);
+    callbacks_.on_impossible(end.value_or(JoinFailure{"the job has ended without this node", 1}));
+  } else if (settings_.trouble) {
+    problem_ = "no node coordinates the job yet, and this one cannot take part";
+    look_again();
+  } else {
+    take({{Condition::kAbsent, own_.key()}});
+  }
+}
+
+void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
+  const auto record = parse_coordinator_record(entry.value);
+  if (!record) {
+    problem_ = "its key " + own_.key() + " does not tell who coordinates";
+    look_again();
+    return;
+  }
+  if (record->token == own_token_) {  // from before, or the reply to the last attempt was lost
+    take({{Condition::kRevision, own_.key(), entry.revision}});
+    return;
+  }
+  record_ = *record;
+  problem_ = "host " + record->host + " coordinates, and does not answer";
+  if (record->port == 0) {
+    look_again();
+  } else if (record->token == lost_token_) {
+    examine(entry);
+  } else {
+    connect();
+  }
+}
+
+void EtcdDiscovery::connect() {
+  probe_.reset();
+  connector_ = std::make_unique<Connector>(loop_, record_.host, record_.port, [this](UniqueFd fd) {
+    if (timer_) loop_.cancel(*timer_);
+    timer_.reset();
+    callbacks_.on_found(std::move(fd));
+  });
+  call_in(kReachable, &EtcdDiscovery::look);
+}
+
+// The coordinator that this launcher has lost still has its place. When it is there, it renews its lease. When it was
+// killed, nobody listens at its address any more, and its place is free before the lease has ended.
+void EtcdDiscovery::examine(const EtcdEntry& entry) {
+  const bool is_refused = probe_ && probe_->was_refused();
+  refusals_ = is_refused ? refusals_ + 1 : 0;
+  if (refusals_ >= kRefusals && !settings_.trouble) {
+    take({{Condition::kRevision, own_.key(), entry.revision}});
+    return;
+  }
+  if (!probe_) probe_ = std::make_unique<Connector>(loop_, record_.host, record_.port, [](const UniqueFd& /*fd*/) {});
+  etcd_.time_to_live(entry.lease, [this](const std::optional<EtcdLease>& lease) {
+    if (lease && lease->left > 0s) {
+      on_time_left(lease->left);
+    } else {
+      look_again();
+    }
+  });
+}
+
+void EtcdDiscovery::on_time_left(std::chrono::seconds left) {
+  const auto end = Clock::now() + left;
+  if (!first_end_) first_end_ = end;
+  if (end - *first_end_ < kRenewed) {
+    look_again();
+    return;
+  }
+  lost_token_.clear();
+  connect();
+}
+
+void EtcdDiscovery::take(std::vector<EtcdCondition> conditions) {
+  if (has_taken_part_) conditions.push_back({Condition::kPresent, own_.history_key()});
+  probe_.reset();
+  own_token_ = random_id();
+  own_.take({own_token_, settings_.local_addr.empty() ? etcd_.own_address() : settings_.local_addr, 0},
+            std::move(conditions));
+}
+
+void EtcdDiscovery::coordinate(const std::optional<std::string>& history) {
+  record_ = own_.record();
+  const Clocks now{Clock::now(), std::chrono::system_clock::now()};
+  const auto stored = history ? parse_history(*history, now) : std::nullopt;
+  const History known = stored ? handed_on(*stored, now.steady) : History{};
+  // Together with the port: whatever happens to this launcher once the others can find it, the job is known and no loss
+  // is forgotten.
+  own_.write_history(to_json(known, settings_.host, now));
+  callbacks_.on_host(listen_at(record_.host), known);
+}
+
+void EtcdDiscovery::record(const History& history, Change change, const std::optional<JoinFailure>& end) {
+  if (!own_.is_own()) return;
+  const Clocks now{Clock::now(), std::chrono::system_clock::now()};
+  // A launcher that hands its place over is not lost. Before the first round there is nothing to continue.
+  const bool is_end = change == Change::kEnd || (change == Change::kHandOver && history.rounds == 0);
+  const bool is_stored = change == Change::kRound || change == Change::kHandOver;
+  if (is_stored && !is_end)
+    own_.write_history(to_json(history, change == Change::kHandOver ? "" : settings_.host, now));
+  if (is_end && end) own_.write_end(to_json(*end));
+  if (is_end) own_.release(CoordinatorLease::Release::kEndOfJob);
+  if (change == Change::kHandOver && !is_end) own_.release(CoordinatorLease::Release::kHandOver);
+  if (change == Change::kLoss) own_.release(CoordinatorLease::Release::kLoss);
+}
+
+}  // namespace launcher::elastic

@@ -1,0 +1,74 @@
+// A key of etcd that lives for as long as the launcher that coordinates renews it: when that one is gone, another
+// launcher gets it, and continues the job (--rdzv_backend etcd).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/nodes/elastic/coordinator_discovery.h"
+#include "launcher/nodes/elastic/coordinator_lease.h"
+#include "launcher/nodes/elastic/etcd_client.h"
+#include "launcher/nodes/elastic/etcd_keys.h"
+#include "launcher/nodes/rendezvous/rendezvous_settings.h"
+#include "launcher/os/network/connector.h"
+#include "launcher/os/system/event_loop.h"
+
+namespace launcher::elastic {
+
+class EtcdDiscovery : public CoordinatorDiscovery {
+ public:
+  // References must outlive the place.
+  EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings, Callbacks callbacks);
+  ~EtcdDiscovery() override;
+
+  void search(bool anew, bool has_taken_part) override;
+  void announce(std::uint16_t control_port) override { own_.set_port(control_port); }
+  void record(const History& history, Change change, const std::optional<JoinFailure>& end) override;
+  bool is_settled() const override { return own_.is_settled(); }
+  bool is_lasting() const override { return true; }
+  // As long as a coordinator that is cut off from etcd keeps its place.
+  std::chrono::milliseconds search_timeout() const override {
+    return CoordinatorLease::lease_for(settings_.node_timeout);
+  }
+  std::string host() const override { return record_.host; }
+  std::string name() const override;
+  std::string problem() const override;
+
+ private:
+  using Clock = EventLoop::Clock;
+
+  void look();
+  void look_again();
+  void on_looked(const std::optional<EtcdOutcome>& outcome);
+  void on_silence();
+  void on_free(const EtcdOutcome& outcome);
+  void on_occupied(const EtcdEntry& entry);
+  void connect();
+  void examine(const EtcdEntry& entry);
+  void on_time_left(std::chrono::seconds left);
+  void take(std::vector<EtcdCondition> conditions);
+  void coordinate(const std::optional<std::string>& history);
+  void call_in(Clock::duration time, void (EtcdDiscovery::*action)());
+
+  EventLoop& loop_;
+  const RendezvousSettings& settings_;
+  Callbacks callbacks_;
+  EtcdClient etcd_;
+  CoordinatorLease own_;
+  std::unique_ptr<Connector> connector_;
+  CoordinatorRecord record_;  // the one that was found last, or this launcher's own
+  std::string lost_token_;    // of the coordinator that was lost, until it shows that it is there
+  std::string own_token_;
+  std::optional<Clock::time_point> first_end_;  // of its lease, as it was seen first
+  std::unique_ptr<Connector> probe_;            // asks whether anybody listens at its address
+  int refusals_ = 0;
+  Clock::time_point last_contact_{};  // of etcd, or of a host that would have one
+  bool is_anew_ = false;
+  bool has_taken_part_ = false;
+  std::string problem_;
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher::elastic

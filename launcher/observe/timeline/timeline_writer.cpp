@@ -1,0 +1,151 @@
+#include "launcher/observe/timeline/timeline_writer.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// More than any job has; what else comes is nothing that a launcher sends.
+constexpr int kMostRanks = 1 << 20;
+constexpr std::chrono::milliseconds kFlushInterval{500};
+// For some answers on a node's clock, ten of which come in a second: one alone may have been on its way for long.
+constexpr std::chrono::milliseconds kHeldBack{600};
+constexpr std::size_t kMostWaitingEvents = std::size_t{16} << 20;
+constexpr std::size_t kMuchText = std::size_t{1} << 20;
+
+}  // namespace
+
+std::string whole_path(const std::string& file) {
+  std::error_code error;
+  const auto path = std::filesystem::absolute(file);
+  const auto whole = std::filesystem::weakly_canonical(path, error);
+  return error ? path.lexically_normal().string() : whole.string();
+}
+
+std::string file_of_node(const std::string& file, int node, int restart) {
+  std::filesystem::path path = file;
+  const std::string extension = path.extension().string();
+  const std::string place =
+      ".node" + std::to_string(node) + (restart > 0 ? ".restart" + std::to_string(restart) : std::string());
+  return path.replace_extension(place + (extension.empty() ? ".json" : extension)).string();
+}
+
+bool OwnFiles::has(const std::string& file) const {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0 || status.st_size == 0) return false;
+  const ddp::detail::TraceFile::Identity identity(status.st_dev, status.st_ino);
+  return std::find(files_.begin(), files_.end(), identity) != files_.end();
+}
+
+TimelineWriter::TimelineWriter(const std::string& file, const Rests& rests)
+    : path_(file), file_(file, ddp::detail::metadata_json(base_, -1, 0)), builder_(file_, base_.steady) {
+  for (const auto& [number, rest] : rests) node_of(number).reader->feed(rest);
+}
+
+TimelineWriter::Node& TimelineWriter::node_of(int number) {
+  Node& node = nodes_[number];
+  if (!node.reader) {
+    node.reader = std::make_unique<NodeStreamReader>(
+        builder_, kMostRanks,
+        NodeStreamReader::Callbacks{.on_clocks =
+                                        [this, &node](int rank, const ddp::detail::ClockPair& theirs) {
+                                          // Where no answer has come: as far as the hosts agree on the time of day.
+                                          const std::int64_t by_day =
+                                              static_cast<std::int64_t>(theirs.steady - base_.steady) -
+                                              (theirs.wall - base_.wall);
+                                          set_ahead(node, rank, node.ahead.value_or(by_day));
+                                        },
+                                    .on_node_end = [this] { ++ended_nodes_; }});
+  }
+  return node;
+}
+
+void TimelineWriter::take(int number, std::optional<std::int64_t> ahead, const std::string& bytes) {
+  Node& node = node_of(number);
+  if (ahead) {
+    node.ahead = *ahead * 1000;
+    for (const int rank : node.ranks) builder_.set_ahead(rank, *node.ahead);
+  }
+  if (!node.first_bytes) node.first_bytes = Clock::now();
+  node.waiting += bytes;
+  if (node.waiting.size() > kMostWaitingEvents || Clock::now() - *node.first_bytes > kHeldBack) feed(node);
+  holds_back_ = true;
+}
+
+void TimelineWriter::feed(Node& node) {
+  if (node.reader) node.reader->feed(std::exchange(node.waiting, {}));
+}
+
+void TimelineWriter::set_ahead(Node& node, int rank, std::int64_t ahead) {
+  node.ranks.insert(rank);
+  builder_.set_ahead(rank, ahead);
+}
+
+void TimelineWriter::after_pass() {
+  const auto now = Clock::now();
+  bool holds_back = false;
+  for (auto& [number, node] : nodes_) {
+    if (node.first_bytes && now - *node.first_bytes > kHeldBack) feed(node);
+    holds_back = holds_back || !node.waiting.empty();
+  }
+  holds_back_ = holds_back;
+  events_ = builder_.events();
+  if (file_.waiting() < kMuchText && now - last_flush_ < kFlushInterval) return;
+  last_flush_ = now;
+  flush();
+}
+
+void TimelineWriter::settle() {
+  file_.rest();
+  flush();
+  events_ = builder_.events();
+  {
+    const std::lock_guard lock(mutex_);
+    place_ = file_.place();
+  }
+  is_settled_ = true;
+}
+
+bool TimelineWriter::resume() {
+  return file_.resume();
+}
+
+std::string TimelineWriter::place() {
+  const std::lock_guard lock(mutex_);
+  return place_.empty() ? path_ : place_;
+}
+
+TimelineWriter::Rests TimelineWriter::finish() {
+  Rests rests;
+  for (auto& [number, node] : nodes_) {
+    feed(node);
+    if (node.reader && !node.reader->rest().empty()) rests[number] = node.reader->rest();
+  }
+  flush();
+  return rests;
+}
+
+void TimelineWriter::flush() {
+  file_.flush();
+  const std::lock_guard lock(mutex_);
+  problem_ = file_.problem();
+}
+
+std::string TimelineWriter::problem() {
+  const std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+std::string TimelineWriter::take_problem() {
+  const std::lock_guard lock(mutex_);
+  return problem_.empty() || std::exchange(is_reported_, true) ? "" : problem_;
+}
+
+}  // namespace launcher

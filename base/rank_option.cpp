@@ -11,7 +11,7 @@ int require_rank(const std::string& what, std::optional<int> rank, const std::st
   if (rank) return *rank;
   const JobPlace job = job_of_this_thread();
   if (job.size == 1) return 0;
-  throw std::invalid_argument(job_prefix(job) + what + ": it was not told which rank this is, so all " +
+  throw std::invalid_argument(job_prefix(job) + what + ": it does not know which rank this is, so all " +
                               std::to_string(job.size) + " ranks would " + consequence + ". Give it the group, " +
                               spelling + ", or `.rank`.");
 }

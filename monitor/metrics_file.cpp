@@ -161,7 +161,7 @@ void MetricsFile::drop_from(const std::string& column, int64_t number) {
   if (existing.peek() != std::ifstream::traits_type::eof()) content << existing.rdbuf();
   const auto end = first_row_from(content.view(), format_, column, number);
   if (end && ::ftruncate(file_, static_cast<off_t>(*end)) != 0) {
-    throw std::runtime_error(path_.string() + ": rows of before cannot be removed: " + detail::errno_text());
+    throw std::runtime_error(path_.string() + ": rows of an earlier run cannot be removed: " + detail::errno_text());
   }
 }
 

@@ -50,13 +50,13 @@ Header read_header(std::istream& file, const std::string& name) {
   std::string line;
   next_line(file, line);
   const std::string open = ",\"traceEvents\":[";
-  if (!line.ends_with(open)) refuse(name, "it is no timeline of ddprun");
+  if (!line.ends_with(open)) refuse(name, "it is not a timeline of ddprun");
   line.resize(line.size() - open.size());
   const auto document = ordered_json::parse(line + "}", nullptr, /*allow_exceptions=*/false);
   Header header;
   if (document.is_object() && document.contains("otherData")) header.about = document["otherData"];
   if (!header.about.is_object() || header.about.value("writer", "") != "ddprun timeline 1") {
-    refuse(name, "it is no timeline of ddprun");
+    refuse(name, "it is not a timeline of ddprun");
   }
   return header;
 }
@@ -81,7 +81,7 @@ class Merger {
       }
       auto event = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
       if (!event.is_object() || !event.contains("pid") || !event["pid"].is_number_integer())
-        refuse(name, "an event in it is none");
+        refuse(name, "one of its traceEvents is not an event");
       const auto rank = event["pid"].get<std::int64_t>();
       if (event.value("name", "") == "process_name") restarts[rank] = restart_in(event);
       claim(rank, restarts[rank], name);

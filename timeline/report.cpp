@@ -45,7 +45,7 @@ std::string head(const Trace& trace, const Analysis& analysis) {
   if (trace.is_cut_off) text += "; the end is cut off";
   text += "\n";
   if (analysis.steps.empty()) return text;
-  if (analysis.steps.front().number < 0) return text + "no steps: the whole timeline is taken for one\n";
+  if (analysis.steps.front().number < 0) return text + "no steps: the whole timeline counts as one\n";
   std::vector<std::int64_t> times;
   for (const StepSummary& step : analysis.steps) times.push_back(step.duration());
   std::sort(times.begin(), times.end());

@@ -115,7 +115,7 @@ class Handler : public json::json_sax_t {
     if (!is_ours_) refuse();
     // What was cut off is the end of one event.
     if (!is_parsed && !is_at_end) {
-      throw TraceError("it is no JSON at byte " + std::to_string(failed_at_));
+      throw TraceError("it is not JSON at byte " + std::to_string(failed_at_));
     }
     trace_.is_cut_off = trace_.is_cut_off || !is_parsed;
   }
@@ -123,7 +123,7 @@ class Handler : public json::json_sax_t {
  private:
   [[noreturn]] static void refuse() {
     throw TraceError(
-        "it is no timeline of ddprun: expected a file of `ddprun --timeline` or ddp::Timeline, whose otherData names "
+        "it is not a timeline of ddprun: expected a file of `ddprun --timeline` or ddp::Timeline, whose otherData names "
         "its writer (traces of PyTorch's profiler and of Horovod cannot be read)");
   }
   // The first levels are all that matters; deeper ones are counted.

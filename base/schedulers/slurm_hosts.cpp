@@ -15,7 +15,7 @@ constexpr std::size_t kMostDigits = 9;
 class HostListError : public std::invalid_argument {
  public:
   HostListError(std::string_view list, const std::string& why)
-      : std::invalid_argument("'" + std::string(list.substr(0, 200)) + "' is no list of hosts: " + why) {}
+      : std::invalid_argument("'" + std::string(list.substr(0, 200)) + "' is not a list of hosts: " + why) {}
 };
 
 std::optional<unsigned> parse_digits(std::string_view text) {

@@ -42,7 +42,7 @@ void TraceBuilder::settle(int rank, std::uint64_t lost) {
          .lane = kStepsLane,
          .begin = state.newest,
          .end = state.newest,
-         .name = std::to_string(lost - state.lost) + " events lost: they came faster than they could be written"});
+         .name = std::to_string(lost - state.lost) + " events lost: they were recorded faster than they could be written"});
   state.lost = lost;
   set_totals();
 }

@@ -62,7 +62,7 @@ TraceFile::TraceFile(std::string path, std::string_view about) : path_(std::move
   if (is_new) fd = ::open(path_.c_str(), kFlags | O_CREAT, 0666);
   if (fd < 0) refuse(fd, std::strerror(errno));
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) refuse(fd, "no regular file");
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) refuse(fd, "not a regular file");
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) refuse(fd, "another job writes its timeline there");
   if (is_own_output(status)) refuse(fd, "the output of this process goes there");
   fd_ = fd;
@@ -130,9 +130,9 @@ void TraceFile::look() {
   if (::fstat(fd_, &status) != 0) {
     problem_ = std::strerror(errno);
   } else if (status.st_nlink == 0) {
-    problem_ = "somebody has removed it";
+    problem_ = "it was removed";
   } else if (static_cast<std::uint64_t>(status.st_size) != size_ + last_tail_.size()) {
-    problem_ = "somebody else has written to it";
+    problem_ = "another program has written to it";
   }
 }
 
@@ -145,7 +145,7 @@ void TraceFile::flush() {
   }
   if (buffer_.empty() && tail() == last_tail_) return;
   if (!resume()) {
-    problem_ = "it is no longer there as it was left";
+    problem_ = "it was replaced or removed";
     return;
   }
   rest();

@@ -300,15 +300,15 @@ bool JobRun::wait_before_restart() {
 // Whatever the job is doing: running, being stopped, waiting for a restart or for who reads its output.
 void JobRun::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
-  if (supervisor_) stop_late("the time of --timeout was over");
+  if (supervisor_) stop_late("--timeout expired");
 }
 
 void JobRun::print_why_not_restarted(const JobEnd& end) {
   if (rendezvous_->counts_restarts()) return;
   if (attempt_ < options_.max_restarts && !rendezvous_->can_restart()) {
-    messages().print("the job is not restarted: torchrun's nodes in it would not follow");
+    messages().print("the job is not restarted: it has nodes of torchrun, which would not restart with it");
   } else if (timed_out_at_ && !end.is_late() && options_.max_restarts > 0) {
-    messages().print("the job is not restarted: the time of --timeout was over");
+    messages().print("the job is not restarted: --timeout expired");
   }
 }
 

@@ -96,7 +96,7 @@ class JobRun {
   std::optional<StartWatch> start_watch_;
   JobWatch watch_;
   std::optional<int> announced_;                              // the rank of which the others were told
-  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
+  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // --timeout expired
   bool gave_up_on_reader_ = false;
   std::optional<int> join_status_;  // the nodes could not meet
   std::optional<long> out_of_memory_kills_ = out_of_memory_kills();

@@ -119,7 +119,7 @@ void JobWatch::on_word(int from, const std::string& text) {
 
 void JobWatch::on_straggler(const StragglerChange& change) {
   const std::string rank = "rank " + std::to_string(change.straggler.rank);
-  messages_.print(change.is_over ? rank + " holds up the others no more; it did so for " +
+  messages_.print(change.is_over ? rank + " no longer delays the others; it delayed them for " +
                                        duration_text(static_cast<std::uint64_t>(change.seconds * 1e6))
                                  : to_text(change.straggler));
   events_.straggler(job_.attempt, change);

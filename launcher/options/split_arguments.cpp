@@ -38,7 +38,7 @@ std::optional<std::string> complete_name(std::string_view beginning, std::span<c
   // An argument of the scripts that torch.distributed.launch starts, and no short form of --local_ranks_filter.
   if (beginning == "local_rank") {
     throw UsageError(
-        "--local_rank is no option of a launcher: each rank finds its number in the variable LOCAL_RANK; for a program "
+        "--local_rank is not an option of a launcher: each rank finds its number in the variable LOCAL_RANK; for a program "
         "that reads it from its arguments write --pass_local_rank");
   }
   std::vector<std::string_view> found;

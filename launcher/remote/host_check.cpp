@@ -79,7 +79,7 @@ CheckReport HostCheck::report(const HostStates& hosts) const {
     if (host.trouble) {
       problem = (host.hello ? "start: " : "connection: ") + *host.trouble;
     } else if (!host.is_over()) {
-      problem = "answer: it did not come in time";
+      problem = "answer: it did not arrive in time";
     }
     if (!problem.empty()) report.text += "  PROBLEM  " + problem + "\n";
     const bool is_fit = problem.empty() && host.ending && host.ending->status == 0;

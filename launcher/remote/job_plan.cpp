@@ -103,7 +103,7 @@ std::string rendezvous_host(const std::vector<JobNode>& nodes, const std::map<st
     if (client.empty() || (is_loopback_address(client) && !are_all_here)) continue;
     if (is_own(client)) return client;
     refused = "host " + nodes.at(number).host + " sees this machine as " + client +
-              ", which is none of its addresses; name one that all hosts reach with --master_addr";
+              ", which is not one of its addresses; name one that all hosts reach with --master_addr";
   }
   if (!refused.empty()) throw LaunchError(refused);
   return are_all_here && !nodes.front().is_local ? server : own_name;

@@ -74,7 +74,7 @@ std::size_t Link::on_preamble(std::string_view bytes) {
   const Greeting found = find_greeting(bytes, kDdprunVersion);
   if (found.kind == Greeting::Kind::kNone && bytes.size() < kMaxPreamble) return std::string::npos;
   if (found.kind != Greeting::Kind::kSame) {
-    fail(found.version.empty() ? "what its shell prints is no ddprun"
+    fail(found.version.empty() ? "its shell printed something else than ddprun's greeting"
                                : "it has ddprun " + found.version + ", and this is " + kDdprunVersion +
                                      "; --remote_ddprun names another one");
     kill();
@@ -99,7 +99,7 @@ void Link::tick() {
     kill();
   } else if (state_ == State::kOpen && now - std::max(channel_->last_received(), asking_since_) > timeout) {
     fail("the connection to host " + name() + " has been silent for " + std::to_string(ssh_.timeout_ms / 1000) +
-         " s: its ddprun, ssh or the machine stands still");
+         " s: its ddprun, ssh or the machine does not respond");
     kill();
   } else if (state_ == State::kOpen) {
     send({Kind::kPing, hosts_.front().number, ""});

@@ -130,7 +130,7 @@ void Session::suspend() {
 void Session::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
   if (has_begun_) return;  // each host's own ddprun has it as well, and says more
-  console_.print("stopped because the time of --timeout was over before all hosts could be reached" +
+  console_.print("stopped because --timeout expired before all hosts were reached" +
                  option_sources("--timeout", options_.variables));
   note_status(to_int(ExitStatus::kTimeout));
   is_stopping_ = true;
@@ -144,7 +144,7 @@ void Session::on_frame(Frame frame) {
     case Kind::kHello:
       host->hello = decode<Hello>(bytes);
       host->trouble.reset();
-      if (!host->hello) host->trouble = "what its ddprun says is not understood";
+      if (!host->hello) host->trouble = "its ddprun sent a message that this ddprun does not know";
       begin_when_all_are_there();
       return;
     case Kind::kUnreachable:

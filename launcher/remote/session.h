@@ -69,7 +69,7 @@ class Session {
   int status_ = 0;
   std::optional<EventLoop::Clock::time_point> first_interrupt_;
   std::optional<EventLoop::Clock::time_point> kill_time_;
-  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
+  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // --timeout expired
   std::optional<EventLoop::TimerId> give_up_timer_;
 };
 

@@ -61,12 +61,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kMeaning
     {"Could not resolve hostname", "unknown host"},
     {"HOST IDENTIFICATION HAS CHANGED", "its host key has changed"},
     {"Host key verification failed", "its host key is not known"},
-    {"Permission denied", "ssh is not let in there without a password"},
-    {"Too many authentication failures", "ssh is not let in there without a password"},
+    {"Permission denied", "the ssh server there refuses a login without a password"},
+    {"Too many authentication failures", "the ssh server there refuses a login without a password"},
     {"Connection refused", "no ssh server listens there"},
     {"timed out", "it does not answer"},
-    {"No route to host", "there is no way to it"},
-    {"Network is unreachable", "there is no way to it"},
+    {"No route to host", "there is no route to it"},
+    {"Network is unreachable", "there is no route to it"},
     {"unknown option", "its ddprun is too old for this one"},
     {"Bad configuration option", "this ssh does not know one of the options"},
     {"Connection closed by", "the ssh server closed the connection"},
@@ -81,7 +81,7 @@ std::string meaning(const SshEnd& end, const SshSettings& ssh) {
     if (end.errors.find(text) != std::string::npos) return std::string(means);
   }
   if (end.status == kSshsOwnStatus) {
-    return end.errors.empty() ? "ssh says nothing more: ddprun was killed there, or the connection was cut"
+    return end.errors.empty() ? "ssh reports no reason: ddprun was killed there, or the connection was cut"
                               : std::string("ssh failed");
   }
   return "ddprun did not start there (status " + std::to_string(end.status) + ")";

@@ -22,7 +22,7 @@ void append_record(std::string& out, std::string_view payload);
 /// Reads a file of records that may be damaged, hostile, or still being written.
 class RecordReader {
  public:
-  /// Throws std::runtime_error naming the file when it is no regular file or cannot be opened.
+  /// Throws std::runtime_error naming the file when it is not a regular file or cannot be opened.
   explicit RecordReader(std::filesystem::path file);
 
   /// The next payload; nullopt at the end of the last whole record. Allocates no more than the file has left. Throws

@@ -66,7 +66,7 @@ TEST_CASE("RankOption: is refused when missing under a launcher") {
   CHECK_THROWS_MATCHES(
       rank_of(std::nullopt), std::invalid_argument,
       MessageMatches(
-          StartsWith("rank 1 of 2: Thing: it was not told which rank this is, so all 2 ranks would write x") &&
+          StartsWith("rank 1 of 2: Thing: it does not know which rank this is, so all 2 ranks would write x") &&
           ContainsSubstring("Give it the group, Thing(path, group), or `.rank`.")));
   INFO("who says it means it");
   CHECK(rank_of(0) == 0);

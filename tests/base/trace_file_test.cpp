@@ -110,7 +110,7 @@ TEST_CASE_METHOD(TraceFileTest,
   if (what == "written to") std::ofstream(path, std::ios::app) << "more";
   if (has_more) file.add("{\"i\":2}");
   file.flush();
-  CHECK(file.problem() == (what == "removed" ? "somebody has removed it" : "somebody else has written to it"));
+  CHECK(file.problem() == (what == "removed" ? "it was removed" : "another program has written to it"));
   if (what == "emptied") CHECK(content_of(path).empty());
 }
 
@@ -134,7 +134,7 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: one that rests may be moved, and is
     { const TraceFile other(path, "{}"); }  // nobody holds it
     file.add("{\"i\":3}");
     file.flush();
-    CHECK(file.problem() == "it is no longer there as it was left");
+    CHECK(file.problem() == "it was replaced or removed");
     CHECK(events_of(path).empty());
   }
   SECTION("moved") {

@@ -36,7 +36,7 @@ TEST_CASE("ReplicaOption: of several ranks each must say what it wants") {
   const ThreadJob job({.rank = 1, .size = 2});
   CHECK_THROWS_MATCHES(share(std::nullopt, std::nullopt), std::invalid_argument,
                        MessageMatches(StartsWith(
-                           "rank 1 of 2: Sampler: it was not told which rank this is, so all 2 ranks would get every "
+                           "rank 1 of 2: Sampler: it does not know which rank this is, so all 2 ranks would get every "
                            "sample. Give it the group")));
   CHECK_THROWS_MATCHES(share(std::nullopt, 0), std::invalid_argument,
                        MessageMatches(ContainsSubstring("`.rank = 0` without `.num_replicas`")));

@@ -331,7 +331,7 @@ TEST_CASE("Timeline: a file that is cut off anywhere is read up to there") {
 }
 
 TEST_CASE("Timeline: files of others and nonsense are refused") {
-  const auto refused = Catch::Matchers::ContainsSubstring("no timeline of ddprun");
+  const auto refused = Catch::Matchers::ContainsSubstring("not a timeline of ddprun");
   CHECK_THROWS_WITH(read(R"({"schemaVersion":1,"traceEvents":[{"ph":"X"}]})"), refused);
   CHECK_THROWS_WITH(read(R"([{"ph":"X","pid":0,"tid":0,"ts":1,"dur":1,"name":"NEGOTIATE_ALLREDUCE"}])"), refused);
   CHECK_THROWS_WITH(read(R"({"otherData":{"writer":"somebody"},"traceEvents":[]})"), refused);
@@ -339,7 +339,7 @@ TEST_CASE("Timeline: files of others and nonsense are refused") {
                          "ELF"),
                     refused);
   CHECK_THROWS_WITH(read(""), refused);
-  CHECK_THROWS_WITH(read(kHead + "{]}, nonsense"), Catch::Matchers::ContainsSubstring("no JSON at byte"));
+  CHECK_THROWS_WITH(read(kHead + "{]}, nonsense"), Catch::Matchers::ContainsSubstring("not JSON at byte"));
   CHECK_THROWS_WITH(read(file_of({slice(0, "forward", 1e300, 1e301)})),
                     Catch::Matchers::ContainsSubstring("of event 1 in traceEvents is no time"));
   CHECK_THROWS_WITH(read(file_of({slice(0, "forward", 0, 1, std::string(2 << 20, 'x'))})),

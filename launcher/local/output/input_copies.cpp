@@ -27,7 +27,7 @@ InputCopies::InputCopies(EventLoop& loop, int source) : loop_(loop), source_(sou
   }
   if (!own_ && !at_end_) own_.reset(::fcntl(source_, F_DUPFD_CLOEXEC, 0));
   if (own_) source_ = own_.get();
-  // epoll has no regular files and not every device: they are read whenever there is room.
+  // epoll has not a regular files and not every device: they are read whenever there is room.
   is_watchable_ = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
 }
 

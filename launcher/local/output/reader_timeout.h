@@ -11,7 +11,7 @@ struct ReaderTimeout {
 
   Time begin{};  // when the ranks had ended
   std::chrono::milliseconds grace{0};
-  std::optional<Time> timed_out_at = std::nullopt;  // the time of --timeout was over
+  std::optional<Time> timed_out_at = std::nullopt;  // --timeout expired
   std::optional<Time> kill_time = std::nullopt;     // the job is being stopped, and what does not stop is killed then
   bool ended_well = false;
   bool gave_up_before = false;

@@ -145,7 +145,7 @@ void UserSignalForwarder::send_to(const SignalTargets& targets, int signal_numbe
   for (const ProcessIdentity& process : targets.takers) signal_process(process, signal_number);
   if (targets.without.empty() || !reported_.insert(signal_number).second) return;
   messages_.print(signal_name(signal_number) + " was not passed on to " + rank_list(targets.without) +
-                  ": nothing there has a handler for it, and it would end what has none");
+                  ": no process there has a handler for it, and without one it ends the process");
 }
 
 }  // namespace launcher

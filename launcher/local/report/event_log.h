@@ -30,7 +30,7 @@ class EventLog {
   // No rank makes progress, and they do so again. `ranks` are to blame, `text` is the report's sentence.
   void hang(int attempt, double idle_seconds, const std::vector<int>& ranks, const std::string& text);
   void hang_over(int attempt);
-  // A rank holds up the others, or does so no more.
+  // A rank delays the others, or does so no more.
   void straggler(int attempt, const StragglerChange& change);
   void job_ended(int exit_status);
 

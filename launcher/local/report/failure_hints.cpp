@@ -130,7 +130,7 @@ std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> 
   } else if (!signal_reason.empty()) {
     hints.push_back(signal_reason);
   } else if (rank.signal == SIGKILL && !rank.stop_requested && cause.empty()) {
-    hints.emplace_back("ddprun did not send this signal; often it is the kernel's, out of memory (see dmesg)");
+    hints.emplace_back("ddprun did not send this signal; the kernel sends it when memory runs out (see dmesg)");
   }
   return hints;
 }

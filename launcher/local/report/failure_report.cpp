@@ -85,7 +85,7 @@ std::string not_executed_report(const RankEnd& rank, const JobEnd& job) {
 
 // The job was stopped because of a failure on another node.
 std::string report_on_other_node(const JobEnd& job) {
-  if (job.elsewhere->is_regrouping) return "ddprun: stopped to go on with other nodes: " + job.elsewhere->text + "\n";
+  if (job.elsewhere->is_regrouping) return "ddprun: stopped to continue with other nodes: " + job.elsewhere->text + "\n";
   std::string text =
       "ddprun: stopped because of node " + std::to_string(job.elsewhere->node) + ": " + job.elsewhere->text + "\n";
   for (const std::string& line : job.elsewhere->details) text += line + "\n";

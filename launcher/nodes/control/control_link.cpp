@@ -170,12 +170,12 @@ void ControlLink::deliver() {
   while (const auto arrival = incoming_.next()) {
     received_ += arrival->size;
     if (!handle(*arrival)) {
-      close("what it sends is no message of a launcher");
+      close("it sent something that is not a launcher's message");
       return;
     }
     if (!*is_alive || !fd_) return;
   }
-  if (incoming_.is_broken()) close("what it sends is no message of a launcher");
+  if (incoming_.is_broken()) close("it sent something that is not a launcher's message");
 }
 
 // False when no launcher would send it. May destroy the link.

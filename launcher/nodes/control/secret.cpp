@@ -44,7 +44,7 @@ void feed(crypto_auth_hmacsha256_state& state, std::string_view text) {
 }  // namespace
 
 Secret Secret::read(const std::string& path) {
-  if (::sodium_init() < 0) throw LaunchError("--rdzv_secret_file: libsodium has no source of random numbers here");
+  if (::sodium_init() < 0) throw LaunchError("--rdzv_secret_file: libsodium finds no source of random numbers here");
   std::string text = file_bytes("--rdzv_secret_file", path, std::size_t{1} << 16);
   text.erase(text.find_last_not_of("\r\n") + 1);
   Secret secret(std::move(text));

@@ -113,7 +113,7 @@ void CoordinatorLease::step() {
   } else if (phase_ == Phase::kHeld && now - renewed_ > lease_time_ - kRenewal) {
     // A launcher that was frozen must not ask first.
     const std::string problem = etcd_.problem();
-    lose(problem.empty() ? "this launcher was held up" : "etcd: " + problem);
+    lose(problem.empty() ? "this launcher was delayed" : "etcd: " + problem);
   } else if (grant_missing()) {
     return;
   } else if (must_renew(now)) {

@@ -96,7 +96,7 @@ void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
     return;
   }
   if (reason) {
-    messages_.print(reason->text + ": it takes no part");
+    messages_.print(reason->text + ": it does not take part");
     turn_away(id, *reason);
     return;
   }
@@ -212,7 +212,7 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
 }
 
 void ElasticCoordinator::on_good_end() {
-  dismiss_spares({"the job has ended well without this node", 0});
+  dismiss_spares({"the job has ended successfully without this node", 0});
   on_change_(Change::kEnd);
 }
 

@@ -170,8 +170,8 @@ bool ElasticRendezvous::looks_again(const std::string& reason) {
   if (!discovery_->is_lasting()) {
     if (coordinator_ || (has_begun && !(member_->has_lost_coordinator() && can_come_back()))) return false;
     if (!has_begun)
-      messages_.print("the launcher that coordinates the job went before all had arrived (" + reason +
-                      "); waiting for it to come again at " + discovery_->name());
+      messages_.print("the launcher that coordinates the job left before all had arrived (" + reason +
+                      "); waiting for it to return to " + discovery_->name());
   }
   search_again();
   return true;

@@ -106,7 +106,7 @@ void EndpointDiscovery::find() {
           .on_foreign =
               [this] {
                 callbacks_.on_impossible(
-                    {"a torchrun node is at " + name() +
+                    {"a torchrun node answers at " + name() +
                          ", with which --nnodes MIN:MAX is not possible (its state is a Python pickle): use ddprun on "
                          "all nodes",
                      to_int(ExitStatus::kLauncherError)});

@@ -215,16 +215,16 @@ EtcdProblem reply_problem(const HttpReply& reply) {
                               : reply.status == kUnauthorized || reply.status == kForbidden;
   if (asks_who) {
     return {
-        "it wants a user and a password, and ddprun has none: use an etcd without authentication (etcdctl auth "
+        "it requires a user and a password, which ddprun cannot give: use an etcd without authentication (etcdctl auth "
         "disable)",
         true};
   }
   if (error) return {"it answered: " + error->text, false};
   if (reply.body.find("HTTPS server") != std::string::npos) {
-    return {"it speaks only https there, ddprun only http: name a port with http (etcd's --listen-client-urls)", true};
+    return {"it answers only https on this port, and ddprun uses http: name a port with http (etcd's --listen-client-urls)", true};
   }
   const std::string_view text = beginning(reply.body, kShownReply);
-  return {"what answers there is not etcd 3.4 or newer: status " + std::to_string(reply.status) +
+  return {"the program that answers there is not etcd 3.4 or newer: status " + std::to_string(reply.status) +
               (text.empty() ? "" : ", '" + printable(text.substr(0, text.find_first_of("\r\n"))) + "'"),
           false};
 }

@@ -40,7 +40,7 @@ EtcdDiscovery::EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings
             .on_missed = [this] { look_again(); },
             .on_lost =
                 [this](const std::string& reason) {
-                  callbacks_.on_deposed("this node coordinates the job no longer: " + reason);
+                  callbacks_.on_deposed("this node no longer coordinates the job: " + reason);
                 }}) {}
 
 EtcdDiscovery::~EtcdDiscovery() {

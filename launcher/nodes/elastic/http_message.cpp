@@ -106,7 +106,7 @@ bool HttpReplyReader::read_head() {
   const std::string_view begin = std::string_view(pending_).substr(0, kStart.size());
   if (!kStart.starts_with(begin)) {
     const std::string_view shown = beginning(pending_, kShownBytes);
-    return refuse("what answers there does not speak HTTP: it sent '" +
+    return refuse("the program that answers there does not use HTTP: it sent '" +
                   printable(shown.substr(0, shown.find_first_of("\r\n"))) + "'");
   }
   const std::size_t end = pending_.find("\r\n\r\n");

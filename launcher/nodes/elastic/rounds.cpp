@@ -82,7 +82,7 @@ Rounds::Decisions Rounds::wait_for_next(Id id) {
   } else if (!options_.join_restart || is_ending_) {
     decisions.told.emplace_back(id, running + ": this one waits for its next restart");
   } else {
-    decisions.stop = "a node has come on host " + nodes_.at(id).host;
+    decisions.stop = "a node has joined on host " + nodes_.at(id).host;
   }
   return decisions;
 }
@@ -144,7 +144,7 @@ Rounds::Decisions Rounds::decide(Time now) {
     phase_ = Phase::kOver;
     Decisions decisions;
     decisions.end =
-        JoinFailure{who_is_there() + ", and no others came within --join_timeout", to_int(ExitStatus::kTimeout)};
+        JoinFailure{who_is_there() + ", and no others joined within --join_timeout", to_int(ExitStatus::kTimeout)};
     return decisions;
   }
   if (ready >= options_.max_nodes || is_late) return begin();

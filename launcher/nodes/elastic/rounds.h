@@ -72,7 +72,7 @@ class Rounds {
   // nodes in it may know.
   Decisions ready(Id id, Time now, int round = 0);
   // It is gone, or goes. When it is one of the round that runs, that is over soon: call is_over() too.
-  // `is_silent`: nothing was heard of it for too long.
+  // `is_silent`: it has sent nothing for too long.
   Decisions left(Id id, Time now, bool is_silent = false);
   // A node's ranks have all ended well: nobody is taken in any more.
   void ended_well() { is_ending_ = true; }

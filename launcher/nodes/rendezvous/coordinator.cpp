@@ -59,7 +59,7 @@ void Coordinator::begin_joining() {
 void Coordinator::foreign_came_twice(int node) {
   add_failure({.node = node,
                .exit_status = to_int(ExitStatus::kLauncherError),
-               .text = "--node_rank " + std::to_string(node) + " came twice, both times as a torchrun node",
+               .text = "--node_rank " + std::to_string(node) + " was given twice, both times to a torchrun node",
                .time = std::chrono::system_clock::now(),
                .is_final = true});
 }
@@ -113,8 +113,8 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
       links_.send(id, control::Refusal{reason});
       refuse(reason);
     } else {
-      links_.send_to_all(control::Waiting{name + " went before all had arrived (" + leaving.reason.text +
-                                          "); waiting for it to come again"});
+      links_.send_to_all(control::Waiting{name + " left before all had arrived (" + leaving.reason.text +
+                                          "); waiting for it to return"});
       expect_torchrun();
     }
   } else if ((phase_ == Phase::kRunning || phase_ == Phase::kEnding) && ended_.contains(id)) {
@@ -144,7 +144,7 @@ void Coordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
       refuse({"the launcher of " + name + " is gone: " + loss.reason, was_ready ? 1 : last_status_});
     } else {
       links_.send_to_all(
-          control::Waiting{name + " went before all had arrived (" + loss.reason + "); waiting for it to come again"});
+          control::Waiting{name + " left before all had arrived (" + loss.reason + "); waiting for it to return"});
       expect_torchrun();
     }
     return;

@@ -197,7 +197,7 @@ std::string CoordinatorLinks::protocol_violation(const Peer& peer, const control
     return "has another --rdzv_secret_file than";
   }
   if (answer->repeated != peer.challenge || answer->session.empty()) {
-    return "repeats what was said on an earlier connection, and did not answer the challenge of";
+    return "repeats messages of an earlier connection, and did not answer the challenge of";
   }
   return "";
 }
@@ -308,7 +308,7 @@ void CoordinatorLinks::send_to_all(const control::Message& message) {
 void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
   const bool is_missed = !peers_.at(id).is_given_up && !unknown_peers_.contains(id);
   drop(id);
-  // Where this launcher was held up, the node may only have given it up.
+  // Where this launcher was delayed, the node may only have given it up.
   const bool is_silent = was_held_up(settings_.reconnect_after);
   if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now(), .is_silent = is_silent});
 }
@@ -327,7 +327,7 @@ void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
   peer.link->send(control::NodeDropped{});
   const auto silence = now - peer.heartbeat.last_received();
   callbacks_.on_gone(
-      id, {.reason = "nothing was heard of it for " + in_seconds(silence) + ": it is frozen, or cannot be reached",
+      id, {.reason = "it has sent nothing for " + in_seconds(silence) + ": it is frozen, or cannot be reached",
            .last = system_clock::now() - duration_cast<system_clock::duration>(silence),
            .is_silent = true});
 }
@@ -360,7 +360,7 @@ void CoordinatorLinks::end_useless(Clock::time_point now) {
   }
   for (const Id id : forgotten) drop(id);
   for (const Id id : overflown) {
-    if (peers_.contains(id)) on_closed(id, "it takes nothing of what it is sent");
+    if (peers_.contains(id)) on_closed(id, "it does not read what it is sent");
   }
 }
 

@@ -79,7 +79,7 @@ void CoordinatorSearch::ask_store() {
 void CoordinatorSearch::on_store_lost() {
   if (store_->other_service().empty()) {
     is_slow_ = is_slow_ || store_->has_provoked();
-    ask_again("what listens there closed the connection without an answer");
+    ask_again("the program that listens there closed the connection without an answer");
     return;
   }
   const std::string port = std::to_string(port_);
@@ -101,7 +101,7 @@ void CoordinatorSearch::connect(const std::string& text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0) {
-    ask_again("what listens there is no store of ddprun");
+    ask_again("the program that listens there is not a store of ddprun");
     return;
   }
   connector_ = std::make_unique<Connector>(loop_, peer_address(store_->fd()), port, [this](UniqueFd fd) {

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr auto kResolveEndpointAgain = 1s;
 
 JoinFailure torchrun_is_there(const std::string& place) {
-  return {"a torchrun node is at " + place +
+  return {"a torchrun node answers at " + place +
               ", with which --rdzv_backend c10d is not possible (its state is a Python pickle): give all nodes "
               "--rdzv_backend static and a --node_rank",
           to_int(ExitStatus::kLauncherError)};

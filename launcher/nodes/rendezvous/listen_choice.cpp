@@ -27,7 +27,7 @@ ListenChoice choose_listening(const std::string& master_addr, const std::vector<
   }
   const std::string number = host_in(addresses.front());
   const std::string shown = number == master_addr ? number : master_addr + " (" + number + ")";
-  return {{ListenAt::Kind::kEverywhere}, shown + " is no address of this machine" + everywhere};
+  return {{ListenAt::Kind::kEverywhere}, shown + " is not an address of this machine" + everywhere};
 }
 
 std::string open_to_others(const std::string& meeting, const ListenAt& where) {

@@ -281,7 +281,7 @@ void Member::on(const control::NodeDropped& /*message*/) {
   if (options_.on_dropped) {
     options_.on_dropped();
   } else {
-    give_up("nothing was heard of this node for too long");
+    give_up("this node has sent nothing for too long");
   }
 }
 
@@ -345,10 +345,10 @@ void Member::watch() {
 
 void Member::check_connection(Clock::time_point now) {
   if (link_->has_overflown()) {
-    give_up_silent("it takes nothing of what it is sent");
+    give_up_silent("it does not read what it is sent");
   } else if (heartbeat_.is_expired(now)) {
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - heartbeat_.last_received());
-    give_up_silent("nothing was heard of it for " + std::to_string(silence.count()) +
+    give_up_silent("it has sent nothing for " + std::to_string(silence.count()) +
                    " ms: it is frozen, or cannot be reached");
   } else if (connector_) {
     const bool is_lost = !link_->is_connected() || now - heartbeat_.last_received() > reconnect_after_ ||

@@ -96,7 +96,7 @@ void RoundCoordinator::on_carried(Id id, std::uint32_t round, std::string_view b
   if (round == control::kSideRound) return on_side_channel(id, bytes);
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
   if (!store_channels_.contains(id)) store_->proxies().add(id, "a client on " + name(id), store_channel_to(id));
-  if (!store_->proxies().deliver(id, bytes)) links_.close(id, "what it sends to the store is nothing of a launcher");
+  if (!store_->proxies().deliver(id, bytes)) links_.close(id, "it sent something to the store that is not a launcher's message");
 }
 
 std::shared_ptr<store::StoreChannel> RoundCoordinator::store_channel_to(Id id) {
@@ -293,7 +293,7 @@ void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
 void RoundCoordinator::print_who_is_silent() {
   std::string names;
   for (const Id id : asked_) names.append(names.empty() ? "" : ", ").append(name(id));
-  links_.send_to_all(control::Waiting{"waiting for " + names + ", of which nothing is heard at the end of the job"});
+  links_.send_to_all(control::Waiting{"waiting for " + names + ", which sends nothing at the end of the job"});
 }
 
 void RoundCoordinator::end_when_all_are_there() {

@@ -166,12 +166,12 @@ void SessionConnector::on(const control::Welcome& welcome) {
                                      .session = session_,
                                      .received = welcome.received};
   if (settings_.secret && !settings_.secret->is_proof(welcome.proof, claim)) {
-    refuse({"what listens at " + settings_.coordinator + " does not know the secret of --rdzv_secret_file",
+    refuse({"the program at " + settings_.coordinator + " does not have the secret of --rdzv_secret_file",
             to_int(ExitStatus::kLauncherError)});
     return;
   }
   if (welcome.repeated != ours_) {
-    refuse({"what listens at " + settings_.coordinator + " repeats what was said on an earlier connection",
+    refuse({"the program at " + settings_.coordinator + " repeats messages of an earlier connection",
             to_int(ExitStatus::kLauncherError)});
     return;
   }

@@ -93,7 +93,7 @@ void StaticRendezvous::begin_search() {
 // Before all have met nothing is lost with node 0: it may be started once more, and finds this node as it is.
 bool StaticRendezvous::search_again(const std::string& reason) {
   if (round_ > 0 || coordinator_) return false;
-  messages_.print("node 0 went before all had arrived (" + reason + "); waiting for it to come again at " + meeting());
+  messages_.print("node 0 left before all had arrived (" + reason + "); waiting for it to return to " + meeting());
   if (search_timer_) loop_.cancel(*search_timer_);
   search_timer_ = loop_.call_at(EventLoop::Clock::now(), [this] {
     search_timer_.reset();

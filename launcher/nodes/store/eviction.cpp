@@ -30,7 +30,7 @@ std::optional<Eviction> find_outsider(const std::vector<EvictionCandidate>& cand
     return c.owner == 0 && (knows_all || (!c.uses_store && c.accepted < now - kTimeToSpeak));
   };
   const auto is_silent = [&](const EvictionCandidate& c) { return is_outsider(c) && !c.is_known; };
-  if (auto silent = oldest(candidates, "it has not said anything", is_silent)) return silent;
+  if (auto silent = oldest(candidates, "it has sent no request", is_silent)) return silent;
   return oldest(candidates, "it belongs to no process of this job", is_outsider);
 }
 

@@ -73,7 +73,7 @@ void TorchrunRound::on_lost() {
     has_left_ = true;  // node 0 went first; it does so only when all is over
   } else if (!has_joined_) {
     fail_to_join(client_.other_service().empty() ? "node 0 closed the connection"
-                                                 : "what answered is no store but " + client_.other_service());
+                                                 : "the program that answered is not a store but " + client_.other_service());
   } else if (!first_failure_) {
     fail({.exit_status = 1, .text = "the connection to node 0 broke", .is_final = true}, false);
   }

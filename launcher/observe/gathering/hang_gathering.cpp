@@ -151,7 +151,7 @@ std::string HangGathering::absent_nodes() const {
   for (int node = 0; node < options_.nodes; ++node) {
     if (!complete_.contains(node)) text += (text.empty() ? "node " : ", node ") + std::to_string(node);
   }
-  return text.empty() ? text : "; " + text + " did not say what it sees";
+  return text.empty() ? text : "; " + text + " did not report its ranks";
 }
 
 void HangGathering::judge_all() {

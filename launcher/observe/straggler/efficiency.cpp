@@ -69,7 +69,7 @@ std::string Efficiency::text() const {
   const auto worst =
       std::max_element(blame_.begin(), blame_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return text +
-         (worst->second > lost_ / 2 ? ", mostly rank " + std::to_string(worst->first) : ", now this one, now that");
+         (worst->second > lost_ / 2 ? ", mostly rank " + std::to_string(worst->first) : ", in turn");
 }
 
 }  // namespace launcher

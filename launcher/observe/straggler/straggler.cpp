@@ -188,7 +188,7 @@ std::string make_of_own_time(const RankShare& slow) {
   const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.delays.run_delay_us) / slow.own());
   if (sleeps > kSleeps) {
     return "it sleeps " + percent(sleeps) +
-           " of its own time: for a lock, the network, a device or another process, say";
+           " of its own time: for example for a lock, the network, a device or another process";
   }
   return "it computes " + percent(computes) + " of its own time: it has more to do than the others, or a slower CPU";
 }
@@ -235,7 +235,7 @@ std::vector<Straggler> find_stragglers(const std::vector<Slice>& slices, double 
 std::string to_text(const Straggler& straggler) {
   const std::string phase = straggler.phase == "between phases" ? straggler.phase : "in " + straggler.phase;
   std::string text = "rank " + std::to_string(straggler.rank) +
-                     (straggler.host.empty() ? "" : " (" + straggler.host + ")") + " holds up the others " + phase +
+                     (straggler.host.empty() ? "" : " (" + straggler.host + ")") + " delays the others " + phase +
                      ": its own time is " + std::to_string(std::lround(straggler.excess * 100)) +
                      " % above the median, " + short_time_text(straggler.own_us) + " instead of " +
                      short_time_text(straggler.median_us) + " a step";

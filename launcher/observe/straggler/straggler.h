@@ -27,10 +27,10 @@ std::vector<Straggler> find_stragglers(const std::vector<Slice>& slices, double 
 // Why the own time of `slow` is above that of `all`, as far as kernel and driver know: "" when they do not.
 std::string reason_of(const RankShare& slow, const Slice& all);
 
-// "rank 3 holds up the others: ..."
+// "rank 3 delays the others: ..."
 std::string to_text(const Straggler& straggler);
 
-// Follows a job's training and says when a rank begins to hold up the others, and when it does so no more.
+// Follows a job's training and says when a rank begins to delay the others, and when it does so no more.
 struct StragglerChange {
   Straggler straggler{};
   bool is_over = false;

@@ -1,4 +1,4 @@
-// Watches the ranks' steps while a job runs: says which rank holds up the others, and in the end where the time went.
+// Watches the ranks' steps while a job runs: says which rank delays the others, and in the end where the time went.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,7 @@ class StragglerWatch {
 
   // Of a step of this rank lately; nothing before there were any.
   std::optional<StepTimes> step_times(int rank) const;
-  // Of the rank that holds up the others, if one does and is this one.
+  // Of the rank that delays the others, if one does and is this one.
   const Straggler* straggler(int rank) const;
   // The last look, at ranks that have ended; where the time of all went: "" for a short job.
   std::string finish(const std::vector<WatchedRank>& ranks);

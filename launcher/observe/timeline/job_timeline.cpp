@@ -233,7 +233,7 @@ std::string JobTimeline::command(const std::string& words) {
 std::string JobTimeline::start(const std::string& file) {
   const bool is_coordinator = channel_->to_members != nullptr;
   if (role_ == Role::kSends || (channel_->has_coordinator() && !is_coordinator)) {
-    return "error: the timeline of all nodes is written by the one that they meet at; ask ddprun there";
+    return "error: the node that coordinates the job writes the timeline of all nodes; run this command there";
   }
   const bool is_alone = options_.nnodes > 1 && !is_coordinator;
   const std::string own = is_alone && !options_.timeline_file.empty()
@@ -291,7 +291,7 @@ std::string JobTimeline::stopped() const {
   }
   if (!writer_->is_settled()) return std::string(kStopping);
   return "stopped; " + whole_path(writer_->place()) + " has " + std::to_string(writer_->events()) + " events" +
-         (options_.nnodes > 1 ? " so far: what other nodes have recorded may still be on its way" : "");
+         (options_.nnodes > 1 ? " so far: records of other nodes may still arrive" : "");
 }
 
 }  // namespace launcher

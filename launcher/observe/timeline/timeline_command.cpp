@@ -51,7 +51,7 @@ Order parse_order(std::span<const std::string> arguments) {
 }
 
 std::string answer_to(const std::string& socket, const std::string& words) {
-  std::string answer = ask(socket, "timeline " + words + "\n").value_or("error: the job has just ended\n");
+  std::string answer = ask(socket, "timeline " + words + "\n").value_or("error: the job has ended\n");
   if (answer.ends_with('\n')) answer.pop_back();
   return answer;
 }

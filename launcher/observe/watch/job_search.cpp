@@ -113,7 +113,7 @@ std::string why_silent(pid_t ddprun) {
            (states.empty() ? "" : " (" + states + ")") + "; ask again later";
   }
   return begin + ": of its processes " + list_of(stopped, ", ") + (stopped.size() == 1 ? " is " : " are ") + how +
-         "; its ranks may go on; `kill -CONT " + list_of(stopped, " ") + "` lets it go on";
+         "; its ranks may continue; `kill -CONT " + list_of(stopped, " ") + "` resumes it";
 }
 
 bool has_name(const std::string& document, const std::string& job) try {
@@ -136,7 +136,7 @@ std::string owner_of(const std::string& socket) {
 std::vector<std::string> own_sockets() {
   const std::string folder = runtime_folder();
   if (const std::string problem = make_runtime_folder(folder); !problem.empty()) {
-    throw LaunchError("jobs cannot be looked for: " + problem);
+    throw LaunchError("cannot search for jobs: " + problem);
   }
   return living_sockets(folder);
 }

@@ -87,7 +87,7 @@ std::string open_metrics(const ordered_json& document) {
       .samples("own_step_seconds");
   Family(out, document, "waited_step_seconds", "gauge", "A step's time lately in which the rank waited for others.")
       .samples("waited_step_seconds");
-  Family(out, document, "straggler", "gauge", "The rank holds up the others.").samples("holds_up");
+  Family(out, document, "straggler", "gauge", "The rank delays the others.").samples("holds_up");
   Family(out, document, "collectives", "counter", "Collectives that were begun.").samples("collectives");
   Family(out, document, "idle_seconds", "gauge", "Time without progress.").samples("idle_seconds");
   Family(out, document, "memory_bytes", "gauge", "Resident memory.").samples("memory_bytes");

@@ -30,14 +30,14 @@ struct RankFigures {
   std::optional<double> steps_per_second = std::nullopt;
   std::optional<double> own_step_seconds = std::nullopt;     // of a step lately, without waiting for other ranks
   std::optional<double> waited_step_seconds = std::nullopt;  // and that
-  std::string holds_up{};                                    // how it holds up the others; empty: it does not
+  std::string holds_up{};                                    // how it delays the others; empty: it does not
   std::optional<GpuState> gpu = std::nullopt;
 };
 
 nlohmann::ordered_json status_document(const JobView& job, const std::vector<RankFigures>& ranks, std::uint64_t now,
                                        std::chrono::system_clock::time_point time);
 
-// A line on the job, a table of its ranks, and a line for each that holds up the others, from such a document; "" when
+// A line on the job, a table of its ranks, and a line for each that delays the others, from such a document; "" when
 // it is none. No line is wider than `columns`; 0: they are as wide as they come.
 std::string status_text(const std::string& document, std::size_t columns = 0);
 

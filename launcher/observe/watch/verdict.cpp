@@ -23,7 +23,7 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   const std::string stopped =
       rank.process && rank.process->is_stopped() ? " is " + to_text(*rank.process) + ";" : std::string();
   const std::string begin = stopped.empty() ? subject : std::string(subject) + stopped + " it";
-  if (!rank.progress) return begin + " tells nothing of itself";
+  if (!rank.progress) return begin + " reports nothing about itself";
   const std::uint64_t since = rank.progress->phase_since;
   const std::string time = duration_text(now > since ? now - since : 0);
   const RankPhase phase = rank.progress->phase;
@@ -153,7 +153,7 @@ std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uin
   verdict.sentence =
       rank_ranges(verdict.culprits) + (is_one ? " has" : " have") + " no connection to the job's store, " +
       (are_ours ? "where " : "which ") + rank_ranges(ranks_of(there)) +
-      (are_ours ? std::string(is_one_there ? " waits" : " wait") + " for all to come"
+      (are_ours ? std::string(is_one_there ? " waits" : " wait") + " for all to connect"
                 : std::string(is_one_there ? " has" : " have")) +
       "; " +
       whereabouts(*missing_ranks.front(), now, is_one ? "it" : rank_ranges({missing_ranks.front()->rank}).c_str());

@@ -41,7 +41,7 @@ std::optional<std::string> read_to_end(int fd, Clock::time_point deadline) {
 
 namespace {
 
-// A command may go on without its output. True when it has ended.
+// A command may continue without its output. True when it has ended.
 bool wait_for_end(pid_t pid, Clock::time_point deadline) {
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {

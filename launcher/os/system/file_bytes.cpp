@@ -33,7 +33,7 @@ std::string file_bytes(const std::string& option, const std::string& path, std::
       if (bytes.size() > most) fail("it has more than " + std::to_string(most) + " bytes");
     } else if (errno == EAGAIN) {
       pollfd readable{file.get(), POLLIN, 0};
-      if (::poll(&readable, 1, kReadTimeout) == 0) fail("nothing came from it for 10 s");
+      if (::poll(&readable, 1, kReadTimeout) == 0) fail("reading it took more than 10 s");
     } else if (errno != EINTR) {
       fail(std::strerror(errno));
     }

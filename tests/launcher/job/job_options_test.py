@@ -60,7 +60,7 @@ sys.exit(40 + struct.unpack("<q", data)[0])
         status, _, err = self.run_job("--max-restarts", "1", "--restart-backoff", "1000", "--timeout", "0.5",
                                       *shell("echo x >> runs; exit 4"))
         self.assertEqual((status, self.read("runs")), (4, "x\n"), err)
-        self.assertIn("not restarted: the time of --timeout was over", err)
+        self.assertIn("not restarted: --timeout expired", err)
         self.assertLess(time.monotonic() - begin, 10)
 
     def test_a_time_limit_that_ends_while_a_failed_attempt_is_being_stopped_counts(self):
@@ -76,7 +76,7 @@ sys.exit(40 + struct.unpack("<q", data)[0])
         self.write("finish", "")
         status, _, err = job.finish()
         self.assertEqual((status, self.read("runs.0")), (4, "x\n"), err)
-        self.assertIn("not restarted: the time of --timeout was over", err)
+        self.assertIn("not restarted: --timeout expired", err)
 
     def test_a_time_limit_counts_in_a_later_attempt(self):
         status, _, err = self.run_job("--max-restarts", "1", "--timeout", "1",
@@ -161,7 +161,7 @@ class JobOptions(LauncherTest):
         self.assertEqual(status, 124)
         self.assertIn(" at ::1 port 29500", err)
         for program, environment, expected in (
-            (["sleep", "600"], {"PET_TIMEOUT": "1"}, "--timeout was over (--timeout is from PET_TIMEOUT)"),
+            (["sleep", "600"], {"PET_TIMEOUT": "1"}, "--timeout expired (--timeout is from PET_TIMEOUT)"),
             (["sleep", "600"], {"PET_START_TIMEOUT": "1"}, "of --start_timeout (--start_timeout is from PET_START_TIMEOUT)"),
             (["true"], {"PET_TEE": "7:1"}, "has 1 rank (--tee is from PET_TEE)"),
         ):

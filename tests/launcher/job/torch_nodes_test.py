@@ -35,7 +35,7 @@ class TorchNodes(WithTorchrun):
         self.torchrun(*self.place(port), *theirs)
         status, _, err = ours.finish(120)
         self.assertEqual(status, 125, err)
-        self.assertIn("--node_rank 1 came twice, both times as a torchrun node", err)
+        self.assertIn("--node_rank 1 was given twice, both times to a torchrun node", err)
 
     def endpoint(self, port):
         return ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "job")
@@ -47,7 +47,7 @@ class TorchNodes(WithTorchrun):
         self.torchrun(*self.endpoint(port), "--nproc-per-node", "1", "--no-python", "true")
         status, _, err = ours.finish(120)
         self.assertEqual(status, 125, err)
-        self.assertIn(f"a torchrun node is at 127.0.0.1 port {port}, with which --rdzv_backend c10d is not possible", err)
+        self.assertIn(f"a torchrun node answers at 127.0.0.1 port {port}, with which --rdzv_backend c10d is not possible", err)
 
     def test_we_are_refused_at_torchruns_endpoint(self):
         port = free_port()
@@ -58,7 +58,7 @@ class TorchNodes(WithTorchrun):
         begin = time.monotonic()
         status, _, err = self.start(*self.endpoint(port), "-n", "1", *shell("true")).finish(120)
         self.assertEqual(status, 125, err)
-        self.assertIn(f"a torchrun node is at 127.0.0.1 port {port}", err)
+        self.assertIn(f"a torchrun node answers at 127.0.0.1 port {port}", err)
         self.assertLess(time.monotonic() - begin, 10)  # 0.1 s on a quiet machine
 
     def test_node_0_twice_is_noticed_where_the_first_is_torchruns(self):
@@ -69,7 +69,7 @@ class TorchNodes(WithTorchrun):
         wait_until(listens, "torchrun's store", 120)
         status, _, err = self.start(*self.place(port), "--node-rank", "0", "-n", "1", "true").finish(120)
         self.assertEqual(status, 125, err)
-        self.assertIn("a store that is no ddprun's is at 127.0.0.1", err)
+        self.assertIn("a store of another program than ddprun is at 127.0.0.1", err)
 
 
 if __name__ == "__main__":

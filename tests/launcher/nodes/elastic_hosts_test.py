@@ -88,7 +88,7 @@ class WithEtcd(ElasticHosts):
         self.hosts.cable("abc".index(first[0]), plugged=False)
         others = self.names_in(1, 2)
         self.assertEqual(set(others), set(first[1:]))
-        self.said(first[0], "this node coordinates the job no longer")
+        self.said(first[0], "this node no longer coordinates the job")
         self.hosts.cable("abc".index(first[0]), plugged=True)
         self.assertEqual(self.names_in(2, 3), [*others, first[0]])
         self.finish_well(*first)

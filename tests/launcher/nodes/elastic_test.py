@@ -112,7 +112,7 @@ class Elastic(ElasticTest):
         self.end(order[1])
         os.kill(pid, signal.SIGCONT)
         self.end(order[2], order[0])
-        self.said(order[2], "the job has ended well without this node")
+        self.said(order[2], "the job has ended successfully without this node")
 
     def test_a_node_that_waits_for_others_says_so_and_ends_when_it_is_told_to(self):
         self.node("a")
@@ -128,7 +128,7 @@ class Elastic(ElasticTest):
         self.round(0, ["a", "b"])
         self.kill("b")
         self.end("a", status=124)
-        self.assertIn("1 of 2 to 3 nodes is there, and no others came within --join_timeout", self.log("a"))
+        self.assertIn("1 of 2 to 3 nodes is there, and no others joined within --join_timeout", self.log("a"))
 
     def test_below_the_fewest_nodes_another_one_is_waited_for(self):
         options = {"nnodes": "2:3", "options": ("--last_call", "0")}
@@ -163,7 +163,7 @@ class Elastic(ElasticTest):
         self.round(0, ["a", "b"])
         self.node("c", **options)
         self.round(1, ["a", "b", "c"])
-        self.assertIn("stopped to go on with other nodes: a node has come on host c", self.log("b"))
+        self.assertIn("stopped to continue with other nodes: a node has joined on host c", self.log("b"))
         self.finish_well("a", "b", "c")
 
     def test_a_spare_waits_and_takes_the_place_of_a_lost_node(self):
@@ -179,7 +179,7 @@ class Elastic(ElasticTest):
         self.node("d")
         self.said("d", "spare")
         self.finish_well("a", "b", "c", "d")
-        self.assertIn("the job has ended well without this node", self.log("d"))
+        self.assertIn("the job has ended successfully without this node", self.log("d"))
 
     def test_a_spare_ends_with_the_status_of_a_job_that_fails(self):
         self.start_three(restarts=0)

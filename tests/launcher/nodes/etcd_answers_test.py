@@ -70,18 +70,18 @@ class Answers(LauncherTest):
 
     def test_what_wants_passwords_or_speaks_https_only_is_said_at_once(self):
         refused = reply({"error": "etcdserver: user name is empty", "code": 3}, "400 Bad Request")
-        self.said_of(125, "it wants a user and a password, and ddprun has none", refused)
-        self.said_of(125, "it wants a user and a password", reply("", "401 Unauthorized"))
-        self.said_of(125, "it wants a user and a password", reply("<html>Forbidden</html>", "403 Forbidden"))
-        self.said_of(125, "it speaks only https there, ddprun only http",
+        self.said_of(125, "it requires a user and a password, which ddprun cannot give", refused)
+        self.said_of(125, "it requires a user and a password", reply("", "401 Unauthorized"))
+        self.said_of(125, "it requires a user and a password", reply("<html>Forbidden</html>", "403 Forbidden"))
+        self.said_of(125, "it answers only https on this port, and ddprun uses http",
                      reply("Client sent an HTTP request to an HTTPS server.\n", "400 Bad Request"))
 
     def test_what_is_no_etcd_is_shown_by_its_first_words(self):
         page = "<!DOCTYPE html>\r\n<html><body>Bad Gateway</body></html>"
-        self.said_of(124, "what answers there is not etcd 3.4 or newer: status 502, '<!DOCTYPE html>'", reply(page, "502 Bad Gateway"))
-        self.said_of(124, "what answers there is not etcd 3.4 or newer: status 404, '404 page not found'", NOT_FOUND)
-        self.said_of(124, "what answers there is not etcd 3.4 or newer: status 200, '[]'", reply("[]"))
-        self.said_of(124, "what answers there does not speak HTTP: it sent 'SSH-2.0-OpenSSH_9.2p1", b"SSH-2.0-OpenSSH_9.2p1\r\n")
+        self.said_of(124, "the program that answers there is not etcd 3.4 or newer: status 502, '<!DOCTYPE html>'", reply(page, "502 Bad Gateway"))
+        self.said_of(124, "the program that answers there is not etcd 3.4 or newer: status 404, '404 page not found'", NOT_FOUND)
+        self.said_of(124, "the program that answers there is not etcd 3.4 or newer: status 200, '[]'", reply("[]"))
+        self.said_of(124, "the program that answers there does not use HTTP: it sent 'SSH-2.0-OpenSSH_9.2p1", b"SSH-2.0-OpenSSH_9.2p1\r\n")
         self.said_of(124, "status 301, ''", reply("\r\n", "301 Moved", "Location: https://elsewhere/\r\n"))
 
     def test_broken_answers_are_said(self):

@@ -137,8 +137,8 @@ TEST_CASE("etcd: leases, as the four requests tell them") {
 
 TEST_CASE("etcd: what is wrong with a reply, and what to do") {
   const auto says = [](int status, const char* body) { return reply_problem({status, body}).text; };
-  CHECK_THAT(says(401, ""), ContainsSubstring("wants a user and a password"));
-  CHECK_THAT(says(403, "<html>"), ContainsSubstring("wants a user and a password"));
+  CHECK_THAT(says(401, ""), ContainsSubstring("requires a user and a password"));
+  CHECK_THAT(says(403, "<html>"), ContainsSubstring("requires a user and a password"));
   CHECK_THAT(says(400, R"({"error":"etcdserver: user name is empty","code":3})"), ContainsSubstring("auth disable"));
   CHECK_THAT(says(403, R"({"message":"etcdserver: permission denied","code":7})"), ContainsSubstring("auth disable"));
   CHECK(reply_problem({401, ""}).is_lasting);
@@ -147,8 +147,8 @@ TEST_CASE("etcd: what is wrong with a reply, and what to do") {
         "it answered: etcdserver: request timed out");
   CHECK_FALSE(reply_problem({503, R"({"error":"etcdserver: request timed out","code":14})"}).is_lasting);
   CHECK(says(200, "<!DOCTYPE html>\r\n<html>") ==
-        "what answers there is not etcd 3.4 or newer: status 200, '<!DOCTYPE html>'");
-  CHECK(says(502, "") == "what answers there is not etcd 3.4 or newer: status 502");
+        "the program that answers there is not etcd 3.4 or newer: status 200, '<!DOCTYPE html>'");
+  CHECK(says(502, "") == "the program that answers there is not etcd 3.4 or newer: status 502");
 }
 
 TEST_CASE("etcd: a server without the gateway is named by its version") {

@@ -129,7 +129,7 @@ class EtcdDeaths(EtcdTest):
             self.assertEqual(set(self.server.all_keys()), {"end"})
             os.kill(pid, signal.SIGCONT)
             self.end(order[2], status=status)
-            self.said(order[2], "the job has ended well without this node" if status == 0 else "the job has ended: rank 1")
+            self.said(order[2], "the job has ended successfully without this node" if status == 0 else "the job has ended: rank 1")
             for name in os.listdir(self.folder):
                 if name != "etcd":
                     os.remove(self.path(name))
@@ -137,7 +137,7 @@ class EtcdDeaths(EtcdTest):
     def test_how_a_job_has_ended_is_kept_for_a_minute_and_not_for_the_next_job(self):
         self.start_three()
         self.finish_well("a", "b", "c")
-        self.assertEqual(self.server.all_keys()["end"], {"text": "the job has ended well without this node", "status": 0})
+        self.assertEqual(self.server.all_keys()["end"], {"text": "the job has ended successfully without this node", "status": 0})
         leases = self.server.ask("/v3/lease/leases")["leases"]
         left = [int(self.server.ask("/v3/lease/timetolive", ID=lease["ID"], keys=True)["TTL"])
                 for lease in leases if self.server.ask("/v3/lease/timetolive", ID=lease["ID"], keys=True).get("keys")]

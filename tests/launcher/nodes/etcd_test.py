@@ -129,7 +129,7 @@ class Etcd(EtcdTest):
         self.server.ask_for_passwords()
         self.etcd_node("a")
         self.end("a", status=125)
-        self.assertIn("it wants a user and a password, and ddprun has none", self.log("a"))
+        self.assertIn("it requires a user and a password, which ddprun cannot give", self.log("a"))
 
     def test_both_names_of_the_backend_are_one(self):
         for name, backend in zip("abc", ("etcd-v2", "etcd", "etcd-v2")):

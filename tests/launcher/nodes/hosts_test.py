@@ -104,7 +104,7 @@ class TwoHosts(OnHosts):
 
     def test_an_address_that_is_not_the_nodes_own_is_said(self):
         node = self.node(0, "true", host=1)
-        self.said(node, "10.203.0.1 is no address of this machine: the store listens on all addresses")
+        self.said(node, "10.203.0.1 is not an address of this machine: the store listens on all addresses")
 
     def test_a_second_node_0_on_another_host_is_noticed_at_once_by_all(self):
         for first, second in ((0, 1), (1, 0)):
@@ -112,7 +112,7 @@ class TwoHosts(OnHosts):
             early = self.node(0, "true", nnodes=3, host=first)
             other = self.node(1, "true", nnodes=3, host=0)
             if first == 1:
-                self.said(early, "10.203.0.1 is no address of this machine")
+                self.said(early, "10.203.0.1 is not an address of this machine")
             else:
                 wait_until(lambda early=early: self.is_waiting(early), "the launcher to wait")
             late = self.node(0, "true", nnodes=3, host=second)

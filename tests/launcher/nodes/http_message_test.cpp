@@ -88,7 +88,7 @@ TEST_CASE("http: what is no reply is named") {
   CHECK(problem_of("") == "it closed the connection without a reply");
   CHECK(problem_of("HTTP/1.1 200 OK\r\nContent-Len") == "it closed the connection in the middle of a reply");
   CHECK(problem_of("SSH-2.0-OpenSSH_9.2p1\r\n") ==
-        "what answers there does not speak HTTP: it sent 'SSH-2.0-OpenSSH_9.2p1'");
+        "the program that answers there does not use HTTP: it sent 'SSH-2.0-OpenSSH_9.2p1'");
   CHECK_THAT(problem_of("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"), ContainsSubstring("length"));
 }
 

@@ -29,7 +29,7 @@ TEST_CASE("ListenChoice: an address of this machine is the only one") {
 TEST_CASE("ListenChoice: an address of another machine means all addresses, and is said") {
   const ListenChoice choice = choose("gateway", "192.0.2.1");
   CHECK(choice.where.kind == Kind::kEverywhere);
-  CHECK_THAT(choice.note, ContainsSubstring("gateway (192.0.2.1) is no address of this machine"));
+  CHECK_THAT(choice.note, ContainsSubstring("gateway (192.0.2.1) is not an address of this machine"));
 }
 
 TEST_CASE("ListenChoice: a machine that knows its own name as loopback listens where others can reach it") {

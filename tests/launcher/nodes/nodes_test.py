@@ -175,7 +175,7 @@ class Nodes(LauncherTest):
         wait_until(lambda: self.established(node), "its connection")
         node.signal(signal.SIGTERM)
         self.assertEqual(node.finish()[0], 128 + signal.SIGTERM)
-        self.lines_of(node_0, f"node {rank} (host {socket.gethostname()}) went before all had arrived")
+        self.lines_of(node_0, f"node {rank} (host {socket.gethostname()}) left before all had arrived")
 
     def established(self, node):
         """Its supervisor has a connection that is not the store's."""
@@ -259,7 +259,7 @@ class Nodes(LauncherTest):
         for node in nodes:
             status, _, err = node.finish()
             self.assertEqual(status, 124, err)
-            self.assertIn("the time of --timeout was over", err)
+            self.assertIn("--timeout expired", err)
 
     def test_a_failed_job_is_started_again_on_all_nodes(self):
         script = ('echo $TORCHELASTIC_RESTART_COUNT >> attempts.$RANK\n'

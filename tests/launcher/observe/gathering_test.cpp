@@ -215,7 +215,7 @@ TEST_CASE("Hang gathering: a node that does not answer is left out, and named") 
   nodes.run_until_said(0);
   REQUIRE(nodes.reports.size() == 2);
   CHECK_THAT(nodes.reports[0].verdict.sentence, ContainsSubstring("rank 1 has not entered barrier #4"));
-  CHECK_THAT(nodes.reports[0].verdict.sentence, ContainsSubstring("; node 2 did not say what it sees"));
+  CHECK_THAT(nodes.reports[0].verdict.sentence, ContainsSubstring("; node 2 did not report its ranks"));
 }
 
 TEST_CASE("Hang gathering: without node 0 a node is told that nobody can be asked, and may ask again") {

@@ -64,7 +64,7 @@ class GpuStatus(LauncherTest):
 
     def test_a_gpu_that_is_too_hot_is_a_reason(self):
         job = self.start_training("--slow", "forward", "--slow_by", "0.4", "--rank", "1", "--step_time", "0.01", FAKE_HOT_GPU="1")
-        line = next(line for line in iter(job.process.stderr.readline, b"") if b"holds up" in line).decode()
+        line = next(line for line in iter(job.process.stderr.readline, b"") if b"delays the others" in line).decode()
         self.assertIn("rank 1", line)
         self.assertTrue(re.search(r"in forward: .*; its GPU is too hot \(92 degrees, 900 MHz\)$", line.strip()), line)
         job.process.terminate()

@@ -45,7 +45,7 @@ class HangsAcrossNodes(LauncherTest):
             for node, (status, err) in enumerate(reports):
                 self.assertEqual(status, 124, err)
                 self.assertRegex(err, rf"ddprun: rank {rank} has not entered .*it has been in data for .* wait for it", f"node {node}")
-                self.assertNotIn("does not say what it sees", err)
+                self.assertNotIn("does not report its ranks", err)
                 rows = re.findall(r"^  (\d+) +\S+ +(?:backward|data)", err, re.MULTILINE)
                 self.assertEqual(rows, [str(each) for each in range(2 * nodes)] if node == 0 else [], err)
             # Whoever has the culprit has its stack.
@@ -75,7 +75,7 @@ class HangsAcrossNodes(LauncherTest):
         for pid in supervisors:
             os.kill(pid, signal.SIGSTOP)
         line = next(line for line in iter(jobs[0].process.stderr.readline, b"") if b"has not entered" in line)
-        self.assertRegex(line.decode(), r"rank 1 has not entered .*; node 2 did not say what it sees")
+        self.assertRegex(line.decode(), r"rank 1 has not entered .*; node 2 did not report its ranks")
         for pid in supervisors:
             os.kill(pid, signal.SIGCONT)
         for job in jobs:
@@ -88,12 +88,12 @@ class HangsAcrossNodes(LauncherTest):
             jobs = self.start_nodes(2, "--slow", "data", "--slow_by", "0.4", "--rank", "3", "--step_time", "0.01", "--seconds", seconds)
             (status, first), (_, second) = self.reports(jobs)
             self.assertEqual(status, 0, first)
-            named = re.search(r"rank 3 \(\S+\) holds up the others in data", first)
+            named = re.search(r"rank 3 \(\S+\) delays the others in data", first)
             if named:
                 break
         self.assertTrue(named, first)
         self.assertIn("efficiency", first)
-        self.assertNotIn("holds up", second)
+        self.assertNotIn("delays the others", second)
         self.assertNotIn("efficiency", second)
 
 

@@ -181,7 +181,7 @@ echo "rank $RANK again"
         for words in (("python3", script), ("sh", "-c", f"python3 {script}; true")):
             status, _, err = self.run_job("-n", "3", "--hang_timeout", "2", "--on_hang", "stop", "--grace", "2", "--no_python", *words)
             self.assertEqual(status, 124)
-            self.assertIn("rank 1 has no connection to the job's store, which ranks 0 and 2 have; it tells nothing of itself", err)
+            self.assertIn("rank 1 has no connection to the job's store, which ranks 0 and 2 have; it reports nothing about itself", err)
             self.assertIn("stack of rank 1", err)
 
     def test_ranks_that_all_stay_away_from_the_store_are_not_blamed_for_it(self):

@@ -219,7 +219,7 @@ TEST_CASE("Hang verdict: before training the rank that has not come to the store
   CHECK(verdict.culprits == std::vector{2});
   CHECK(verdict.waiter == 0);
   CHECK(verdict.sentence ==
-        "rank 2 has no connection to the job's store, where ranks 0, 1 and 3 wait for all to come; it has reported "
+        "rank 2 has no connection to the job's store, where ranks 0, 1 and 3 wait for all to connect; it has reported "
         "no phase of its work for 121 s");
   ranks[2].at_store.reset();
   ranks[2].ended = "exited with status 0";
@@ -232,7 +232,7 @@ TEST_CASE("Hang verdict: of ranks without the library it is not said what they d
   auto ranks = job_at_start(3, 0);
   for (RankView& rank : ranks) rank.progress.reset();
   CHECK(judge(ranks, kNow).sentence ==
-        "rank 0 has no connection to the job's store, which ranks 1 and 2 have; it tells nothing of itself");
+        "rank 0 has no connection to the job's store, which ranks 1 and 2 have; it reports nothing about itself");
   ranks[1].ended = "exited with status 0";  // it may have trained
   ranks[1].at_store.reset();
   CHECK(judge(ranks, kNow).culprits == std::vector{0});

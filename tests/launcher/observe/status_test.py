@@ -99,7 +99,7 @@ class Status(LauncherTest):
         self.assertRegex(err, "ddprun: ddprun status cannot show this job: " + why)
         status, out, err = self.ask("status")
         self.assertEqual((status, out), (125, ""))
-        self.assertRegex(err, "jobs cannot be looked for: " + why)
+        self.assertRegex(err, "cannot search for jobs: " + why)
 
     def test_a_folder_that_others_can_enter_is_not_used_and_said_once(self):
         folder = os.path.join(self.runtime, "ddprun")
@@ -399,7 +399,7 @@ class Status(LauncherTest):
             text = self.shown_in(40, "top")
         finally:
             os.kill(supervisor, signal.SIGCONT)
-        self.assertRegex(text, rf"ddprun {job.process.pid} does not answer.* lets it go on")
+        self.assertRegex(text, rf"ddprun {job.process.pid} does not answer.* resumes it")
 
     def test_an_address_for_metrics_that_cannot_be_had_is_refused(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,4 +1,4 @@
-"""A rank that holds up the others is named with its phase; none is named in even jobs."""
+"""A rank that delays the others is named with its phase; none is named in even jobs."""
 
 import json
 import os
@@ -25,7 +25,7 @@ EVEN_WORK = os.environ.get("EVEN_WORK", "sleep,compute").split(",")
 PATIENCE = 60
 
 BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); os.nice(int(sys.argv[2]))\nwhile True: pass"
-NAMED = re.compile(r"ddprun: rank (\d+) \(\S+\) holds up the others (in \S+|between phases): its own time is (\d+) % above")
+NAMED = re.compile(r"ddprun: rank (\d+) \(\S+\) delays the others (in \S+|between phases): its own time is (\d+) % above")
 
 
 class Stragglers(LauncherTest):
@@ -151,7 +151,7 @@ class Stragglers(LauncherTest):
                                           "--seconds", EVEN_SECONDS, patience=200, preexec_fn=enter)
             os.remove(self.path("meeting"))
             self.assertEqual(status, 0, err)
-            self.assertNotIn("holds up", err, f"{ranks} ranks, {work}, steps of {step} s")
+            self.assertNotIn("delays the others", err, f"{ranks} ranks, {work}, steps of {step} s")
 
     def test_it_is_said_once_and_when_it_is_over_and_the_end_says_where_the_time_went(self):
         # What else the machine does decides when the windows are even enough, so it may be missed but for the last try.
@@ -163,10 +163,10 @@ class Stragglers(LauncherTest):
                              "--slow_by", "0.5", "--slow_seconds", str(slow), "--seconds", str(seconds), "--step_time", "0.01")
             status, _, err = job.finish(patience=300)
             self.assertEqual(status, 0, err)
-            if "holds up the others in data" in err and "no more" in err:
+            if "delays the others in data" in err and "no more" in err:
                 break
-        self.assertEqual(err.count("holds up the others in data"), 1, err)
-        self.assertRegex(err, r"rank 1 holds up the others no more; it did so for \d+")
+        self.assertEqual(err.count("delays the others in data"), 1, err)
+        self.assertRegex(err, r"rank 1 no longer delays the others; it delayed them for \d+")
         self.assertRegex(err, r"ddprun: efficiency \d+ %: data \d+ %, forward \d+ %, .*optimizer \d+ %, .*waiting for collectives \d+ % "
                               r"of \d+ s in \d+ steps; .* lost to the slowest rank")
         with open(self.path("events"), encoding="utf-8") as file:
@@ -178,11 +178,11 @@ class Stragglers(LauncherTest):
         self.assertGreater(event["excess"], 0.1)
 
     def test_it_can_be_switched_off_and_the_threshold_set(self):
-        for threshold, word in (("0", "efficiency"), ("80", "holds up")):
+        for threshold, word in (("0", "efficiency"), ("80", "delays the others")):
             _, _, err = self.run_job("-n", "2", "--straggler_threshold", threshold, PROGRAM, self.folder, "--rank", "1",
                                      "--slow", "data", "--slow_by", "0.5", "--seconds", "13", patience=120)
             os.remove(self.path("meeting"))
-            self.assertNotIn("holds up", err)
+            self.assertNotIn("delays the others", err)
             self.assertNotIn(word, err)
         status, _, err = self.run_job("--straggler_threshold", "much", "true")
         self.assertEqual(status, 125)
@@ -194,7 +194,7 @@ class Stragglers(LauncherTest):
             status, _, err = self.run_job(*arguments)
             self.assertEqual(status, 0, err)
             self.assertNotIn("efficiency", err)
-            self.assertNotIn("holds up", err)
+            self.assertNotIn("delays the others", err)
             if os.path.exists(self.path("meeting")):
                 os.remove(self.path("meeting"))
 
@@ -209,7 +209,7 @@ class Stragglers(LauncherTest):
             os.kill(pid, signal.SIGCONT)
         status, _, err = job.finish(patience=120)
         self.assertEqual(status, 0, err)
-        self.assertNotIn("holds up", err)
+        self.assertNotIn("delays the others", err)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class TimelineFiles(Recordings):
     def test_a_file_that_cannot_be_written_is_refused_at_once(self):
         self.refuse(self.folder, f"--timeline {self.folder}: Is a directory")
         self.refuse(self.path("no/such.json"), "No such file or directory")
-        self.refuse("/dev/null", "no regular file")
+        self.refuse("/dev/null", "not a regular file")
 
     def test_the_tools_help_fits_a_terminal_and_one_that_cannot_be_written_is_no_success(self):
         shown = subprocess.run([os.environ["TIMELINE_TOOL"], "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -80,7 +80,7 @@ class TimelineFiles(Recordings):
     def test_a_file_that_is_removed_or_emptied_ends_the_timeline_and_stop_says_so(self):
         job = self.begin()
         self.wait_for_training(job)
-        for change, text in [(os.remove, "somebody has removed it"), (lambda file: os.truncate(file, 0), "somebody else has written to it")]:
+        for change, text in [(os.remove, "it was removed"), (lambda file: os.truncate(file, 0), "another program has written to it")]:
             self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
             wait_until(lambda: self.slices(name="forward"), "events in the file")
             change(self.file)

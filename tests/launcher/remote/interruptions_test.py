@@ -297,7 +297,7 @@ class Long(LauncherTest):
             job.end_ranks()
         for job, place in jobs:
             job.end(1)
-            self.assertRegex(self.read(f"log.{job.name}.0"), r"did not confirm the end of the job|nothing was heard of it")
+            self.assertRegex(self.read(f"log.{job.name}.0"), r"did not confirm the end of the job|it has sent nothing for")
 
     @unittest.skipIf(NO_ETCD, NO_ETCD)
     def test_a_node_that_is_cut_off_for_good_from_etcd_too_ends(self):

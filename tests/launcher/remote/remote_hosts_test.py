@@ -84,7 +84,7 @@ class Cables(OnNamespaces):
         self.hosts.cable(2, plugged=False)
         status, _, err = self.job("-H", "10.203.0.2:1,10.203.0.3:1", "--ssh-timeout", "2", "true").finish()
         self.assertEqual(status, 125)
-        self.assertRegex(err, "host 10.203.0.3: (it does not answer|there is no way to it|it did not answer within)")
+        self.assertRegex(err, "host 10.203.0.3: (it does not answer|there is no route to it|it did not answer within)")
         self.assertNotIn("10.203.0.2:", err)
 
 

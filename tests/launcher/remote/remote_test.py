@@ -200,7 +200,7 @@ class Failures(OnHosts):
     def test_a_key_that_is_not_known_there(self):
         self.sshd.write_client("known_hosts", key="other_key")
         self.addCleanup(self.sshd.write_client, "known_hosts")
-        self.refused("-H", self.names(1), text=r"not let in there without a password .*Permission denied")
+        self.refused("-H", self.names(1), text=r"refuses a login without a password .*Permission denied")
         status, _, err = self.run_on("-H", self.names(1), "--ssh-identity", self.sshd.path("key"), "true")
         self.assertEqual(status, 0, err)
 
@@ -247,7 +247,7 @@ class Failures(OnHosts):
 
     def test_a_shell_that_prints_without_end_is_given_up(self):
         self.write("endless", "#!/bin/sh\nexec yes\n", executable=True)
-        self.refused("-H", self.names(1), "--remote-ddprun", self.path("endless"), text="what its shell prints is no ddprun")
+        self.refused("-H", self.names(1), "--remote-ddprun", self.path("endless"), text="its shell printed something else than ddprun's greeting")
 
     def test_no_ssh_at_all(self):
         self.refused("-H", self.names(1), ssh="/no/such/ssh", text="cannot execute /no/such/ssh")
@@ -365,7 +365,7 @@ class Ending(OnHosts):
 
     def test_the_time_of_the_job_is_over(self):
         job = self.job("-H", self.names(1, 1), "--timeout", "1", "sleep", "1000")
-        self.ends_with(job, 124, "the time of --timeout was over")
+        self.ends_with(job, 124, "--timeout expired")
 
 
 class Streams(OnHosts):

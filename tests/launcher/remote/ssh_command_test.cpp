@@ -77,7 +77,7 @@ TEST_CASE("SshCommand: what ssh says is put in the user's words") {
   CHECK_THAT(said(255, "ssh: connect to host b port 22: Connection refused\r\n"),
              StartsWith("no ssh server listens there"));
   CHECK_THAT(said(255, "a banner\nroot@b: Permission denied (publickey).\r\n\n"),
-             StartsWith("ssh is not let in there without a password (root@b: Permission denied"));
+             StartsWith("the ssh server there refuses a login without a password (root@b: Permission denied"));
   CHECK_THAT(said(255, "@ REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n"),
              StartsWith("its host key has changed"));
   CHECK_THAT(said(255, "No ED25519 host key is known for b\nHost key verification failed.\n"),

@@ -39,7 +39,7 @@ constexpr std::size_t kMaxMessageBytes = 8 << 10;
 constexpr int kOwnFramesOfSignal = 2;  // usually: the handler, and the frame that the kernel returns through
 constexpr int kOwnFramesOfTerminate = 1;
 
-// A handler is given nothing but a signal number, so what it needs lies here: everything allocated before it runs.
+// A handler is given nothing but a signal number, so what it needs is here: everything allocated before it runs.
 struct Handlers {
   std::string error_file;
   std::string temporary_file;
@@ -202,8 +202,8 @@ void on_signal(int number, siginfo_t* info, void* context) {
       append_stack(state.stack, stack, own_frames_of_signal(stack, context), /*demangled=*/false);
     });
   }
-  // Back to what was there before us. A faulting instruction runs into it by itself, with all it may want to look at; a
-  // signal that was sent must be sent again, and is delivered when this handler returns.
+  // Back to what was there before us. A faulting instruction runs into it on its own, with all it may want to look at;
+  // a signal that was sent must be sent again, and is delivered when this handler returns.
   const auto at = std::find(kFatalSignals.begin(), kFatalSignals.end(), number) - kFatalSignals.begin();
   ::sigaction(number, &state.previous[static_cast<std::size_t>(at)], nullptr);
   if (info->si_code <= 0) ::raise(number);
@@ -225,7 +225,7 @@ std::string describe_current_exception() {
     std::rethrow_exception(exception);
   } catch (const std::exception& error) {
     text += type_name(typeid(error)) + ": " + error.what();
-    // c10's errors carry a stack of their own behind this.
+    // c10's errors carry a stack of their own after this.
     text.resize(std::min(text.size(), text.find("\nException raised from")));
   } catch (...) {
     const std::type_info* type = abi::__cxa_current_exception_type();

@@ -11,8 +11,8 @@ namespace ddp::detail {
 /// The variable's whole number above 0, if that is what it holds.
 std::optional<int> number_in(const char* variable) noexcept;
 
-/// Memory of at least `bytes` that nobody can shorten, behind the descriptor that the variable names; null when the
-/// descriptor is no longer what it was.
+/// Memory of at least `bytes` that no other process can shorten, from the descriptor that the variable names; null when
+/// the descriptor is no longer what it was.
 void* map_launcher_memory(const char* variable, std::size_t bytes) noexcept;
 void unmap_launcher_memory(void* memory, std::size_t bytes) noexcept;
 /// Programs that this process becomes do not get the descriptor.

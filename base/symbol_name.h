@@ -8,7 +8,7 @@
 
 namespace ddp::detail {
 
-// A symbol of a program's or a library's file, with a version behind `@` perhaps: "train_step(Net&, Batch const&)".
+// A symbol of a program's or a library's file, with a version after `@` perhaps: "train_step(Net&, Batch const&)".
 // What is no C++ symbol stays as it is; more than `most` bytes end with "...".
 std::string symbol_name(std::string_view symbol, std::size_t most);
 

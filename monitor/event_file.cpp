@@ -34,7 +34,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Readers take the files of a folder by name, so a resumed run's file must sort behind the earlier one even when both
+/// Readers take the files of a folder by name, so a resumed run's file must sort after the earlier one even when both
 /// were made in the same second.
 int64_t seconds_of_a_new_file(const fs::path& folder) {
   int64_t seconds = now_seconds();

@@ -21,7 +21,7 @@ struct EventFileOptions {
 };
 
 /// Events go into `<folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>`, a new file each time, whose name sorts
-/// behind those of the folder's earlier ones. What is written survives the end of the process, also by SIGKILL.
+/// after those of the folder's earlier ones. What is written survives the end of the process, also by SIGKILL.
 /// Safe for concurrent calls.
 class EventFile {
  public:

@@ -1,4 +1,4 @@
-// Internal: where a table goes on that a run was killed in.
+// Internal: where a table continues that a run was killed in.
 #pragma once
 
 #include <cstdint>

@@ -112,7 +112,7 @@ void ProgressBar::print(std::string_view line) {
   // A text of several lines, or one that the terminal wraps, lands on the lines of inner bars too.
   std::string text = over_a_bar ? kClearBars : "";
   text.append(line).append("\n");
-  // The line stands where the outermost bar was, so every bar moves down by one; in one piece, so that nobody sees a
+  // The line is where the outermost bar was, so every bar moves down by one; in one piece, so that nobody sees a
   // bar twice.
   for (ProgressBar* bar = this; over_a_bar && bar != nullptr; bar = bar->outer_) text += bar->drawn(Clock::now());
   write(options_.stream, text);

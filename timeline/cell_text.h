@@ -1,4 +1,4 @@
-// What stands in the cells of a report's tables.
+// What is in the cells of a report's tables.
 #pragma once
 
 #include <cstdint>

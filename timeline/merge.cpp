@@ -26,7 +26,7 @@ constexpr std::size_t kMuchText = std::size_t{1} << 20;
   throw TraceError(file + ": " + why);
 }
 
-// A line, without the comma behind it; false at the end.
+// A line, without the comma after it; false at the end.
 bool next_line(std::istream& file, std::string& line) {
   line.clear();
   for (int byte = file.get(); byte != std::char_traits<char>::eof(); byte = file.get()) {

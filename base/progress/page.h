@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-// A change of what stands here is a new version, and such a page is not read; what is added behind the last field is
+// A change of what is here is a new version, and such a page is not read; what is added behind the last field is
 // zero in pages of older programs.
 inline constexpr std::uint32_t kPageVersion = 1;
 // The launcher writes it before it starts the program, which then knows that the descriptor is still the one it was
@@ -87,7 +87,7 @@ struct AccountEntry {
   Word sequence;
   Word steps;
   Word time;                             // microseconds
-  std::array<Word, kPhaseKinds> spent;   // as in Page, with the phase that goes on
+  std::array<Word, kPhaseKinds> spent;   // as in Page, with the phase that continues
   std::array<Word, kPhaseKinds> waited;  // as in Page
 };
 
@@ -105,7 +105,7 @@ struct Page {
   Word step;                            // steps that have ended
   Word activity;                        // microseconds: when anything here changed last
   Word phase;                           // phase_word()
-  std::array<Word, kPhaseKinds> spent;  // microseconds in each kind of phase, without the one that goes on
+  std::array<Word, kPhaseKinds> spent;  // microseconds in each kind of phase, without the one that continues
   Word next_collective;                 // how many there were
   std::array<RingEntry, kRingEntries> ring;
   std::array<GroupEntry, kGroupEntries> groups;

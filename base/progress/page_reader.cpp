@@ -9,7 +9,7 @@
 namespace ddp::detail {
 namespace {
 
-// A writer that is stopped in the middle of an entry must not hold up the reader.
+// A writer that is stopped in the middle of an entry must not delay the reader.
 constexpr int kMostTries = 3;
 
 bool is_readable(const Page& page) {

@@ -7,7 +7,7 @@
 namespace ddp::detail {
 namespace {
 
-// No program nests deeper, nor has more under way; what goes beyond it is a mistake, and must not take memory for ever.
+// No program nests deeper, nor has more under way; what goes beyond it is a mistake, and must not take memory forever.
 constexpr std::size_t kDeepest = 1000;
 constexpr std::size_t kMostOpen = 1 << 16;
 constexpr std::size_t kRecentPhases = 16;

@@ -27,9 +27,9 @@ class Assembler {
   explicit Assembler(Sink sink);
 
   // From now on the clock of what comes is so many nanoseconds ahead of that of the events. What comes later in a lane
-  // is told no earlier than what came before, however that changes.
+  // is told no earlier than what arrived before, however that changes.
   void set_ahead(std::int64_t ahead);
-  // Records of lane number `lane`, all of which have come in order; `position` is that of the first word.
+  // Records of lane number `lane`, all of which have arrived in order; `position` is that of the first word.
   void take(std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words);
   // Every lane has been read: what ended in another thread than it began in before the last call is told now.
   void settle();
@@ -48,7 +48,7 @@ class Assembler {
     std::uint64_t number = 0;
     std::vector<Open> stack{};
     std::uint64_t newest = 0;
-    std::uint64_t least = 0;  // what came with an earlier set_ahead() ended then
+    std::uint64_t least = 0;  // what arrived with an earlier set_ahead() ended then
   };
   struct Ending {
     std::uint64_t id = 0;
@@ -68,7 +68,7 @@ class Assembler {
   void emit(TraceEvent event, std::uint64_t end);
   // A lane of `kind` in which nothing overlaps the event.
   std::uint64_t free_lane(EventKind kind, std::uint64_t begin, std::uint64_t end);
-  // The same of a stream's: within what it lies in, or what lies within it.
+  // The same of a stream's: within what it is in, or what lies within it.
   std::uint64_t device_lane(std::uint64_t stream, std::uint64_t begin, std::uint64_t end);
   void name_lane(std::uint64_t lane, const std::string& name, std::uint64_t place);
   void note_begin(EventKind kind, std::uint64_t time);

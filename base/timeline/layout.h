@@ -1,5 +1,5 @@
-// What a rank does and when, in memory that it shares with whoever writes it to a file: a ring of words for each of its
-// threads, which that thread alone fills and one reader empties, so nobody waits for anybody.
+// What a rank does and when, in memory that it shares with the process that writes it to a file: a ring of words for
+// each of its threads, which that thread alone fills and one reader empties, so nobody waits for anybody.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-// A change of what stands here is a new version, and such memory is neither written nor read.
+// A change of what is here is a new version, and such memory is neither written nor read.
 inline constexpr std::uint64_t kTimelineVersion = 2;
 // The launcher writes it before it starts the program.
 inline constexpr std::uint64_t kTimelineGreeting = 0x656e694c72706464;  // "ddprLine"

@@ -19,7 +19,8 @@ class RingReader {
   // `ring` must outlive this.
   explicit RingReader(TimelineRing& ring);
 
-  // Hands over what has come since the last call. Returns the largest share of a lane's room that was in use, 0 to 1.
+  // Hands over what has arrived since the last call. Returns the largest share of a lane's room that was in use, 0
+  // to 1.
   double read(const Take& take);
   // Events for which there was no room.
   std::uint64_t lost() const;

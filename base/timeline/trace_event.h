@@ -34,7 +34,7 @@ struct TraceEvent {
   bool is_unfinished = false;  // its end was not seen
 };
 
-// The event as one line of the file, without the comma behind it. `base`: nanoseconds that are 0 in the file.
+// The event as one line of the file, without the comma after it. `base`: nanoseconds that are 0 in the file.
 std::string trace_json(const TraceEvent& event, int rank, std::int64_t base);
 // The line that names a rank.
 std::string rank_json(int rank, std::string_view name);

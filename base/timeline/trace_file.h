@@ -1,5 +1,5 @@
-// A timeline's file while it grows: after each flush() it is whole, valid JSON, so that whoever looks at it meanwhile,
-// or after everything was killed, can open it.
+// A timeline's file while it grows: after each flush() it is whole, valid JSON, so that the process that looks at it
+// meanwhile, or after everything was killed, can open it.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class TraceFile {
 
   // One event, or several lines with ",\n" between them; in the file at the next flush().
   void add(std::string_view lines);
-  // A JSON object that stands behind the events; the last one counts.
+  // A JSON object that is behind the events; the last one counts.
   void set_totals(std::string totals) { totals_ = std::move(totals); }
   // Does nothing once the file has a problem, and then it ends where it was whole last.
   void flush();
 
   // Flushes, and lets the file go until the next resume(), so that it can be moved, or written by another one; what is
-  // added meanwhile is in it at the next flush() all the same.
+  // added meanwhile is in it at the next flush() nevertheless.
   void rest();
   // Goes on. False where the file is not there as it was left.
   bool resume();
@@ -63,7 +63,7 @@ class TraceFile {
   bool has_events_ = false;
 };
 
-// Ends a file behind its last whole event, where its writer was killed in the middle of one. Does nothing with a file
+// Ends a file after its last whole event, where its writer was killed in the middle of one. Does nothing with a file
 // that is whole, that somebody writes, or that is no timeline of ours.
 void mend_trace_file(const std::string& path) noexcept;
 

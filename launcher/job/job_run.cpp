@@ -209,7 +209,7 @@ void JobRun::leave(JobEnd& end) {
   end.elsewhere.reset();  // another one's may have been known earlier, and was no earlier
   const bool is_own = first->node == rendezvous_->info()->place.group_rank;
   const bool knows_why = exit_status(end) != 0 || supervisor_->was_stop_requested();
-  if (is_own && announced_) end.announced = announced_;  // what came to light since is no news to the others
+  if (is_own && announced_) end.announced = announced_;  // what was found out since is not news to the others
   if (!is_own || !knows_why) end.elsewhere = *first;     // this launcher may have been given up while it was frozen
   end.agreed_status = rendezvous_->agreed_status();
 }
@@ -291,7 +291,7 @@ bool JobRun::should_restart(const JobEnd& end) const {
          rendezvous_->can_restart();
 }
 
-// False when ddprun was told to stop meanwhile, or its time was over.
+// False when ddprun was told to stop meanwhile, or --timeout expired.
 bool JobRun::wait_before_restart() {
   run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return is_over(); });
   return !is_over();
@@ -312,7 +312,7 @@ void JobRun::print_why_not_restarted(const JobEnd& end) {
   }
 }
 
-// Whoever started ddprun learns what this node's first failure was.
+// The process that started ddprun learns what this node's first failure was.
 void JobRun::pass_on_error(const JobEnd& end) {
   const std::string target = parent_error_file();
   const auto first = first_failure(end);

@@ -181,7 +181,7 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
     return layout_.rank_folder(job_.attempt, {.rank = view.rank, .local_rank = view.rank - first}) +
            "/flight_record.json";
   });
-  if (std::exchange(has_reported_record_, true)) return;  // the same ones, with what has come since
+  if (std::exchange(has_reported_record_, true)) return;  // the same ones, with what has arrived since
   messages_.print(is_written ? "the last collectives of each rank are in " + folder + "/flight_record"
                              : "the last collectives of the ranks could not be written to " + folder);
 }

@@ -81,7 +81,7 @@ bool open_missing_standard_descriptors() {
   return has_output;
 }
 
-// What ddprun was asked to print instead of running a job. Whoever asks in a script must see when it is not all there.
+// What ddprun was asked to print instead of running a job. A script must see when some of it is missing.
 class Answer {
  public:
   explicit Answer(bool has_output) : has_output_(has_output) {}

@@ -39,7 +39,7 @@ bool is_truth_value(std::string value) {
   return is_one_of(kValues, value);
 }
 
-// Settings without effect must have a valid value all the same. Those that would protect the connection are refused.
+// Settings without effect must have a valid value nevertheless. Those that would protect the connection are refused.
 void check_setting(const std::string& name, const std::string& value) {
   constexpr std::array<std::string_view, 6> kNumbers = {
       "close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt", "rank", "read_timeout"};

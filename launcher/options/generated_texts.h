@@ -14,7 +14,7 @@ std::string manual_page(const OptionTable& table);
 // Completion of ddprun's options and of the program's own, as scripts for shells. Each offers options in the spelling
 // of
 // --help and knows the other one too, offers values where there is a choice and files or folders where one is meant,
-// and behind the program what completes the program's own command line. The same options give the same bytes.
+// and after the program what completes the program's own command line. The same options give the same bytes.
 std::string bash_completion(const OptionTable& table);
 std::string zsh_completion(const OptionTable& table);
 std::string fish_completion(const OptionTable& table);

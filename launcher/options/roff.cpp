@@ -35,7 +35,7 @@ std::string guarded(std::string line) {
   return line;
 }
 
-// One word of prose; `is_bold` goes on to the next.
+// One word of prose; `is_bold` continues to the next.
 std::string marked_up(std::string_view word, bool& is_bold) {
   std::string text;
   while (true) {

@@ -26,7 +26,7 @@ std::string in_cell(std::string_view text);
 // "--nproc-per-node" for "--nproc_per_node"; empty where there is no other spelling.
 std::string other_spelling(const std::string& name);
 
-// The option's names, and behind them what the launcher takes as one but --help does not list: mpirun's -np.
+// The option's names, and after them what the launcher takes as one but --help does not list: mpirun's -np.
 std::vector<std::string> names_taken(const ShownOption& option);
 
 // How one text shows the options. `words` are "" for ddprun's own, else those before them, as in "timeline start".

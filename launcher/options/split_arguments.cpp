@@ -38,7 +38,8 @@ std::optional<std::string> complete_name(std::string_view beginning, std::span<c
   // An argument of the scripts that torch.distributed.launch starts, and no short form of --local_ranks_filter.
   if (beginning == "local_rank") {
     throw UsageError(
-        "--local_rank is not an option of a launcher: each rank finds its number in the variable LOCAL_RANK; for a program "
+        "--local_rank is not an option of a launcher: each rank finds its number in the variable LOCAL_RANK; for a "
+        "program "
         "that reads it from its arguments write --pass_local_rank");
   }
   std::vector<std::string_view> found;
@@ -171,7 +172,7 @@ SplitArguments split_arguments(const OptionTable& table, std::span<const std::st
   SplitArguments split;
   std::vector<std::string> arguments(given.begin(), given.end());
   IgnoredOptions ignored;
-  std::size_t replaced_until = 0;  // what stands in place of another launcher's options
+  std::size_t replaced_until = 0;  // what is in place of another launcher's options
   std::size_t i = 0;
   for (; i < arguments.size(); ++i) {
     const std::string argument = arguments[i];

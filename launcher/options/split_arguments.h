@@ -10,7 +10,7 @@ namespace launcher {
 
 class OptionTable;
 
-// mpirun's spelling of --nproc_per_node, which has two letters behind one dash.
+// mpirun's spelling of --nproc_per_node, which has two letters after one dash.
 inline constexpr std::string_view kMpirunsRanks = "-np";
 
 struct SplitArguments {

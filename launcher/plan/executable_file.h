@@ -7,7 +7,7 @@
 namespace launcher {
 
 // "" where nothing speaks against the file. Otherwise what is wrong and what to do: a missing interpreter, a carriage
-// return behind its name, a program for another kind of processor, a missing loader. `file` as seen from here.
+// return after its name, a program for another kind of processor, a missing loader. `file` as seen from here.
 std::string why_not_executed(const std::string& file);
 
 // Why access(file, X_OK) fails though the file is there: no permission, or a file system mounted with noexec.

@@ -36,7 +36,7 @@ class HostTally {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
-// Into a HostTally; an IPv6 address stands in brackets: [::1]:4. Throws LaunchError for a list that is none.
+// Into a HostTally; an IPv6 address is in brackets: [::1]:4. Throws LaunchError for a list that is none.
 std::vector<HostSlots> parse_host_list(std::string_view text);
 
 // localhost, or the name of this machine, `own_name`; either of the two may leave its domain out.

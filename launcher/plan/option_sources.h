@@ -1,4 +1,4 @@
-// Errors name options; whoever has set a variable instead looks for its name. Pure.
+// Errors name options; a user who has set a variable instead looks for its name. Pure.
 #pragma once
 
 #include <map>

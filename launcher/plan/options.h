@@ -179,10 +179,10 @@ struct Options : ProcessOptions,
   // Where this node's place in the job comes from: the command line, a variable, the scheduler; a line each.
   std::vector<std::string> origins{};
 
-  std::vector<std::string> remarks{};                 // on the command line, to be said before the job starts
-  std::vector<std::string> notes{};                   // on variables that have no effect; a line each
-  std::map<std::string, std::string> variables{};     // {"--log_dir", "PET_LOG_DIR"}: of options that nobody has typed
-  std::vector<std::string> own_arguments{};           // what came before the program, each `--name` or `--name=value`
+  std::vector<std::string> remarks{};              // on the command line, to be said before the job starts
+  std::vector<std::string> notes{};                // on variables that have no effect; a line each
+  std::map<std::string, std::string> variables{};  // {"--log_dir", "PET_LOG_DIR"}: of options that nobody has typed
+  std::vector<std::string> own_arguments{};        // the arguments before the program, each `--name` or `--name=value`
   std::optional<int> part_descriptor = std::nullopt;  // one node of a job that another ddprun started: has its secret
 };
 

@@ -9,7 +9,7 @@
 
 namespace launcher {
 
-// Where a worker stands in the job.
+// Where a worker is in the job.
 struct RankPlace {
   int rank = 0;
   int local_rank = 0;

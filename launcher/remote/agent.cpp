@@ -194,7 +194,7 @@ class Agent {
     }
   }
 
-  // Whoever suspends the job is silent meanwhile.
+  // A launcher that suspends the job sends nothing meanwhile.
   void on_signal_for_part(int number) {
     if (number == SIGTSTP) is_suspended_ = true;
     if (number == SIGCONT) is_suspended_ = false;

@@ -30,7 +30,7 @@ class Channel {
 
   void send(const Frame& frame) { send_bytes(to_bytes(frame)); }
   void send_bytes(std::string_view bytes);
-  // The other end sees the end of the stream, behind all that was sent.
+  // The other end sees the end of the stream, after all that was sent.
   void finish_sending();
   // When anything last came.
   EventLoop::Clock::time_point last_received() const { return last_received_; }

@@ -35,7 +35,7 @@ class Hub {
   Hub(EventLoop& loop, SshSettings ssh, const sigset_t& mask, Callbacks callbacks);
 
   // Makes connections, as a tree where there are more hosts than `ssh.fanout`. Where one cannot be made, the hosts
-  // that were to be reached by it are connected to all the same.
+  // that were to be reached by it are connected to nevertheless.
   void connect(const std::vector<NamedHost>& hosts);
   void send(const Frame& frame);
   // Children of this process have ended.

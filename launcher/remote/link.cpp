@@ -89,7 +89,7 @@ std::size_t Link::on_preamble(std::string_view bytes) {
   return found.end;
 }
 
-// The other end answers pings whatever else it does, and whoever reads its output.
+// The other end answers pings whatever else it does, even while its output is not read.
 void Link::tick() {
   const auto timeout = std::chrono::milliseconds(ssh_.timeout_ms);
   const auto now = EventLoop::Clock::now();

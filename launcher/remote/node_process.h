@@ -36,7 +36,7 @@ class NodeProcess {
   // A child of this process has ended: perhaps this one.
   void reap();
   bool is_gone() const { return process_.pid < 0; }
-  // Not by itself: then its sweeper, an orphan, ends the ranks.
+  // Not on its own: then its sweeper, an orphan, ends the ranks.
   bool was_killed() const { return was_killed_; }
 
  private:

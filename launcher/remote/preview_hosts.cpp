@@ -19,7 +19,7 @@ std::string quoted(const std::vector<std::string>& arguments) {
   return text;
 }
 
-// Of variables that are known here; what a host finds out by itself is left to it.
+// Of variables that are known here; what a host finds out on its own is left to it.
 std::string rank_text(const Options& options, const std::vector<std::string>& inherited, const JobEnvironment& job,
                       const RankPlace& place, const std::string& host) {
   std::string text = "  rank " + std::to_string(place.rank) + " of " + std::to_string(place.world_size) +

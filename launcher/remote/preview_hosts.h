@@ -10,7 +10,7 @@
 namespace launcher::remote {
 
 // Of each host the command that reaches it and its ddprun's options, then its ranks with their variables. What the host
-// itself decides stands in angle brackets. `own`: this process's variables.
+// itself decides is in angle brackets. `own`: this process's variables.
 std::string preview_hosts(const Options& options, const std::vector<JobNode>& nodes,
                           const std::vector<std::string>& own);
 

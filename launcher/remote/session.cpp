@@ -311,7 +311,7 @@ int Session::finish() {
   return status_;
 }
 
-// Whoever reads may be slow, as on one machine. What the hosts still have comes as room is made for it.
+// The process that reads may be slow, as on one machine. What the hosts still have comes as room is made for it.
 void Session::write_all() {
   ReaderTimeout timeout{
       .begin = EventLoop::Clock::now(), .grace = options_.grace, .kill_time = kill_time_, .ended_well = status_ == 0};

@@ -65,7 +65,7 @@ class Session {
   bool is_stopping_ = false;
   bool gives_up_ = false;
   bool is_output_lost_ = false;
-  bool is_impatient_ = false;  // whoever waits for a reader should not
+  bool is_impatient_ = false;  // the process that waits for a reader should not
   int status_ = 0;
   std::optional<EventLoop::Clock::time_point> first_interrupt_;
   std::optional<EventLoop::Clock::time_point> kill_time_;

@@ -22,16 +22,16 @@ std::string greeting(std::string_view version);
 struct Greeting {
   enum class Kind { kNone, kSame, kOther };
   Kind kind = Kind::kNone;  // kNone: not there yet
-  std::size_t end = 0;      // behind it
+  std::size_t end = 0;      // after it
   std::string version{};    // of another ddprun
 };
 Greeting find_greeting(std::string_view bytes, std::string_view own_version);
 
 // How the command ended that should have given us a connection.
 struct SshEnd {
-  int status = -1;  // -1: not by itself
+  int status = -1;  // -1: not on its own
   int signal = 0;
-  bool is_late = false;  // ended by us, as nothing came
+  bool is_late = false;  // ended by us, as nothing arrived
   std::string errors{};  // what it wrote to standard error
 };
 

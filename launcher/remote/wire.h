@@ -54,7 +54,7 @@ struct Frame {
   std::string bytes{};
 };
 
-// The frame as it goes on the wire.
+// The frame as it is sent.
 std::string to_bytes(const Frame& frame);
 
 class FrameReader {

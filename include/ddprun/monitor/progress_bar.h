@@ -85,7 +85,7 @@ class ProgressBar {
 
   /// Replaces the values that follow the rate, shown from the next drawing on.
   void set_postfix(std::initializer_list<std::pair<std::string_view, PostfixValue>> values);
-  /// Replaces what stands in front of the bar, shown from the next drawing on.
+  /// Replaces what is in front of the bar, shown from the next drawing on.
   void set_description(std::string description);
 
   /// A line of its own, or several, above the bars. On other ranks than 0 nothing.

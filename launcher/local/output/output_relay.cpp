@@ -18,7 +18,7 @@ namespace launcher {
 namespace {
 
 constexpr std::size_t kReadBytes = 256 << 10;
-// At the end, of what nobody will read: who writes for ever does not hold us.
+// At the end, of what nobody will read: a process that writes forever does not block us.
 constexpr int kLastReads = 64;
 // Sources of lines besides the numbered ones.
 constexpr int kOwnMessages = -2;
@@ -276,7 +276,7 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
   drop_rest();
 }
 
-// Who reads the output does not hold up the log files.
+// A slow reader of the output does not delay the log files.
 void OutputRelay::drop_rest() {
   unshown_ = 0;
   for (const auto& source : sources_) {

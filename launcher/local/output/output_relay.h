@@ -1,4 +1,4 @@
-// Passes the ranks' standard output and error on to ddprun's own, whole lines at a time, each behind its rank's prefix
+// Passes the ranks' standard output and error on to ddprun's own, whole lines at a time, each after its rank's prefix
 // (at a terminal unfinished ones too: LiveDisplay), and to log files, byte for byte. A slow reader slows the ranks down
 // instead of filling memory.
 #pragma once
@@ -53,7 +53,7 @@ class OutputRelay : public Messages {
   void forget_ended_streams();
   // ddprun's terminal has another size now.
   void update_window_sizes();
-  // ddprun is going to be suspended, or goes on.
+  // ddprun is going to be suspended, or continues.
   void suspend_display(bool suspended);
 
   void print(std::string_view line) override;
@@ -113,7 +113,7 @@ class OutputRelay : public Messages {
   int next_number_ = 0;
   std::unique_ptr<char[]> scratch_;     // not touched before the first read: ranks are forked with less to copy
   std::string unshown_lines_;           // of a source that is not shown but filtered
-  std::optional<std::size_t> unshown_;  // bytes of what came when nothing was shown any more
+  std::optional<std::size_t> unshown_;  // bytes of what arrived when nothing was shown any more
   std::string problem_;
 };
 

@@ -39,7 +39,7 @@ class RankStreams {
   RankStreams(const RankStreams&) = delete;
   RankStreams& operator=(const RankStreams&) = delete;
 
-  // ddprun's own lines, behind those of the ranks that it passes on.
+  // ddprun's own lines, after those of the ranks that it passes on.
   Messages& messages();
   const LogLayout& layout() const { return layout_; }
 
@@ -61,7 +61,7 @@ class RankStreams {
   std::string problem() const;
   // ddprun's terminal has another size now.
   void update_window_sizes();
-  // ddprun is going to be suspended, or goes on.
+  // ddprun is going to be suspended, or continues.
   void suspend_display(bool suspended);
 
  private:

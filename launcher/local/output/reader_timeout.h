@@ -1,4 +1,4 @@
-// How long ddprun waits at the end for whoever reads its output. Pure.
+// How long ddprun waits at the end for the process that reads its output. Pure.
 #pragma once
 
 #include <chrono>

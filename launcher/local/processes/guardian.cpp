@@ -52,14 +52,14 @@ class ChildMonitor {
   ChildMonitor(const ChildMonitor&) = delete;
   ChildMonitor& operator=(const ChildMonitor&) = delete;
 
-  // The guardian's: what is typed is handed on, and a suspended guardian lets the shell go on. The supervisor ends
+  // The guardian's: what is typed is handed on, and a suspended guardian lets the shell continue. The supervisor ends
   // everything when the lifeline ends.
   void guard(UniqueFd lifeline, UniqueFd terminal) {
     lifeline_ = std::move(lifeline);
     if (terminal) terminal_.emplace(loop_, std::move(terminal));
   }
 
-  // The sweeper's: when the guardian is gone, the child ends everything, but not for ever.
+  // The sweeper's: when the guardian is gone, the child ends everything, but not forever.
   void watch_guardian(int lifeline) {
     loop_.add(lifeline, EPOLLIN, [this, lifeline](std::uint32_t) {
       loop_.remove(lifeline);
@@ -91,7 +91,7 @@ class ChildMonitor {
         reap();
         continue;
       }
-      // At SIGTSTP the shell waits for us to stop: the supervisor, which goes on, does it once the terminal is tidy.
+      // At SIGTSTP the shell waits for us to stop: the supervisor, which continues, does it once the terminal is tidy.
       signal_child(number);
       if (number == SIGCONT && terminal_) terminal_->resume();
     }
@@ -129,7 +129,7 @@ class ChildMonitor {
     return found;
   }
 
-  // Without the sweeper. Not by killing the supervisor: whoever killed the sweeper may be about to kill us.
+  // Without the sweeper. Not by killing the supervisor: the process that killed the sweeper may be about to kill us.
   void let_supervisor_end_everything() {
     lifeline_.reset();
     bool is_gone = false;  // it has the other end of the verdict
@@ -177,7 +177,8 @@ void continue_when_parent_ends() {
 }
 
 void tell(UniqueFd& verdict, bool is_settled) {
-  if (is_settled && ::write(verdict.get(), "", 1) < 0) return;  // then whoever reads it sweeps, and finds nothing
+  if (is_settled && ::write(verdict.get(), "", 1) < 0)
+    return;  // then the process that reads it sweeps, and finds nothing
 }
 
 // In the sweeper's process: starts the supervisor and keeps it.

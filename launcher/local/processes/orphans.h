@@ -26,7 +26,7 @@ class Orphans {
 
   // The processes that are in `group` now have just been sent `signal_number`, all at once.
   void note_asked(pid_t group, int signal_number);
-  // SIGTERM to whoever has not been asked to stop, or ignores the signal that asked.
+  // SIGTERM to each process that has not been asked to stop, or ignores the signal that asked.
   void ask();
   void kill() const;
   // There is a child, dead or alive, or a member of the cgroup.

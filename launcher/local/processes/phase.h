@@ -12,11 +12,11 @@ enum class Phase : std::uint8_t {
   kEndingOrphans,   // they are gone; what they left behind was asked to stop
   kKillingOrphans,  // the same, and it was killed
   kDone,            // nothing is left, or what is left may stay, or cannot be ended
-  kDismissed,       // done, and whoever gave the last signal does not want to wait for the output either
+  kDismissed,       // done, and the user who sent the last signal does not want to wait for the output either
 };
 
 enum class PhaseEvent : std::uint8_t {
-  kStop,       // a rank or another node failed, ddprun was told to stop, or the time is over
+  kStop,       // a rank or another node failed, ddprun was told to stop, or the time has expired
   kKill,       // the grace time is over, ddprun was interrupted again, or its guardian is gone
   kRanksGone,  // the last rank has ended, and others of the job are left
   kAllGone,    // nobody is left whom ddprun would end

@@ -5,7 +5,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a rank whose peers have lost it may take to end by itself: destructors, a core file.
+// How long a rank whose peers have lost it may take to end on its own: destructors, a core file.
 constexpr auto kTearDown = 4s;
 // When a peer really went away, other ranks fail soon, or the peer is seen ending.
 constexpr auto kOthersFollow = 500ms;

@@ -36,7 +36,7 @@ std::string read_table(const char* path) {
   return text.str();
 }
 
-// The number behind the last colon of "0100007F:C001".
+// The number after the last colon of "0100007F:C001".
 std::optional<std::uint16_t> port_of_address(std::string_view address) {
   const std::size_t colon = address.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;

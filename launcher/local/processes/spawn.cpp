@@ -124,7 +124,7 @@ SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
     throw LaunchError(std::string("cannot start a process: ") + std::strerror(-pid) +
                       (pid == -EAGAIN ? " (limit on processes: ulimit -u, or the container's)" : ""));
   }
-  ::setpgid(pid, pid);  // in parent and child: whoever needs the group first has it
+  ::setpgid(pid, pid);  // in parent and child: the process that needs the group first has it
   child_of_[pid] = child;
   SpawnedProcess process;
   process.pid = pid;

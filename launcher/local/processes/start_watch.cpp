@@ -47,7 +47,7 @@ StartWatch::~StartWatch() {
 }
 
 bool StartWatch::connected(std::uint16_t peer_port) {
-  if (!timer_) return false;  // all have come, or it is too late
+  if (!timer_) return false;  // all have arrived, or it is too late
   unknown_ports_.insert(peer_port);
   loop_.cancel(*timer_);
   timer_ = loop_.call_at(std::min(deadline_, next_look_), [this] { look(); });

@@ -1,6 +1,6 @@
 // Sees which ranks have reached the store, for --start_timeout: a rank has when one of its processes owns, or owned, a
 // TCP connection to the store's port. Looks at the kernel's tables when the store accepts a connection, before anything
-// is answered on it, and from time to time until all have come.
+// is answered on it, and from time to time until all have arrived.
 #pragma once
 
 #include <sys/types.h>

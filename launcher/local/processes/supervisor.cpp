@@ -124,7 +124,7 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
   }
 }
 
-// The shell waits for the guardian to stop, and then writes its prompt: behind our last words.
+// The shell waits for the guardian to stop, and then writes its prompt: after our last words.
 void Supervisor::suspend_guardian(bool suspend) {
   streams_.suspend_display(suspend);
   if (guardian_ == Guardian::kGone) return;
@@ -137,7 +137,7 @@ void Supervisor::on_stop_signal(int number) {
   // Once: a handler that takes a second signal for impatience must not see one that the user did not send.
   const bool is_new = stop_signals_.insert(number).second;
   if (is_done(phase_)) {
-    // Whoever stops a job may tell all of its nodes, and this one heard of it by another one first.
+    // A user may stop a job on all nodes at once, and this node may have learned of it from another one first.
     const bool is_known = is_new && end_.elsewhere && end_.elsewhere->stop_signal == number;
     if (!is_known) advance(PhaseEvent::kDismiss);
     return;
@@ -220,7 +220,8 @@ void Supervisor::stop_after_failure() {
   stop_ranks(SIGTERM);
 }
 
-// Reaps what came to us as subreaper. A dead rank ends the round: its own event reads its status, and comes back here.
+// Reaps the processes that we inherited as their subreaper. A dead rank ends the round: its own event reads its status,
+// and comes back here.
 void Supervisor::reap_children() {
   siginfo_t info{};
   while (true) {

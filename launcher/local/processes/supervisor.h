@@ -62,7 +62,7 @@ class Supervisor {
   void stop_late(std::string reason, bool restarts = false);
   // All ranks, in any state.
   std::vector<WatchedRank> all_ranks() const { return launcher::watched_ranks(workers_, end_); }
-  // The same while they are expected to get on; else none.
+  // The same while they are expected to make progress; else none.
   std::vector<WatchedRank> watched_ranks() const {
     return is_stopping() || guardian_ == Guardian::kSuspended ? std::vector<WatchedRank>() : all_ranks();
   }

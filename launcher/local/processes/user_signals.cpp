@@ -25,7 +25,7 @@
 namespace launcher {
 namespace {
 
-// The hexadecimal mask behind `name`, such as "SigCgt:".
+// The hexadecimal mask after `name`, such as "SigCgt:".
 std::optional<std::uint64_t> mask_in(std::string_view status, std::string_view name) {
   const std::size_t line = status.find(name);
   if (line == std::string_view::npos || (line > 0 && status[line - 1] != '\n')) return std::nullopt;

@@ -106,7 +106,7 @@ std::string core_hint(const RankEnd& rank, std::string_view pattern, rlim_t limi
   const std::string place = pattern.starts_with("/") ? "" : folder + "/";
   if (!name) return "core file: named by the pattern " + place + std::string(pattern);
   const std::string file = place + *name;
-  // The kernel adds the number by itself when core_uses_pid says so.
+  // The kernel adds the number on its own when core_uses_pid says so.
   const std::string numbered = std::string(file).append(".").append(std::to_string(rank.pid));
   const bool adds_pid = pattern.find('%') == std::string_view::npos && std::filesystem::exists(numbered);
   return "core file: " + (adds_pid ? numbered : file);

@@ -18,7 +18,7 @@ namespace launcher {
 // ranks' RLIMIT_CORE, `folder`: where they started. Pure.
 std::string core_hint(const RankEnd& rank, std::string_view pattern, rlim_t limit, const std::string& folder);
 
-// The number behind `name` in a file such as memory.events: lines "name number". Pure.
+// The number after `name` in a file such as memory.events: lines "name number". Pure.
 std::optional<long> counter_in(std::string_view text, std::string_view name);
 
 // How many processes of this process's cgroup (v2 or v1) the kernel has killed for lack of memory; nothing where it

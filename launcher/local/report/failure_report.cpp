@@ -85,7 +85,8 @@ std::string not_executed_report(const RankEnd& rank, const JobEnd& job) {
 
 // The job was stopped because of a failure on another node.
 std::string report_on_other_node(const JobEnd& job) {
-  if (job.elsewhere->is_regrouping) return "ddprun: stopped to continue with other nodes: " + job.elsewhere->text + "\n";
+  if (job.elsewhere->is_regrouping)
+    return "ddprun: stopped to continue with other nodes: " + job.elsewhere->text + "\n";
   std::string text =
       "ddprun: stopped because of node " + std::to_string(job.elsewhere->node) + ": " + job.elsewhere->text + "\n";
   for (const std::string& line : job.elsewhere->details) text += line + "\n";
@@ -96,7 +97,7 @@ std::string report_on_other_node(const JobEnd& job) {
   return text;
 }
 
-// One that had written down its trouble, and that ddprun ended before it ended by itself.
+// One that had written down its trouble, and that ddprun ended before it ended on its own.
 std::string describe_culprit(const RankEnd& culprit) {
   if (culprit.stop_requested && culprit.signal != 0) return "reported an error, and was stopped by ddprun";
   return describe_end(culprit);
@@ -122,7 +123,7 @@ std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
          details_of(culprit, job);
 }
 
-// One that failed by itself as well.
+// One that failed on its own as well.
 std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit, const JobEnd& job) {
   const double later = trouble_time(rank, job) - trouble_time(culprit, job);
   return "  " + std::string(later < 0 ? "but:    rank " : "later:  rank ") + std::to_string(rank.rank) + " " +

@@ -19,7 +19,7 @@ class ClockOffset {
   void add(std::int64_t asked, std::int64_t answered, std::int64_t heard) {
     const std::int64_t round_trip = heard - asked;
     if (round_trip < 0) return;
-    // Clocks drift, so that no answer counts for ever.
+    // Clocks drift, so that no answer counts forever.
     if (count_++ % kAnswers == 0) {
       earlier_ = latest_;
       latest_.reset();

@@ -119,7 +119,7 @@ void ControlLink::flush() {
   update_interest();
 }
 
-// The loop also calls on_room, which whoever sends does not expect in the middle of that.
+// The loop also calls on_room, which the sender does not expect in the middle of that.
 void ControlLink::update_interest() {
   const bool waits = !sent_.is_all_sent() || (was_full_ && has_room());
   if (waits_to_write_ == waits) return;

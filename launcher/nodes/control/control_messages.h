@@ -64,7 +64,7 @@ struct Welcome {
   std::uint64_t received = 0;
   std::chrono::milliseconds reconnect_after{1'000};  // of silence the node makes a new connection
 };
-// The job does not come about, or goes on or has ended without this node; with status 0 all is well.
+// The job does not come about, or continues or has ended without this node; with status 0 all is well.
 struct Refusal {
   JoinFailure reason{};
 };
@@ -85,7 +85,7 @@ struct Start {
   int coordinator = 0;             // the number of its node
   bool has_foreign_nodes = false;  // torchrun's
 };
-// A node goes before all have met. `is_final`: then nobody needs to wait for it to come again.
+// A node goes before all have met. `is_final`: then nobody needs to wait for it to return.
 struct Leaving {
   JoinFailure reason{};
   bool is_final = false;

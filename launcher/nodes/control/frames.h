@@ -19,11 +19,11 @@ inline constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 // A message waits for one piece at most.
 inline constexpr std::size_t kMaxPieceBytes = std::size_t{16} << 10;
 
-// `message` as it goes on the wire. It must not be longer than kMaxMessageBytes.
+// `message` as it is sent. It must not be longer than kMaxMessageBytes.
 std::string to_frame(std::string_view message);
 std::string acknowledgement(std::uint64_t received);
 
-// A piece that is being filled, as it goes on the wire.
+// A piece that is being filled, as it is sent.
 class Piece {
  public:
   explicit Piece(std::uint32_t round);

@@ -1,5 +1,5 @@
 // How long the other end of a link has said nothing, not counting the time in which we did not listen: a launcher that
-// was itself held up must not take the others for dead. Pure.
+// was itself delayed must not take the others for dead. Pure.
 #pragma once
 
 #include <algorithm>

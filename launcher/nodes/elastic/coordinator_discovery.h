@@ -32,7 +32,7 @@ class CoordinatorDiscovery {
     std::function<void(UniqueFd fd)> on_found{};
     // They cannot meet there.
     std::function<void(const JoinFailure& reason)> on_impossible{};
-    // This launcher may coordinate no longer: others have gone on without it.
+    // This launcher may coordinate no longer: others have continued without it.
     std::function<void(const std::string& reason)> on_deposed{};
   };
 
@@ -41,7 +41,7 @@ class CoordinatorDiscovery {
   CoordinatorDiscovery(const CoordinatorDiscovery&) = delete;
   CoordinatorDiscovery& operator=(const CoordinatorDiscovery&) = delete;
 
-  // Begins, or begins anew after the coordinator was lost. Where this node has taken part in a round, the job may have
+  // Begins, or begins again after the coordinator was lost. Where this node has taken part in a round, the job may have
   // ended meanwhile, and must not begin once more. Throws LaunchError when it cannot.
   virtual void search(bool anew, bool has_taken_part) = 0;
   // Of who coordinates.

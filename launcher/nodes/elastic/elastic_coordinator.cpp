@@ -197,7 +197,7 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   const Rounds::Cause cause = cause_of(first, is_replaceable_);
   const std::string reason = rounds_.is_over(cause, host, Clock::now());
   first.is_final = !reason.empty();
-  first.stop_signal = 0;  // the others go on, or end with its status: nobody waits for those of all
+  first.stop_signal = 0;  // the others continue, or end with its status: nobody waits for those of all
   if (first.is_final) {
     const std::string why = cause == Rounds::Cause::kFinal ? "" : "the job is not restarted: " + reason;
     if (!why.empty()) links_.send_to_all(control::Waiting{why});
@@ -224,7 +224,7 @@ void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
   }
 }
 
-// The others hear of it by the end of their connections, and look for the next coordinator. A round that runs ends by
+// The others learn of it by the end of their connections, and look for the next coordinator. A round that runs ends by
 // this loss, which that coordinator counts.
 void ElasticCoordinator::depart() {
   if (!is_replaceable_ || has_departed_ || job_end_) return;

@@ -75,7 +75,7 @@ ElasticRendezvous::~ElasticRendezvous() {
   member_.reset();  // before what it is connected to
 }
 
-// To a coordinator that nobody replaces: the round that was lost has to be begun anew.
+// To a coordinator that nobody replaces: the round that was lost has to be begun again.
 bool ElasticRendezvous::can_come_back() const {
   return !discovery_->is_lasting() && settings_.max_restarts > 0;
 }
@@ -88,7 +88,7 @@ std::chrono::milliseconds ElasticRendezvous::timeout() const {
   return answers_at_once_ ? settings_.node_timeout : kBusyTimeout;
 }
 
-// The others have gone on without this node, which was frozen or cut off.
+// The others have continued without this node, which was frozen or cut off.
 bool ElasticRendezvous::was_given_up() const {
   if (!coordinator_ && member_->was_dropped()) return true;
   const auto& first = member_->first_failure();

@@ -1,4 +1,4 @@
-// --nnodes MIN:MAX: the nodes meet anew for each round, those that are there then, and one of them coordinates.
+// --nnodes MIN:MAX: the nodes meet again for each round, those that are there then, and one of them coordinates.
 #pragma once
 
 #include <functional>

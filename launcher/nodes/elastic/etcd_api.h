@@ -71,7 +71,7 @@ std::string parse_version(const HttpReply& reply);
 bool lacks_gateway(const HttpReply& reply);
 struct EtcdProblem {
   std::string text{};
-  bool is_lasting = false;  // it cannot go away by itself
+  bool is_lasting = false;  // it cannot go away on its own
 };
 // Why `reply` is of no use.
 EtcdProblem reply_problem(const HttpReply& reply);

@@ -33,7 +33,7 @@ class EtcdClient {
   std::string problem() const { return http_.problem().empty() ? problem_.text : http_.problem(); }
   // There is a host that answers the last request, and no server.
   bool was_refused() const { return http_.was_refused(); }
-  // The problem cannot go away by itself.
+  // The problem cannot go away on its own.
   bool is_unusable() const { return http_.problem().empty() && problem_.is_lasting; }
   // This machine's address in the network of the server, "" when it was never reached.
   const std::string& own_address() const { return http_.own_address(); }

@@ -58,7 +58,7 @@ class Rounds {
   };
   struct Decisions {
     std::optional<Begin> begin = std::nullopt;
-    std::optional<std::string> stop = std::nullopt;  // the round that runs, to begin anew, and why
+    std::optional<std::string> stop = std::nullopt;  // the round that runs, to begin again, and why
     std::optional<JoinFailure> end = std::nullopt;   // the job
     std::vector<std::pair<Id, JoinFailure>> turned_away{};
     std::vector<std::pair<Id, std::string>> told{};  // words for the user of a node
@@ -114,7 +114,7 @@ class Rounds {
 
   RoundsOptions options_;
   RestartBudget budget_;
-  std::string overdraft_;  // why the job does not go on after an earlier coordinator was lost
+  std::string overdraft_;  // why the job does not continue after an earlier coordinator was lost
   Phase phase_ = Phase::kJoining;
   int round_ = 0;
   int expected_ = 0;     // nodes of the round before, or of an earlier coordinator's, which are looking for this one

@@ -179,7 +179,7 @@ void Coordinator::start() {
     torchrun_.reset();
   }
   const auto places = roster_.places();
-  // This launcher's own node is the first that has come.
+  // This launcher's own node is the first that has arrived.
   const auto own =
       std::min_element(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [id, place] : places) {

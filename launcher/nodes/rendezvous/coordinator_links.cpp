@@ -38,7 +38,7 @@ constexpr auto kIntroduction = 500ms;
 constexpr auto kDroppedPeerTimeout = 60s;
 // Until an unknown peer leaves or a descriptor is free, where there is no room for more.
 constexpr auto kAcceptPause = 100ms;
-// After having been frozen, what has come meanwhile is read within this time.
+// After having been frozen, what has arrived meanwhile is read within this time.
 constexpr auto kRecently = 5s;
 // A flood of connections must not keep the loop from the ranks.
 constexpr int kAcceptedInARow = 64;
@@ -209,7 +209,7 @@ void CoordinatorLinks::turn_away(Peer& peer, const std::string& what) {
   if (named_unknown_peers_ <= kMaxNamedUnknownPeers) {
     callbacks_.on_unknown_peer("a launcher that " + what + " this node was refused: " + peer.link->peer());
   }
-  peer.is_given_up = true;  // and goes by itself
+  peer.is_given_up = true;  // and goes on its own
 }
 
 // False when the connection does not take so few bytes: then it is lost already.
@@ -347,7 +347,7 @@ void CoordinatorLinks::ping_all() {
   }
 }
 
-// Nodes that were given up and do not come again, and those that take nothing of what they are sent.
+// Nodes that were given up and do not return, and those that take nothing of what they are sent.
 void CoordinatorLinks::end_useless(Clock::time_point now) {
   std::vector<Id> overflown;
   std::vector<Id> forgotten;
@@ -384,7 +384,7 @@ void CoordinatorLinks::on_tick() {
   timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
   ping_all();
   for (auto& [id, peer] : peers_) {
-    // What has come meanwhile was not read yet.
+    // What has arrived meanwhile was not read yet.
     if (own_delay > settings_.ping_interval) peer.heartbeat.extend(own_delay);
   }
   end_unknown_peers(now);

@@ -31,7 +31,7 @@ class CoordinatorLinks {
   struct Loss {
     std::string reason{};                          // how it was noticed
     std::chrono::system_clock::time_point last{};  // sign of life
-    bool is_silent = false;                        // it may still be there, where nothing is heard of it
+    bool is_silent = false;                        // it may still be there, where it sends nothing
   };
   struct Callbacks {
     std::function<void(Id, const control::Message&)> on_message{};
@@ -95,7 +95,7 @@ class CoordinatorLinks {
     std::string challenge{};   // it was sent, and not answered yet
     std::string session{};     // "": of this launcher's own node, or of an unknown peer
     int attempt = 0;           // which connection of its session it has
-    bool is_given_up = false;  // when it comes again, it still reads why
+    bool is_given_up = false;  // when it returns, it still reads why
     Clock::time_point given_up{};
   };
 

@@ -23,7 +23,7 @@ class CoordinatorSearch {
     std::function<void(UniqueFd fd)> on_found{};
     // There is a store, but of no ddprun: torchrun's.
     std::function<void()> on_foreign{};
-    // Another program has the port, and keeps it: who it is and what to do. Without this the search goes on.
+    // Another program has the port, and keeps it: who it is and what to do. Without this the search continues.
     std::function<void(const std::string& text)> on_other_service{};
   };
   // Searches until one of the callbacks was called, which may destroy the search. `nodes`: that may be searching at
@@ -35,7 +35,7 @@ class CoordinatorSearch {
 
   // What the last attempt met, "" when nothing is known to be wrong.
   std::string problem() const;
-  // What on_other_service would be told, already after the first answer of another program; "" while none has come.
+  // What on_other_service would be told, already after the first answer of another program; "" while none has arrived.
   std::string other_service() const { return other_answers_ > 0 ? problem_ : ""; }
 
  private:

@@ -55,7 +55,7 @@ void EndpointRendezvous::begin_search() {
   StaticRendezvous::begin_search();
 }
 
-// Looking a name up may take long, or for ever.
+// Looking a name up may take long, or forever.
 void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_last) {
   name_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, is_last] {
     name_timer_.reset();

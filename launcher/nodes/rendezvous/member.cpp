@@ -123,7 +123,7 @@ void Member::begin_round(int round) {
   first_failure_.reset();
   stop_status_.reset();
   agreed_status_.reset();
-  // It broke when all was over but the next round: whoever hosts the store did not want another one, or is gone.
+  // It broke when all was over but the next round: the one that hosts the store did not want another one, or is gone.
   if (next_refusal_ && !join_failure_) join_failure_ = next_refusal_;
   if (!broken_.empty() && !join_failure_) join_failure_ = JoinFailure{broken_, last_status_};
   if (!join_failure_) link_->send(control::Ready{round});

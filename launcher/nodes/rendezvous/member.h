@@ -41,7 +41,7 @@ struct MemberOptions {
   // The coordinator is lost before the round has begun. Returns whether this node looks for it again, or for another
   // one; else that is a join_failure(). May be null.
   std::function<bool(const std::string& reason)> on_lost{};
-  // A coordinator that was not heard of for too long may be there again later, and this node then comes back to it: its
+  // A coordinator that was silent for too long may be there again later, and this node then comes back to it: its
   // loss is not final. May be null.
   std::function<bool()> may_come_back{};
   // Another node, or this one itself, tells this one something in the round that runs. May be null.
@@ -67,7 +67,7 @@ class Member {
   void announce_timeout();
   // It can begin another round.
   bool is_connected() const { return link_->is_open(); }
-  // The coordinator has gone on without this node, which was not heard of for too long.
+  // The coordinator has continued without this node, which was silent for too long.
   bool was_dropped() const { return was_left_behind_; }
   // The job runs without this node, which waits for a restart.
   bool is_spare() const { return is_spare_; }
@@ -82,7 +82,7 @@ class Member {
     if (has_started_ && link_->is_open()) link_->send(control::Word{round_, node_, to, std::move(text)});
   }
   // This node's ranks are being stopped. Before the round has begun: this node goes, and the others may wait for it to
-  // come again if the notice says so.
+  // return if the notice says so.
   void announce(FailureNotice notice);
   const std::optional<FailureNotice>& first_failure() const { return first_failure_; }
   // This node's ranks have ended, with this status if the job was stopped.

@@ -55,7 +55,7 @@ class Rendezvous {
   // RendezvousSettings::on_word while the round runs. It may get lost.
   virtual void tell(int /*to*/, std::string /*text*/) {}
   // Tells the other nodes that this one is being stopped, and why; its number is filled in. Whose failure was the job's
-  // first is then known in first_failure(). Before all have met the job ends, unless this node may come again.
+  // first is then known in first_failure(). Before all have met the job ends, unless this node may return.
   virtual void announce(FailureNotice notice) = 0;
   virtual const std::optional<FailureNotice>& first_failure() const = 0;
 

@@ -96,7 +96,8 @@ void RoundCoordinator::on_carried(Id id, std::uint32_t round, std::string_view b
   if (round == control::kSideRound) return on_side_channel(id, bytes);
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
   if (!store_channels_.contains(id)) store_->proxies().add(id, "a client on " + name(id), store_channel_to(id));
-  if (!store_->proxies().deliver(id, bytes)) links_.close(id, "it sent something to the store that is not a launcher's message");
+  if (!store_->proxies().deliver(id, bytes))
+    links_.close(id, "it sent something to the store that is not a launcher's message");
 }
 
 std::shared_ptr<store::StoreChannel> RoundCoordinator::store_channel_to(Id id) {
@@ -118,7 +119,7 @@ void RoundCoordinator::close_carrier(Id id) {
   if (store_channels_.erase(id) != 0) store_->proxies().drop(id);
 }
 
-// One that is there hears of it, where its connection has to be replaced first, too.
+// One that is there learns of it, where its connection has to be replaced first, too.
 void RoundCoordinator::send_refusal(Id id, const JoinFailure& reason) {
   if (id != own_) reading_.insert(id);
   links_.send(id, control::Refusal{reason});
@@ -268,7 +269,7 @@ void RoundCoordinator::on(Id id, const control::Stopped& stopped) {
   if (ended_.size() == numbers_.size()) ask_whether_all_are_there(Phase::kStopped);
 }
 
-// One that is cut off ends by itself, with the signal's status.
+// One that is cut off ends on its own, with the signal's status.
 void RoundCoordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
   const bool has_stopped = ended_.erase(id) > 0;
   if (!has_stopped || loss.is_silent) stop_status_ = std::max(stop_status_, first_failure_.first()->exit_status);

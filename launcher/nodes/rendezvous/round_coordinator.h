@@ -136,11 +136,11 @@ class RoundCoordinator {
   std::size_t others_ = 0;                        // launchers in this round besides this one
   std::set<Id> ended_;                            // whose ranks have ended well, or were stopped
   std::set<Id> asked_;                            // have not answered yet
-  std::set<Id> unaware_;                          // have not heard of the round's end yet
-  std::set<Id> reading_;                          // have not heard of their refusal yet
+  std::set<Id> unaware_;                          // have not learned of the round's end yet
+  std::set<Id> reading_;                          // have not learned of their refusal yet
   std::optional<Id> own_;                         // this launcher's node
   Clock::time_point deadline_{};                  // of telling; of the wait for a cause
-  Clock::time_point acknowledgement_deadline_{};  // for all to have heard of what ends the round, or the job
+  Clock::time_point acknowledgement_deadline_{};  // for all to have learned of what ends the round, or the job
   std::vector<EventLoop::TimerId> timers_;        // of the phase
 
  private:

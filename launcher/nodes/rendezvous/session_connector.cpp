@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 // A new connection to a host that can be reached takes a fraction of this.
 constexpr auto kConnect = 1s;
-// A coordinator that is held up itself answers late, and asking it again would not help.
+// A coordinator that is delayed itself answers late, and asking it again would not help.
 constexpr auto kHandshake = 3s;
 constexpr auto kPause = 100ms;
 
@@ -46,7 +46,7 @@ void SessionConnector::drop_attempt() {
   timer_.reset();
   if (connecting_) loop_.remove(connecting_.get());
   connecting_.reset();
-  // Where the coordinator was asked, it may have gone on with this one.
+  // Where the coordinator was asked, it may have continued with this one.
   if (attempt_ && attempt_->is_connected() && has_asked_) replaced_.push_back(attempt_->release());
   attempt_.reset();
 }

@@ -264,7 +264,7 @@ void StaticRendezvous::answer_at_once(bool does) {
 }
 
 // After a good end the ranks of other nodes may still use the store. After a failure it must become known whether
-// another node failed before, and all nodes must hear of it before the store goes.
+// another node failed before, and all nodes must learn of it before the store goes.
 void StaticRendezvous::leave(bool ended_well) {
   if (!ended_well) answer_at_once(false);  // else it only waits for the others
   if (ended_well && member_) member_->end_well();

@@ -20,7 +20,7 @@ inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 10;
 using Channel = std::uint32_t;  // never used twice on a connection
 
 enum class FrameKind : std::uint8_t {
-  kOpen = 0,   // by the proxy: a client has come
+  kOpen = 0,   // by the proxy: a client has arrived
   kData = 1,   // of the client, or for it
   kClose = 2,  // by either end, once; nothing of the channel follows
   kTaken = 3,  // so many bytes of the channel were taken
@@ -107,7 +107,7 @@ class ChannelLink {
   ChannelLink(const ChannelLink&) = delete;
   ChannelLink& operator=(const ChannelLink&) = delete;
 
-  // What has come.
+  // What has arrived.
   void deliver(std::string_view bytes);
   // Frames go together, at the next flush().
   void send(FrameKind kind, Channel channel, std::string_view bytes = {}, std::uint32_t number = 0);

@@ -82,7 +82,7 @@ std::string KeyValueStore::count(const std::string& key, std::int64_t increment,
   return "";
 }
 
-// By opcode. Those that may need memory are refused in a full store; reading and deleting must go on.
+// By opcode. Those that may need memory are refused in a full store; reading and deleting must continue.
 struct KeyValueStore::Operations {
   struct Handler {
     Operation answer;

@@ -34,7 +34,8 @@ class MemoryBudget {
   std::size_t used_ = 0;
 };
 
-// A part of the budget's use, as long as the object lives. May exceed the limit: whoever asks for memory checks before.
+// A part of the budget's use, as long as the object lives. May exceed the limit: the caller that asks for memory checks
+// before.
 class Charge {
  public:
   Charge() = default;

@@ -150,7 +150,7 @@ void ProxyLinks::drop(LinkId id) {
   if (found == links_.end()) return;
   for (const auto& [channel, number] : found->second.clients) clients_.erase(number);
   links_.erase(found);
-  callbacks_.on_answered();  // others may have been woken by what came before
+  callbacks_.on_answered();  // others may have been woken by what arrived before
 }
 
 }  // namespace launcher::store

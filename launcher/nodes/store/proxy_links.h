@@ -24,7 +24,7 @@ class ProxyLinks {
  public:
   using LinkId = std::uint64_t;
   struct Callbacks {
-    // Requests were answered: whoever got replies is to be sent them.
+    // Requests were answered: clients with replies are to be sent them.
     std::function<void()> on_answered{};
     // A client that came through link `name` was refused.
     std::function<void(const std::string& name, const std::string& reason)> on_refused{};

@@ -109,8 +109,8 @@ void StoreClient::on_event(std::uint32_t events) {
   }
 }
 
-// Whether what has come cannot be the answer to the first request: a byte that is 0 or 1, alone where nothing else was
-// asked, or a text of a length that a store would send.
+// Whether what has arrived cannot be the answer to the first request: a byte that is 0 or 1, alone where nothing else
+// was asked, or a text of a length that a store would send.
 bool StoreClient::is_no_reply() const {
   if (incoming_.empty() || replies_.empty()) return false;
   const Reply& reply = replies_.front();

@@ -30,7 +30,7 @@ StoreProxy::StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options
   options_.store_channel->on_closed = [this] { on_lost(); };
 }
 
-// The store is to forget them, also where its connection goes on.
+// The store is to forget them, also where its connection continues.
 StoreProxy::~StoreProxy() {
   options_.store_channel->on_bytes = nullptr;
   options_.store_channel->on_room = nullptr;

@@ -1,4 +1,4 @@
-// The store protocol's building blocks, for both ends: little-endian integers, and strings behind their length.
+// The store protocol's building blocks, for both ends: little-endian integers, and strings after their length.
 #pragma once
 
 #include <cstddef>

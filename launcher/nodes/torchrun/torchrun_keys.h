@@ -17,7 +17,7 @@ class TorchrunKeys {
   // Of ddprun nodes that meet at the store of a torchrun node.
   std::string failure() const { return prefix_ + "ddprun/first_failure"; }
 
-  // Node 0 of torchrun counts who has come, whatever the job's name.
+  // Node 0 of torchrun counts who has arrived, whatever the job's name.
   static constexpr const char* kArrived = "init/";
   // The state of --rdzv_backend=c10d, a pickle.
   static std::string c10d_state(const std::string& run_id) { return "/torch.rendezvous." + run_id; }

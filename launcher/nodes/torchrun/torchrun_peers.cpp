@@ -40,7 +40,7 @@ void TorchrunPeers::expect(int node) {
   watch_->wait(keys_.role_info(node), [this, node] { soon([this, node] { on_come(node); }); });
 }
 
-// Whoever is called may expect another node, and so replace the connection whose reply this is.
+// The callee may expect another node, and so replace the connection whose reply this is.
 void TorchrunPeers::soon(std::function<void()> action) {
   if (soon_) loop_.cancel(*soon_);
   soon_ = loop_.call_at(EventLoop::Clock::now(), [this, action = std::move(action)] {

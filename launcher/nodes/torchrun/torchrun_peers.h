@@ -1,5 +1,5 @@
 // torchrun's nodes in a job whose store this launcher hosts: they say what they bring by keys of the store, and are
-// told their ranks by others. They hear of no failure.
+// told their ranks by others. They learn of no failure.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ class TorchrunPeers {
     std::function<void(const std::string& text)> on_nonsense{};
     // Every node of the job has ended well.
     std::function<void()> on_all_ended{};
-    // One more has come under a number that was assigned.
+    // One more has arrived under a number that was assigned.
     std::function<void(int node)> on_twice{};
   };
   // Both must outlive the object.
@@ -33,9 +33,9 @@ class TorchrunPeers {
   TorchrunPeers(const TorchrunPeers&) = delete;
   TorchrunPeers& operator=(const TorchrunPeers&) = delete;
 
-  // Waits for this node until it has come as one of torchrun's, or another one is expected.
+  // Waits for this node until it has arrived as one of torchrun's, or another one is expected.
   void expect(int node);
-  // Whether a torchrun node has come under this number.
+  // Whether a torchrun node has arrived under this number.
   bool has_come(int node) const { return !store_.look_up(keys_.role_info(node)).empty(); }
   void assign(int node, const NodeRanks& ranks);
   // One of ddprun's nodes, of `nnodes` in all, has ended well.

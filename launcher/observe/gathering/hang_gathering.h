@@ -1,6 +1,6 @@
-// A report on ranks that get nowhere, over all nodes: a node whose own ranks make no progress asks node 0, which asks
-// all for what they see, and says who is to blame. Whoever does not answer is left out, so nothing waits for a lost
-// node.
+// A report on ranks that make no progress, over all nodes: a node whose own ranks make no progress asks node 0, which
+// asks all for what they see, and says who is to blame. A node that does not answer is left out, so nothing waits for a
+// lost node.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -25,7 +25,7 @@ struct HangGatheringOptions {
   int nodes = 1;
   // To another node, or to this one itself; see Rendezvous::tell().
   std::function<void(int to, std::string text)> tell{};
-  // This node's ranks, as they are now; none while they are not expected to get on.
+  // This node's ranks, as they are now; none while they are not expected to make progress.
   std::function<std::vector<RankView>()> views{};
   // Whether this node reports.
   bool reports = true;

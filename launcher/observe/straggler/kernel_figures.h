@@ -1,4 +1,4 @@
-// What the kernel knows of what holds up a process.
+// What the kernel knows of what delays a process.
 #pragma once
 
 #include <sys/types.h>

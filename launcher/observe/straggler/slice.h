@@ -83,7 +83,7 @@ class Slicer {
  private:
   struct Track {
     RankSample at_begin{};
-    int looks_without_step = 0;  // so often others had gone on and it had not
+    int looks_without_step = 0;  // so often others had continued and it had not
   };
   bool is_over(const std::vector<RankSample>& samples);
 

@@ -86,7 +86,7 @@ class JobTimeline {
   OwnFiles own_files_;
   std::unique_ptr<TimelineWriter> writer_;
   std::unique_ptr<NodeStreamWriter> stream_;
-  std::unique_ptr<ddp::detail::Collector> collector_;  // behind what its thread uses
+  std::unique_ptr<ddp::detail::Collector> collector_;  // after what its thread uses
   std::optional<EventLoop::TimerId> timer_;
 };
 

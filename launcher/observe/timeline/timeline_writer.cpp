@@ -56,7 +56,7 @@ TimelineWriter::Node& TimelineWriter::node_of(int number) {
         builder_, kMostRanks,
         NodeStreamReader::Callbacks{.on_clocks =
                                         [this, &node](int rank, const ddp::detail::ClockPair& theirs) {
-                                          // Where no answer has come: as far as the hosts agree on the time of day.
+                                          // Where no answer has arrived: as far as the hosts agree on the time of day.
                                           const std::int64_t by_day =
                                               static_cast<std::int64_t>(theirs.steady - base_.steady) -
                                               (theirs.wall - base_.wall);

@@ -1,5 +1,5 @@
 // The file of a job's timeline in the hands of the node that writes it. But for what says otherwise, everything happens
-// in the collector's thread: a slow disk must hold up nobody.
+// in the collector's thread: a slow disk must delay nobody.
 #pragma once
 
 #include <atomic>
@@ -24,14 +24,14 @@ namespace launcher {
 // As it is told to who asks, from another folder perhaps, and without links.
 std::string whole_path(const std::string& file);
 
-// trace.json -> trace.node1.json, and trace.node1.restart2.json on a node that has come later: where they come and go,
-// another one may have had its number before.
+// trace.json -> trace.node1.json, and trace.node1.restart2.json on a node that has arrived later: where they come and
+// go, another one may have had its number before.
 std::string file_of_node(const std::string& file, int node, int restart);
 
 class OwnFiles {
  public:
   void add(const ddp::detail::TraceFile::Identity& file) { files_.push_back(file); }
-  // Whether an earlier recording would be lost by writing to `file` anew. Emptied ones are nobody's.
+  // Whether an earlier recording would be lost by writing to `file` again. Emptied ones are nobody's.
   bool has(const std::string& file) const;
 
  private:
@@ -48,10 +48,10 @@ class TimelineWriter {
   ddp::detail::RecordSink& sink() { return builder_; }
   // What a node has sent, whose steady clock is so many microseconds ahead.
   void take(int node, std::optional<std::int64_t> ahead, const std::string& bytes);
-  // Every now and then: what has come is in the file half a second later.
+  // Every now and then: what has arrived is in the file half a second later.
   void after_pass();
 
-  // All that has come is in the file now, and events() is what it has; the file is let go.
+  // All that has arrived is in the file now, and events() is what it has; the file is let go.
   void settle();
   // Goes on in the file; false where it is not there as it was left.
   bool resume();

@@ -30,7 +30,7 @@ constexpr const char* kLibrary = "nccl:";
 constexpr std::array<std::string_view, 7> kKnown = {"all_reduce", "broadcast", "reduce",    "all_gather",
                                                     "gather",     "scatter",   "all_to_all"};
 
-// The job's first group is "0", as PyTorch calls its own; a later one of the same name has a number behind it.
+// The job's first group is "0", as PyTorch calls its own; a later one of the same name has a number after it.
 std::string name_of(const GroupRecord& group, const std::vector<GroupRecord>& before) {
   const auto same = std::count_if(before.begin(), before.end(), [&](const auto& each) { return each.is_same(group); });
   std::string name = group.path.empty() ? "0" : group.path + std::to_string(group.leader);

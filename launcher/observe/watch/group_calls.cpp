@@ -41,7 +41,7 @@ GroupCalls calls_in(const GroupRecord& group, const std::vector<RankView>& ranks
   const bool is_jobs = group.path.empty();
   for (const RankView& rank : ranks) {
     const auto index = index_of(rank, group);
-    // What a rank that tells nothing has called is not known.
+    // What a rank that reports nothing has called is not known.
     if (index || (is_jobs && (rank.progress || !rank.runs()))) result.members.push_back(calls_of(rank, index));
   }
   return result;

@@ -1,4 +1,4 @@
-// The report on ranks that get nowhere. Pure.
+// The report on ranks that make no progress. Pure.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct RankStack {
   std::string text{};
 };
 
-// What is known when ranks get nowhere.
+// What is known when ranks make no progress.
 struct HangReport {
   Verdict verdict{};
   std::chrono::microseconds idle{};  // for so long no rank has made progress

@@ -1,4 +1,4 @@
-// Reports when no rank of this node gets on: who holds up whom, and where they are in their programs.
+// Reports when no rank of this node makes progress: who delays whom, and where they are in their programs.
 #pragma once
 
 #include <chrono>
@@ -46,7 +46,7 @@ class HangWatch {
   // The ranks as a report shows them.
   std::vector<RankView> views(const std::vector<WatchedRank>& ranks) const;
 
-  // The ranks of all nodes get nowhere, whether this node has asked or not.
+  // The ranks of all nodes make no progress, whether this node has asked or not.
   void report(const HangReport& report);
   // Elsewhere ranks make progress.
   void go_on();
@@ -85,7 +85,7 @@ class HangWatch {
   EventLoop::Clock::time_point look_at_store_after_{};
   std::chrono::milliseconds store_pause_;  // until the next such look
   EventLoop::Clock::time_point asked_at_{};
-  std::vector<RankView> views_;  // when it was seen that nobody gets on
+  std::vector<RankView> views_;  // when it was seen that nobody makes progress
   std::uint64_t seen_at_ = 0;    // by the clock of the pages
   HangReport report_;
   std::map<int, Asked> asked_;  // by rank

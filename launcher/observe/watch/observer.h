@@ -22,7 +22,7 @@ class Observer {
   // was ddprun that did not run.
   explicit Observer(std::chrono::milliseconds interval, std::string host);
 
-  // A rank makes progress when its page changes; one that has not begun to train, or tells nothing, also when it
+  // A rank makes progress when its page changes; one that has not begun to train, or reports nothing, also when it
   // computes, reads or writes.
   void look(const std::vector<WatchedRank>& ranks, Clock::time_point now);
   // How long none of the running ranks has made progress; 0 when none runs.

@@ -23,7 +23,7 @@ Number number_in(std::string_view text, int base = 10) {
   return value;
 }
 
-// The words behind the command, which may hold any character.
+// The words after the command, which may hold any character.
 std::vector<std::string_view> fields_after_command(std::string_view stat) {
   std::vector<std::string_view> fields;
   const std::size_t bracket = stat.rfind(')');

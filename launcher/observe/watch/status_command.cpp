@@ -121,7 +121,7 @@ int run_status_command(std::span<const std::string> arguments) {
   if (found.empty()) return refuse_job(question.job, question.whose);
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   while (question.refreshes && is_terminal && !found.empty()) {
-    // Home, and everything anew. Lines that the terminal broke would tear the table.
+    // Home, and everything again. Lines that the terminal broke would tear the table.
     const auto [columns, rows] = terminal_size(STDOUT_FILENO);
     const std::string text = text_of(found, false, columns) + problems_of(found, columns);
     print("\x1b[H\x1b[2J" + beginning_of(text, rows, columns));

@@ -111,7 +111,7 @@ std::vector<const RankView*> free_ranks(const std::vector<WaitEdge>& waits) {
 }
 
 Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
-  // Where one of them computes, it is not there that it waits: what it has begun goes on beside its work.
+  // Where one of them computes, it is not there that it waits: what it has begun continues beside its work.
   std::vector<const RankView*> busy;
   for (const WaitEdge& wait : waits) {
     const bool computes = wait.missing->cpu_share > 0.5;

@@ -1,4 +1,4 @@
-// Who holds up a job in which no rank gets on. Pure.
+// Who delays a job in which no rank makes progress. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Verdict {
     kNotAtStore,      // ranks have not come to the store, where others are
   };
   Kind kind = Kind::kUnseen;
-  std::vector<int> culprits{};  // ranks; those of kNoneWaits are all that get nowhere
+  std::vector<int> culprits{};  // ranks; those of kNoneWaits are all that make no progress
   std::optional<int> waiter{};  // one that waits for them
   std::string sentence{};
 };

@@ -95,7 +95,7 @@ void close_from(int first) {
   for (int fd = first; fd < kMost; ++fd) ::close(fd);
 }
 
-// It keeps none of ddprun's descriptors: whoever waits for the end of a pipe would wait for it.
+// It keeps none of ddprun's descriptors: the process that waits for the end of a pipe would wait for it.
 [[noreturn]] void run_monitor(pid_t launcher, int fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   sigset_t none;
@@ -168,7 +168,8 @@ void GpuMonitor::on_text() {
   }
 }
 
-// A helper that hangs in the driver is not waited for: it ends when it can, and whoever inherits it takes its end.
+// A helper that hangs in the driver is not waited for: it ends when it can, and the process that inherits it takes its
+// end.
 void GpuMonitor::end() {
   gpus_.clear();
   if (reader_) loop_.remove(reader_.get());

@@ -15,7 +15,7 @@ std::optional<std::string> own_cgroup_folder();
 std::optional<std::string> cgroup_folder(std::string_view cgroups, std::string_view mounts,
                                          std::string_view controller = {});
 
-// True when whoever manages the machine's cgroups has left this one to its user: it belongs to the calling user, who is
+// True when the manager of the machine's cgroups has left this one to its user: it belongs to the calling user, who is
 // not root, or systemd marked it as delegated. Root may write everywhere, which says nothing.
 bool is_delegated(const std::string& folder);
 

@@ -86,8 +86,8 @@ void AddressLookup::finish() {
   loop_.remove(answer_.get());
   answer_.reset();
   helper_ = -1;
-  // Whoever reaps all children may have reaped it: by its number somebody else could be hit. Without a pidfd it is left
-  // to that reaper, and ends by itself: nobody reads its answer.
+  // The process that reaps all children may have reaped it: by its number somebody else could be hit. Without a pidfd
+  // it is left to that reaper, and ends on its own: nobody reads its answer.
   if (!pidfd_ || ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0) != 0) return;
   siginfo_t info{};
   ::waitid(kByPidfd, static_cast<id_t>(pidfd_.get()), &info, WEXITED);
@@ -105,7 +105,7 @@ void AddressLookup::read() {
   finish();
   std::vector<SocketAddress> addresses(bytes_.size() / sizeof(SocketAddress));
   if (!addresses.empty()) std::memcpy(addresses.data(), bytes_.data(), addresses.size() * sizeof(SocketAddress));
-  const auto done = std::move(done_);  // whoever is told may end this object
+  const auto done = std::move(done_);  // the callee may end this object
   done(std::move(addresses));
 }
 

@@ -1,5 +1,5 @@
 // A TCP connection to a server that may not be there yet: tries again until it is, first within milliseconds, then less
-// and less often, so that whoever starts last is found at once and a long wait costs next to nothing.
+// and less often, so that the launcher that starts last is found at once and a long wait costs next to nothing.
 #pragma once
 
 #include <chrono>

@@ -32,8 +32,8 @@ class SideChannel {
     members = nullptr;
   }
 
-  // By who uses it. What has come from the coordinator, and from a member: its node, and by how many microseconds its
-  // steady clock is ahead of ours, once that is known.
+  // By who uses it. What has arrived from the coordinator, and from a member: its node, and by how many microseconds
+  // its steady clock is ahead of ours, once that is known.
   std::function<void(std::string_view bytes)> on_coordinator{};
   std::function<void(int node, std::optional<std::int64_t> ahead, std::string_view bytes)> on_member{};
 

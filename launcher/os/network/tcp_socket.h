@@ -28,7 +28,7 @@ UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only);
 // The same on one address, whatever its port.
 UniqueFd listen_or_throw(const SocketAddress& address, std::uint16_t port);
 
-// Why nobody can connect to 127.0.0.1, where listening works all the same: a network namespace begins with its loopback
+// Why nobody can connect to 127.0.0.1, where listening works nevertheless: a network namespace begins with its loopback
 // interface down. Empty where they can.
 std::string loopback_problem();
 

@@ -165,7 +165,7 @@ std::string stack_text(int pid, const std::vector<std::uint64_t>& frames) {
   const auto files = executable_files(std::string(std::istreambuf_iterator<char>(file), {}));
   std::string text;
   for (std::size_t i = 0; i < std::min(frames.size(), kMostFrames); ++i) {
-    // But for the innermost, what stands there is where a call returns to, which may be the next function.
+    // But for the innermost, what is there is where a call returns to, which may be the next function.
     text += "    #" + std::to_string(i) + " " + frame_text(pid, files, frames[i] - (i > 0 ? 1 : 0)) + "\n";
   }
   return text;

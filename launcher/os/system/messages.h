@@ -1,4 +1,4 @@
-// Where ddprun's own lines go. While it relays the ranks' output its lines must queue behind theirs.
+// Where ddprun's own lines go. While it relays the ranks' output its lines must queue after theirs.
 #pragma once
 
 #include <chrono>

@@ -10,7 +10,7 @@ namespace launcher {
 ProcessTitle::ProcessTitle(int argc, char** argv) {
   ::prctl(PR_GET_NAME, name_.data());
   if (argc == 0) return;
-  // The kernel puts the arguments one behind the other; whoever changed argv before may have left gaps.
+  // The kernel puts the arguments one after the other; the process that changed argv before may have left gaps.
   arguments_ = argv[0];
   char* end = argv[0];
   for (int i = 0; i < argc && argv[i] == end; ++i) end += std::strlen(argv[i]) + 1;

@@ -46,7 +46,7 @@ std::string shell_quote(std::string_view word) {
   for (std::string_view left = word; !left.empty();) {
     const std::string_view character = first_of(left, is_shown);
     if (!is_shown) {
-      // Each byte of a control character of eight bits: the one behind is not shown by itself either.
+      // Each byte of a control character of eight bits: the one after it is not shown on its own either.
       quoted += octal(character.front());
     } else if (character == "'") {
       quoted += is_all_shown ? "'\\''" : "\\'";

@@ -31,7 +31,7 @@ class LiveLines {
   explicit LiveLines(const CharacterWidth& widths) : widths_(&widths) {}
 
   void set_prefix(std::string prefix);
-  // Appends what `bytes` finish to `finished`, each line behind the prefix. A line passes unchanged unless it redraws
+  // Appends what `bytes` finish to `finished`, each line after the prefix. A line passes unchanged unless it redraws
   // itself; then it is what a terminal would show in the end.
   void feed(std::string_view bytes, std::string& finished);
   // A row above the one that is being written is finished, unless the rank goes up again: it has a moment for that.

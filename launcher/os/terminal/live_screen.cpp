@@ -16,7 +16,7 @@ void go_up(std::size_t rows, std::string& out) {
 
 void paint_row(const ShownRow& row, std::size_t columns, std::string& out) {
   out.append(row.text);
-  // In a full row the cursor stands on the last character, which would be erased.
+  // In a full row the cursor is on the last character, which would be erased.
   if (row.columns < columns) out.append(kEraseToEndOfRow);
 }
 

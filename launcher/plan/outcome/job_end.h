@@ -15,7 +15,7 @@ struct RankEnd {
   int rank = 0;
   int local_rank = 0;
   int pid = 0;
-  int exit_code = 0;  // when it exited by itself
+  int exit_code = 0;  // when it exited on its own
   int signal = 0;     // when a signal ended it
   bool core_dumped = false;
   bool was_executed = true;     // false: the kernel refused the program, and `error` says why
@@ -36,9 +36,9 @@ struct FailureNotice {
   std::chrono::system_clock::time_point time{};  // of that node's clock, or corrected to the coordinator's
   bool is_consequence = false;                   // a rank says that its peer went away
   bool is_final = false;                         // no restart: somebody stopped the job, or a node is gone
-  bool may_come_again = false;                   // whoever stopped the node, or ddprun on it, may start it again
+  bool may_come_again = false;                   // the user who stopped the node, or ddprun on it, may start it again
   int stop_signal = 0;                           // somebody stopped the job by this signal
-  bool is_regrouping = false;                    // no failure: the ranks go on with other nodes
+  bool is_regrouping = false;                    // no failure: the ranks continue with other nodes
   std::vector<std::string> details{};            // lines of the report on it, that all nodes print
 };
 
@@ -55,8 +55,8 @@ struct JobEnd {
   std::chrono::system_clock::time_point start;
   int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
   std::string host;
-  std::string late_reason{};                              // when ddprun stopped it because its time was over
-  bool late_restarts = false;                             // and it is to be started again all the same
+  std::string late_reason{};                              // when ddprun stopped it because it timed out
+  bool late_restarts = false;                             // and it is to be started again nevertheless
   std::optional<FailureNotice> elsewhere = std::nullopt;  // another node's failure, when it was the job's first
   std::optional<int> announced = std::nullopt;            // the rank that all nodes name as the first to fail
   std::optional<int> agreed_status = std::nullopt;        // what all nodes of a job that was stopped end with

@@ -24,7 +24,7 @@ int exit_status(const JobEnd& job) {
   if (job.elsewhere) return job.elsewhere->exit_status;
   if (const auto first = first_failure(job)) {
     const RankEnd& culprit = job.ranks[*first];
-    // It was about to end by itself when our own signal ended it.
+    // It was about to end on its own when our own signal ended it.
     if (culprit.stop_requested && culprit.signal != 0) return 1;
     return status_of(culprit);
   }

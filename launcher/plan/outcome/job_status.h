@@ -7,7 +7,7 @@ namespace launcher {
 
 // The status to pass on for one rank's end: its exit code, or 128 + signal.
 int status_of(const RankEnd& rank);
-// Of ranks that were told to stop by `signal`: no failure when every one saved and left by itself, else 128 + signal.
+// Of ranks that were told to stop by `signal`: no failure when every one saved and left on its own, else 128 + signal.
 int status_of_stop(const JobEnd& job, int signal);
 // ddprun's exit status.
 int exit_status(const JobEnd& job);

@@ -62,8 +62,7 @@ std::optional<ScheduledPlace> read_aws_batch(const ProcessContext& context) {
   const char* address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS";  // which the main node itself does not have
   if (const auto text = text_of(context, address)) place.master_addr = sourced_text(address, *text);
   if (const auto job = text_of(context, "AWS_BATCH_JOB_ID")) {
-    place.job_id =
-        sourced_text("AWS_BATCH_JOB_ID", job->substr(0, job->find('#')));  // behind it stands the node's number
+    place.job_id = sourced_text("AWS_BATCH_JOB_ID", job->substr(0, job->find('#')));  // after it is the node's number
   }
   return place;
 }

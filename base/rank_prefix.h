@@ -2,15 +2,38 @@
 // LibTorch here.
 #pragma once
 
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <exception>
 #include <string>
+
+#include <ddprun/base/rank_info.h>
 
 namespace ddp {
 
 /// "rank 1 of 2: ", from the launcher's variables; empty when they contradict each other, which is
 /// init_process_group()'s business to report.
-std::string rank_prefix();
+inline std::string rank_prefix() {
+  try {
+    return who(rank_info_from_environment()) + ": ";
+  } catch (const std::exception&) {
+    return "";
+  }
+}
 
 /// The number as Python's f-strings write it: 0.1, 1.0, 1e-05, nan.
-std::string number_text(double value);
+inline std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";
+  const double size = std::abs(value);
+  const bool is_plain = size == 0 || (size >= 1e-4 && size < 1e16);
+  std::array<char, 32> buffer{};
+  const auto* end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                  is_plain ? std::chars_format::fixed : std::chars_format::scientific)
+                        .ptr;
+  std::string text(buffer.data(), static_cast<size_t>(end - buffer.data()));
+  if (is_plain && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
 
 }  // namespace ddp

@@ -3,13 +3,258 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <memory>
 
-#include "base/symbol_outline.h"
-
 namespace ddp::detail {
 namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// Reads a symbol of the Itanium C++ ABI as far as its name needs it. Types, of which nothing is shown, are skipped by
+// counting what opens and what closes.
+class Outline {
+ public:
+  explicit Outline(std::string_view text) : text_(text) {}
+
+  std::string read() {
+    std::string name = encoding();
+    return is_good_ ? name : std::string();
+  }
+
+ private:
+  char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+  bool take(std::string_view word) {
+    if (text_.substr(at_, word.size()) != word) return false;
+    at_ += word.size();
+    return true;
+  }
+  std::string fail() {
+    is_good_ = false;
+    at_ = text_.size();
+    return "";
+  }
+
+  std::string encoding() {
+    const Deeper deeper(*this);
+    if (depth_ > kDeepest) return fail();
+    std::string name = this->name();
+    return name + "(...)";
+  }
+
+  std::string name() {
+    if (take("N")) return nested();
+    if (take("Z")) return local();
+    std::string name = take("St") ? "std::" : "";
+    name += part("");
+    if (peek() == 'I') name += arguments();
+    return name;
+  }
+
+  // A function's, and something that is declared in it.
+  std::string local() {
+    std::string name = encoding();
+    skip_to_end();
+    if (take("s")) {
+      skip_number();
+      return name + "::string literal";
+    }
+    if (take("d")) skip_number();
+    return name + "::" + this->name();
+  }
+
+  std::string nested() {
+    while (take("r") || take("V") || take("K") || take("R") || take("O")) {
+    }
+    std::string name;
+    std::string last;
+    while (is_good_ && !take("E")) {
+      if (peek() == 'I') {
+        name += arguments();
+        continue;
+      }
+      last = part(last);
+      if (!last.empty()) name += (name.empty() ? "" : "::") + last;
+    }
+    return name;
+  }
+
+  // One part of a name: an identifier, an operator, a lambda. `before` is a class's where it is a constructor.
+  std::string part(const std::string& before) {
+    std::string name;
+    const char c = peek();
+    if (is_digit(c)) {
+      name = identifier();
+      if (name.starts_with("_GLOBAL__N_")) name = "(anonymous namespace)";
+    } else if (c == 'S') {
+      name = substitution();
+    } else if (c == 'L') {
+      ++at_;  // with internal linkage
+      return part(before);
+    } else if ((c == 'C' || c == 'D') && is_digit(peek(1))) {
+      at_ += 2;
+      name = (c == 'D' ? "~" : "") + before;
+    } else if (c == 'C' && peek(1) == 'I') {
+      at_ += 3;
+      skip_type();
+      name = before;
+    } else if (take("Ul")) {
+      skip_to_end();
+      skip_number();
+      name = "{lambda}";
+    } else if (take("Ut")) {
+      skip_number();
+      name = "{unnamed}";
+    } else if (take("cv")) {
+      skip_type();
+      name = "operator cast";
+    } else if (c == 'T' || (c == 'D' && (peek(1) == 't' || peek(1) == 'T'))) {
+      skip_type();
+      name = "...";
+    } else if (std::islower(static_cast<unsigned char>(c)) != 0) {
+      at_ += 2;
+      name = "operator";
+    } else {
+      return fail();
+    }
+    while (take("B")) identifier();  // a tag of its ABI
+    return name;
+  }
+
+  std::string identifier() {
+    std::size_t length = 0;
+    while (is_digit(peek()) && length < text_.size())
+      length = 10 * length + static_cast<std::size_t>(text_[at_++] - '0');
+    if (length == 0 || length > text_.size() - at_) return fail();
+    at_ += length;
+    return std::string(text_.substr(at_ - length, length));
+  }
+
+  // What was mangled before is written as a reference to it; of the standard library some have letters of their own.
+  std::string substitution() {
+    ++at_;
+    switch (const char c = peek(); c) {
+      case 't':
+        ++at_;
+        return "std";
+      case 'a':
+      case 'b':
+      case 's':
+      case 'i':
+      case 'o':
+      case 'd':
+        ++at_;
+        return c == 'a' ? "std::allocator" : c == 's' || c == 'b' ? "std::string" : "std::stream";
+      default:
+        skip_number();
+        return "...";
+    }
+  }
+
+  // "_", or digits and capital letters up to it.
+  void skip_number() {
+    while (is_digit(peek()) || std::isupper(static_cast<unsigned char>(peek())) != 0) ++at_;
+    take("_");
+  }
+
+  std::string arguments() {
+    ++at_;
+    skip_to_end();
+    return "<...>";
+  }
+
+  // Behind what opened: types, values and expressions up to the E that closes it.
+  void skip_to_end(bool is_expression = false) {
+    const Deeper deeper(*this);
+    if (depth_ > kDeepest) fail();
+    while (is_good_ && !take("E")) {
+      if (at_ >= text_.size()) {
+        fail();
+      } else if (is_expression && is_operator()) {
+        at_ += 2;
+      } else {
+        skip_type();
+      }
+    }
+  }
+
+  // Those whose second letter would open or close something.
+  bool is_operator() const {
+    constexpr std::string_view kThem = "aNaSdVeOeqlSlemImLmloRoopLplmirMrSrslsgeanntcostszstadnwcldtptsrcv";
+    for (std::size_t i = 0; i + 1 < kThem.size(); i += 2) {
+      if (kThem[i] == peek() && kThem[i + 1] == peek(1)) return true;
+    }
+    return false;
+  }
+
+  // One token of a type, with what it opens.
+  void skip_type() {
+    const char c = peek();
+    if (is_digit(c)) {
+      identifier();
+    } else if (c == 'S') {
+      substitution();
+    } else if (c == 'T') {
+      ++at_;
+      skip_number();
+    } else if (!skip_opening(c)) {
+      at_ += c == 'D' || c == 'A' ? 2 : 1;
+      if (c == 'A') skip_number();
+    }
+  }
+
+  // False where nothing opens.
+  bool skip_opening(char c) {
+    if (take("L_Z")) {
+      encoding();
+      skip_to_end();
+    } else if (take("Ul")) {
+      skip_to_end();
+      skip_number();
+    } else if (take("Ut")) {
+      skip_number();
+    } else if (take("DO") || take("Dw") || take("DT") || take("Dt") || take("X")) {
+      skip_to_end(/*is_expression=*/true);
+    } else if (take("L")) {
+      skip_literal();
+    } else if (take("Z")) {
+      encoding();
+      skip_to_end();
+      if (peek() == 'N' || is_digit(peek())) skip_type();
+    } else if (c == 'N' || c == 'I' || c == 'J' || c == 'F') {
+      ++at_;
+      skip_to_end();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  // A type and the digits of a value: "Lb1E".
+  void skip_literal() {
+    skip_type();
+    while (is_good_ && !take("E")) {
+      if (at_++ >= text_.size()) fail();
+    }
+  }
+
+  struct Deeper {
+    explicit Deeper(Outline& outline) : depth(outline.depth_) { ++depth; }
+    ~Deeper() { --depth; }
+    Deeper(const Deeper&) = delete;
+    Deeper& operator=(const Deeper&) = delete;
+    int& depth;
+  };
+  static constexpr int kDeepest = 200;
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+  bool is_good_ = true;
+};
 
 constexpr std::string_view kMangled = "_Z";
 constexpr std::string_view kLeftOut = "...";
@@ -41,6 +286,12 @@ std::string without(std::string_view name, char open, char close, std::string_vi
 }
 
 }  // namespace
+
+std::string outline_of_symbol(std::string_view symbol) {
+  constexpr std::string_view kMangled = "_Z";
+  if (!symbol.starts_with(kMangled)) return "";
+  return Outline(symbol.substr(kMangled.size())).read();
+}
 
 std::string shortened_name(std::string_view name, std::size_t most) {
   std::string text(name);

@@ -8,6 +8,10 @@
 
 namespace ddp::detail {
 
+// Without parameters, and "<...>" for each list of template arguments: "at::native::add<...>(...)". libstdc++'s own
+// demangler takes no symbol of more than 1024 bytes. "" where it is no such symbol. Pure.
+std::string outline_of_symbol(std::string_view symbol);
+
 // A symbol of a program's or a library's file, with a version after `@` perhaps: "train_step(Net&, Batch const&)".
 // What is no C++ symbol stays as it is; more than `most` bytes end with "...".
 std::string symbol_name(std::string_view symbol, std::size_t most);

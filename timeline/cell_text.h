@@ -1,21 +1,57 @@
 // What is in the cells of a report's tables.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "base/text_width.h"
+#include "base/utf8.h"
+
 namespace ddp::timelines {
 
+inline std::string format(const char* pattern, double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), pattern, value);
+  return text.data();
+}
+
 // "12.3 ms", "4.1 us"
-std::string time_text(double nanoseconds);
+inline std::string time_text(double nanoseconds) {
+  if (nanoseconds < 1e3) return format("%.0f ns", nanoseconds);
+  if (nanoseconds < 1e5) return format("%.1f us", nanoseconds / 1e3);
+  if (nanoseconds < 1e6) return format("%.0f us", nanoseconds / 1e3);
+  if (nanoseconds < 1e9) return format("%.2f ms", nanoseconds / 1e6);
+  return format("%.2f s", nanoseconds / 1e9);
+}
+
 // "12.3 %"; "-" of nothing.
-std::string share_text(std::int64_t part, std::int64_t whole);
+inline std::string share_text(std::int64_t part, std::int64_t whole) {
+  return whole > 0 ? format("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
+}
+
 // "332 bytes", "26.5 MB"
-std::string bytes_text(std::int64_t bytes);
+inline std::string bytes_text(std::int64_t bytes) {
+  if (bytes < 10'000) return std::to_string(bytes) + " bytes";
+  return bytes < 10'000'000 ? format("%.1f kB", static_cast<double>(bytes) / 1e3)
+                            : format("%.1f MB", static_cast<double>(bytes) / 1e6);
+}
+
 // A name, which may be anything, as a terminal can show it.
-std::string shortened(const std::string& name);
+inline std::string shortened(const std::string& name) {
+  constexpr std::int64_t kMost = 40;
+  const std::string shown = detail::shown_text(name);
+  if (shown.find_first_not_of(' ') == std::string::npos) return "(no name)";
+  return text_columns(shown) <= kMost ? shown : cut_to_columns(shown, kMost) + "...";
+}
+
 // Of a column for a range of the program's own, which may be called as one that is not.
-std::string title(const std::string& name, const std::vector<std::string>& taken);
+inline std::string title(const std::string& name, const std::vector<std::string>& taken) {
+  const std::string text = shortened(name);
+  return std::find(taken.begin(), taken.end(), text) == taken.end() ? text : "\"" + text + "\"";
+}
 
 }  // namespace ddp::timelines

@@ -1,6 +1,7 @@
 // Sets of moments: intervals that neither touch nor overlap, in order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -13,8 +14,33 @@ struct Interval {
 using Intervals = std::vector<Interval>;
 
 // Of intervals in any order.
-Intervals merged(Intervals intervals);
-std::int64_t total(const Intervals& set);
-Intervals common(const Intervals& one, const Intervals& other);
+inline Intervals merged(Intervals intervals) {
+  std::erase_if(intervals, [](const Interval& each) { return each.end <= each.begin; });
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& one, const Interval& other) { return one.begin < other.begin; });
+  Intervals set;
+  for (const Interval& each : intervals) {
+    if (set.empty() || each.begin > set.back().end) {
+      set.push_back(each);
+    } else {
+      set.back().end = std::max(set.back().end, each.end);
+    }
+  }
+  return set;
+}
+inline std::int64_t total(const Intervals& set) {
+  std::int64_t sum = 0;
+  for (const Interval& each : set) sum += each.end - each.begin;
+  return sum;
+}
+inline Intervals common(const Intervals& one, const Intervals& other) {
+  Intervals set;
+  for (auto a = one.begin(), b = other.begin(); a != one.end() && b != other.end();) {
+    const Interval both{.begin = std::max(a->begin, b->begin), .end = std::min(a->end, b->end)};
+    if (both.begin < both.end) set.push_back(both);
+    (a->end < b->end ? a : b)++;
+  }
+  return set;
+}
 
 }  // namespace ddp::timelines

@@ -1,7 +1,6 @@
 #include "timeline/report.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 #include <tuple>
 #include <utility>

@@ -13,14 +13,48 @@
 #include <istream>
 #include <iterator>
 #include <limits>
-#include <string_view>
+#include <streambuf>
 #include <unordered_map>
 #include <utility>
 
-#include "timeline/checked_bytes.h"
-
 namespace ddp::timelines {
 namespace {
+
+// The bytes of a stream, as long as no string in them is longer than `most`.
+class CheckedBytes : public std::streambuf {
+ public:
+  CheckedBytes(std::istream& from, std::size_t most) : from_(from), most_(most) {}
+
+ protected:
+  int_type underflow() override {
+    from_.read(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+    const auto count = static_cast<std::size_t>(from_.gcount());
+    if (count == 0) return traits_type::eof();
+    for (std::size_t i = 0; i < count; ++i) look_at(buffer_[i]);
+    setg(buffer_.data(), buffer_.data(), buffer_.data() + count);
+    return traits_type::to_int_type(buffer_[0]);
+  }
+
+ private:
+  void look_at(char byte) {
+    if (!in_string_) {
+      in_string_ = byte == '"';
+      length_ = 0;
+      return;
+    }
+    if (++length_ > most_) throw TraceError("a text of more than " + std::to_string(most_) + " bytes is in it");
+    if (std::exchange(is_escaped_, false)) return;
+    is_escaped_ = byte == '\\';
+    in_string_ = byte != '"';
+  }
+
+  std::istream& from_;
+  std::size_t most_;
+  std::array<char, 1 << 16> buffer_{};
+  bool in_string_ = false;
+  bool is_escaped_ = false;
+  std::size_t length_ = 0;
+};
 
 using nlohmann::json;
 
@@ -123,7 +157,8 @@ class Handler : public json::json_sax_t {
  private:
   [[noreturn]] static void refuse() {
     throw TraceError(
-        "it is not a timeline of ddprun: expected a file of `ddprun --timeline` or ddp::Timeline, whose otherData names "
+        "it is not a timeline of ddprun: expected a file of `ddprun --timeline` or ddp::Timeline, whose otherData "
+        "names "
         "its writer (traces of PyTorch's profiler and of Horovod cannot be read)");
   }
   // The first levels are all that matters; deeper ones are counted.

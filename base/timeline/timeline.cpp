@@ -12,8 +12,8 @@
 #include "base/timeline/collector.h"
 #include "base/timeline/own_timeline.h"
 #include "base/timeline/trace_builder.h"
+#include "base/timeline/trace_event.h"
 #include "base/timeline/trace_file.h"
-#include "base/timeline/trace_metadata.h"
 
 namespace ddp {
 namespace {

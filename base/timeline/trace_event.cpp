@@ -1,6 +1,5 @@
 #include "base/timeline/trace_event.h"
 
-#include <array>
 #include <charconv>
 #include <cmath>
 

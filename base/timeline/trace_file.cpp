@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
-#include <utility>
 
 #include "base/block_file_size_signal.h"
 

@@ -19,7 +19,7 @@
 #include "launcher/nodes/store/store_channel.h"
 #include "launcher/nodes/store/wire_format.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/version.h"
 
 namespace bench {

@@ -1,10 +1,7 @@
 #include "launcher/job/job_run.h"
 
 #include <algorithm>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "launcher/local/output/reader_timeout.h"
 #include "launcher/local/processes/debugger.h"
@@ -13,9 +10,7 @@
 #include "launcher/nodes/rendezvous_kinds.h"
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/os/network/interfaces.h"
-#include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
-#include "launcher/plan/option_sources.h"
 #include "launcher/plan/outcome/describe.h"
 #include "launcher/plan/outcome/first_failure.h"
 #include "launcher/plan/outcome/job_status.h"

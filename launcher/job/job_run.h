@@ -21,15 +21,25 @@
 #include "launcher/nodes/rendezvous/rendezvous.h"
 #include "launcher/os/machine/usable_cpus.h"
 #include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/open_files.h"
-#include "launcher/os/system/random_id.h"
-#include "launcher/plan/job_request.h"
 #include "launcher/plan/option_sources.h"
+#include "launcher/plan/options.h"
 #include "launcher/plan/outcome/job_end.h"
+#include "launcher/plan/program.h"
+#include "launcher/plan/resources.h"
 #include "launcher/plan/worker_environment.h"
 
 namespace launcher {
+
+struct JobRequest {
+  Options options;
+  Program program;
+  Resources resources;
+  std::string debugger;      // of --debug; empty: none
+  std::string error_folder;  // for the workers' error files; empty: they are among the log files
+};
 
 // One job on this node, from the store to the report: what the supervising process does.
 // Returns ddprun's exit status. Throws LaunchError when the job cannot be started.

@@ -3,19 +3,68 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "launcher/nodes/elastic/elastic_rendezvous.h"
-#include "launcher/nodes/elastic/etcd_rendezvous.h"
 #include "launcher/nodes/rendezvous/endpoint_rendezvous.h"
-#include "launcher/nodes/rendezvous/single_node.h"
 #include "launcher/nodes/rendezvous/static_rendezvous.h"
-#include "launcher/os/system/event_loop.h"
+#include "launcher/nodes/store/store_server.h"
+#include "launcher/os/network/tcp_socket.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/plan/rank_plan.h"
 
 namespace launcher {
 namespace {
+
+class SingleNode : public Rendezvous {
+ public:
+  // See RendezvousKind.
+  static std::string option_conflict(const Options& options) {
+    if (options.node_rank == 0) return "";
+    return "--node_rank " + std::to_string(options.node_rank) +
+           " is too large: with --nnodes 1 there is node 0 only; for several nodes give --nnodes";
+  }
+
+  SingleNode(EventLoop& loop, Messages& messages, RendezvousSettings settings)
+      : loop_(loop), messages_(messages), settings_(std::move(settings)) {}
+
+  void begin_round(int restart_count) override {
+    info_.reset();
+    store_.reset();
+    int port = settings_.master_port;
+    if (settings_.agent_store) {
+      store::ServerOptions server = settings_.store;
+      server.port = static_cast<std::uint16_t>(port);
+      store_.emplace(loop_, messages_, std::move(server));
+      port = store_->port();
+      // No error: programs that do not meet need no store.
+      if (const std::string problem = loopback_problem(); !problem.empty() && restart_count == 0)
+        messages_.print(problem);
+    } else if (port == 0) {
+      port = free_port();
+    }
+    const NodePlace place = {.ranks = assign_ranks({{settings_.role, 0, settings_.local_world_size}}).front()};
+    info_ = {.place = place, .master_addr = settings_.master_addr, .master_port = port};
+  }
+  const std::optional<RendezvousInfo>& info() const override { return info_; }
+  std::optional<JoinFailure> join_failure() const override { return std::nullopt; }
+  store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
+  void ranks_started() override {}
+  bool can_restart() const override { return true; }
+  void announce(FailureNotice /*notice*/) override {}
+  const std::optional<FailureNotice>& first_failure() const override { return first_failure_; }
+  void leave(bool /*ended_well*/) override {}
+  bool has_left() const override { return true; }
+
+ private:
+  EventLoop& loop_;
+  Messages& messages_;
+  RendezvousSettings settings_;
+  std::optional<store::StoreServer> store_;
+  std::optional<RendezvousInfo> info_;
+  std::optional<FailureNotice> first_failure_;  // there is nobody to tell of one
+};
 
 template <typename Kind>
 std::unique_ptr<Rendezvous> make(EventLoop& loop, Messages& messages, RendezvousSettings settings) {

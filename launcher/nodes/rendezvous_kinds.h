@@ -7,7 +7,7 @@
 
 #include "launcher/nodes/rendezvous/rendezvous.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/outcome/job_end.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <string_view>
 
 #include "launcher/options/foreign_options.h"
 #include "launcher/options/option_table.h"

@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <map>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

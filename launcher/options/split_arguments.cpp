@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <iterator>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "launcher/options/foreign_arguments.h"

@@ -17,7 +17,13 @@ struct SubcommandForm {
   // "timeline start"
   std::string words(const std::string& word) const { return word + (verb.empty() ? "" : " " + verb); }
   // "status [JOB] [--json]"; of an option's names the first.
-  std::string usage(const std::string& word) const;
+  std::string usage(const std::string& word) const {
+    std::string text = words(word) + " [JOB]";
+    for (const ShownOption& option : options) {
+      text.append(" [").append(option.names.front()).append(option.value.empty() ? "" : " " + option.value).append("]");
+    }
+    return text;
+  }
 };
 
 struct Subcommand {
@@ -27,9 +33,43 @@ struct Subcommand {
   std::vector<SubcommandForm> forms{};
   std::string exit_status{};
 
-  std::vector<std::string> verbs() const;
+  std::vector<std::string> verbs() const {
+    std::vector<std::string> verbs;
+    for (const SubcommandForm& form : forms) {
+      if (!form.verb.empty()) verbs.push_back(form.verb);
+    }
+    return verbs;
+  }
 };
 
-std::vector<Subcommand> subcommands();
+inline std::vector<Subcommand> subcommands() {
+  const std::string id = "its --rdzv_id, or ddprun's process number; ";
+  const std::string not_answering = "0; 1 when there is no such job, or one does not answer.";
+  const ShownOption all_users{.names = {"--all_users"}, .meaning = "for root: the jobs of all users"};
+  return {
+      {.word = "status",
+       .meaning = "Shows what your jobs on this machine are doing: a line and a table of its ranks for each.",
+       .job = id + "all jobs unless given",
+       .forms = {{.options = {{.names = {"--json"}, .meaning = "one JSON document per job, each on its own line"},
+                              all_users}}},
+       .exit_status = not_answering},
+      {.word = "top",
+       .meaning = "Shows what your jobs on this machine are doing, once a second, until they have ended or you press "
+                  "Ctrl-C. If standard output is not a terminal: once.",
+       .job = id + "all jobs unless given",
+       .forms = {{.options = {all_users}}},
+       .exit_status = not_answering},
+      {.word = "timeline",
+       .meaning =
+           "Records what each rank of a running job does and when, for Perfetto and ddprun-timeline. To record a "
+           "job from its start on: ddprun --timeline FILE",
+       .job = id + "may be left out where only one job runs",
+       .forms = {{.verb = "start",
+                  .options = {{.names = {"-o", "--output"},
+                               .value = "FILE",
+                               .meaning = "the file to write; without it the file of the job's --timeline"}}},
+                 {.verb = "stop"}},
+       .exit_status = "0; 1 when there is no such job, or it refuses."}};
+}
 
 }  // namespace launcher

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 namespace launcher {

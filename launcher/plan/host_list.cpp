@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <optional>
 #include <sstream>
-#include <utility>
 
 #include "launcher/os/system/file_bytes.h"
 #include "launcher/os/system/launch_error.h"

@@ -10,7 +10,6 @@
 #include "launcher/os/network/tcp_socket.h"
 #include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/plan/host_list.h"
 
 namespace launcher {
 namespace {

@@ -4,9 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "launcher/os/machine/gpu_driver.h"
 #include "launcher/os/machine/gpu_information.h"

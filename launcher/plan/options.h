@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "launcher/os/system/signals.h"
-#include "launcher/plan/node_timeout.h"
 #include "launcher/plan/stream_selection.h"
 
 namespace launcher {
+
+// How long the network may be interrupted without an end of the job: longer than a switch, a bond or a virtual machine
+// that is moved takes to come back. A launcher that ends is noticed at once nevertheless.
+inline constexpr std::chrono::milliseconds kNodeTimeout{10'000};
 
 struct ProcessOptions {
   // Values of nproc_per_node that depend on the machine.

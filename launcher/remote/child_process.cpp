@@ -12,7 +12,6 @@
 #include <system_error>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/unique_fd.h"
 
 namespace launcher::remote {
 namespace {

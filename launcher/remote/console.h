@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/system/stream_writer.h"
 
 namespace launcher::remote {

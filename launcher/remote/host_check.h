@@ -1,14 +1,59 @@
 // --check of several hosts: what their ddpruns find out, and how far their clocks are apart.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "launcher/remote/host_states.h"
+#include "launcher/plan/job_nodes.h"
+#include "launcher/remote/wire.h"
 
 namespace launcher::remote {
+
+struct HostState {
+  NamedHost host{};
+  std::optional<Hello> hello = std::nullopt;
+  std::optional<std::string> trouble = std::nullopt;  // it cannot be reached, or not any more
+  bool was_tried_directly = false;
+  std::optional<Ending> ending = std::nullopt;  // of its ddprun
+  std::array<bool, 2> is_output_over{};         // standard output, standard error
+  std::optional<Clock> clock = std::nullopt;    // the one that took the shortest time
+  std::uint64_t clock_took_ns = 0;
+  int clocks = 0;
+
+  // Its ddprun has; what it wrote may still come.
+  bool has_ended() const { return trouble || ending; }
+  // Nothing more comes from it.
+  bool is_over() const { return trouble || (ending && is_output_over[0] && is_output_over[1]); }
+};
+
+class HostStates {
+ public:
+  explicit HostStates(const std::vector<JobNode>& nodes);
+
+  std::vector<HostState>& all() { return states_; }
+  const std::vector<HostState>& all() const { return states_; }
+  // Null for a number that no host has.
+  HostState* find(std::uint32_t number);
+  std::vector<NamedHost> hosts() const;
+  std::map<std::uint32_t, Hello> hellos() const;
+
+  // Each has answered, or cannot be reached.
+  bool have_all_answered() const;
+  bool have_all_ended() const;
+  bool are_all_over() const;
+  // "host b", "hosts b, c" or "hosts b, c, d, e and 7 more": those that have not ended.
+  std::string names_of_unfinished() const;
+
+ private:
+  std::vector<HostState> states_;
+};
 
 struct CheckReport {
   std::string text{};

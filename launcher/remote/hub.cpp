@@ -1,11 +1,184 @@
 #include "launcher/remote/hub.h"
 
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <utility>
 
 #include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/signals.h"
+#include "launcher/os/system/utf8.h"
+#include "launcher/os/version.h"
+#include "launcher/remote/ssh_command.h"
 
 namespace launcher::remote {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMaxErrors = std::size_t{8} << 10;
+constexpr std::size_t kMaxPreamble = std::size_t{64} << 10;
+// ssh's own limit, on its connection alone, should come first: it says more.
+constexpr auto kMoreThanSsh = 2s;
+// What a process that has ended wrote comes within this time.
+constexpr auto kLastWords = 1s;
+constexpr int kSshsStatus = 255;
+
+ChildRequest command_for(const SshSettings& ssh, const NamedHost& host, const sigset_t& mask) {
+  ChildRequest request{.in_own_session = true, .mask = &mask};
+  if (host.is_local) {
+    request.file = ssh.own_path;
+    request.arguments = {"ddprun", std::string(kAgentArgument)};
+    request.signal_of_parents_end = 0;  // the end of its channel tells it
+  } else {
+    request.arguments = ssh_command(ssh, host.name);
+    request.file = request.arguments.front();
+  }
+  return request;
+}
+
+}  // namespace
+
+Link::Link(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts, const sigset_t& mask,
+           Callbacks callbacks)
+    : loop_(loop), ssh_(ssh), hosts_(std::move(hosts)), callbacks_(std::move(callbacks)) {
+  process_ = start_child(command_for(ssh_, hosts_.front(), mask));
+  channel_.emplace(loop_, std::move(process_.output), std::move(process_.input),
+                   Channel::Callbacks{.on_preamble = [this](std::string_view bytes) { return on_preamble(bytes); },
+                                      .on_frame =
+                                          [this](Frame frame) {
+                                            if (frame.kind != Kind::kPong) callbacks_.on_frame(std::move(frame));
+                                          },
+                                      .on_end = [this] { on_end(); }});
+  loop_.add(process_.errors.get(), EPOLLIN, [this](std::uint32_t) { read_errors(); });
+  tick();
+}
+
+Link::~Link() {
+  if (process_.errors) loop_.remove(process_.errors.get());
+  kill();
+  if (!is_gone()) ::waitpid(process_.pid, nullptr, 0);
+}
+
+void Link::kill() {
+  if (!is_gone()) ::kill(process_.pid, SIGKILL);
+}
+
+std::size_t Link::on_preamble(std::string_view bytes) {
+  const Greeting found = find_greeting(bytes, kDdprunVersion);
+  if (found.kind == Greeting::Kind::kNone && bytes.size() < kMaxPreamble) return std::string::npos;
+  if (found.kind != Greeting::Kind::kSame) {
+    fail(found.version.empty() ? "its shell printed something else than ddprun's greeting"
+                               : "it has ddprun " + found.version + ", and this is " + kDdprunVersion +
+                                     "; --remote_ddprun names another one");
+    kill();
+    return std::string::npos;
+  }
+  state_ = State::kOpen;
+  errors_.clear();  // a banner, perhaps
+  const Task task{
+      .number = hosts_.front().number, .ssh = ssh_, .hosts = std::vector<NamedHost>(hosts_.begin() + 1, hosts_.end())};
+  send({Kind::kTask, task.number, encode(task)});
+  return found.end;
+}
+
+// The other end answers pings whatever else it does, even while its output is not read.
+void Link::tick() {
+  const auto timeout = std::chrono::milliseconds(ssh_.timeout_ms);
+  const auto now = EventLoop::Clock::now();
+  if (timer_.is_running() && now - timer_->first > timeout / 4) asking_since_ = now;
+  if (state_ == State::kConnecting && now - begin_ > timeout + kMoreThanSsh) {
+    is_late_ = true;
+    kill();
+  } else if (state_ == State::kOpen && now - std::max(channel_->last_received(), asking_since_) > timeout) {
+    fail("the connection to host " + name() + " has been silent for " + std::to_string(ssh_.timeout_ms / 1000) +
+         " s: its ddprun, ssh or the machine does not respond");
+    kill();
+  } else if (state_ == State::kOpen) {
+    send({Kind::kPing, hosts_.front().number, ""});
+  }
+  timer_.start_at(now + timeout / 4, [this] { tick(); });
+}
+
+bool Link::read_errors() {
+  std::array<char, 4096> bytes;
+  const ssize_t count = ::read(process_.errors.get(), bytes.data(), bytes.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (count <= 0) {
+    loop_.remove(process_.errors.get());
+    process_.errors.reset();
+    return false;
+  }
+  errors_.append(bytes.data(), static_cast<std::size_t>(count));
+  if (state_ == State::kOpen) {
+    show_errors();
+  } else if (errors_.size() > kMaxErrors) {
+    errors_.erase(0, errors_.size() - kMaxErrors);
+  }
+  return true;
+}
+
+// Its whole lines.
+void Link::show_errors() {
+  while (true) {
+    const std::size_t end = errors_.find('\n');
+    if (end == std::string::npos && errors_.size() < kMaxErrors) return;
+    callbacks_.on_line(printable(std::string_view(errors_).substr(0, end)));
+    errors_.erase(0, end == std::string::npos ? end : end + 1);
+  }
+}
+
+void Link::fail(const std::string& why) {
+  const State before = std::exchange(state_, State::kBroken);
+  if (before == State::kConnecting) callbacks_.on_unreachable(why);
+  if (before == State::kOpen) callbacks_.on_lost(why);
+}
+
+// Its process says why, once it has ended too.
+void Link::on_end() {
+  is_at_end_ = true;
+  channel_->finish_sending();
+  if (end_) conclude();
+}
+
+void Link::reap() {
+  if (is_gone()) return;
+  end_ = end_of(process_.pid);
+  if (!end_) return;
+  process_.pid = -1;
+  if (is_at_end_) {
+    conclude();
+  } else {  // what it wrote is still to be read; others may have the pipe open
+    end_timer_.start_in(kLastWords, [this] { conclude(); });
+  }
+}
+
+void Link::conclude() {
+  while (process_.errors && read_errors()) {
+  }
+  const bool is_local = hosts_.front().is_local;
+  SshSettings ssh = ssh_;
+  if (is_local) ssh.command = "its ddprun";
+  SshEnd end{.is_late = is_late_, .errors = errors_};
+  (end_->si_code == CLD_EXITED ? end.status : end.signal) = end_->si_status;
+  if (state_ == State::kConnecting) {
+    fail(explain(end, ssh));
+  } else if (state_ == State::kOpen) {
+    const bool is_its_own = end.signal != 0 || (end.status == kSshsStatus && !is_local);
+    fail("the connection to host " + name() +
+         " broke: " + (is_its_own ? explain(end, ssh) : "its ddprun ended with status " + std::to_string(end.status)));
+  }
+}
+
+void Link::close() {
+  if (state_ == State::kConnecting) kill();
+  if (state_ != State::kClosing && channel_) channel_->finish_sending();
+  state_ = State::kClosing;
+}
 
 std::vector<std::vector<NamedHost>> branches(const std::vector<NamedHost>& hosts, std::size_t fanout) {
   std::vector<std::vector<NamedHost>> found;

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/unique_fd.h"
 
 namespace launcher::remote {
 namespace {
@@ -41,11 +40,8 @@ void InputFeed::watch() {
   const bool has_room =
       std::all_of(under_way_.begin(), under_way_.end(), [](const auto& host) { return host.second < kMostUnderWay; });
   const bool on = !is_over_ && has_room;
-  if (on && is_file_ && !timer_) {
-    timer_ = loop_.call_at(EventLoop::Clock::now(), [this] {
-      timer_.reset();
-      read();
-    });
+  if (on && is_file_ && !timer_.is_running()) {
+    timer_.start_in({}, [this] { read(); });
   }
   if (on == is_watched_ || is_file_) return;
   if (!on) {
@@ -103,8 +99,7 @@ void InputFeed::finish() {
   is_over_ = true;
   if (is_watched_) loop_.remove(source_);
   is_watched_ = false;
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  timer_.cancel();
   terminal_.reset();
 }
 

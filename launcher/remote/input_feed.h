@@ -43,7 +43,7 @@ class InputFeed {
   bool is_file_ = false;  // always ready
   bool is_watched_ = false;
   bool is_over_ = false;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher::remote

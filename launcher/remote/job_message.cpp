@@ -7,10 +7,8 @@
 #include "launcher/os/system/file_bytes.h"
 #include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/random_id.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/remote/child_process.h"
-#include "launcher/remote/forwarded_environment.h"
 
 namespace launcher::remote {
 namespace {

@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/plan/job_nodes.h"
@@ -11,6 +13,15 @@
 #include "launcher/remote/wire.h"
 
 namespace launcher::remote {
+
+// It says something of one machine, or of the user's session there: HOME, HOSTNAME, TMPDIR, SSH_*, XDG_* ...
+bool belongs_to_machine(std::string_view name);
+
+// All entries "NAME=value" but those; a variable that `exported` (of -x) names travels whatever it is.
+std::vector<std::string> forwarded_environment(std::span<const std::string> own, std::span<const std::string> exported);
+
+// What a process on another host gets: what was forwarded, and of the host's own variables those that did not.
+std::vector<std::string> merged_environment(std::span<const std::string> of_host, std::vector<std::string> forwarded);
 
 // Options that another node's ddprun takes over from the user's: all but those that say who takes part and where.
 std::vector<std::string> forwarded_arguments(const std::vector<std::string>& own_arguments);

@@ -12,7 +12,7 @@
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/plan/rank_plan.h"
-#include "launcher/remote/forwarded_environment.h"
+#include "launcher/remote/job_plan.h"
 
 namespace launcher::remote {
 namespace {

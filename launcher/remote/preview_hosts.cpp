@@ -5,7 +5,6 @@
 
 #include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/rank_plan.h"
-#include "launcher/remote/forwarded_environment.h"
 #include "launcher/remote/job_message.h"
 #include "launcher/remote/job_plan.h"
 #include "launcher/remote/ssh_command.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <string>
 #include <utility>
 
 #include "launcher/local/output/reader_timeout.h"
@@ -277,9 +276,7 @@ void Session::stop(int signal) {
 }
 
 void Session::give_up_after(EventLoop::Clock::duration time) {
-  if (give_up_timer_) loop_.cancel(*give_up_timer_);
-  give_up_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this] {
-    give_up_timer_.reset();
+  give_up_timer_.start_in(time, [this] {
     if (is_over()) return;
     if (!check_) console_.print(hosts_.names_of_unfinished() + " did not end in time; not waiting any longer");
     note_status(1);

@@ -12,7 +12,6 @@
 #include "launcher/plan/options.h"
 #include "launcher/remote/console.h"
 #include "launcher/remote/host_check.h"
-#include "launcher/remote/host_states.h"
 #include "launcher/remote/hub.h"
 #include "launcher/remote/input_feed.h"
 
@@ -70,7 +69,7 @@ class Session {
   std::optional<EventLoop::Clock::time_point> first_interrupt_;
   std::optional<EventLoop::Clock::time_point> kill_time_;
   std::optional<EventLoop::Clock::time_point> timed_out_at_;  // --timeout expired
-  std::optional<EventLoop::TimerId> give_up_timer_;
+  EventLoop::Timer give_up_timer_{loop_};
 };
 
 }  // namespace launcher::remote

@@ -1,6 +1,7 @@
 // What a picture of curves shows, before anything is drawn.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,6 +29,20 @@ struct ChartOptions {
 
 /// What TensorBoard's slider does: an exponential mean with this weight from 0 to below 1, without a bias at the
 /// beginning. Values that are not finite stay and do not count.
-std::vector<double> smoothed(const std::vector<double>& values, double weight);
+inline std::vector<double> smoothed(const std::vector<double>& values, double weight) {
+  std::vector<double> result;
+  double mean = 0;
+  double bias = 1;
+  for (const double value : values) {
+    if (!std::isfinite(value)) {
+      result.push_back(value);
+      continue;
+    }
+    mean = weight * mean + (1 - weight) * value;
+    bias *= weight;
+    result.push_back(mean / (1 - bias));
+  }
+  return result;
+}
 
 }  // namespace ddp::curves

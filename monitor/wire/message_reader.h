@@ -3,11 +3,28 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 
-#include "monitor/wire/wire_type.h"
-
 namespace ddp::wire {
+
+/// Collects the fields of one message. A nested message is a bytes() field with another writer's str().
+class MessageWriter {
+ public:
+  MessageWriter& integer(uint32_t field, int64_t value);  ///< int32, int64, bool and enum
+  MessageWriter& real(uint32_t field, double value);
+  MessageWriter& real32(uint32_t field, float value);
+  MessageWriter& bytes(uint32_t field, std::string_view value);  ///< string, bytes and nested messages
+  MessageWriter& packed(uint32_t field, std::span<const double> values);
+
+  const std::string& str() const { return encoded_; }
+
+ private:
+  std::string encoded_;
+};
+
+enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 /// One field. Which of the values counts follows from the type.
 struct Field {

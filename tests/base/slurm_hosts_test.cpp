@@ -1,6 +1,4 @@
 // Slurm's lists, and that scontrol expands hosts in the same way.
-#include "base/schedulers/slurm_hosts.h"
-
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/schedulers/slurm_step.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "base/symbol_outline.h"
 #include "tests/support/catch.h"
 
 namespace ddp::detail {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/timeline/assembler.h"
+#include "base/timeline/collector.h"
 #include "base/timeline/recorder.h"
-#include "base/timeline/ring_reader.h"
 #include "base/timeline/trace_event.h"
 #include "tests/support/catch.h"
 

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/timeline/collector.h"
 #include "base/timeline/recorder.h"
-#include "base/timeline/ring_reader.h"
 #include "base/timeline/trace_event.h"
 #include "tests/base/timeline_events.h"
 #include "tests/support/catch.h"

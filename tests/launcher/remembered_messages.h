@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 
 namespace launcher {
 

@@ -1,10 +1,9 @@
-#include "monitor/histogram.h"
-
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
 
+#include "monitor/event.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

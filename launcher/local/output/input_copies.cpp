@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "launcher/os/system/unique_fd.h"
-
 namespace launcher {
 namespace {
 
@@ -61,8 +59,8 @@ void InputCopies::watch_source(bool on) {
   source_watched_ = on;
   if (is_watchable_ && on) loop_.add(source_, EPOLLIN, [this](std::uint32_t) { read_source(); });
   if (is_watchable_ && !on) loop_.remove(source_);
-  if (!is_watchable_ && on) turn_ = loop_.call_at(EventLoop::Clock::now(), [this] { read_source(); });
-  if (!is_watchable_ && !on && turn_) loop_.cancel(*turn_);
+  if (!is_watchable_ && on) turn_.start_in({}, [this] { read_source(); });
+  if (!is_watchable_ && !on) turn_.cancel();
 }
 
 void InputCopies::watch_reader(Reader& reader, bool on) {

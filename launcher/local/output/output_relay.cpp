@@ -10,7 +10,6 @@
 
 #include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/unique_fd.h"
 #include "launcher/os/system/utf8.h"
 #include "launcher/os/terminal/pseudo_terminal.h"
 

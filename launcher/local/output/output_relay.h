@@ -13,7 +13,7 @@
 #include "launcher/local/output/output_tail.h"
 #include "launcher/local/output/prefix_template.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/system/parked_descriptors.h"
 #include "launcher/os/system/stream_writer.h"
 #include "launcher/os/system/unique_fd.h"

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -98,8 +97,6 @@ void RankStreams::remove_unused_folder() const {
 
 RankStreams::~RankStreams() {
   remove_unused_folder();
-  if (disk_timer_) loop_.cancel(*disk_timer_);
-  if (tick_timer_) loop_.cancel(*tick_timer_);
 }
 
 PrefixTemplate RankStreams::prefix_template(const char* torchruns) const {
@@ -191,7 +188,7 @@ void RankStreams::all_added() {
 // The ranks see that the disk is full, but many programs do not look.
 void RankStreams::watch_disk() {
   if (is_disk_full(watched_folder_)) note_full_disk(no_space_error(watched_folder_));
-  disk_timer_ = loop_.call_at(EventLoop::Clock::now() + kDiskInterval, [this] { watch_disk(); });
+  disk_timer_.start_in(kDiskInterval, [this] { watch_disk(); });
 }
 
 void RankStreams::note_full_disk(int error) {
@@ -201,8 +198,7 @@ void RankStreams::note_full_disk(int error) {
 }
 
 void RankStreams::finish_attempt(const std::function<bool()>& give_up) {
-  if (disk_timer_) loop_.cancel(*disk_timer_);
-  disk_timer_.reset();
+  disk_timer_.cancel();
   if (!watched_folder_.empty()) note_full_disk(no_space_error(watched_folder_));
   if (copies_) copies_->close_readers();
   tick();
@@ -211,13 +207,12 @@ void RankStreams::finish_attempt(const std::function<bool()>& give_up) {
   } else if (const std::size_t dropped = own_messages_.finish(give_up); dropped > 0 && problem_.empty()) {
     problem_ = "output was lost: " + std::to_string(dropped) + " bytes of ddprun's own lines were dropped";
   }
-  loop_.cancel(*tick_timer_);
-  tick_timer_.reset();
+  tick_timer_.cancel();
 }
 
 // Without anything to do the loop would not come back to those who wait.
 void RankStreams::tick() {
-  tick_timer_ = loop_.call_at(EventLoop::Clock::now() + kTick, [this] { tick(); });
+  tick_timer_.start_in(kTick, [this] { tick(); });
 }
 
 EventLoop::Clock::time_point RankStreams::last_progress() const {

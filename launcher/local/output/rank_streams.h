@@ -1,24 +1,61 @@
 // Standard input, output and error of the ranks on this node, as the options have them.
 #pragma once
 
+#include <unistd.h>
+
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "launcher/local/output/input_copies.h"
 #include "launcher/local/output/output_relay.h"
-#include "launcher/local/output/queued_messages.h"
 #include "launcher/local/output/stream_route.h"
 #include "launcher/os/system/event_loop.h"
+#include "launcher/os/system/line.h"
+#include "launcher/os/system/stream_writer.h"
 #include "launcher/os/system/unique_fd.h"
+#include "launcher/os/system/utf8.h"
 #include "launcher/plan/log_layout.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/outcome/job_end.h"
 #include "launcher/plan/worker_environment.h"
 
 namespace launcher {
+
+class QueuedMessages : public Messages {
+ public:
+  explicit QueuedMessages(EventLoop& loop) : loop_(loop), writer_(loop, STDERR_FILENO, [] {}) {}
+
+  void print(std::string_view line) override {
+    print_lines(std::string("ddprun: ").append(printable(line)).append("\n"));
+  }
+  void print_lines(std::string_view lines) override {
+    if (writer_.is_full()) {
+      dropped_ += lines.size();
+      return;
+    }
+    writer_.lines_of(0).append(lines);
+    writer_.flush();
+  }
+
+  // Returns when all is written or `give_up` says so: how many bytes were dropped.
+  std::size_t finish(const std::function<bool()>& give_up) {
+    while (!writer_.is_empty() && !give_up()) loop_.run_once();
+    return std::exchange(dropped_, 0) + writer_.drop_all();
+  }
+  // When the reader last took something.
+  EventLoop::Clock::time_point last_progress() const { return writer_.last_progress(); }
+
+ private:
+  EventLoop& loop_;
+  StreamWriter writer_;
+  std::size_t dropped_ = 0;
+};
 
 // What one rank gets.
 struct RankDescriptors {
@@ -86,8 +123,8 @@ class RankStreams {
   std::shared_ptr<LineFilter> output_filter_;
   std::shared_ptr<LineFilter> error_filter_;
   std::string watched_folder_;  // of files that the ranks write themselves
-  std::optional<EventLoop::TimerId> disk_timer_;
-  std::optional<EventLoop::TimerId> tick_timer_;
+  EventLoop::Timer disk_timer_{loop_};
+  EventLoop::Timer tick_timer_{loop_};
   std::string problem_;
 };
 

@@ -1,10 +1,14 @@
 // How long ddprun waits at the end for the process that reads its output. Pure.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
 namespace launcher {
+
+// What the reader has at least.
+inline constexpr auto kReaderTime = std::chrono::seconds(1);
 
 struct ReaderTimeout {
   using Time = std::chrono::steady_clock::time_point;
@@ -18,7 +22,16 @@ struct ReaderTimeout {
 
   // When what nobody has read is dropped; nothing when that is never. `last_progress`: when a reader last took
   // something.
-  std::optional<Time> deadline(Time last_progress) const;
+  // Who reads the output may be slow, as in any pipeline. But a job that is being stopped ends within the grace time,
+  // read or not, and one that has failed does not wait longer than that for a reader that takes nothing.
+  std::optional<Time> deadline(Time last_progress) const {
+    const Time least = begin + kReaderTime;
+    if (timed_out_at) return std::max(least, *timed_out_at + grace);
+    if (kill_time) return std::max(least, *kill_time);
+    if (gave_up_before) return least;
+    if (ended_well) return std::nullopt;
+    return std::max({least, begin + grace, last_progress + grace});
+  }
 };
 
 }  // namespace launcher

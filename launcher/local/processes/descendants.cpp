@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <string>
 #include <unordered_map>
 
 #include "launcher/os/system/unique_fd.h"

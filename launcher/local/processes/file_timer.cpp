@@ -15,10 +15,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <vector>
 
+#include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/random_id.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/os/system/utf8.h"
 
@@ -138,19 +137,17 @@ void FileTimer::take_line(std::string_view line) {
 }
 
 void FileTimer::schedule() {
-  if (next_) loop_.cancel(*next_);
-  next_.reset();
+  next_.cancel();
   if (timers_.empty()) return;
   const auto first = std::min_element(timers_.begin(), timers_.end(), [](const auto& a, const auto& b) {
     return a.second.request.expiration < b.second.request.expiration;
   });
   const double wait = std::clamp(first->second.request.expiration - seconds_since_epoch(), 0.0, kLongestWait);
-  next_ = loop_.call_at(EventLoop::Clock::now() + std::chrono::milliseconds(static_cast<long>(std::ceil(wait * 1000))),
-                        [this] { expire(); });
+  next_.start_in(std::chrono::milliseconds(static_cast<long>(std::ceil(wait * 1000))), [this] { expire(); });
 }
 
 void FileTimer::expire() {
-  next_.reset();
+  next_.cancel();
   const double now = seconds_since_epoch();
   std::vector<Timer> expired;
   for (const auto& [key, timer] : timers_) {

@@ -14,7 +14,7 @@
 
 #include "launcher/local/processes/descendants.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
@@ -63,7 +63,7 @@ class FileTimer {
   bool has_complained_ = false;
   std::map<std::pair<pid_t, std::string>, Timer> timers_;
   std::map<pid_t, std::string> reasons_;  // of the processes of this attempt that were sent a signal
-  std::optional<EventLoop::TimerId> next_ = std::nullopt;
+  EventLoop::Timer next_{loop_};
 };
 
 // As ddprun's environment asks for it: TORCHELASTIC_ENABLE_FILE_TIMER=1, and TORCHELASTIC_TIMER_FILE for the path, else

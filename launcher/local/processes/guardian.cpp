@@ -16,9 +16,7 @@
 #include "launcher/local/processes/descendants.h"
 #include "launcher/local/processes/terminal_input.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
-#include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
 namespace {

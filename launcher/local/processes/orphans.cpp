@@ -10,9 +10,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <utility>
 
-#include "launcher/local/processes/descendants.h"
 #include "launcher/local/processes/user_signals.h"
 
 namespace launcher {
@@ -82,10 +80,6 @@ OrphanSweep::OrphanSweep(EventLoop& loop, Messages& messages, Orphans& orphans, 
                          std::function<void(PhaseEvent)> on_end)
     : loop_(loop), messages_(messages), orphans_(orphans), phase_(phase), on_end_(std::move(on_end)) {}
 
-OrphanSweep::~OrphanSweep() {
-  if (timer_) loop_.cancel(*timer_);
-}
-
 void OrphanSweep::begin() {
   hurry();
   look();
@@ -96,7 +90,7 @@ void OrphanSweep::hurry() {
 }
 
 void OrphanSweep::look() {
-  timer_.reset();
+  timer_.cancel();
   if (is_done(phase_)) return;
   if (!orphans_.exist()) {
     on_end_(PhaseEvent::kAllGone);
@@ -112,7 +106,7 @@ void OrphanSweep::look() {
   } else {
     orphans_.ask();
   }
-  timer_ = loop_.call_at(EventLoop::Clock::now() + pause_, [this] { look(); });
+  timer_.start_in(pause_, [this] { look(); });
   pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kLongestSweepPause);
 }
 

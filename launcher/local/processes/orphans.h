@@ -15,7 +15,7 @@
 #include "launcher/local/processes/job_cgroup.h"
 #include "launcher/local/processes/phase.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 
 namespace launcher {
 
@@ -51,9 +51,6 @@ class OrphanSweep {
   // references must outlive this.
   OrphanSweep(EventLoop& loop, Messages& messages, Orphans& orphans, const Phase& phase,
               std::function<void(PhaseEvent)> on_end);
-  ~OrphanSweep();
-  OrphanSweep(const OrphanSweep&) = delete;
-  OrphanSweep& operator=(const OrphanSweep&) = delete;
 
   void begin();
   // Looks more often again: what is left has just been killed.
@@ -68,7 +65,7 @@ class OrphanSweep {
   const Phase& phase_;
   std::function<void(PhaseEvent)> on_end_;
   EventLoop::Clock::duration pause_{};  // until the next look
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

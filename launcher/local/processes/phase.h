@@ -1,6 +1,8 @@
 // The phases of one attempt on this node, and every way from one to another. Pure.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace launcher {
@@ -24,7 +26,22 @@ enum class PhaseEvent : std::uint8_t {
   kDismiss,    // one more signal
 };
 
-Phase next_phase(Phase phase, PhaseEvent event);
+inline Phase next_phase(Phase phase, PhaseEvent event) {
+  using enum Phase;
+  constexpr std::size_t kPhases = 7;
+  constexpr std::size_t kEvents = 6;
+  constexpr std::array<std::array<Phase, kEvents>, kPhases> kNext = {{
+      // kStop           kKill            kRanksGone       kAllGone    kGiveUp     kDismiss
+      {kStopping, kKilling, kEndingOrphans, kDone, kDone, kRunning},                       // kRunning
+      {kStopping, kKilling, kEndingOrphans, kDone, kDone, kStopping},                      // kStopping
+      {kKilling, kKilling, kKillingOrphans, kDone, kDone, kKilling},                       // kKilling
+      {kEndingOrphans, kKillingOrphans, kEndingOrphans, kDone, kDone, kEndingOrphans},     // kEndingOrphans
+      {kKillingOrphans, kKillingOrphans, kKillingOrphans, kDone, kDone, kKillingOrphans},  // kKillingOrphans
+      {kDone, kDone, kDone, kDone, kDone, kDismissed},                                     // kDone
+      {kDismissed, kDismissed, kDismissed, kDismissed, kDismissed, kDismissed},            // kDismissed
+  }};
+  return kNext[static_cast<std::size_t>(phase)][static_cast<std::size_t>(event)];
+}
 
 // What is left is being killed, no longer asked.
 constexpr bool is_killing(Phase phase) {

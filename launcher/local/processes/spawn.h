@@ -6,18 +6,50 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "launcher/local/processes/job_cgroup.h"
-#include "launcher/local/processes/shared_children.h"
+#include "launcher/local/processes/raw_syscall.h"
 #include "launcher/os/machine/cpu_binding.h"
 #include "launcher/os/system/unique_fd.h"
 #include "launcher/plan/options.h"
 
 namespace launcher {
+
+class SharedChildren {
+ public:
+  // What runs in the child, see LAUNCHER_SHARES_MEMORY. Ends with an exec or with exit_group.
+  using Body = void (*)(void* argument);
+
+  SharedChildren() = default;
+  // Memory that a living child may still read stays mapped.
+  ~SharedChildren();
+  SharedChildren(const SharedChildren&) = delete;
+  SharedChildren& operator=(const SharedChildren&) = delete;
+
+  // Memory for one child: a stack, and room for what it needs, filled with zeros. Throws std::bad_alloc.
+  void* reserve();
+  // `room`: from reserve(); for one child only. `cgroup`: a descriptor of the cgroup that the child is to be in, -1:
+  // the caller's, as where the kernel or the container has no clone3. Returns a negated error number on failure.
+  pid_t start(void* room, Body body, void* argument, int cgroup = -1);
+
+  // Of what reserve() returns.
+  static constexpr std::size_t kRoomBytes = 1024;
+
+ private:
+  struct Slot;
+  static constexpr std::size_t kSlotsInBlock = 32;
+
+  static long start_in_cgroup(Slot& slot, Body body, void* argument, int cgroup);
+  static long start_beside(Slot& slot, Body body, void* argument);
+
+  std::vector<Slot*> blocks_;
+  std::size_t used_ = kSlotsInBlock;  // of the last block
+};
 
 // What the pointers lead to must stay as it is until the worker executes or ends: it reads this in the launcher's
 // memory.

@@ -39,18 +39,13 @@ StartWatch::StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::c
       running_ranks_(std::move(running_ranks)),
       on_late_(std::move(on_late)),
       on_looked_(std::move(on_looked)) {
-  timer_ = loop_.call_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { look(); });
-}
-
-StartWatch::~StartWatch() {
-  if (timer_) loop_.cancel(*timer_);
+  timer_.start_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { look(); });
 }
 
 bool StartWatch::connected(std::uint16_t peer_port) {
-  if (!timer_) return false;  // all have arrived, or it is too late
+  if (!timer_.is_running()) return false;  // all have arrived, or it is too late
   unknown_ports_.insert(peer_port);
-  loop_.cancel(*timer_);
-  timer_ = loop_.call_at(std::min(deadline_, next_look_), [this] { look(); });
+  timer_.start_at(std::min(deadline_, next_look_), [this] { look(); });
   return true;
 }
 
@@ -69,7 +64,6 @@ PortsOfSockets StartWatch::sockets_to_store() const {
 }
 
 void StartWatch::look() {
-  timer_.reset();
   const auto begin = EventLoop::Clock::now();
   const bool is_last = begin >= deadline_;
   PortsOfSockets sockets = sockets_to_store();
@@ -95,7 +89,7 @@ void StartWatch::look() {
     return;
   }
   next_look_ = now + (now - begin) * kRestPerLook;
-  timer_ = loop_.call_at(std::min(deadline_, std::max(next_look_, now + kStartInterval)), [this] { look(); });
+  timer_.start_at(std::min(deadline_, std::max(next_look_, now + kStartInterval)), [this] { look(); });
 }
 
 bool StartWatch::look_at(pid_t pid, int rank, const PortsOfSockets& sockets) {

@@ -31,9 +31,6 @@ class StartWatch {
   // before needs no store. `loop` must outlive this.
   StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::chrono::milliseconds timeout,
              RunningRanks running_ranks, OnLate on_late, OnLooked on_looked);
-  ~StartWatch();
-  StartWatch(const StartWatch&) = delete;
-  StartWatch& operator=(const StartWatch&) = delete;
 
   // The store on this node has accepted a connection whose other end has `peer_port`. True: there will be a look, which
   // may come too late if something is answered before.
@@ -61,7 +58,7 @@ class StartWatch {
   std::size_t closed_unseen_ = 0;          // of those: closed before anybody could look
   EventLoop::Clock::time_point next_look_{};
   EventLoop::Clock::time_point next_family_look_{};
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

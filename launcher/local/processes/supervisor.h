@@ -14,18 +14,33 @@
 #include "launcher/local/processes/guardian.h"
 #include "launcher/local/processes/orphans.h"
 #include "launcher/local/processes/phase.h"
-#include "launcher/local/processes/root_cause_wait.h"
 #include "launcher/local/processes/terminal_input.h"
 #include "launcher/local/processes/user_signals.h"
 #include "launcher/local/processes/worker_group.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/outcome/job_end.h"
 #include "launcher/plan/rank_plan.h"
 
 namespace launcher {
+
+class RootCauseWait {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // A rank has ended so. `is_vague`: the words fit a failure of its own as well.
+  void add_victim(Time now, bool is_vague);
+  bool has_begun() const { return first_.has_value(); }
+  // Whether to wait on. `is_somebody_ending`: a rank that still runs shows that it is about to fail.
+  bool continues(Time now, bool is_somebody_ending) const;
+
+ private:
+  std::optional<Time> first_;
+  Time last_{};
+  bool is_vague_ = true;  // all of them
+};
 
 struct SupervisorOptions {
   WorkerGroupOptions workers{};

@@ -71,16 +71,14 @@ void TerminalInput::resume() {
 void TerminalInput::finish() {
   watch_terminal(false);
   watch_pipe(false);
-  if (foreground_timer_) loop_.cancel(*foreground_timer_);
-  foreground_timer_.reset();
+  foreground_timer_.cancel();
   pipe_.reset();
 }
 
 // Nobody tells a running process that it was brought to the foreground: a shell's `fg` continues suspended ones only.
 void TerminalInput::wait_for_foreground() {
-  if (foreground_timer_) return;
-  foreground_timer_ = loop_.call_at(EventLoop::Clock::now() + kForegroundInterval, [this] {
-    foreground_timer_.reset();
+  if (foreground_timer_.is_running()) return;
+  foreground_timer_.start_in(kForegroundInterval, [this] {
     if (is_in_foreground()) {
       resume();
     } else {

@@ -49,7 +49,7 @@ class TerminalInput {
   EventLoop& loop_;
   UniqueFd pipe_;
   std::string typed_;  // read, but not taken by the pipe yet
-  std::optional<EventLoop::TimerId> foreground_timer_;
+  EventLoop::Timer foreground_timer_{loop_};
   bool terminal_watched_ = false;
   bool pipe_watched_ = false;
 };

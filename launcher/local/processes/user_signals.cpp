@@ -17,7 +17,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "launcher/local/processes/descendants.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/os/system/unique_fd.h"
 #include "launcher/plan/outcome/describe.h"

@@ -11,7 +11,7 @@
 
 #include "launcher/local/processes/descendants.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 
 namespace launcher {
 

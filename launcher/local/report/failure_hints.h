@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,6 +13,21 @@
 #include "launcher/plan/outcome/job_end.h"
 
 namespace launcher {
+
+// What the ranks run under, and what they have used.
+struct EndContext {
+  rlim_t cpu_seconds = RLIM_INFINITY;   // ulimit -t
+  double used_cpu_seconds = 0;          // of all ranks that have ended
+  rlim_t file_bytes = RLIM_INFINITY;    // ulimit -f
+  rlim_t memory_bytes = RLIM_INFINITY;  // ulimit -v
+  std::uint64_t free_shared_bytes = 1;  // of /dev/shm
+};
+
+// Of this process, here and now.
+EndContext end_context();
+
+// The cause and what to do, or "".
+std::string end_cause(const RankEnd& rank, const EndContext& context);
 
 // Where to look for the core file of a rank that ended with `rank.core_dumped`, or why there is none when its signal is
 // of the kind that leaves one; "" for other ends. `pattern`: the text of /proc/sys/kernel/core_pattern, `limit`: the

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <ctime>
 #include <string_view>
-#include <vector>
 
 #include "launcher/os/system/formatted.h"
 #include "launcher/os/system/utf8.h"

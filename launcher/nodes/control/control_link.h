@@ -14,7 +14,6 @@
 
 #include "launcher/nodes/control/control_messages.h"
 #include "launcher/nodes/control/frames.h"
-#include "launcher/nodes/control/resend_buffer.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/unique_fd.h"
 

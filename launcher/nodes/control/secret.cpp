@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "launcher/os/system/file_bytes.h"
+#include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/random_id.h"
 
 #ifdef DDPRUN_HAS_SODIUM
 #include <sodium.h>

@@ -40,13 +40,8 @@ CoordinatorLease::CoordinatorLease(EventLoop& loop, EtcdClient& etcd, const std:
       lease_time_(lease),
       callbacks_(std::move(callbacks)) {}
 
-CoordinatorLease::~CoordinatorLease() {
-  if (timer_) loop_.cancel(*timer_);
-}
-
 void CoordinatorLease::drop() {
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  timer_.cancel();
   etcd_.cancel();
   phase_ = Phase::kNone;
   is_busy_ = false;
@@ -92,14 +87,6 @@ void CoordinatorLease::release(Release how) {
   step();
 }
 
-void CoordinatorLease::step_in(Clock::duration time) {
-  if (timer_) loop_.cancel(*timer_);
-  timer_ = loop_.call_at(Clock::now() + time, [this] {
-    timer_.reset();
-    step();
-  });
-}
-
 bool CoordinatorLease::must_renew(Clock::time_point now) const {
   return phase_ == Phase::kHeld && is_written_ && now - renewed_ >= kRenewal;
 }
@@ -123,7 +110,7 @@ void CoordinatorLease::step() {
   } else if (!is_up_to_date_ || phase_ == Phase::kReleasing) {
     write();
   } else {
-    step_in(renewed_ + kRenewal - now);
+    timer_.start_in(renewed_ + kRenewal - now, [this] { step(); });
   }
 }
 
@@ -153,7 +140,7 @@ void CoordinatorLease::grant() {
     } else if (phase_ == Phase::kTaking) {
       miss();
     } else {
-      step_in(kRetry);
+      timer_.start_in(kRetry, [this] { step(); });
     }
   });
 }
@@ -163,7 +150,7 @@ void CoordinatorLease::grant_memory(std::int64_t& lease, std::chrono::seconds ti
   etcd_.grant(time, [this, &lease](const std::optional<EtcdLease>& granted) {
     is_busy_ = false;
     if (!granted) {
-      step_in(kRetry);
+      timer_.start_in(kRetry, [this] { step(); });
       return;
     }
     lease = granted->id;
@@ -178,7 +165,7 @@ void CoordinatorLease::renew() {
   etcd_.keep_alive(lease_, [this, asked](const std::optional<EtcdLease>& lease) {
     is_busy_ = false;
     if (!lease) {
-      step_in(kRetry);
+      timer_.start_in(kRetry, [this] { step(); });
     } else if (lease->left == 0s) {
       restore();
     } else {
@@ -198,7 +185,7 @@ void CoordinatorLease::renew_memory() {
       memory_ = 0;
       write_history(std::exchange(history_, ""));
     } else {
-      lease ? step() : step_in(kRetry);
+      lease ? step() : timer_.start_in(kRetry, [this] { step(); });
     }
   });
 }
@@ -243,7 +230,7 @@ void CoordinatorLease::on_written(const std::optional<EtcdOutcome>& outcome, int
     miss();
   } else if (is_useless) {
     if (outcome) memory_ = end_memory_ = 0;  // the key's own lease is looked at by the next renewal
-    step_in(kRetry);
+    timer_.start_in(kRetry, [this] { step(); });
   } else if (!outcome->held) {
     on_conditions_failed(*outcome);
   } else if (phase_ == Phase::kReleasing && sent == changes_) {

@@ -38,9 +38,6 @@ class CoordinatorLease {
   // References must outlive the object.
   CoordinatorLease(EventLoop& loop, EtcdClient& etcd, const std::string& job, std::chrono::seconds lease,
                    Callbacks callbacks);
-  ~CoordinatorLease();
-  CoordinatorLease(const CoordinatorLease&) = delete;
-  CoordinatorLease& operator=(const CoordinatorLease&) = delete;
 
   const std::string& key() const { return key_; }
   const std::string& history_key() const { return history_key_; }
@@ -66,7 +63,6 @@ class CoordinatorLease {
   enum class Phase : std::uint8_t { kNone, kTaking, kHeld, kReleasing };
 
   void step();
-  void step_in(Clock::duration time);
   void grant();
   bool grant_missing();
   void grant_memory(std::int64_t& lease, std::chrono::seconds time);
@@ -109,7 +105,7 @@ class CoordinatorLease {
   Clock::time_point renewed_{};
   Clock::time_point memory_renewed_{};
   Clock::time_point deadline_{};  // of releasing
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher::elastic

@@ -1,11 +1,8 @@
 #include "launcher/nodes/elastic/elastic_coordinator.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "launcher/nodes/elastic/round_end.h"
-#include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/plan/rank_assignment.h"
 
 namespace launcher::elastic {
@@ -35,10 +32,6 @@ ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, Coor
       is_replaceable_(job.is_replaceable),
       on_change_(std::move(job.on_change)) {}
 
-ElasticCoordinator::~ElasticCoordinator() {
-  if (timer_) loop_.cancel(*timer_);
-}
-
 std::string ElasticCoordinator::name(Id id) const {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return "a node";
@@ -55,14 +48,10 @@ void ElasticCoordinator::print_who_is_missing() {
 }
 
 void ElasticCoordinator::set_timer() {
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  timer_.cancel();
   const auto next = rounds_.next_time();
   if (!next || job_end_) return;
-  timer_ = loop_.call_at(*next, [this] {
-    timer_.reset();
-    apply(rounds_.at(Clock::now()));
-  });
+  timer_.start_at(*next, [this] { apply(rounds_.at(Clock::now())); });
 }
 
 void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {

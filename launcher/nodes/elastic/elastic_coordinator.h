@@ -14,8 +14,30 @@
 #include "launcher/nodes/elastic/rounds.h"
 #include "launcher/nodes/rendezvous/roster.h"
 #include "launcher/nodes/rendezvous/round_coordinator.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/plan/outcome/job_end.h"
 
 namespace launcher::elastic {
+
+// `is_replaceable`: another launcher can take the coordinator's place.
+inline Rounds::Cause cause_of(const FailureNotice& first, bool is_replaceable) {
+  using Cause = Rounds::Cause;
+  if (first.is_regrouping) return Cause::kJoin;
+  const bool is_late = first.exit_status == to_int(ExitStatus::kTimeout) && first.is_final;
+  if (is_late) return Cause::kFinal;
+  // The end of a launcher is final for its node. It ends the job only where the others need that launcher.
+  const bool is_end_of_coordinator = first.node == 0 && first.is_final;
+  if (is_end_of_coordinator && !is_replaceable) return Cause::kFinal;
+  // Of a launcher that was told to stop. One that was killed may be started again as well, but has failed.
+  const bool is_departure = first.may_come_again && first.exit_status > to_int(ExitStatus::kSignalBase);
+  if (is_departure) return Cause::kDeparture;
+  return is_end_of_coordinator ? Cause::kCoordinatorLoss : Cause::kFailure;
+}
+
+// The coordinator's launcher ends, and another one takes its place.
+inline bool hands_over(const FailureNotice& first, Rounds::Cause cause) {
+  return cause == Rounds::Cause::kCoordinatorLoss || (cause == Rounds::Cause::kDeparture && first.node == 0);
+}
 
 struct JobOptions {
   RoundsOptions rounds{};
@@ -28,7 +50,6 @@ struct JobOptions {
 class ElasticCoordinator : public RoundCoordinator {
  public:
   ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options, JobOptions job);
-  ~ElasticCoordinator() override;
 
   void refuse(const JoinFailure& reason) override;
   bool has_informed_all() const override;
@@ -76,7 +97,7 @@ class ElasticCoordinator : public RoundCoordinator {
   std::map<Id, JoinFailure> turned_away_;
   std::vector<std::string> hosts_;      // of the round's nodes, by their numbers
   std::optional<JoinFailure> job_end_;  // for who comes now
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher::elastic

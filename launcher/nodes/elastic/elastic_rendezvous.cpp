@@ -3,13 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
-#include <utility>
 
 #include "launcher/nodes/elastic/endpoint_discovery.h"
+#include "launcher/nodes/elastic/etcd_discovery.h"
 #include "launcher/nodes/rendezvous/listen_choice.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/messages.h"
 #include "launcher/os/version.h"
 
 namespace launcher::elastic {
@@ -51,6 +49,19 @@ std::string nodes_and_ranks(const NodePlace& place) {
 
 }  // namespace
 
+std::string EtcdRendezvous::option_conflict(const Options& options) {
+  const std::string backend = "--rdzv_backend " + options.rdzv_backend;
+  if (!options.hosts.empty()) return "-H is for one node; with " + backend + " use -n";
+  if (options.store == Options::Store::kRank0) return "--store rank0 works on one node only, not with " + backend;
+  if (options.master_addr.empty()) return backend + ": --rdzv_endpoint must name the host of etcd";
+  if (options.master_port == 0) return backend + ": --rdzv_endpoint needs etcd's port, not 0";
+  return "";
+}
+
+std::unique_ptr<CoordinatorDiscovery> EtcdRendezvous::make_discovery(CoordinatorDiscovery::Callbacks callbacks) {
+  return std::make_unique<EtcdDiscovery>(loop_, settings_, std::move(callbacks));
+}
+
 std::string ElasticRendezvous::option_conflict(const Options& options) {
   const std::string nodes =
       "--nnodes " + std::to_string(options.elastic.min_nodes) + ":" + std::to_string(options.nnodes);
@@ -69,9 +80,6 @@ ElasticRendezvous::ElasticRendezvous(EventLoop& loop, Messages& messages, Rendez
     : loop_(loop), messages_(messages), settings_(std::move(settings)) {}
 
 ElasticRendezvous::~ElasticRendezvous() {
-  for (const auto& timer : {leave_timer_, search_timer_, again_timer_}) {
-    if (timer) loop_.cancel(*timer);
-  }
   member_.reset();  // before what it is connected to
 }
 
@@ -103,8 +111,7 @@ void ElasticRendezvous::begin_round(int restart_count) {
   answers_at_once_ = false;
   is_leaving_ = false;
   round_ = restart_count;
-  if (leave_timer_) loop_.cancel(*leave_timer_);
-  leave_timer_.reset();
+  leave_timer_.cancel();
   if (is_new) {
     search();
     return;
@@ -139,16 +146,13 @@ void ElasticRendezvous::search() {
   has_said_who_is_missing_ = false;
   join_timeout_ = settings_.join_timeout;
   if (anew && !discovery_->is_lasting()) join_timeout_ = std::min(discovery_->search_timeout(), join_timeout_);
-  if (search_timer_) loop_.cancel(*search_timer_);
-  search_timer_ =
-      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, join_timeout_),
-                    [this] { watch_search(); });
+  search_timer_.start_in(std::min<EventLoop::Clock::duration>(kSilentWait, join_timeout_), [this] { watch_search(); });
   discovery_->search(anew, has_taken_part_);
 }
 
 // Once to say what is waited for, then at the end of the time.
 void ElasticRendezvous::watch_search() {
-  search_timer_.reset();
+  search_timer_.cancel();
   if (member_ || join_failure_) return;
   const std::string problem = discovery_->problem();
   const std::string where = discovery_->name() + (problem.empty() ? "" : " (" + problem + ")");
@@ -161,7 +165,7 @@ void ElasticRendezvous::watch_search() {
   }
   messages_.print("looking for the other nodes of this job at " + where);
   has_said_who_is_missing_ = true;
-  search_timer_ = loop_.call_at(EventLoop::Clock::now() + join_timeout_ - kSilentWait, [this] { watch_search(); });
+  search_timer_.start_in(join_timeout_ - kSilentWait, [this] { watch_search(); });
 }
 
 // The coordinator was lost before a round has begun with this node.
@@ -178,10 +182,7 @@ bool ElasticRendezvous::looks_again(const std::string& reason) {
 }
 
 void ElasticRendezvous::search_again() {
-  again_timer_ = loop_.call_at(EventLoop::Clock::now(), [this] {
-    again_timer_.reset();
-    search();
-  });
+  again_timer_.start_in({}, [this] { search(); });
 }
 
 // Each round has a store of its own, at a port of its own: a rank of an earlier one, which may be late, finds none.
@@ -310,7 +311,7 @@ void ElasticRendezvous::leave(bool ended_well) {
   if (ended_well) member_->end_well();
   leave_deadline_ = EventLoop::Clock::now() +
                     (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict + settings_.node_timeout);
-  leave_timer_ = loop_.call_at(leave_deadline_, [this] { leave_timer_.reset(); });
+  leave_timer_.start_at(leave_deadline_, [] {});
   is_leaving_ = true;
 }
 
@@ -321,7 +322,7 @@ void ElasticRendezvous::depart() {
 bool ElasticRendezvous::has_left() const {
   if (discovery_ && !discovery_->is_settled()) return false;
   if (join_failure()) return !coordinator_ || coordinator_->has_informed_all();
-  if (!is_leaving_ || !leave_timer_) return true;
+  if (!is_leaving_ || !leave_timer_.is_running()) return true;
   if (!first_failure() && !member_->have_all_ended()) return false;
   return !coordinator_ || coordinator_->have_all_acknowledged();
 }

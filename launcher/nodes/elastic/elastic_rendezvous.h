@@ -14,10 +14,22 @@
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/plan/options.h"
 
 namespace launcher::elastic {
+
+class EtcdRendezvous : public ElasticRendezvous {
+ public:
+  // See RendezvousKind.
+  static std::string option_conflict(const Options& options);
+
+  using ElasticRendezvous::ElasticRendezvous;
+
+ protected:
+  std::unique_ptr<CoordinatorDiscovery> make_discovery(CoordinatorDiscovery::Callbacks callbacks) override;
+  std::string backend() const override { return "etcd"; }
+};
 
 class ElasticRendezvous : public Rendezvous {
  public:
@@ -84,9 +96,9 @@ class ElasticRendezvous : public Rendezvous {
   std::optional<JoinFailure> join_failure_;  // while there is no member
   bool is_leaving_ = false;
   EventLoop::Clock::time_point leave_deadline_{};
-  std::optional<EventLoop::TimerId> leave_timer_;
-  std::optional<EventLoop::TimerId> search_timer_;
-  std::optional<EventLoop::TimerId> again_timer_;
+  EventLoop::Timer leave_timer_{loop_};
+  EventLoop::Timer search_timer_{loop_};
+  EventLoop::Timer again_timer_{loop_};
 };
 
 }  // namespace launcher::elastic

@@ -24,10 +24,6 @@ EndpointDiscovery::EndpointDiscovery(EventLoop& loop, Messages& messages, const 
                                      Callbacks callbacks)
     : loop_(loop), messages_(messages), settings_(settings), callbacks_(std::move(callbacks)) {}
 
-EndpointDiscovery::~EndpointDiscovery() {
-  if (timer_) loop_.cancel(*timer_);
-}
-
 std::chrono::milliseconds EndpointDiscovery::search_timeout() const {
   return kFindAgain;
 }
@@ -37,15 +33,6 @@ std::string EndpointDiscovery::name() const {
 }
 
 // Later, as a callback may end the object that calls.
-void EndpointDiscovery::call_in(EventLoop::Clock::duration time, std::function<void()> action) {
-  if (timer_) loop_.cancel(*timer_);
-  timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, action = std::move(action)] {
-    timer_.reset();
-    const auto own = action;
-    own();
-  });
-}
-
 // A node that was given up must not begin a job of its own.
 void EndpointDiscovery::search(bool anew, bool /*has_taken_part*/) {
   if (anew) {
@@ -68,7 +55,7 @@ void EndpointDiscovery::resolve() {
 void EndpointDiscovery::on_resolved(const std::vector<SocketAddress>& addresses) {
   problem_ = addresses.empty() ? "the name " + settings_.master_addr + " cannot be resolved" : "";
   if (addresses.empty()) {
-    call_in(kResolveAgain, [this] { resolve(); });
+    timer_.start_in(kResolveAgain, [this] { resolve(); });
   } else if (std::none_of(addresses.begin(), addresses.end(), is_own_address) || !try_to_host(addresses)) {
     find();
   }
@@ -101,7 +88,7 @@ void EndpointDiscovery::find() {
           .on_found =
               [this](UniqueFd fd) {
                 callbacks_.on_found(std::move(fd));
-                call_in(0ms, [this] { search_.reset(); });
+                timer_.start_in(0ms, [this] { search_.reset(); });
               },
           .on_foreign =
               [this] {

@@ -9,11 +9,11 @@
 
 #include "launcher/nodes/elastic/coordinator_discovery.h"
 #include "launcher/nodes/rendezvous/coordinator_search.h"
-#include "launcher/nodes/rendezvous/rendezvous_settings.h"
+#include "launcher/nodes/rendezvous/rendezvous.h"
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/os/network/address.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 
 namespace launcher::elastic {
 
@@ -21,7 +21,6 @@ class EndpointDiscovery : public CoordinatorDiscovery {
  public:
   // References must outlive the place.
   EndpointDiscovery(EventLoop& loop, Messages& messages, const RendezvousSettings& settings, Callbacks callbacks);
-  ~EndpointDiscovery() override;
 
   void search(bool anew, bool has_taken_part) override;
   void announce(std::uint16_t control_port) override;
@@ -39,7 +38,6 @@ class EndpointDiscovery : public CoordinatorDiscovery {
   void resolve();
   bool try_to_host(const std::vector<SocketAddress>& addresses);
   void find();
-  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
 
   EventLoop& loop_;
   Messages& messages_;
@@ -49,7 +47,7 @@ class EndpointDiscovery : public CoordinatorDiscovery {
   std::optional<store::StoreServer> store_;  // where this launcher coordinates
   std::string problem_;
   std::unique_ptr<CoordinatorSearch> search_;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher::elastic

@@ -7,11 +7,17 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "launcher/nodes/elastic/http_message.h"
+#include "launcher/nodes/elastic/http_client.h"
 
 namespace launcher::elastic {
+
+std::string to_base64(std::string_view bytes);
+
+// Nothing when `text` is not base64 with its padding.
+std::optional<std::string> from_base64(std::string_view text);
 
 // A condition on one key: that it does not exist, that it exists, that it belongs to a lease, or that it was last
 // written at a revision.

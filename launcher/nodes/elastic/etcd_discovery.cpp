@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/random_id.h"
 
 namespace launcher::elastic {
 namespace {
@@ -43,24 +43,12 @@ EtcdDiscovery::EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings
                   callbacks_.on_deposed("this node no longer coordinates the job: " + reason);
                 }}) {}
 
-EtcdDiscovery::~EtcdDiscovery() {
-  if (timer_) loop_.cancel(*timer_);
-}
-
 std::string EtcdDiscovery::name() const {
   return "etcd at " + settings_.master_addr + " port " + std::to_string(settings_.master_port);
 }
 
 std::string EtcdDiscovery::problem() const {
   return etcd_.problem().empty() ? problem_ : "etcd: " + etcd_.problem();
-}
-
-void EtcdDiscovery::call_in(Clock::duration time, void (EtcdDiscovery::*action)()) {
-  if (timer_) loop_.cancel(*timer_);
-  timer_ = loop_.call_at(Clock::now() + time, [this, action] {
-    timer_.reset();
-    (this->*action)();
-  });
 }
 
 void EtcdDiscovery::search(bool anew, bool has_taken_part) {
@@ -74,11 +62,11 @@ void EtcdDiscovery::search(bool anew, bool has_taken_part) {
   refusals_ = 0;
   last_contact_ = Clock::now();
   problem_.clear();
-  call_in(0ms, &EtcdDiscovery::look);
+  timer_.start_in(0ms, [this] { look(); });
 }
 
 void EtcdDiscovery::look_again() {
-  call_in(kLookAgain, &EtcdDiscovery::look);
+  timer_.start_in(kLookAgain, [this] { look(); });
 }
 
 void EtcdDiscovery::look() {
@@ -160,11 +148,10 @@ void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
 void EtcdDiscovery::connect() {
   probe_.reset();
   connector_ = std::make_unique<Connector>(loop_, record_.host, record_.port, [this](UniqueFd fd) {
-    if (timer_) loop_.cancel(*timer_);
-    timer_.reset();
+    timer_.cancel();
     callbacks_.on_found(std::move(fd));
   });
-  call_in(kReachable, &EtcdDiscovery::look);
+  timer_.start_in(kReachable, [this] { look(); });
 }
 
 // The coordinator that this launcher has lost still has its place. When it is there, it renews its lease. When it was

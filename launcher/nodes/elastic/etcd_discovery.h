@@ -11,7 +11,7 @@
 #include "launcher/nodes/elastic/coordinator_lease.h"
 #include "launcher/nodes/elastic/etcd_client.h"
 #include "launcher/nodes/elastic/etcd_keys.h"
-#include "launcher/nodes/rendezvous/rendezvous_settings.h"
+#include "launcher/nodes/rendezvous/rendezvous.h"
 #include "launcher/os/network/connector.h"
 #include "launcher/os/system/event_loop.h"
 
@@ -21,7 +21,6 @@ class EtcdDiscovery : public CoordinatorDiscovery {
  public:
   // References must outlive the place.
   EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings, Callbacks callbacks);
-  ~EtcdDiscovery() override;
 
   void search(bool anew, bool has_taken_part) override;
   void announce(std::uint16_t control_port) override { own_.set_port(control_port); }
@@ -50,7 +49,6 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   void on_time_left(std::chrono::seconds left);
   void take(std::vector<EtcdCondition> conditions);
   void coordinate(const std::optional<std::string>& history);
-  void call_in(Clock::duration time, void (EtcdDiscovery::*action)());
 
   EventLoop& loop_;
   const RendezvousSettings& settings_;
@@ -68,7 +66,7 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   bool is_anew_ = false;
   bool has_taken_part_ = false;
   std::string problem_;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher::elastic

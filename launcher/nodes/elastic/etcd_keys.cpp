@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "launcher/nodes/control/json_reader.h"
-#include "launcher/nodes/elastic/http_message.h"
+#include "launcher/nodes/elastic/http_client.h"
 
 namespace launcher::elastic {
 namespace {

@@ -4,15 +4,57 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <utility>
 
 #include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/utf8.h"
 
 namespace launcher::elastic {
 namespace {
+
+constexpr std::string_view kStart = "HTTP/1.";
+constexpr std::string_view kLineEnd = "\r\n";
+constexpr std::size_t kMaxHead = std::size_t{64} << 10U;
+constexpr std::size_t kMaxChunkLine = 1024;
+constexpr std::size_t kShownBytes = 40;
+
+std::optional<std::size_t> number(std::string_view text, int base) {
+  std::size_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+bool equal_without_case(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+// The value of a header in the lines after the first; "" when it is not there.
+std::string_view header(std::string_view lines, std::string_view name) {
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find(kLineEnd), lines.size());
+    const std::string_view line = lines.substr(0, end);
+    const std::size_t colon = line.find(':');
+    if (colon != std::string_view::npos && equal_without_case(line.substr(0, colon), name)) {
+      return trimmed(line.substr(colon + 1));
+    }
+    lines.remove_prefix(std::min(end + kLineEnd.size(), lines.size()));
+  }
+  return {};
+}
 
 std::string own_address_of(int fd) {
   SocketAddress address;
@@ -22,6 +64,126 @@ std::string own_address_of(int fd) {
 }
 
 }  // namespace
+
+HttpReplyReader::State HttpReplyReader::state() const {
+  if (part_ == Part::kDone) return State::kComplete;
+  return part_ == Part::kInvalid ? State::kInvalid : State::kIncomplete;
+}
+
+HttpReplyReader::State HttpReplyReader::take(std::string_view bytes) {
+  if (part_ == Part::kDone || part_ == Part::kInvalid) return state();
+  pending_ += bytes;
+  while (advance()) {
+  }
+  return state();
+}
+
+HttpReplyReader::State HttpReplyReader::end() {
+  if (part_ == Part::kUntilEnd) {
+    part_ = Part::kDone;
+  } else if (part_ != Part::kDone && part_ != Part::kInvalid) {
+    const bool is_empty = part_ == Part::kHead && pending_.empty();
+    refuse(is_empty ? "it closed the connection without a reply" : "it closed the connection in the middle of a reply");
+  }
+  return state();
+}
+
+bool HttpReplyReader::refuse(std::string problem) {
+  problem_ = std::move(problem);
+  part_ = Part::kInvalid;
+  return false;
+}
+
+// Returns false when more bytes are needed, or none.
+bool HttpReplyReader::advance() {
+  switch (part_) {
+    case Part::kHead:
+      return read_head();
+    case Part::kSized:
+      return read_sized();
+    case Part::kUntilEnd:
+      return read_until_end();
+    case Part::kChunkSize:
+      return read_chunk_size();
+    case Part::kChunk:
+      return read_chunk();
+    case Part::kTrailer:
+      return read_trailer();
+    case Part::kDone:
+    case Part::kInvalid:
+      break;
+  }
+  return false;
+}
+
+bool HttpReplyReader::read_head() {
+  const std::string_view begin = std::string_view(pending_).substr(0, kStart.size());
+  if (!kStart.starts_with(begin)) {
+    const std::string_view shown = beginning(pending_, kShownBytes);
+    return refuse("the program that answers there does not use HTTP: it sent '" +
+                  printable(shown.substr(0, shown.find_first_of("\r\n"))) + "'");
+  }
+  const std::size_t end = pending_.find("\r\n\r\n");
+  if (end == std::string::npos) return pending_.size() > kMaxHead ? refuse("the head of its reply is too long") : false;
+  const std::string_view head = std::string_view(pending_).substr(0, end);
+  const auto status = head.size() < 12 ? std::nullopt : number(head.substr(9, 3), 10);
+  if (!status || *status < 100) return refuse("its reply has no HTTP status");
+  reply_.status = static_cast<int>(*status);
+  const std::string_view lines = head.substr(std::min(head.find(kLineEnd), head.size()));
+  const bool is_chunked = equal_without_case(header(lines, "transfer-encoding"), "chunked");
+  const std::string_view length = header(lines, "content-length");
+  const auto size = number(length, 10);
+  const bool has_size = !is_chunked && !length.empty();
+  pending_.erase(0, end + 4);
+  if (*status < 200) return true;  // "100 Continue": the reply follows
+  if (has_size && (!size || *size > kMaxHttpReply)) return refuse("its reply has no valid length, or a too long one");
+  expected_ = size.value_or(0);
+  part_ = is_chunked ? Part::kChunkSize : has_size || *status == 204 ? Part::kSized : Part::kUntilEnd;
+  return true;
+}
+
+bool HttpReplyReader::read_sized() {
+  if (pending_.size() < expected_) return false;
+  reply_.body = pending_.substr(0, expected_);
+  part_ = Part::kDone;
+  return false;
+}
+
+bool HttpReplyReader::read_until_end() {
+  reply_.body += std::exchange(pending_, "");
+  return reply_.body.size() > kMaxHttpReply ? refuse("its reply is too long for etcd's") : false;
+}
+
+bool HttpReplyReader::read_chunk_size() {
+  const std::size_t end = pending_.find(kLineEnd);
+  if (end == std::string::npos) return pending_.size() > kMaxChunkLine ? refuse("its reply has a broken chunk") : false;
+  const std::string_view line = std::string_view(pending_).substr(0, end);
+  const auto size = number(trimmed(line.substr(0, line.find(';'))), 16);
+  if (!size) return refuse("its reply has a broken chunk");
+  if (*size > kMaxHttpReply - reply_.body.size()) return refuse("its reply is too long for etcd's");
+  expected_ = *size;
+  pending_.erase(0, end + kLineEnd.size());
+  part_ = expected_ == 0 ? Part::kTrailer : Part::kChunk;
+  return true;
+}
+
+bool HttpReplyReader::read_chunk() {
+  if (pending_.size() < expected_ + kLineEnd.size()) return false;
+  if (pending_.compare(expected_, kLineEnd.size(), kLineEnd) != 0) return refuse("its reply has a broken chunk");
+  reply_.body.append(pending_, 0, expected_);
+  pending_.erase(0, expected_ + kLineEnd.size());
+  part_ = Part::kChunkSize;
+  return true;
+}
+
+// Lines up to an empty one.
+bool HttpReplyReader::read_trailer() {
+  const std::size_t end = pending_.find(kLineEnd);
+  if (end == std::string::npos) return pending_.size() > kMaxHead ? refuse("its reply has a broken trailer") : false;
+  pending_.erase(0, end + kLineEnd.size());
+  if (end == 0) part_ = Part::kDone;
+  return end != 0;
+}
 
 HttpClient::HttpClient(EventLoop& loop, std::string host, std::uint16_t port, std::chrono::milliseconds time_limit)
     : loop_(loop), host_(std::move(host)), port_(port), time_limit_(time_limit) {}
@@ -34,8 +196,7 @@ void HttpClient::close() {
   if (fd_) loop_.remove(fd_.get());
   fd_.reset();
   connector_.reset();
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  timer_.cancel();
 }
 
 void HttpClient::ask(HttpRequest request, OnReply on_reply) {
@@ -54,8 +215,7 @@ void HttpClient::begin() {
   outgoing_ = to_text(waiting_.front().request, host_ + ":" + std::to_string(port_));
   connector_ = std::make_unique<Connector>(loop_, known_address_.empty() ? host_ : known_address_, port_,
                                            [this](UniqueFd fd) { on_connected(std::move(fd)); });
-  timer_ = loop_.call_at(EventLoop::Clock::now() + time_limit_, [this] {
-    timer_.reset();
+  timer_.start_in(time_limit_, [this] {
     was_refused_ = !fd_ && connector_->was_refused();
     const std::string why = fd_ ? "it did not answer in time" : connector_->problem();
     fail(why.empty() ? "it could not be reached in time" : why);

@@ -2,19 +2,73 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
-#include "launcher/nodes/elastic/http_message.h"
 #include "launcher/os/network/connector.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/unique_fd.h"
 
 namespace launcher::elastic {
+
+struct HttpRequest {
+  std::string method = "GET";
+  std::string path{};  // escaped
+  std::string body{};  // JSON
+};
+
+struct HttpReply {
+  int status = 0;
+  std::string body{};
+};
+
+// Longer than any reply to what is asked.
+inline constexpr std::size_t kMaxHttpReply = std::size_t{1} << 20;
+
+// All but letters, digits, and "-_.~" as %XX.
+std::string url_escaped(std::string_view text);
+
+// `host` is what was connected to. The server is asked to close the connection after its reply.
+std::string to_text(const HttpRequest& request, const std::string& host);
+
+// Reads one reply from the bytes of a connection, in whatever pieces they come.
+class HttpReplyReader {
+ public:
+  enum class State : std::uint8_t { kIncomplete, kComplete, kInvalid };
+
+  // What follows a complete reply is ignored.
+  State take(std::string_view bytes);
+  // The server has closed the connection.
+  State end();
+  const HttpReply& reply() const { return reply_; }
+  // Why it is invalid.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  enum class Part : std::uint8_t { kHead, kSized, kUntilEnd, kChunkSize, kChunk, kTrailer, kDone, kInvalid };
+
+  bool advance();
+  bool read_head();
+  bool read_sized();
+  bool read_until_end();
+  bool read_chunk_size();
+  bool read_chunk();
+  bool read_trailer();
+  bool refuse(std::string problem);
+  State state() const;
+
+  Part part_ = Part::kHead;
+  std::string pending_;       // came, and is not read yet
+  std::size_t expected_ = 0;  // bytes of the body, or of the chunk
+  HttpReply reply_;
+  std::string problem_;
+};
 
 class HttpClient {
  public:
@@ -66,7 +120,7 @@ class HttpClient {
   UniqueFd fd_;
   std::string outgoing_;
   HttpReplyReader incoming_;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher::elastic

@@ -1,6 +1,6 @@
 #include <cctype>
 
-#include "launcher/nodes/elastic/http_message.h"
+#include "launcher/nodes/elastic/http_client.h"
 
 namespace launcher::elastic {
 

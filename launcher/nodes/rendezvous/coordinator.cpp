@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/nodes/rendezvous/rendezvous_settings.h"
+#include "launcher/nodes/rendezvous/rendezvous.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 
 namespace launcher {
 namespace {

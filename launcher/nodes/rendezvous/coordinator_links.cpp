@@ -57,11 +57,7 @@ CoordinatorLinks::CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks
       callbacks_(std::move(callbacks)),
       listener_(loop, settings_.where, 0, [this](int listener) { accept_all(listener); }),
       next_ping_(Clock::now() + settings_.ping_interval) {
-  timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
-}
-
-CoordinatorLinks::~CoordinatorLinks() {
-  loop_.cancel(timer_);
+  timer_.start_at(next_ping_, [this] { on_tick(); });
 }
 
 UniqueFd CoordinatorLinks::connect_locally() {
@@ -381,7 +377,7 @@ void CoordinatorLinks::on_tick() {
     delayed_ = now;
   }
   next_ping_ = now + settings_.ping_interval;
-  timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
+  timer_.start_at(next_ping_, [this] { on_tick(); });
   ping_all();
   for (auto& [id, peer] : peers_) {
     // What has arrived meanwhile was not read yet.

@@ -14,7 +14,6 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/nodes/control/clock_offset.h"
 #include "launcher/nodes/control/control_link.h"
 #include "launcher/nodes/control/control_messages.h"
 #include "launcher/nodes/control/heartbeat.h"
@@ -54,9 +53,6 @@ class CoordinatorLinks {
   };
   // Listens on a free port. Throws LaunchError when there is none.
   CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks callbacks);
-  ~CoordinatorLinks();
-  CoordinatorLinks(const CoordinatorLinks&) = delete;
-  CoordinatorLinks& operator=(const CoordinatorLinks&) = delete;
 
   std::uint16_t port() const { return listener_.port(); }
   // A connection of this launcher's own node.
@@ -131,7 +127,7 @@ class CoordinatorLinks {
   Clock::time_point next_ping_;
   Clock::duration longest_delay_{};  // of late
   Clock::time_point delayed_{};
-  EventLoop::TimerId timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

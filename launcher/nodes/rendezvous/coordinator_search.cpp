@@ -41,20 +41,7 @@ CoordinatorSearch::CoordinatorSearch(EventLoop& loop, std::string host, std::uin
   ask_store();
 }
 
-CoordinatorSearch::~CoordinatorSearch() {
-  if (timer_) loop_.cancel(*timer_);
-}
-
 // Later, as each of them may end the object whose callback is running.
-void CoordinatorSearch::call_in(EventLoop::Clock::duration time, std::function<void()> action) {
-  if (timer_) loop_.cancel(*timer_);
-  timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, action = std::move(action)] {
-    timer_.reset();
-    const auto own = action;
-    own();
-  });
-}
-
 std::string CoordinatorSearch::problem() const {
   if (!problem_.empty()) return problem_;
   return store_ ? store_->problem() : "";
@@ -68,7 +55,7 @@ void CoordinatorSearch::ask_store() {
   store_->check(kControlPortKey, [this](bool exists) {
     other_answers_ = 0;
     if (!exists) {
-      call_in(0ms, [this] { callbacks_.on_foreign(); });
+      timer_.start_in(0ms, [this] { callbacks_.on_foreign(); });
       return;
     }
     store_->get(kControlPortKey, [this](const std::string& port) { connect(port); });
@@ -86,15 +73,15 @@ void CoordinatorSearch::on_store_lost() {
   problem_ = "port " + port + " of host " + host_ + " belongs to " + store_->other_service() +
              ": end that program, or choose another --master_port (--rdzv_endpoint HOST:PORT) on all nodes";
   if (++other_answers_ < kOtherServiceAnswers || !callbacks_.on_other_service) {
-    call_in(kOtherServicePause, [this] { ask_store(); });
+    timer_.start_in(kOtherServicePause, [this] { ask_store(); });
   } else {
-    call_in(0ms, [this] { callbacks_.on_other_service(problem_); });
+    timer_.start_in(0ms, [this] { callbacks_.on_other_service(problem_); });
   }
 }
 
 void CoordinatorSearch::ask_again(std::string problem) {
   problem_ = std::move(problem);
-  call_in(kSearchPause, [this] { ask_store(); });
+  timer_.start_in(kSearchPause, [this] { ask_store(); });
 }
 
 void CoordinatorSearch::connect(const std::string& text) {
@@ -106,10 +93,11 @@ void CoordinatorSearch::connect(const std::string& text) {
   }
   connector_ = std::make_unique<Connector>(loop_, peer_address(store_->fd()), port, [this](UniqueFd fd) {
     const auto held = std::make_shared<UniqueFd>(std::move(fd));
-    call_in(0ms, [this, held] { callbacks_.on_found(std::move(*held)); });
+    timer_.start_in(0ms, [this, held] { callbacks_.on_found(std::move(*held)); });
   });
-  call_in(kReachable,
-          [this, text] { ask_again("its launcher's port " + text + " cannot be reached: " + connector_->problem()); });
+  timer_.start_in(kReachable, [this, text] {
+    ask_again("its launcher's port " + text + " cannot be reached: " + connector_->problem());
+  });
 }
 
 }  // namespace launcher

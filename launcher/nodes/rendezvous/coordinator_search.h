@@ -29,9 +29,6 @@ class CoordinatorSearch {
   // Searches until one of the callbacks was called, which may destroy the search. `nodes`: that may be searching at
   // once.
   CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, int nodes, Callbacks callbacks);
-  ~CoordinatorSearch();
-  CoordinatorSearch(const CoordinatorSearch&) = delete;
-  CoordinatorSearch& operator=(const CoordinatorSearch&) = delete;
 
   // What the last attempt met, "" when nothing is known to be wrong.
   std::string problem() const;
@@ -43,7 +40,6 @@ class CoordinatorSearch {
   void ask_again(std::string problem);
   void connect(const std::string& port);
   void on_store_lost();
-  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
 
   EventLoop& loop_;
   std::string host_;
@@ -55,7 +51,7 @@ class CoordinatorSearch {
   std::string problem_;
   bool is_slow_ = false;   // a store was, and is not disturbed again
   int other_answers_ = 0;  // how often in a row another program has answered
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

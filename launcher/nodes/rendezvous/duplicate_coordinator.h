@@ -13,7 +13,7 @@
 #include "launcher/nodes/rendezvous/coordinator_search.h"
 #include "launcher/nodes/rendezvous/member.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/system/unique_fd.h"
 #include "launcher/plan/outcome/job_end.h"
 

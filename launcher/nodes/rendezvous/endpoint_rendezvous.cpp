@@ -6,7 +6,7 @@
 #include "launcher/nodes/torchrun/torchrun_keys.h"
 #include "launcher/os/network/tcp_socket.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 
 namespace launcher {
 namespace {
@@ -38,12 +38,6 @@ std::string EndpointRendezvous::option_conflict(const Options& options) {
   return "";
 }
 
-EndpointRendezvous::~EndpointRendezvous() {
-  for (const auto& timer : {timer_, name_timer_}) {
-    if (timer) loop_.cancel(*timer);
-  }
-}
-
 void EndpointRendezvous::begin_round(int restart_count) {
   watch_.reset();  // of the store that goes
   StaticRendezvous::begin_round(restart_count);
@@ -57,8 +51,7 @@ void EndpointRendezvous::begin_search() {
 
 // Looking a name up may take long, or forever.
 void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_last) {
-  name_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, is_last] {
-    name_timer_.reset();
+  name_timer_.start_in(time, [this, is_last] {
     if (is_last) {
       refuse({"--rdzv_endpoint: the name " + settings_.master_addr + " could not be resolved" +
                   within_join_timeout(settings_.join_timeout),
@@ -71,15 +64,9 @@ void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_las
 }
 
 void EndpointRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) {
-  if (!addresses.empty() && name_timer_) {
-    loop_.cancel(*name_timer_);
-    name_timer_.reset();
-  }
+  if (!addresses.empty()) name_timer_.cancel();
   if (addresses.empty()) {
-    timer_ = loop_.call_at(EventLoop::Clock::now() + kResolveEndpointAgain, [this] {
-      timer_.reset();
-      resolve();
-    });
+    timer_.start_in(kResolveEndpointAgain, [this] { resolve(); });
   } else if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) {
     host_or_search(addresses);
   } else {

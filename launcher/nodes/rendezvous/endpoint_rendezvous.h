@@ -19,7 +19,6 @@ class EndpointRendezvous : public StaticRendezvous {
   static std::string option_conflict(const Options& options);
 
   using StaticRendezvous::StaticRendezvous;
-  ~EndpointRendezvous() override;
 
   void begin_round(int restart_count) override;
 
@@ -35,9 +34,9 @@ class EndpointRendezvous : public StaticRendezvous {
   void host_or_search(const std::vector<SocketAddress>& addresses);
   void await_name(EventLoop::Clock::duration time, bool is_last);
 
-  std::optional<EventLoop::TimerId> timer_;
-  std::optional<EventLoop::TimerId> name_timer_;  // until the endpoint's name is known
-  std::optional<store::StoreClient> watch_;       // for a torchrun node
+  EventLoop::Timer timer_{loop_};
+  EventLoop::Timer name_timer_{loop_};       // until the endpoint's name is known
+  std::optional<store::StoreClient> watch_;  // for a torchrun node
 };
 
 }  // namespace launcher

@@ -1,9 +1,7 @@
 #include "launcher/nodes/rendezvous/member.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "launcher/nodes/control/clock_offset.h"
 #include "launcher/os/system/launch_error.h"
 
 namespace launcher {
@@ -103,7 +101,6 @@ void Member::on_refused(const JoinFailure& reason) {
 }
 
 Member::~Member() {
-  if (timer_) loop_.cancel(*timer_);
   close_carrier();
   if (options_.side_channel) options_.side_channel->detach();
   const bool is_missed = !has_started_ && !join_failure_ && !is_leaving_;
@@ -340,7 +337,7 @@ void Member::watch() {
   if (std::exchange(has_received_much_, false)) announce_timeout();
   if (link_->is_open()) check_connection(now);
   next_watch_ = now + kWatch;
-  timer_ = loop_.call_at(next_watch_, [this] { watch(); });
+  timer_.start_at(next_watch_, [this] { watch(); });
 }
 
 void Member::check_connection(Clock::time_point now) {

@@ -18,7 +18,7 @@
 #include "launcher/nodes/store/store_channel.h"
 #include "launcher/os/network/side_channel.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/system/unique_fd.h"
 #include "launcher/plan/outcome/job_end.h"
 
@@ -146,7 +146,7 @@ class Member {
   std::chrono::milliseconds reconnect_after_{1'000};
   control::HeartbeatTimeout heartbeat_{Clock::now()};
   Clock::time_point next_watch_{};
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
   std::shared_ptr<store::StoreChannel> store_channel_;
   bool has_received_much_ = false;  // lately: the question whether this node is there comes after that
   bool was_left_behind_ = false;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/os/system/messages.h"
-
 namespace launcher {
 namespace {
 

@@ -14,18 +14,34 @@
 
 #include "launcher/nodes/control/control_messages.h"
 #include "launcher/nodes/rendezvous/coordinator_links.h"
-#include "launcher/nodes/rendezvous/first_node_failure.h"
 #include "launcher/nodes/rendezvous/roster.h"
 #include "launcher/nodes/store/store_channel.h"
 #include "launcher/nodes/store/store_server.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/network/side_channel.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
-#include "launcher/plan/node_timeout.h"
+#include "launcher/os/system/line.h"
+#include "launcher/plan/options.h"
 #include "launcher/plan/outcome/job_end.h"
 
 namespace launcher {
+
+class FirstNodeFailure {
+ public:
+  // `notice` has the coordinator's time.
+  void add(const FailureNotice& notice) {
+    const bool is_first = !first_ || (notice.is_consequence != first_->is_consequence ? first_->is_consequence
+                                                                                      : notice.time < first_->time);
+    if (is_first) first_ = notice;
+  }
+  // A failure that is nobody else's consequence is known.
+  bool has_cause() const { return first_ && !first_->is_consequence; }
+  // The first of them, or of the consequences when there are only those.
+  const std::optional<FailureNotice>& first() const { return first_; }
+
+ private:
+  std::optional<FailureNotice> first_;
+};
 
 struct CoordinatorOptions {
   control::Hello host{};  // of its own node

@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "launcher/os/network/tcp_socket.h"
+#include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/random_id.h"
 
 namespace launcher {
 namespace {
@@ -32,18 +32,8 @@ SessionConnector::~SessionConnector() {
   drop_attempt();
 }
 
-void SessionConnector::call_in(EventLoop::Clock::duration time, std::function<void()> action) {
-  if (timer_) loop_.cancel(*timer_);
-  timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, action = std::move(action)] {
-    timer_.reset();
-    const auto own = action;  // which may end this object
-    own();
-  });
-}
-
 void SessionConnector::drop_attempt() {
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  timer_.cancel();
   if (connecting_) loop_.remove(connecting_.get());
   connecting_.reset();
   // Where the coordinator was asked, it may have continued with this one.
@@ -71,7 +61,7 @@ void SessionConnector::cancel() {
 
 void SessionConnector::try_again(EventLoop::Clock::duration pause) {
   drop_attempt();
-  call_in(pause, [this] { connect(); });
+  timer_.start_in(pause, [this] { connect(); });
 }
 
 void SessionConnector::connect() {
@@ -85,7 +75,7 @@ void SessionConnector::connect() {
     return;
   }
   loop_.add(connecting_.get(), EPOLLOUT, [this](std::uint32_t) { on_connect_outcome(); });
-  call_in(kConnect, [this] { connect(); });
+  timer_.start_in(kConnect, [this] { connect(); });
 }
 
 // A refusal comes from a host that is there: nobody listens on it any more.
@@ -112,7 +102,7 @@ void SessionConnector::shake_hands(UniqueFd fd) {
                                       .on_carried = [](std::uint32_t, std::string_view) {},
                                       .on_room = [] {},
                                       .on_closed = [this](const std::string&) { try_again(kPause); }});
-  call_in(kHandshake, [this] { connect(); });
+  timer_.start_in(kHandshake, [this] { connect(); });
 }
 
 void SessionConnector::on_message(const control::Message& message) {

@@ -68,7 +68,6 @@ class SessionConnector {
   void end(const std::string& reason);
   void try_again(EventLoop::Clock::duration pause);
   void drop_attempt();
-  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
 
   EventLoop& loop_;
   Settings settings_;
@@ -83,7 +82,7 @@ class SessionConnector {
   std::string theirs_;              // the coordinator's challenge
   std::string ours_;                // this node's
   std::vector<UniqueFd> replaced_;  // by which the coordinator may have been asked
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

@@ -3,15 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <utility>
 
 #include "launcher/nodes/rendezvous/listen_choice.h"
 #include "launcher/nodes/store/memory_budget.h"
 #include "launcher/os/network/tcp_socket.h"
-#include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/messages.h"
 #include "launcher/os/version.h"
 
 namespace launcher {
@@ -53,8 +49,6 @@ StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, Rendezvo
 }
 
 StaticRendezvous::~StaticRendezvous() {
-  if (leave_timer_) loop_.cancel(*leave_timer_);
-  if (search_timer_) loop_.cancel(*search_timer_);
   member_.reset();  // before what it is connected to
 }
 
@@ -69,8 +63,7 @@ void StaticRendezvous::begin_round(int restart_count) {
   info_.reset();
   answers_at_once_ = false;
   round_ = restart_count;
-  if (leave_timer_) loop_.cancel(*leave_timer_);
-  leave_timer_.reset();
+  leave_timer_.cancel();
   if (coordinator_) {
     open_store();
     coordinator_->begin_round(round_, *store_);
@@ -94,9 +87,7 @@ void StaticRendezvous::begin_search() {
 bool StaticRendezvous::search_again(const std::string& reason) {
   if (round_ > 0 || coordinator_) return false;
   messages_.print("node 0 left before all had arrived (" + reason + "); waiting for it to return to " + meeting());
-  if (search_timer_) loop_.cancel(*search_timer_);
-  search_timer_ = loop_.call_at(EventLoop::Clock::now(), [this] {
-    search_timer_.reset();
+  search_timer_.start_in({}, [this] {
     member_.reset();
     begin_search();
   });
@@ -119,14 +110,12 @@ void StaticRendezvous::search() {
                                          refuse({text, to_int(ExitStatus::kLauncherError)});
                                        }});
   has_said_who_is_missing_ = false;
-  search_timer_ =
-      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, time_to_join()),
-                    [this] { watch_search(); });
+  search_timer_.start_in(std::min<EventLoop::Clock::duration>(kSilentWait, time_to_join()), [this] { watch_search(); });
 }
 
 // Once to say what is waited for, then at the end of the time.
 void StaticRendezvous::watch_search() {
-  search_timer_.reset();
+  search_timer_.cancel();
   if (!search_) return;
   const std::string problem = search_->problem();
   const std::string node = "node 0" + (problem.empty() ? "" : " (" + problem + ")");
@@ -138,7 +127,7 @@ void StaticRendezvous::watch_search() {
   }
   if (!has_said_who_is_missing_) messages_.print("waiting for " + node + " at " + meeting());
   has_said_who_is_missing_ = true;
-  search_timer_ = loop_.call_at(EventLoop::Clock::now() + time_to_join(), [this] { watch_search(); });
+  search_timer_.start_in(time_to_join(), [this] { watch_search(); });
 }
 
 void StaticRendezvous::refuse(JoinFailure reason) {
@@ -249,8 +238,8 @@ const std::optional<FailureNotice>& StaticRendezvous::first_failure() const {
 }
 
 void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
-  if (leave_timer_) answer_at_once(false);
-  if (leave_timer_ && torchrun_) {
+  if (leave_timer_.is_running()) answer_at_once(false);
+  if (leave_timer_.is_running() && torchrun_) {
     leave_by(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
   }
   if (!is_own) settings_.on_failure(notice);
@@ -275,9 +264,9 @@ void StaticRendezvous::leave(bool ended_well) {
 }
 
 void StaticRendezvous::leave_by(EventLoop::Clock::time_point deadline) {
-  if (leave_timer_) loop_.cancel(*leave_timer_);
+  leave_timer_.cancel();
   leave_deadline_ = deadline;
-  leave_timer_ = loop_.call_at(deadline, [this] { leave_timer_.reset(); });
+  leave_timer_.start_at(deadline, [] {});
 }
 
 void StaticRendezvous::report_stop(int status) {
@@ -291,7 +280,7 @@ std::optional<int> StaticRendezvous::agreed_status() const {
 bool StaticRendezvous::has_left() const {
   if (join_failure()) return !coordinator_ || coordinator_->has_informed_all();
   if (member_ && member_->awaits_stop()) return false;
-  if (!leave_timer_) return true;
+  if (!leave_timer_.is_running()) return true;
   if (torchrun_) return first_failure() || torchrun_->has_left();
   if (!first_failure() && !member_->have_all_ended()) return false;
   return !coordinator_ || coordinator_->have_all_acknowledged();
@@ -328,14 +317,14 @@ void StaticRendezvous::search_duplicate() {
                                      settings_.secret},
       [this](const JoinFailure& reason) {
         refuse(reason);
-        search_timer_ = loop_.call_at(EventLoop::Clock::now(), [this] { end_search(); });
+        search_timer_.start_in({}, [this] { end_search(); });
       });
 }
 
 // A ddprun that has it takes itself for node 0 of this job, and both are to say so.
 void StaticRendezvous::on_taken_port(const std::string& problem) {
   search_duplicate();
-  search_timer_ = loop_.call_at(EventLoop::Clock::now() + kDuplicateAnswer, [this, problem] {
+  search_timer_.start_in(kDuplicateAnswer, [this, problem] {
     const std::string other_service = duplicate_ ? duplicate_->other_service() : "";
     refuse({other_service.empty() ? problem : other_service, to_int(ExitStatus::kLauncherError)});
     end_search();
@@ -344,7 +333,7 @@ void StaticRendezvous::on_taken_port(const std::string& problem) {
 
 // Later than its callbacks.
 void StaticRendezvous::end_search() {
-  search_timer_.reset();
+  search_timer_.cancel();
   duplicate_.reset();
 }
 

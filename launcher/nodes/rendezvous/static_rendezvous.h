@@ -22,8 +22,8 @@
 #include "launcher/os/network/address.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
-#include "launcher/os/system/random_id.h"
+#include "launcher/os/system/host_name.h"
+#include "launcher/os/system/line.h"
 #include "launcher/plan/options.h"
 
 namespace launcher {
@@ -111,8 +111,8 @@ class StaticRendezvous : public Rendezvous {
   std::optional<RendezvousInfo> info_;
   std::optional<JoinFailure> join_failure_;  // while there is neither a coordinator nor torchrun
   EventLoop::Clock::time_point leave_deadline_{};
-  std::optional<EventLoop::TimerId> leave_timer_;  // while it runs, there is time to leave in good order
-  std::optional<EventLoop::TimerId> search_timer_;
+  EventLoop::Timer leave_timer_{loop_};  // while it runs, there is time to leave in good order
+  EventLoop::Timer search_timer_{loop_};
   std::optional<EventLoop::Clock::time_point> join_deadline_;  // of this node, however often it looks for node 0
 };
 

@@ -1,6 +1,10 @@
 // What the store holds in memory, and how much it may: everything that stays is charged to one budget. Pure.
 #pragma once
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <memory>
@@ -9,11 +13,30 @@
 
 namespace launcher::store {
 
+// Less where there is less memory.
+inline constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
+
 // What this machine and this process's limits leave to the store.
 // Open files (ulimit -n).
-int descriptor_limit();
+inline int descriptor_limit() {
+  rlimit limit{};
+  const bool is_known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < std::numeric_limits<int>::max();
+  return is_known ? static_cast<int>(limit.rlim_cur) : std::numeric_limits<int>::max();
+}
+
 // Bytes that it may hold in all: a quarter of the machine's memory, half of the address space, at most 1 GiB.
-std::size_t memory_limit();
+inline std::size_t memory_limit() {
+  std::size_t limit = kMaxBytes;
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page = ::sysconf(_SC_PAGESIZE);
+  if (pages > 0 && page > 0)
+    limit = std::min(limit, static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) / 4);
+  rlimit space{};
+  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) {
+    limit = std::min<std::size_t>(limit, space.rlim_cur / 2);
+  }
+  return limit;
+}
 
 // What the containers take for a key, a value or one who waits for a key, beside the bytes.
 inline constexpr std::size_t kEntryBytes = 128;
@@ -26,7 +49,10 @@ class MemoryBudget {
   std::size_t used() const { return used_; }
   std::size_t limit() const { return limit_; }
   // "the store is full: ...", for a request that has no room.
-  std::string full_message() const;
+  std::string full_message() const {
+    return "the store is full: " + std::to_string(used_ >> 20) + " of " + std::to_string(limit_ >> 20) +
+           " MiB are used by keys, values, and what clients have not sent or read to its end";
+  }
 
  private:
   friend class Charge;

@@ -1,8 +1,6 @@
 #include "launcher/nodes/store/proxy_links.h"
 
 #include <algorithm>
-#include <new>
-#include <utility>
 
 namespace launcher::store {
 namespace {

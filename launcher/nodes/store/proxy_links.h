@@ -6,19 +6,82 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "launcher/nodes/store/channel_link.h"
-#include "launcher/nodes/store/client_session.h"
 #include "launcher/nodes/store/key_value_store.h"
 #include "launcher/nodes/store/memory_budget.h"
 #include "launcher/nodes/store/reply_queue.h"
+#include "launcher/nodes/store/request_parser.h"
 #include "launcher/nodes/store/store_channel.h"
 
 namespace launcher::store {
+
+// Replies waiting for a slow reader before its requests are no longer read.
+inline constexpr std::size_t kMaxPendingReplies = std::size_t{1} << 20;
+
+// A connection may keep this much of a request unfinished, and of replies unread, in a full store, too: else nobody
+// could read or delete anything.
+inline constexpr std::size_t kFreeBytes = std::size_t{1} << 17;
+
+class ClientSession {
+ public:
+  // The references must outlive the session. At its end the client waits for nothing any more.
+  ClientSession(ConnectionId id, KeyValueStore& store, ReplyRouter& router, std::shared_ptr<MemoryBudget> budget)
+      : id_(id), store_(store), router_(router), budget_(std::move(budget)) {
+    router_.add(id_, replies_);
+  }
+  ~ClientSession() {
+    store_.forget(id_);
+    router_.remove(id_);
+  }
+  ClientSession(const ClientSession&) = delete;
+  ClientSession& operator=(const ClientSession&) = delete;
+
+  void feed(std::string_view bytes) { parser_.feed(bytes); }
+  // Answers the requests that are whole. Returns why the client has to go, "" when it may stay.
+  [[nodiscard]] std::string answer() {
+    while (true) {
+      has_requests_waiting_ = replies_.size() > kMaxPendingReplies;
+      if (has_requests_waiting_) return "";
+      std::optional<Request> request = parser_.next();
+      if (!request) return parser_.error();
+      is_known_ = true;
+      if (request->opcode != Opcode::kValidate && request->opcode != Opcode::kPing) uses_store_ = true;
+      if (std::string problem = store_.handle(id_, std::move(*request), router_); !problem.empty()) return problem;
+    }
+  }
+  // A request that is not complete, and replies that are not read, may be large: they count as what the store holds,
+  // from now on as they are. Returns why the client has to go if it is to keep that, else "".
+  std::string charge() {
+    const std::size_t held = parser_.held_bytes() + replies_.own_bytes();
+    charge_.resize(held);
+    return held > kFreeBytes && !budget_->has_room(0) ? budget_->full_message() : "";
+  }
+  // Requests were received but are not answered: the replies before them are not taken.
+  bool has_requests_waiting() const { return has_requests_waiting_; }
+  bool is_known() const { return is_known_; }
+  bool uses_store() const { return uses_store_; }
+  ReplyQueue& replies() { return replies_; }
+
+ private:
+  ConnectionId id_;
+  KeyValueStore& store_;
+  ReplyRouter& router_;
+  std::shared_ptr<MemoryBudget> budget_;
+  RequestParser parser_;
+  ReplyQueue replies_;
+  Charge charge_{budget_, 0};
+  bool is_known_ = false;    // has sent a valid request
+  bool uses_store_ = false;  // one that asks the store for something
+  bool has_requests_waiting_ = false;
+};
 
 class ProxyLinks {
  public:

@@ -17,6 +17,10 @@
 
 namespace launcher::store {
 
+// "an SSH server (SSH-2.0-OpenSSH_9.2)"; "another program, which sent 0x12 0x34" where the bytes are of no known
+// protocol. `bytes` are not empty.
+std::string describe_service(std::string_view bytes);
+
 class StoreClient {
  public:
   using OnNumber = std::function<void(std::int64_t)>;
@@ -69,7 +73,6 @@ class StoreClient {
   void parse_replies();
   bool is_no_reply() const;
   void read_other_service();
-  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
   void provoke();
   void lose();
   void request(std::string_view bytes);
@@ -85,7 +88,7 @@ class StoreClient {
   std::optional<std::chrono::milliseconds> silence_;  // until a line is sent
   bool has_provoked_ = false;
   std::string other_service_;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
   Connector connector_;
 };
 

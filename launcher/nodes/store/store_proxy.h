@@ -15,7 +15,7 @@
 #include "launcher/nodes/store/store_channel.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/system/unique_fd.h"
 
 namespace launcher::store {

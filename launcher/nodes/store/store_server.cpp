@@ -8,16 +8,28 @@
 #include <array>
 #include <cerrno>
 #include <new>
-#include <optional>
 #include <utility>
 
-#include "launcher/nodes/store/memory_budget.h"
-#include "launcher/nodes/store/reply_queue.h"
 #include "launcher/nodes/store/wire_format.h"
 #include "launcher/os/network/tcp_socket.h"
 
 namespace launcher::store {
 namespace {
+
+// A process of this job that holds more connections than this loses the oldest.
+constexpr std::size_t kFairShare = 16;
+// On several nodes a connection that has not used the store for so long is nobody's.
+constexpr auto kTimeToSpeak = std::chrono::seconds(1);
+
+template <typename MayGo>
+std::optional<Eviction> oldest(const std::vector<EvictionCandidate>& candidates, const char* reason,
+                               const MayGo& may_go) {
+  std::optional<Eviction> found;
+  for (const EvictionCandidate& candidate : candidates) {
+    if ((!found || candidate.id < found->id) && may_go(candidate)) found = Eviction{candidate.id, reason};
+  }
+  return found;
+}
 
 constexpr std::size_t kReadBytes = 64 << 10;
 // Refused connections are named one by one up to here: strangers must not flood the job's output.
@@ -26,6 +38,28 @@ constexpr std::size_t kMaxNamedRefusals = 8;
 constexpr int kReservedDescriptors = 16;
 
 }  // namespace
+
+std::optional<Eviction> find_outsider(const std::vector<EvictionCandidate>& candidates, bool knows_all,
+                                      std::chrono::steady_clock::time_point now) {
+  const auto is_outsider = [&](const EvictionCandidate& c) {
+    return c.owner == 0 && (knows_all || (!c.uses_store && c.accepted < now - kTimeToSpeak));
+  };
+  const auto is_silent = [&](const EvictionCandidate& c) { return is_outsider(c) && !c.is_known; };
+  if (auto silent = oldest(candidates, "it has sent no request", is_silent)) return silent;
+  return oldest(candidates, "it belongs to no process of this job", is_outsider);
+}
+
+std::optional<Eviction> find_greediest(const std::vector<EvictionCandidate>& candidates) {
+  std::map<pid_t, std::size_t> counts;
+  for (const EvictionCandidate& candidate : candidates) {
+    if (candidate.owner.value_or(0) != 0) ++counts[*candidate.owner];
+  }
+  const auto largest =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (largest == counts.end() || largest->second <= kFairShare) return std::nullopt;
+  return oldest(candidates, "its process has the most",
+                [&](const EvictionCandidate& c) { return c.owner == largest->first; });
+}
 
 struct StoreServer::Connection {
   Connection(UniqueFd descriptor, std::uint16_t port, ConnectionId id, StoreServer& server)

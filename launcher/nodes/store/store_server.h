@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,17 +18,37 @@
 #include <unordered_map>
 #include <vector>
 
-#include "launcher/nodes/store/eviction.h"
 #include "launcher/nodes/store/key_value_store.h"
 #include "launcher/nodes/store/memory_budget.h"
 #include "launcher/nodes/store/proxy_links.h"
 #include "launcher/nodes/store/reply_queue.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/os/system/unique_fd.h"
 
 namespace launcher::store {
+
+struct EvictionCandidate {
+  ConnectionId id = 0;                        // older ones have lower numbers
+  std::optional<pid_t> owner = std::nullopt;  // once looked for; 0: no process of this job
+  bool is_known = false;                      // has sent a valid request
+  bool uses_store = false;                    // has asked the store for something
+  std::chrono::steady_clock::time_point accepted{};
+};
+
+struct Eviction {
+  ConnectionId id = 0;
+  const char* reason = "";
+};
+
+// The oldest one of no process of this job, silent ones before others. `knows_all`: who is not known to be of this job
+// is not; else, on several nodes, only who has not used the store for a while.
+std::optional<Eviction> find_outsider(const std::vector<EvictionCandidate>& candidates, bool knows_all,
+                                      std::chrono::steady_clock::time_point now);
+
+// The oldest one of the process that has most, when that is more than its fair share.
+std::optional<Eviction> find_greediest(const std::vector<EvictionCandidate>& candidates);
 
 struct ServerOptions {
   std::uint16_t port = 0;  // 0: the kernel chooses a free one

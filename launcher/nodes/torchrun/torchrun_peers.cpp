@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <utility>
 
 #include "launcher/nodes/torchrun/static_messages.h"
@@ -27,11 +26,6 @@ TorchrunPeers::TorchrunPeers(EventLoop& loop, store::StoreServer& store, const s
       loop_(loop),
       client_(loop, store.host(), store.port(), [] {}) {}
 
-TorchrunPeers::~TorchrunPeers() {
-  if (soon_) loop_.cancel(*soon_);
-  if (look_) loop_.cancel(*look_);
-}
-
 void TorchrunPeers::expect(int node) {
   if (node == expected_) return;
   expected_ = node;
@@ -42,11 +36,7 @@ void TorchrunPeers::expect(int node) {
 
 // The callee may expect another node, and so replace the connection whose reply this is.
 void TorchrunPeers::soon(std::function<void()> action) {
-  if (soon_) loop_.cancel(*soon_);
-  soon_ = loop_.call_at(EventLoop::Clock::now(), [this, action = std::move(action)] {
-    soon_.reset();
-    action();
-  });
+  soon_.start_in({}, [this, action = std::move(action)] { action(); });
 }
 
 void TorchrunPeers::on_come(int node) {
@@ -65,17 +55,17 @@ void TorchrunPeers::assign(int node, const NodeRanks& ranks) {
   client_.set(keys_.assigned_ranks(node), to_json(ranks));
   store_.set(keys_.role_info(node), kTaken);
   assigned_.insert(node);
-  if (!look_) check_for_second();
+  if (!look_.is_running()) check_for_second();
 }
 
 void TorchrunPeers::check_for_second() {
   const auto second = std::find_if(assigned_.begin(), assigned_.end(),
                                    [this](int node) { return store_.look_up(keys_.role_info(node)) != kTaken; });
-  look_.reset();
+  look_.cancel();
   if (second != assigned_.end()) {
     callbacks_.on_twice(*second);
   } else {
-    look_ = loop_.call_at(EventLoop::Clock::now() + kLook, [this] { check_for_second(); });
+    look_.start_in(kLook, [this] { check_for_second(); });
   }
 }
 

@@ -29,9 +29,6 @@ class TorchrunPeers {
   };
   // Both must outlive the object.
   TorchrunPeers(EventLoop& loop, store::StoreServer& store, const std::string& run_id, Callbacks callbacks);
-  ~TorchrunPeers();
-  TorchrunPeers(const TorchrunPeers&) = delete;
-  TorchrunPeers& operator=(const TorchrunPeers&) = delete;
 
   // Waits for this node until it has arrived as one of torchrun's, or another one is expected.
   void expect(int node);
@@ -53,8 +50,8 @@ class TorchrunPeers {
   EventLoop& loop_;
   int expected_ = -1;
   std::set<int> assigned_;
-  std::optional<EventLoop::TimerId> look_;
-  std::optional<EventLoop::TimerId> soon_;
+  EventLoop::Timer look_{loop_};
+  EventLoop::Timer soon_{loop_};
   std::unique_ptr<store::StoreClient> watch_;  // for the expected one
   store::StoreClient client_;
 };

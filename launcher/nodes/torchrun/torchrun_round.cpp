@@ -4,7 +4,6 @@
 
 #include "launcher/nodes/torchrun/static_messages.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/messages.h"
 #include "launcher/os/system/utf8.h"
 #include "launcher/plan/outcome/describe.h"
 
@@ -72,8 +71,9 @@ void TorchrunRound::on_lost() {
   if (is_leaving_) {
     has_left_ = true;  // node 0 went first; it does so only when all is over
   } else if (!has_joined_) {
-    fail_to_join(client_.other_service().empty() ? "node 0 closed the connection"
-                                                 : "the program that answered is not a store but " + client_.other_service());
+    fail_to_join(client_.other_service().empty()
+                     ? "node 0 closed the connection"
+                     : "the program that answered is not a store but " + client_.other_service());
   } else if (!first_failure_) {
     fail({.exit_status = 1, .text = "the connection to node 0 broke", .is_final = true}, false);
   }

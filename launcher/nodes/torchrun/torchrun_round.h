@@ -11,7 +11,7 @@
 #include "launcher/nodes/store/store_client.h"
 #include "launcher/nodes/torchrun/torchrun_keys.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/plan/outcome/job_end.h"
 #include "launcher/plan/rank_assignment.h"
 

@@ -12,6 +12,14 @@
 namespace launcher {
 namespace {
 
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kRanksInWord = 16;
+constexpr milliseconds kLeastInterval{400};
+// So that node 0 has no more to read when there are more nodes.
+constexpr milliseconds kIntervalOfNode{15};
+
 using namespace std::chrono_literals;
 using nlohmann::json;
 using std::chrono::microseconds;
@@ -42,13 +50,39 @@ json short_enough(const RankView& view, std::uint64_t now) {
 
 }  // namespace
 
+SampleExchange::SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> tell)
+    : node_(node), nodes_(nodes), send_(std::move(tell)) {}
+
+void SampleExchange::send(const std::vector<RankSample>& samples) {
+  const auto now = EventLoop::Clock::now();
+  if (node_ == 0 || now < next_) return;
+  next_ = now + std::max(kLeastInterval, nodes_ * kIntervalOfNode);
+  for (std::size_t begin = 0; begin < samples.size(); begin += kRanksInWord) {
+    json list = json::array();
+    for (std::size_t i = begin; i < std::min(begin + kRanksInWord, samples.size()); ++i) {
+      list.push_back(json_of(samples[i]));
+    }
+    send_(0, json{{"samples", std::move(list)}}.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace));
+  }
+}
+
+bool SampleExchange::on_word(int from, const json& word) {
+  if (!word.contains("samples")) return false;
+  if (node_ != 0 || from == 0 || !word.at("samples").is_array()) return true;
+  for (const json& each : word.at("samples")) {
+    if (auto sample = sample_from(each)) others_[sample->rank] = std::move(*sample);
+  }
+  return true;
+}
+
+std::vector<RankSample> SampleExchange::others() const {
+  std::vector<RankSample> samples;
+  for (const auto& [rank, sample] : others_) samples.push_back(sample);
+  return samples;
+}
+
 HangGathering::HangGathering(EventLoop& loop, HangGatheringOptions options)
     : loop_(loop), options_(std::move(options)) {}
-
-HangGathering::~HangGathering() {
-  if (timer_) loop_.cancel(*timer_);
-  if (answer_timer_) loop_.cancel(*answer_timer_);
-}
 
 void HangGathering::send(int to, const json& word) {
   options_.tell(to, text_of(word));
@@ -56,8 +90,7 @@ void HangGathering::send(int to, const json& word) {
 
 void HangGathering::ask(milliseconds timeout) {
   if (std::exchange(has_asked_, true)) return;
-  answer_timer_ = loop_.call_at(EventLoop::Clock::now() + kSampleAnswer, [this] {
-    answer_timer_.reset();
+  answer_timer_.start_in(kSampleAnswer, [this] {
     has_asked_ = false;
     options_.on_silence();
   });
@@ -74,8 +107,7 @@ bool HangGathering::on_word(int from, const json& word) try {
   } else if (what == "view" || what == "seen") {
     take(from, word);
   } else if (what == "verdict" && from == kNodeZero) {
-    if (answer_timer_) loop_.cancel(*answer_timer_);
-    answer_timer_.reset();
+    answer_timer_.cancel();
     has_asked_ = false;
     if (!word.contains("sentence")) {
       options_.on_progress();
@@ -116,10 +148,7 @@ void HangGathering::begin(milliseconds timeout) {
   views_.clear();
   complete_.clear();
   ++number_;
-  timer_ = loop_.call_at(EventLoop::Clock::now() + kGathering, [this] {
-    timer_.reset();
-    judge_all();
-  });
+  timer_.start_in(kGathering, [this] { judge_all(); });
   for (int node = 0; node < options_.nodes; ++node) send(node, {{"hang", "look"}, {"number", number_}});
 }
 
@@ -141,8 +170,7 @@ void HangGathering::take(int from, const json& word) {
   }
   complete_.insert(from);
   if (static_cast<int>(complete_.size()) < options_.nodes) return;
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  timer_.cancel();
   judge_all();
 }
 

@@ -14,11 +14,32 @@
 #include <string>
 #include <vector>
 
+#include "launcher/observe/straggler/slice.h"
 #include "launcher/observe/watch/hang_report.h"
-#include "launcher/observe/watch/rank_view.h"
+#include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/system/event_loop.h"
 
 namespace launcher {
+
+class SampleExchange {
+ public:
+  // `tell`: see Rendezvous::tell().
+  SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> tell);
+
+  // This node's, which go to node 0; not every time where there are very many nodes.
+  void send(const std::vector<RankSample>& samples);
+  // False when the word is meant for somebody else.
+  bool on_word(int from, const nlohmann::json& word);
+  // On node 0: the last that other nodes have told.
+  std::vector<RankSample> others() const;
+
+ private:
+  const int node_;
+  const int nodes_;
+  std::function<void(int to, std::string text)> send_;
+  EventLoop::Clock::time_point next_{};
+  std::map<int, RankSample> others_;  // by rank
+};
 
 struct HangGatheringOptions {
   int node = 0;  // this one
@@ -41,9 +62,6 @@ class HangGathering {
  public:
   // `loop` must outlive this.
   HangGathering(EventLoop& loop, HangGatheringOptions options);
-  ~HangGathering();
-  HangGathering(const HangGathering&) = delete;
-  HangGathering& operator=(const HangGathering&) = delete;
 
   // This node's ranks have made no progress for `timeout`: one of the three calls follows.
   void ask(std::chrono::milliseconds timeout);
@@ -63,7 +81,7 @@ class HangGathering {
   EventLoop& loop_;
   HangGatheringOptions options_;
   bool has_asked_ = false;
-  std::optional<EventLoop::TimerId> answer_timer_;  // of who has asked
+  EventLoop::Timer answer_timer_{loop_};  // of who has asked
   // On node 0.
   int number_ = 0;  // of the question
   bool gathers_ = false;
@@ -71,7 +89,7 @@ class HangGathering {
   std::map<int, std::vector<RankView>> views_;  // by node
   std::set<int> complete_;                      // nodes
   std::vector<RankView> judged_;                // until the verdict has come back to this node
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "launcher/observe/straggler/slice.h"
-#include "launcher/observe/watch/rank_view.h"
+#include "launcher/observe/watch/watched_rank.h"
 
 namespace launcher {
 

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <functional>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "launcher/observe/watch/collective_text.h"

@@ -2,19 +2,32 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "launcher/observe/straggler/efficiency.h"
 #include "launcher/observe/straggler/kernel_figures.h"
+#include "launcher/observe/straggler/slice.h"
 #include "launcher/observe/straggler/straggler.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/system/event_loop.h"
 
 namespace launcher {
+
+class Efficiency {
+ public:
+  void add(const Slice& slice);
+  // "efficiency 83 %: ..."; "" for a job too short to say anything, or of one rank.
+  std::string text() const;
+
+ private:
+  std::vector<Slice> slices_;    // at most one: the sum
+  double lost_ = 0;              // microseconds of each rank, to the slowest of the moment
+  std::map<int, double> blame_;  // the same, by rank
+};
 
 struct StragglerWatchOptions {
   double threshold = 0.1;  // 0: nobody is watched
@@ -38,9 +51,6 @@ class StragglerWatch {
  public:
   // `loop` must outlive this.
   StragglerWatch(EventLoop& loop, StragglerWatchOptions options);
-  ~StragglerWatch();
-  StragglerWatch(const StragglerWatch&) = delete;
-  StragglerWatch& operator=(const StragglerWatch&) = delete;
 
   // Of a step of this rank lately; nothing before there were any.
   std::optional<StepTimes> step_times(int rank) const;
@@ -62,7 +72,7 @@ class StragglerWatch {
   Efficiency efficiency_;
   std::map<int, StepTimes> times_;
   std::map<int, Straggler> named_;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

@@ -44,7 +44,6 @@ JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& opt
 }
 
 JobTimeline::~JobTimeline() {
-  if (timer_) loop_.cancel(*timer_);
   channel_->on_member = nullptr;
   channel_->on_coordinator = nullptr;
   collector_.reset();
@@ -68,7 +67,7 @@ void JobTimeline::begin(Role role, const std::string& file) {
     collector_ = std::make_unique<ddp::detail::Collector>(*stream_, [] {});
   }
   role_ = role;
-  if (!timer_) timer_ = loop_.call_at(EventLoop::Clock::now() + kTimelineInterval, [this] { look(); });
+  if (!timer_.is_running()) timer_.start_in(kTimelineInterval, [this] { look(); });
 }
 
 void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart) {
@@ -219,7 +218,7 @@ void JobTimeline::look() {
   if (stream_) send_some();
   if (writer_) print_problem();
   if (writer_ && writer_->holds_back()) collector_->post([] {});  // it sleeps while it has no rank to read
-  timer_ = loop_.call_at(EventLoop::Clock::now() + kTimelineInterval, [this] { look(); });
+  timer_.start_in(kTimelineInterval, [this] { look(); });
 }
 
 std::string JobTimeline::command(const std::string& words) {

@@ -20,7 +20,7 @@
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/network/side_channel.h"
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/messages.h"
+#include "launcher/os/system/line.h"
 #include "launcher/plan/options.h"
 
 namespace launcher {
@@ -87,7 +87,7 @@ class JobTimeline {
   std::unique_ptr<TimelineWriter> writer_;
   std::unique_ptr<NodeStreamWriter> stream_;
   std::unique_ptr<ddp::detail::Collector> collector_;  // after what its thread uses
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

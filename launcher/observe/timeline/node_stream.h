@@ -11,7 +11,7 @@
 
 #include "base/timeline/collector.h"
 #include "base/timeline/trace_builder.h"
-#include "base/timeline/trace_metadata.h"
+#include "base/timeline/trace_event.h"
 
 namespace launcher {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/timeline/trace_builder.h"
+#include "base/timeline/trace_event.h"
 #include "base/timeline/trace_file.h"
-#include "base/timeline/trace_metadata.h"
 #include "launcher/observe/timeline/node_stream.h"
 
 namespace launcher {

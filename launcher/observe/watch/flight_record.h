@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/observe/watch/rank_view.h"
+#include "launcher/observe/watch/watched_rank.h"
 
 namespace launcher {
 

@@ -1,8 +1,6 @@
 #include "launcher/observe/watch/group_calls.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <map>
 #include <set>
 
 #include "launcher/observe/watch/collective_text.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/observe/watch/rank_view.h"
+#include "launcher/observe/watch/watched_rank.h"
 
 namespace launcher {
 

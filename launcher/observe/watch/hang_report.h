@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/observe/watch/rank_view.h"
 #include "launcher/observe/watch/verdict.h"
+#include "launcher/observe/watch/watched_rank.h"
 
 namespace launcher {
 

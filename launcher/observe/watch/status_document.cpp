@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
 #include <utility>
 
 #include "launcher/observe/watch/collective_text.h"

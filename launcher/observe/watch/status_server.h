@@ -1,38 +1,68 @@
 // Tells this user's other processes what the job is doing, at a socket in the user's runtime folder.
 #pragma once
 
+#include <sys/epoll.h>
 #include <sys/types.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "launcher/observe/watch/reply_server.h"
+#include "launcher/observe/watch/runtime_folder.h"
 #include "launcher/os/system/event_loop.h"
 
 namespace launcher {
+
+inline constexpr std::chrono::seconds kStatusPause{1};
 
 class StatusServer {
  public:
   // `pid` names the socket; a question is one line. Where there can be no socket, nobody is told anything, problem()
   // says why, and no job fails for it.
-  StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& question)> answer);
-  ~StatusServer();
+  StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& question)> answer)
+      : loop_(loop),
+        server_(loop, {.is_whole = [](const std::string& question) { return question.ends_with('\n'); },
+                       .answer = std::move(answer),
+                       .for_this_user = true}) {
+    listen(pid);
+  }
+  ~StatusServer() {
+    if (!listener_) return;
+    loop_.remove(listener_.get());
+    ::unlink(path_.c_str());
+  }
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
 
   const std::string& problem() const { return problem_; }
 
  private:
-  void listen(pid_t pid);
-  void on_connection();
+  void listen(pid_t pid) {
+    const std::string folder = runtime_folder();
+    living_sockets(folder);  // removes those of ddpruns that were killed
+    ListeningSocket socket = listen_in(folder, pid);
+    problem_ = std::move(socket.problem);
+    if (!socket.fd) return;
+    path_ = std::move(socket.path);
+    listener_ = std::move(socket.fd);
+    loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { on_connection(); });
+  }
+  void on_connection() {
+    if (server_.accept_from(listener_.get())) return;
+    loop_.change(listener_.get(), 0);
+    pause_.start_in(kStatusPause, [this] { loop_.change(listener_.get(), EPOLLIN); });
+  }
 
   EventLoop& loop_;
   ReplyServer server_;
   std::string path_;
   std::string problem_;
   UniqueFd listener_;
-  std::optional<EventLoop::TimerId> pause_;
+  EventLoop::Timer pause_{loop_};
 };
 
 }  // namespace launcher

@@ -6,9 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/progress/page_reader.h"
-#include "launcher/observe/watch/process_state.h"
-
 namespace launcher {
 
 RankPage::RankPage() {

@@ -26,7 +26,6 @@
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
-#include "launcher/os/system/messages.h"
 #include "launcher/os/system/temporary_folder.h"
 #include "launcher/os/system/unique_fd.h"
 #include "launcher/os/version.h"

@@ -18,7 +18,6 @@
 
 #include "launcher/os/machine/nvml.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
 namespace {
@@ -125,14 +124,10 @@ std::optional<GpuState> parse_gpu_state(const std::string& line) {
 }
 
 GpuMonitor::GpuMonitor(EventLoop& loop) : loop_(loop) {
-  timer_ = loop_.call_at(EventLoop::Clock::now() + kSamplePause, [this] {
-    timer_.reset();
-    begin();
-  });
+  timer_.start_in(kSamplePause, [this] { begin(); });
 }
 
 GpuMonitor::~GpuMonitor() {
-  if (timer_) loop_.cancel(*timer_);
   end();
 }
 

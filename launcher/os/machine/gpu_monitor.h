@@ -44,7 +44,7 @@ class GpuMonitor {
   void end();
 
   EventLoop& loop_;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
   pid_t helper_ = 0;
   UniqueFd reader_;
   std::string text_;

@@ -12,7 +12,6 @@
 #include <numeric>
 #include <sstream>
 #include <thread>
-#include <vector>
 
 #include "launcher/os/machine/own_cgroup.h"
 

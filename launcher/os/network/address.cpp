@@ -15,7 +15,6 @@
 #include <type_traits>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -54,7 +53,6 @@ Connector::Connector(EventLoop& loop, std::string host, std::uint16_t port, std:
 
 Connector::~Connector() {
   drop_attempt();
-  if (timer_) loop_.cancel(*timer_);
 }
 
 void Connector::drop_attempt() {
@@ -63,11 +61,7 @@ void Connector::drop_attempt() {
 }
 
 void Connector::pause(Clock::duration time) {
-  if (timer_) loop_.cancel(*timer_);
-  timer_ = loop_.call_at(Clock::now() + time, [this] {
-    timer_.reset();
-    begin();
-  });
+  timer_.start_in(time, [this] { begin(); });
 }
 
 Connector::Clock::duration Connector::pause_after(Clock::duration waited, Clock::duration early_pause) {
@@ -124,8 +118,7 @@ void Connector::connect_next() {
   }
   loop_.add(fd_.get(), EPOLLOUT, [this](std::uint32_t) { on_outcome(); });
   const bool is_last = next_address_ == addresses_.size();
-  timer_ = loop_.call_at(Clock::now() + (is_last ? kAttempt : kAttemptOfSeveral), [this] {
-    timer_.reset();
+  timer_.start_in(is_last ? kAttempt : kAttemptOfSeveral, [this] {
     drop_attempt();
     on_failed(ETIMEDOUT);
   });
@@ -133,8 +126,7 @@ void Connector::connect_next() {
 
 void Connector::on_outcome() {
   const int error = pending_error(fd_.get());
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  timer_.cancel();
   loop_.remove(fd_.get());
   UniqueFd fd = std::move(fd_);
   // Where nobody listens on a port that the kernel also gives out, a socket can meet itself, and would keep the port.

@@ -62,8 +62,8 @@ class Connector {
   Clock::time_point resolved_{};
   Clock::time_point begun_ = Clock::now();
   std::size_t next_address_ = 0;
-  UniqueFd fd_;                              // while it is connecting
-  std::optional<EventLoop::TimerId> timer_;  // of the attempt, or of the pause before the next one
+  UniqueFd fd_;                    // while it is connecting
+  EventLoop::Timer timer_{loop_};  // of the attempt, or of the pause before the next one
   std::string problem_;
   bool was_refused_ = false;
 };

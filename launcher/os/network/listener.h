@@ -1,6 +1,8 @@
 // A TCP server's listening sockets inside the event loop: on one or several addresses, all with one port.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "launcher/os/network/address.h"
+#include "launcher/os/network/tcp_socket.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/unique_fd.h"
 
@@ -25,8 +28,16 @@ class Listener {
  public:
   // `port` 0: the kernel chooses. `on_ready` is called with a socket from which connections can be accepted. Throws
   // LaunchError when the port cannot be had, and PortInUse when somebody else has it. `loop` must outlive the listener.
-  Listener(EventLoop& loop, const ListenAt& where, std::uint16_t port, std::function<void(int fd)> on_ready);
-  ~Listener();
+  Listener(EventLoop& loop, const ListenAt& where, std::uint16_t port, std::function<void(int fd)> on_ready)
+      : loop_(loop), port_(port) {
+    open(where);
+    for (const UniqueFd& socket : sockets_) {
+      loop_.add(socket.get(), EPOLLIN, [on_ready, fd = socket.get()](std::uint32_t) { on_ready(fd); });
+    }
+  }
+  ~Listener() {
+    for (const UniqueFd& socket : sockets_) loop_.remove(socket.get());
+  }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
@@ -35,17 +46,35 @@ class Listener {
   const std::string& host() const { return host_; }
   // For so long on_ready is not called: too few descriptors are left, say. False during an earlier pause, which stays
   // as it is.
-  bool pause(std::chrono::milliseconds time);
+  bool pause(std::chrono::milliseconds time) {
+    if (pause_.is_running()) return false;
+    watch(0);
+    pause_.start_in(time, [this] { watch(EPOLLIN); });
+    return true;
+  }
 
  private:
-  void open(const ListenAt& where);
-  void watch(std::uint32_t events);
+  void open(const ListenAt& where) {
+    if (where.kind != ListenAt::Kind::kAddresses) {
+      sockets_.push_back(listen_or_throw(port_, where.kind == ListenAt::Kind::kLoopback));
+      port_ = port_of(sockets_.back().get());
+      return;
+    }
+    host_ = host_in(where.addresses.front());
+    for (const SocketAddress& address : where.addresses) {
+      sockets_.push_back(listen_or_throw(address, port_));
+      port_ = port_of(sockets_.back().get());  // the same for all
+    }
+  }
+  void watch(std::uint32_t events) {
+    for (const UniqueFd& socket : sockets_) loop_.change(socket.get(), events);
+  }
 
   EventLoop& loop_;
   std::uint16_t port_;
   std::string host_ = "127.0.0.1";
   std::vector<UniqueFd> sockets_;
-  std::optional<EventLoop::TimerId> pause_;
+  EventLoop::Timer pause_{loop_};
 };
 
 }  // namespace launcher

@@ -10,8 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/os/system/launch_error.h"
-
 namespace launcher {
 namespace {
 

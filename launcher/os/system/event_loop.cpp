@@ -8,7 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <utility>
 
 #include "launcher/os/system/launch_error.h"
 
@@ -52,6 +51,14 @@ EventLoop::TimerId EventLoop::call_at(Clock::time_point when, std::function<void
 
 void EventLoop::cancel(TimerId timer) {
   timers_.erase(timer);
+}
+
+void EventLoop::Timer::start_at(Clock::time_point when, std::function<void()> action) {
+  cancel();
+  id_ = loop_.call_at(when, [this, action = std::move(action)] {
+    id_.reset();
+    action();
+  });
 }
 
 int EventLoop::timeout_ms() const {

@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "launcher/os/system/unique_fd.h"
 
@@ -28,6 +30,29 @@ class EventLoop {
 
   TimerId call_at(Clock::time_point when, std::function<void()> action);
   void cancel(TimerId timer);
+
+  // One timer, which ends with this object. Starting it again replaces the earlier action. It does not run any more
+  // when its action is called, which may start it again or end the object.
+  class Timer {
+   public:
+    explicit Timer(EventLoop& loop) : loop_(loop) {}
+    ~Timer() { cancel(); }
+    Timer(const Timer&) = delete;
+    Timer& operator=(const Timer&) = delete;
+
+    void start_at(Clock::time_point when, std::function<void()> action);
+    void start_in(Clock::duration time, std::function<void()> action) {
+      start_at(Clock::now() + time, std::move(action));
+    }
+    void cancel() {
+      if (id_) loop_.cancel(*std::exchange(id_, std::nullopt));
+    }
+    bool is_running() const { return id_.has_value(); }
+
+   private:
+    EventLoop& loop_;
+    std::optional<TimerId> id_;
+  };
 
   // Waits for the next event or timer and runs what is due.
   void run_once();

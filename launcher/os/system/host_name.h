@@ -1,12 +1,32 @@
 // This machine's name, for messages.
 #pragma once
 
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <string>
 
+#include "launcher/os/system/launch_error.h"
+
 namespace launcher {
+
+// 32 hexadecimal digits. Throws LaunchError where the kernel has no random numbers.
+// (Not std::random_device: that of the static libstdc++ needs the glibc that it was compiled with.)
+inline std::string random_id() {
+  std::array<unsigned, 4> words{};
+  ssize_t size = 0;
+  do {  // so few bytes come all at once
+    size = ::getrandom(words.data(), sizeof(words), 0);
+  } while (size < 0 && errno == EINTR);
+  if (size != sizeof(words)) throw LaunchError(std::string("no random numbers: getrandom: ") + std::strerror(errno));
+  std::array<char, 33> text{};
+  std::snprintf(text.data(), text.size(), "%08x%08x%08x%08x", words[0], words[1], words[2], words[3]);
+  return text.data();
+}
 
 inline std::string host_name() {
   std::array<char, 256> name{};

@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <string>
 
 #include "launcher/os/system/unblocked_output.h"
 #include "launcher/os/system/utf8.h"

@@ -2,12 +2,22 @@
 // that takes nothing for a second loses the rest: no message is worth a process that stays.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
-#include "launcher/os/system/messages.h"
-
 namespace launcher {
+
+inline constexpr std::chrono::seconds kSilentWait{5};  // shorter waits need no explanation
+
+class Messages {
+ public:
+  virtual ~Messages() = default;
+  // One line, without "ddprun: " and the newline.
+  virtual void print(std::string_view line) = 0;
+  // Lines as they are.
+  virtual void print_lines(std::string_view lines) = 0;
+};
 
 // `text` as a message shows it: each control character, of a name perhaps, is a blank; of more than 16 KiB the
 // beginning and the end.

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "launcher/os/system/host_name.h"
 #include "launcher/os/system/launch_error.h"
-#include "launcher/os/system/random_id.h"
 
 namespace launcher {
 

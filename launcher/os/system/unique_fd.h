@@ -1,9 +1,16 @@
 // Descriptors that are closed by their owner, and pipes of them.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
 #include <utility>
+
+#include "launcher/os/system/launch_error.h"
 
 namespace launcher {
 
@@ -38,6 +45,13 @@ struct Pipe {
 };
 
 // `flags` of pipe2 on top of O_CLOEXEC. Throws LaunchError when no descriptors are left.
-Pipe make_pipe(int flags = 0);
+inline Pipe make_pipe(int flags = 0) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC | flags) != 0) {
+    throw LaunchError(std::string("cannot create a pipe: ") + std::strerror(errno) +
+                      (errno == EMFILE ? " (limit on open files: ulimit -n)" : ""));
+  }
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
 
 }  // namespace launcher

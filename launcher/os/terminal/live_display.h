@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,9 +15,35 @@
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/stream_writer.h"
 #include "launcher/os/terminal/live_lines.h"
-#include "launcher/os/terminal/live_screen.h"
 
 namespace launcher {
+
+class LiveScreen {
+ public:
+  // `reflows`: when the terminal becomes narrower, it moves the ends of rows that are too long to rows of their own.
+  explicit LiveScreen(bool reflows) : reflows_(reflows) {}
+
+  // Appends what puts `lines` (the last one perhaps without its newline) above and shows `rows`, each at most `columns`
+  // wide, instead of those before.
+  void paint(std::string_view lines, std::vector<ShownRow> rows, std::size_t columns, std::string& out);
+  // The cursor to a new line below the rows, which stay as they are and are not ours any more.
+  void leave(std::string& out);
+  // Somebody else has written to the terminal: the cursor is in a line of its own.
+  void forget() { painted_.clear(); }
+  // The cursor is behind a line without its newline.
+  bool is_in_line() const { return in_line_; }
+
+ private:
+  std::size_t height(const ShownRow& row, std::size_t columns) const;
+  void go_to_first_row(std::size_t columns, std::string& out) const;
+  void erase_rows(std::size_t columns, std::string& out) const;
+  void repaint_in_place(const std::vector<ShownRow>& rows, std::size_t columns, std::string& out) const;
+
+  bool reflows_;
+  std::vector<ShownRow> painted_;  // the cursor is at the beginning of the last one
+  std::size_t columns_ = 0;
+  bool in_line_ = false;  // a line without its newline is above
+};
 
 class LiveDisplay {
  public:
@@ -26,9 +53,6 @@ class LiveDisplay {
   // `writer` writes to `terminal`; both outlive it. Rows are shown while the process group `own_group` is in front
   // there.
   LiveDisplay(EventLoop& loop, int terminal, pid_t own_group, StreamWriter& writer, Rows rows);
-  ~LiveDisplay();
-  LiveDisplay(const LiveDisplay&) = delete;
-  LiveDisplay& operator=(const LiveDisplay&) = delete;
 
   // False where rows cannot be redrawn: no terminal, or TERM is "dumb".
   static bool is_possible(int terminal);
@@ -47,7 +71,6 @@ class LiveDisplay {
   void paint(std::string_view lines);
   bool is_in_background() const;
   std::vector<ShownRow> fitting_rows(std::size_t columns, std::size_t height) const;
-  void cancel_timer();
 
   EventLoop& loop_;
   int terminal_;
@@ -55,7 +78,7 @@ class LiveDisplay {
   StreamWriter& writer_;
   Rows rows_;
   LiveScreen screen_;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
   EventLoop::Clock::time_point last_paint_{};
   int last_source_ = -1;
   bool suspended_ = false;

@@ -14,10 +14,9 @@ constexpr auto kSettleTime = 50ms;
 
 void LiveStream::feed(std::string_view bytes) {
   lines_.feed(bytes, finished_);
-  cancel_timer();
+  timer_.cancel();
   if (lines_.is_waiting()) {
-    timer_ = loop_.call_at(EventLoop::Clock::now() + kSettleTime, [this] {
-      timer_.reset();
+    timer_.start_in(kSettleTime, [this] {
       lines_.settle(finished_);
       show();
     });
@@ -26,7 +25,7 @@ void LiveStream::feed(std::string_view bytes) {
 }
 
 void LiveStream::finish() {
-  cancel_timer();
+  timer_.cancel();
   lines_.finish(finished_);
   show();
 }
@@ -38,11 +37,6 @@ void LiveStream::show() {
     display_.print(number_, finished_);
     finished_.clear();
   }
-}
-
-void LiveStream::cancel_timer() {
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
 }
 
 }  // namespace launcher

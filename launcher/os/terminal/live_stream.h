@@ -18,7 +18,7 @@ class LiveStream {
   // `number` tells streams apart. All references must outlive it.
   LiveStream(EventLoop& loop, LiveDisplay& display, const CharacterWidth& widths, int number)
       : loop_(loop), display_(display), lines_(widths), number_(number) {}
-  ~LiveStream() { cancel_timer(); }
+  ~LiveStream() { timer_.cancel(); }
   LiveStream(const LiveStream&) = delete;
   LiveStream& operator=(const LiveStream&) = delete;
 
@@ -31,14 +31,13 @@ class LiveStream {
 
  private:
   void show();
-  void cancel_timer();
 
   EventLoop& loop_;
   LiveDisplay& display_;
   LiveLines lines_;
   int number_;
   std::string finished_;
-  std::optional<EventLoop::TimerId> timer_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

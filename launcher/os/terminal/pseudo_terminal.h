@@ -2,6 +2,13 @@
 // they would at ddprun's own terminal.
 #pragma once
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 
@@ -14,11 +21,37 @@ struct PseudoTerminal {
   UniqueFd terminal;  // the rank writes here
 };
 
+inline int open_terminal_of(int master) {
+  // Also right where /dev/pts is another instance's; kernels before 4.13 do not have it.
+  const int fd = ::ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (fd >= 0) return fd;
+  std::array<char, 64> name{};
+  if (::ptsname_r(master, name.data(), name.size()) != 0) return -1;
+  return ::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+
 // Raw: what is written comes out byte for byte, without translated newlines or echo. Its window is as large as that of
 // the terminal `like`, less `prefix_columns` that stand in front of each line. Nothing where the system has no
 // pseudo-terminals (left).
-std::optional<PseudoTerminal> open_pseudo_terminal(int like, std::size_t prefix_columns);
+inline std::optional<PseudoTerminal> open_pseudo_terminal(int like, std::size_t prefix_columns) {
+  PseudoTerminal pair;
+  pair.master.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!pair.master || ::unlockpt(pair.master.get()) != 0) return std::nullopt;
+  pair.terminal.reset(open_terminal_of(pair.master.get()));
+  termios settings{};
+  if (!pair.terminal || ::tcgetattr(pair.terminal.get(), &settings) != 0) return std::nullopt;
+  ::cfmakeraw(&settings);
+  if (::tcsetattr(pair.terminal.get(), TCSANOW, &settings) != 0) return std::nullopt;
+  copy_window_size(like, pair.master.get(), prefix_columns);
+  return pair;
+}
 
-void copy_window_size(int from_terminal, int to_terminal, std::size_t prefix_columns);
+inline void copy_window_size(int from_terminal, int to_terminal, std::size_t prefix_columns) {
+  winsize size{};
+  if (::ioctl(from_terminal, TIOCGWINSZ, &size) != 0) return;
+  if (size.ws_col > 0)
+    size.ws_col -= static_cast<unsigned short>(std::min<std::size_t>(prefix_columns, size.ws_col - 1U));
+  ::ioctl(to_terminal, TIOCSWINSZ, &size);
+}
 
 }  // namespace launcher

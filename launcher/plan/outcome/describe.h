@@ -1,21 +1,47 @@
 // Ranks and their ends in words. Pure.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "launcher/os/system/signals.h"
 #include "launcher/plan/outcome/job_end.h"
 
 namespace launcher {
 
+inline constexpr std::size_t kMaxRanksListed = 8;
+
 // "rank 3", "ranks 0, 1, 3", the rest of many as a number.
-std::string rank_list(std::vector<int> ranks);
+inline std::string rank_list(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == kMaxRanksListed && ranks.size() > kMaxRanksListed + 1) {
+      return text + " and " + std::to_string(ranks.size() - i) + " more";
+    }
+    if (i > 0) text += ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
 
 // "0.5 s"
-std::string seconds_text(std::chrono::milliseconds time);
+inline std::string seconds_text(std::chrono::milliseconds time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g s", static_cast<double>(time.count()) / 1000);
+  return text.data();
+}
 
 // "exited with status 7", "was killed by SIGSEGV (core dumped)".
-std::string describe_end(const RankEnd& rank);
+inline std::string describe_end(const RankEnd& rank) {
+  if (rank.signal != 0) {
+    return "was killed by " + signal_name(rank.signal) + (rank.core_dumped ? " (core dumped)" : "");
+  }
+  return rank.exit_code == 0 ? "ended normally" : "exited with status " + std::to_string(rank.exit_code);
+}
 
 }  // namespace launcher

@@ -1,11 +1,14 @@
 // What schedulers are read from: variables, this host's name, files. A value, so that tests bring their own.
 #pragma once
 
+#include <cstddef>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "base/schedulers/launcher_variables.h"
+#include "launcher/os/system/host_name.h"
 
 namespace launcher {
 
@@ -16,7 +19,21 @@ struct ProcessContext {
   std::function<std::optional<std::string>(const std::string& path)> file{};
 };
 
+inline constexpr std::size_t kLargestFile = 4 << 20;  // 16 hosts' names for each of 10,000 nodes
+
+inline std::optional<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string content(kLargestFile + 1, '\0');
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  content.resize(static_cast<std::size_t>(file.gcount()));
+  if (file.bad() || content.size() > kLargestFile) return std::nullopt;
+  return content;
+}
+
 // Those of this process.
-ProcessContext process_context();
+inline ProcessContext process_context() {
+  return {.variable = ddp::environment_variable, .host_name = host_name(), .file = read_file};
+}
 
 }  // namespace launcher

@@ -2,7 +2,6 @@
 #include "launcher/nodes/control/control_messages.h"
 
 #include "launcher/nodes/control/frames.h"
-#include "launcher/nodes/control/resend_buffer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

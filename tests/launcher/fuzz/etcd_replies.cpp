@@ -1,7 +1,7 @@
 // What anybody may answer where etcd is expected to be.
 #include "launcher/nodes/elastic/etcd_api.h"
 #include "launcher/nodes/elastic/etcd_keys.h"
-#include "launcher/nodes/elastic/http_message.h"
+#include "launcher/nodes/elastic/http_client.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -2,7 +2,7 @@
 // be; what passes without being redrawn passes whole; and nothing that could move the cursor is in a row.
 #include "launcher/os/terminal/live_lines.h"
 
-#include "launcher/os/terminal/live_screen.h"
+#include "launcher/os/terminal/live_display.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

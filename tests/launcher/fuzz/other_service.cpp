@@ -1,6 +1,5 @@
 // What another program than a store sends, which a line for the user quotes.
-#include "launcher/nodes/store/other_service.h"
-
+#include "launcher/nodes/store/store_client.h"
 #include "tests/fuzz/fuzz.h"
 
 std::vector<std::string> fuzz::seeds() {

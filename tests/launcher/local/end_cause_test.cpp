@@ -1,9 +1,8 @@
-#include "launcher/local/report/end_cause.h"
-
 #include <signal.h>
 
 #include <string>
 
+#include "launcher/local/report/failure_hints.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

@@ -1,5 +1,3 @@
-#include "launcher/local/processes/exec_failure.h"
-
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/local/processes/worker_group.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"
 

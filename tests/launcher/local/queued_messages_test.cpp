@@ -1,5 +1,3 @@
-#include "launcher/local/output/queued_messages.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -7,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "launcher/local/output/rank_streams.h"
 #include "launcher/os/system/unique_fd.h"
 #include "tests/launcher/console.h"
 #include "tests/support/catch.h"

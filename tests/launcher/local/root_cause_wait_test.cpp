@@ -1,5 +1,4 @@
-#include "launcher/local/processes/root_cause_wait.h"
-
+#include "launcher/local/processes/supervisor.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

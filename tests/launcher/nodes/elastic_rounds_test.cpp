@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/nodes/elastic/round_end.h"
+#include "launcher/nodes/elastic/elastic_coordinator.h"
 #include "launcher/nodes/elastic/rounds.h"
 #include "launcher/plan/outcome/notices.h"
 #include "tests/support/catch.h"

@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 
-#include "launcher/nodes/elastic/base64.h"
 #include "tests/support/catch.h"
 
 namespace launcher::elastic {

@@ -1,7 +1,6 @@
-#include "launcher/nodes/store/eviction.h"
-
 #include <vector>
 
+#include "launcher/nodes/store/store_server.h"
 #include "tests/support/catch.h"
 
 namespace launcher::store {

@@ -1,9 +1,8 @@
-#include "launcher/nodes/elastic/http_message.h"
-
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "launcher/nodes/elastic/http_client.h"
 #include "tests/support/catch.h"
 
 namespace launcher::elastic {

@@ -1,7 +1,6 @@
-#include "launcher/nodes/store/other_service.h"
-
 #include <string>
 
+#include "launcher/nodes/store/store_client.h"
 #include "tests/support/catch.h"
 
 namespace launcher::store {

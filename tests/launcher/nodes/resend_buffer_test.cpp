@@ -1,10 +1,9 @@
-#include "launcher/nodes/control/resend_buffer.h"
-
 #include <cstdint>
 #include <limits>
 #include <random>
 #include <string>
 
+#include "launcher/nodes/control/frames.h"
 #include "tests/support/catch.h"
 
 namespace launcher::control {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launcher/nodes/control/heartbeat.h"
-#include "launcher/nodes/rendezvous/first_node_failure.h"
+#include "launcher/nodes/rendezvous/round_coordinator.h"
 #include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"
 

@@ -1,5 +1,3 @@
-#include "launcher/nodes/store/waiters.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/nodes/store/key_value_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "launcher/observe/gathering/hang_gathering.h"
-#include "launcher/observe/gathering/sample_exchange.h"
 #include "launcher/observe/gathering/view_json.h"
 #include "launcher/os/system/event_loop.h"
 #include "tests/support/catch.h"

@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "launcher/observe/watch/observer.h"
 #include "launcher/observe/watch/process_state.h"
 #include "tests/launcher/in_child.h"
 #include "tests/launcher/remembered_messages.h"

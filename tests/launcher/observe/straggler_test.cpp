@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/observe/straggler/efficiency.h"
 #include "launcher/observe/straggler/kernel_figures.h"
 #include "launcher/observe/straggler/slice.h"
+#include "launcher/observe/straggler/straggler_watch.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

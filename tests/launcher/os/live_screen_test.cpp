@@ -1,10 +1,9 @@
-#include "launcher/os/terminal/live_screen.h"
-
 #include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "launcher/os/terminal/live_display.h"
 #include "tests/launcher/screen_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -14,7 +14,6 @@
 
 #include "launcher/os/system/host_name.h"
 #include "launcher/os/system/process_title.h"
-#include "launcher/os/system/random_id.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"

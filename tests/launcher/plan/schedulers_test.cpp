@@ -8,7 +8,7 @@
 #include "launcher/os/system/launch_error.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/scheduled_options.h"
-#include "launcher/plan/schedulers/detect.h"
+#include "launcher/plan/schedulers/variables.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

@@ -8,7 +8,6 @@
 
 namespace ddp {
 
-/// A rank's place in its job.
 struct JobPlace {
   int rank = 0;
   int size = 1;

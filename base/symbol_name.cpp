@@ -233,7 +233,6 @@ class Outline {
     return true;
   }
 
-  // A type and the digits of a value: "Lb1E".
   void skip_literal() {
     skip_type();
     while (is_good_ && !take("E")) {

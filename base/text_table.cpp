@@ -25,7 +25,6 @@ std::vector<std::size_t> widths_of(const std::vector<Row>& rows) {
   return widths;
 }
 
-// How many columns at the front fit; at least one.
 std::size_t fitting(const std::vector<std::size_t>& widths, std::size_t columns) {
   std::size_t used = 0;
   for (std::size_t i = 0; i < widths.size(); ++i) {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/utf8.h"
-#include "monitor/wire/message_reader.h"
+#include "monitor/wire/protobuf.h"
 
 namespace ddp {
 namespace {

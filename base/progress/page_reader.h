@@ -16,7 +16,6 @@
 
 namespace ddp::detail {
 
-// One of the last collectives of a rank.
 struct CollectiveRecord {
   std::uint64_t index = 0;   // among all of the rank's
   std::uint64_t number = 0;  // in its group, the same on all ranks

@@ -11,7 +11,6 @@
 
 namespace ddp::detail {
 
-// Which process group a collective is of: what add_group() returned.
 using PageGroup = std::uint32_t;
 
 struct CollectiveKind {

@@ -10,7 +10,6 @@ namespace ddp {
 /// Looks up an environment variable; nullopt when it is unset.
 using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// The calling process's variable.
 std::optional<std::string> environment_variable(const std::string& name);
 
 /// The variables of one family of launchers. An empty name means that the family has no such variable.

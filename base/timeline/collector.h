@@ -53,7 +53,6 @@ class Collector {
  public:
   // `after_pass` is called in the thread when all memory was read, and at the end. Both must outlive this.
   Collector(RecordSink& sink, std::function<void()> after_pass);
-  // Reads everything once more.
   ~Collector();
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;

@@ -34,7 +34,6 @@ void end_step(bool is_reported) noexcept;
 // The last one, which has ended before, ends only now; see Recorder::confirm_step().
 void confirm_step() noexcept;
 
-// An event within a thread, as long as this lives.
 class EventScope {
  public:
   explicit EventScope(EventKind kind) noexcept : id_(begin_event(kind, category_of(kind))) {}

@@ -16,31 +16,6 @@
 
 namespace ddp::detail {
 
-// The same moment on two clocks, in nanoseconds.
-struct ClockPair {
-  std::uint64_t steady = 0;  // timeline_clock(), of this host since it was started
-  std::int64_t wall = 0;     // since 1970
-};
-
-inline ClockPair read_clocks() noexcept {
-  timespec wall{};
-  ::clock_gettime(CLOCK_REALTIME, &wall);
-  return {.steady = timeline_clock(),
-          .wall = static_cast<std::int64_t>(wall.tv_sec) * 1'000'000'000 + static_cast<std::int64_t>(wall.tv_nsec)};
-}
-
-// A JSON object; `rank` is -1 for a file of all ranks, whose number is not told. Files of one start of one host have
-// the same clock.
-inline std::string metadata_json(const ClockPair& base, int rank, int world_size) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return "{\"writer\":\"ddprun timeline 1\",\"host\":" + json_text(host.data()) + ",\"boot\":" + json_text(boot) +
-         (rank < 0 ? "" : ",\"rank\":" + std::to_string(rank) + ",\"world_size\":" + std::to_string(world_size)) +
-         ",\"steady_ns\":" + std::to_string(base.steady) + ",\"wall_ns\":" + std::to_string(base.wall) + "}";
-}
-
 // Lanes that are no threads have these numbers, beyond those of any thread.
 inline constexpr std::uint64_t kStepsLane = 1'000'000'000;
 
@@ -67,10 +42,35 @@ struct TraceEvent {
 
 // The event as one line of the file, without the comma after it. `base`: nanoseconds that are 0 in the file.
 std::string trace_json(const TraceEvent& event, int rank, std::int64_t base);
-// The line that names a rank.
+
 std::string rank_json(int rank, std::string_view name);
 
 // `text` in quotes, as valid UTF-8 whatever it is.
 std::string json_text(std::string_view text);
+
+// The same moment on two clocks, in nanoseconds.
+struct ClockPair {
+  std::uint64_t steady = 0;  // timeline_clock(), of this host since it was started
+  std::int64_t wall = 0;     // since 1970
+};
+
+inline ClockPair read_clocks() noexcept {
+  timespec wall{};
+  ::clock_gettime(CLOCK_REALTIME, &wall);
+  return {.steady = timeline_clock(),
+          .wall = static_cast<std::int64_t>(wall.tv_sec) * 1'000'000'000 + static_cast<std::int64_t>(wall.tv_nsec)};
+}
+
+// A JSON object; `rank` is -1 for a file of all ranks, whose number is not told. Files of one start of one host have
+// the same clock.
+inline std::string metadata_json(const ClockPair& base, int rank, int world_size) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return "{\"writer\":\"ddprun timeline 1\",\"host\":" + json_text(host.data()) + ",\"boot\":" + json_text(boot) +
+         (rank < 0 ? "" : ",\"rank\":" + std::to_string(rank) + ",\"world_size\":" + std::to_string(world_size)) +
+         ",\"steady_ns\":" + std::to_string(base.steady) + ",\"wall_ns\":" + std::to_string(base.wall) + "}";
+}
 
 }  // namespace ddp::detail

@@ -10,16 +10,13 @@
 #include "launcher/observe/watch/flight_record.h"
 #include "launcher/observe/watch/group_calls.h"
 #include "launcher/os/system/host_name.h"
+#include "launcher/os/system/json_text.h"
 #include "launcher/plan/outcome/job_status.h"
 
 namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string text_of(const nlohmann::ordered_json& document) {
-  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
 
 }  // namespace
 
@@ -188,7 +185,7 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
 
 std::string JobWatch::answer(const std::string& question) {
   constexpr std::string_view kTimeline = "timeline ";
-  if (!question.starts_with(kTimeline)) return text_of(document());
+  if (!question.starts_with(kTimeline)) return json_text(document());
   return timeline_.command(question.substr(kTimeline.size(), question.find('\n') - kTimeline.size())) + "\n";
 }
 

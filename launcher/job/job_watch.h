@@ -31,7 +31,6 @@
 
 namespace launcher {
 
-// Where an attempt's ranks run.
 struct WatchedPlace {
   int node = 0;  // this one
   int nodes = 1;
@@ -49,7 +48,6 @@ class JobWatch {
 
   // The ranks of an attempt have been started. `supervisor` must outlive it, `ports` are those of its store.
   void begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> ports, int attempt, WatchedPlace place);
-  // One of its ranks has ended.
   void rank_ended();
   // What another node's tells this one.
   void on_word(int from, const std::string& text);

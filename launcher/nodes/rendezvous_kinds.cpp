@@ -19,7 +19,6 @@ namespace {
 
 class SingleNode : public Rendezvous {
  public:
-  // See RendezvousKind.
   static std::string option_conflict(const Options& options) {
     if (options.node_rank == 0) return "";
     return "--node_rank " + std::to_string(options.node_rank) +

@@ -59,7 +59,6 @@ std::optional<std::string> captured(const std::string& value, std::string_view p
   return std::nullopt;
 }
 
-// One argument, taken apart.
 struct Argument {
   std::string name;
   std::optional<std::string> value{};  // in the same word

@@ -12,7 +12,6 @@
 
 namespace launcher {
 
-// What one option of another launcher becomes.
 struct ForeignUse {
   std::size_t taken = 0;             // how many of the arguments it consists of
   std::vector<std::string> words{};  // ddprun's options in its place
@@ -25,7 +24,6 @@ struct ForeignUse {
 std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
                                       const std::function<bool(const std::string& dashed)>& is_own);
 
-// Digits and nothing else.
 bool is_whole_number(std::string_view text);
 
 // One line for each reason: "-mca pml ob1 and -mca btl self are ignored: ...".

@@ -36,14 +36,14 @@ inline constexpr std::string_view kOnlyOneProgram =
 inline constexpr std::string_view kFewVariables =
     "the ranks get all environment variables of ddprun; to pass only a few, start ddprun with these: env -i "
     "PATH=\"$PATH\" ddprun ...";
-inline constexpr std::string_view kCpuList = "taskset -c LIST ddprun --bind_to core ... divides these CPUs among the ranks";
+inline constexpr std::string_view kCpuList =
+    "taskset -c LIST ddprun --bind_to core ... divides these CPUs among the ranks";
 inline constexpr std::string_view kCpusOfRanks =
     "--bind_to core gives each rank its own share of the CPUs, -x OMP_NUM_THREADS=N sets the threads";
 inline constexpr std::string_view kOneNode = "one node is the default";
 
 // In the order in which they are tried: of several with one name the first one whose value fits.
 std::vector<ForeignOption> foreign_options();
-// Its parts.
 std::span<const ForeignOption> mpirun_options();
 std::span<const ForeignOption> horovodrun_options();
 std::span<const ForeignOption> scheduler_options();

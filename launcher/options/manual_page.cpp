@@ -20,7 +20,6 @@ struct ManualEntry {
   std::string meaning;
 };
 
-// Bold.
 std::string marked(ExitStatus status) {
   return std::string("`").append(std::to_string(to_int(status))).append("`");
 }

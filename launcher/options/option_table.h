@@ -69,7 +69,6 @@ class OptionTable {
   void seconds(OptionText text, std::optional<std::chrono::milliseconds>& target,
                std::chrono::milliseconds lowest = {});
   void port(OptionText text, std::optional<std::uint16_t>& target, int lowest);
-  // One of a few words.
   template <typename Value>
   void choice(OptionText text, Value& target, std::vector<std::pair<const char*, Value>> words);
   // May be given several times.
@@ -123,8 +122,8 @@ void OptionTable::choice(OptionText text, Value& target, std::vector<std::pair<c
 // The variable that sets an option: "PET_LOG_DIR" for "log_dir".
 std::string pet_variable(std::string name);
 
-// `text` as a number; throws UsageError, which names `option`, when it is not a number in the range. `or_else` says what else
-// may stand there, as in ", or auto".
+// `text` as a number; throws UsageError, which names `option`, when it is not a number in the range. `or_else` says
+// what else may stand there, as in ", or auto".
 int parse_number(const std::string& option, const std::string& text, int lowest, int highest,
                  const std::string& or_else = "");
 std::chrono::milliseconds parse_seconds(const std::string& option, const std::string& text,

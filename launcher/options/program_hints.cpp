@@ -14,23 +14,13 @@
 #include "launcher/options/subcommands.h"
 #include "launcher/options/suggestion.h"
 #include "launcher/os/system/is_one_of.h"
+#include "launcher/plan/program.h"
 
 namespace launcher {
 namespace {
 
 bool is_number_of_ranks(std::string_view text) {
   return is_whole_number(text) || text == "gpu" || text == "cpu" || text == "auto";
-}
-
-bool is_in_path(const std::string& name) {
-  const char* const path = std::getenv("PATH");
-  std::string_view left = path == nullptr ? "/bin:/usr/bin" : path;
-  while (!left.empty()) {
-    const std::string_view folder = left.substr(0, left.find(':'));
-    if (::access((std::string(folder) + "/" + name).c_str(), X_OK) == 0) return true;
-    left.remove_prefix(std::min(left.size(), folder.size() + 1));
-  }
-  return false;
 }
 
 // Words of ddprun whose value, where there is one, is in the same word.
@@ -115,7 +105,8 @@ std::string hint_on_word(const Options& options) {
   if (is_whole_number(name)) return hint_on_number(name, options);
   const std::size_t equals = name.find('=');
   if (equals != std::string::npos && equals > 0 && name.find('/') > equals) return hint_on_assignment(name);
-  if (name == "python" && is_in_path("python3")) return "python3 is there; a .py file needs neither: ddprun script.py";
+  if (name == "python" && executable_in_path("python3"))
+    return "python3 is there; a .py file needs neither: ddprun script.py";
   return "";
 }
 

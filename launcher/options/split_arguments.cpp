@@ -18,7 +18,6 @@
 namespace launcher {
 namespace {
 
-// One argument that looks like an option.
 struct Word {
   std::string name;  // without dashes, with underscores
   std::optional<std::string> value{};

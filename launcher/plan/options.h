@@ -40,7 +40,6 @@ struct ProcessOptions {
   std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the first argument
 };
 
-// How the hosts of -H are reached.
 struct SshOptions {
   std::string command = "ssh";  // its words; takes ssh's options
   std::optional<std::uint16_t> port = std::nullopt;
@@ -59,7 +58,6 @@ struct HostOptions {
 };
 
 struct ResourceOptions {
-  // Which CPUs a rank may use.
   enum class Binding { kNone, kCore, kNuma };
 
   Binding binding = Binding::kNone;
@@ -68,7 +66,6 @@ struct ResourceOptions {
 };
 
 struct RendezvousOptions {
-  // Who hosts the rendezvous store.
   enum class Store { kLauncher, kRank0 };
   // Which ranks of a node without the store reach it through their ddprun.
   enum class StoreProxy { kOff, kLibrary, kAll };
@@ -99,7 +96,6 @@ struct RendezvousOptions {
   bool uses_etcd() const { return rdzv_backend == "etcd" || rdzv_backend == "etcd-v2"; }
 };
 
-// Of a job whose number of nodes may change.
 struct ElasticOptions {
   int min_nodes = 0;                            // of --nnodes MIN:MAX; 0: the number of nodes is fixed
   std::chrono::milliseconds last_call{30'000};  // for more than min_nodes to come, before the first round
@@ -110,7 +106,6 @@ struct ElasticOptions {
   bool is_on() const { return min_nodes > 0; }
 };
 
-// Who reads ddprun's standard input.
 struct StandardInput {
   enum class To { kRank, kAll, kNone };
   To to = To::kRank;
@@ -168,7 +163,6 @@ struct Options : ProcessOptions,
                  OutputOptions,
                  EndingOptions,
                  WatchOptions {
-  // What the command line asks for besides running a job.
   enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kExplain, kGenerate, kCmakePrefixPath, kVersion, kHelp };
 
   Mode mode = Mode::kRun;

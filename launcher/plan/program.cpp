@@ -58,6 +58,12 @@ bool is_text(const std::string& file) {
   throw LaunchError("cannot execute " + file + ": " + why, ExitStatus::kNotExecutable);
 }
 
+// Without PATH execvp takes the system's default.
+std::string search_path() {
+  const char* path = std::getenv("PATH");
+  return path != nullptr ? path : "/bin:/usr/bin";
+}
+
 }  // namespace
 
 std::string python_interpreter() {
@@ -176,14 +182,19 @@ std::string find_executable(const std::string& name, std::string_view path, cons
       ExitStatus::kNotFound);
 }
 
+std::optional<std::string> executable_in_path(const std::string& name, const std::string& working_folder) {
+  try {
+    return find_executable(name, search_path(), working_folder);
+  } catch (const LaunchError&) {
+    return std::nullopt;
+  }
+}
+
 Program resolve_program(const Options& options) {
-  const char* path = std::getenv("PATH");
   Program program;
   program.arguments = worker_arguments(options, python_interpreter());
-  // Without PATH execvp takes the system's default.
   try {
-    program.file =
-        find_executable(program.arguments.front(), path != nullptr ? path : "/bin:/usr/bin", options.working_folder);
+    program.file = find_executable(program.arguments.front(), search_path(), options.working_folder);
   } catch (const LaunchError& error) {
     if (!runs_with_python(options)) throw;
     throw LaunchError("the Python interpreter: " + std::string(error.what()) + " (PYTHON_EXEC=FILE names one)",

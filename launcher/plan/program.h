@@ -23,6 +23,8 @@ std::vector<std::string> worker_arguments(const Options& options, const std::str
 // Throws LaunchError with status 127 (no such program) or 126 (exists, but is a folder or not executable), so that
 // nothing is started at all.
 std::string find_executable(const std::string& name, std::string_view path, const std::string& working_folder = {});
+// The same with this process's PATH; nothing where there is no such program.
+std::optional<std::string> executable_in_path(const std::string& name, const std::string& working_folder = {});
 
 // find_executable for the program and, for Python files, a check that the script itself is there.
 struct Program {

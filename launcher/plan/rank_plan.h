@@ -16,7 +16,6 @@
 
 namespace launcher {
 
-// What to start as one rank.
 struct RankPlan {
   RankPlace place{};
   std::vector<std::string> variables{};  // on top of inherited_entries()
@@ -38,7 +37,6 @@ std::vector<RankPlan> plan_ranks(const Options& options, const Program& program,
 // The place of this node when every node has as many ranks as this one.
 NodePlace place_among_equals(const Options& options);
 
-// ddprun's own environment.
 std::vector<std::string> current_environment();
 
 }  // namespace launcher

@@ -13,7 +13,6 @@
 #include "launcher/remote/console.h"
 #include "launcher/remote/host_check.h"
 #include "launcher/remote/hub.h"
-#include "launcher/remote/input_feed.h"
 
 namespace launcher::remote {
 

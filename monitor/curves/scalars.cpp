@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "monitor/wire/message_reader.h"
+#include "monitor/wire/protobuf.h"
 #include "monitor/wire/record.h"
 
 namespace ddp::curves {

@@ -13,7 +13,7 @@
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
 #include "monitor/event.h"
-#include "monitor/wire/message_reader.h"
+#include "monitor/wire/protobuf.h"
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "monitor/wire/message_reader.h"
+#include "monitor/wire/protobuf.h"
 #include "monitor/wire/record.h"
 #include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"

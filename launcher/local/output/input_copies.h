@@ -18,7 +18,6 @@ class InputCopies {
   InputCopies(const InputCopies&) = delete;
   InputCopies& operator=(const InputCopies&) = delete;
 
-  // The standard input of one more rank.
   UniqueFd add_reader();
   // All readers are there: begins to read.
   void begin();

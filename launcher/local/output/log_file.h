@@ -26,7 +26,6 @@ int no_space_error(const std::string& folder);
 // The same by asking the file system only: it does not know of quotas.
 bool is_disk_full(const std::string& folder);
 
-// A file that ddprun itself fills.
 class LogFile {
  public:
   LogFile(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}

@@ -20,7 +20,6 @@
 #include "launcher/os/terminal/character_width.h"
 #include "launcher/os/terminal/line_prefixer.h"
 #include "launcher/os/terminal/live_display.h"
-#include "launcher/os/terminal/live_stream.h"
 #include "launcher/plan/stream_selection.h"
 #include "launcher/plan/worker_environment.h"
 
@@ -51,9 +50,7 @@ class OutputRelay : public Messages {
   std::string last_error_lines(int local_rank) const;
   // Forgets streams that have ended; their last lines are not known any more.
   void forget_ended_streams();
-  // ddprun's terminal has another size now.
   void update_window_sizes();
-  // ddprun is going to be suspended, or continues.
   void suspend_display(bool suspended);
 
   void print(std::string_view line) override;
@@ -62,7 +59,6 @@ class OutputRelay : public Messages {
   // To be called when no process can write any more: reads what is left, and returns when all is written, nobody reads
   // it, or `give_up` says so; the rest goes to the log files only then, and its bytes are counted.
   void finish(const std::function<bool()>& give_up);
-  // When a reader last took something.
   EventLoop::Clock::time_point last_progress() const;
   // What went wrong first with ddprun's own output or a log file; empty when all was written. A reader that went away
   // is no error.

@@ -48,7 +48,6 @@ class QueuedMessages : public Messages {
     while (!writer_.is_empty() && !give_up()) loop_.run_once();
     return std::exchange(dropped_, 0) + writer_.drop_all();
   }
-  // When the reader last took something.
   EventLoop::Clock::time_point last_progress() const { return writer_.last_progress(); }
 
  private:
@@ -57,7 +56,6 @@ class QueuedMessages : public Messages {
   std::size_t dropped_ = 0;
 };
 
-// What one rank gets.
 struct RankDescriptors {
   int input = -1;  // -1: ddprun's own
   int output = -1;
@@ -80,7 +78,6 @@ class RankStreams {
   Messages& messages();
   const LogLayout& layout() const { return layout_; }
 
-  // Before the ranks of an attempt are added.
   void begin_attempt(int attempt, int world_size);
   // Throws LaunchError when one of the rank's files or pipes cannot be made.
   RankDescriptors add_rank(const RankPlace& place);
@@ -89,16 +86,12 @@ class RankStreams {
   // To be called when no process can write any more. The reader may be slow: `give_up`, which is asked again and again,
   // ends the wait; what nobody has read then is dropped, and counted in problem().
   void finish_attempt(const std::function<bool()>& give_up);
-  // When the reader of ddprun's output last took something.
   EventLoop::Clock::time_point last_progress() const;
 
   // Adds each failed rank's last lines and the name of its log file.
   void describe(JobEnd& end) const;
-  // What was lost of the output; empty when nothing was.
   std::string problem() const;
-  // ddprun's terminal has another size now.
   void update_window_sizes();
-  // ddprun is going to be suspended, or continues.
   void suspend_display(bool suspended);
 
  private:

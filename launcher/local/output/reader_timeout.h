@@ -7,7 +7,6 @@
 
 namespace launcher {
 
-// What the reader has at least.
 inline constexpr auto kReaderTime = std::chrono::seconds(1);
 
 struct ReaderTimeout {

@@ -23,12 +23,8 @@ inline std::string find_debugger(const Options& options) {
     throw LaunchError(option + ": the ranks are 0 to " + std::to_string(options.nproc_per_node - 1));
   }
   if (::isatty(STDIN_FILENO) != 1) throw LaunchError(option + " needs a terminal, and standard input is not one");
-  const char* path = std::getenv("PATH");
-  try {
-    return find_executable("gdb", path != nullptr ? path : "/bin:/usr/bin", options.working_folder);
-  } catch (const LaunchError&) {
-    throw LaunchError(option + " needs gdb, which is not in PATH; install the package gdb");
-  }
+  if (auto gdb = executable_in_path("gdb", options.working_folder)) return *gdb;
+  throw LaunchError(option + " needs gdb, which is not in PATH; install the package gdb");
 }
 
 // The arguments that run `program` under the debugger. A script is run by its interpreter, which is what the debugger

@@ -19,7 +19,6 @@
 
 namespace launcher {
 
-// One line of the pipe.
 struct TimerRequest {
   pid_t pid = 0;
   std::string scope{};
@@ -39,7 +38,6 @@ class FileTimer {
   FileTimer& operator=(const FileTimer&) = delete;
 
   const std::string& path() const { return path_; }
-  // The processes of an attempt have ended.
   void forget_all();
   // Why this process was sent a signal, for the report on its failure; empty: not by a timer.
   std::string reason_for(pid_t pid) const;

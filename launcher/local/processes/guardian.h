@@ -17,7 +17,6 @@
 
 namespace launcher {
 
-// What the supervisor process is given.
 struct Guarded {
   SignalSource& signals;
   UniqueFd lifeline;        // readable (end of file) when the guardian is gone
@@ -27,7 +26,6 @@ struct Guarded {
   pid_t guardian_group = 0;  // the guardian's process group, which the terminal knows
 };
 
-// How the supervisor's work ended.
 struct SupervisedEnd {
   int exit_status = to_int(ExitStatus::kLauncherError);
   // What the ranks left behind is gone, or is meant to stay. Else the sweeper ends it.

@@ -49,7 +49,6 @@ constexpr bool kSharesMemory = true;
 
 constexpr std::uint64_t kFlags = CLONE_VM | CLONE_CHILD_CLEARTID;
 
-// Both return the child's number, or a negated error number.
 long SharedChildren::start_in_cgroup(Slot& slot, Body body, void* argument, int cgroup) {
   clone_args arguments{};
   arguments.flags = kFlags | CLONE_INTO_CGROUP;
@@ -232,7 +231,6 @@ int Spawner::exec_error(pid_t worker) const {
   return found != child_of_.end() ? __atomic_load_n(&found->second->exec_error, __ATOMIC_ACQUIRE) : 0;
 }
 
-// In the worker's process.
 LAUNCHER_SHARES_MEMORY void Spawner::run_child(void* argument) {
   auto* child = static_cast<Child*>(argument);
   raw_syscall(SYS_setpgid, 0, 0);

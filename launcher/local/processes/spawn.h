@@ -92,7 +92,6 @@ class Spawner {
   // Fills `process.pidfd`: after the last spawn(), so that no worker gets copies of the pidfds of those before it.
   // Throws LaunchError when there are too few descriptors.
   static void watch(SpawnedProcess& process);
-  // Lets all workers spawned so far execute.
   void open_gate();
   // The errno with which the worker's exec failed, 0 when it did not; to be asked after the worker ended.
   int exec_error(pid_t worker) const;

@@ -20,11 +20,9 @@ namespace launcher {
 
 class StartWatch {
  public:
-  // The running ranks and their processes.
   using RunningRanks = std::function<std::map<pid_t, int>()>;
   using OnLate = std::function<void(std::vector<int> missing)>;
 
-  // What is to be done after each look.
   using OnLooked = std::function<void()>;
 
   // After `timeout` calls `on_late` with the running ranks that were never seen, if there are any. A rank that ended

@@ -50,7 +50,6 @@ struct SupervisorOptions {
   // because the first one failed, whose index in the ranks of `end` is `first`.
   std::function<void(FailureNotice notice)> on_stop{};
   std::function<void(const JobEnd& end, std::size_t first)> on_failure{};
-  // Called when a rank was started, and when it ended.
   std::function<void(const RankPlace& place, pid_t pid)> on_rank_start{};
   std::function<void(const RankEnd& end)> on_rank_end{};
 };
@@ -75,7 +74,6 @@ class Supervisor {
   // Stops all ranks because the job has taken too long; `reason` is for the report. `restarts`: it may be started
   // again, as after a failure.
   void stop_late(std::string reason, bool restarts = false);
-  // All ranks, in any state.
   std::vector<WatchedRank> all_ranks() const { return launcher::watched_ranks(workers_, end_); }
   // The same while they are expected to make progress; else none.
   std::vector<WatchedRank> watched_ranks() const {

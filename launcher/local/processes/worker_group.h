@@ -25,7 +25,6 @@
 
 namespace launcher {
 
-// How many bytes execve takes.
 struct ExecLimits {
   std::size_t of_both;  // of arguments and environment together, with their ends and the pointers to them
   std::size_t of_one;   // of one argument or variable, with its end
@@ -34,7 +33,6 @@ struct ExecLimits {
 // The kernel's, for pages of `page_bytes` and a limit of `stack_bytes` for the stack (ulimit -s). Pure.
 ExecLimits exec_limits(std::size_t page_bytes, std::size_t stack_bytes);
 
-// Those of this process, here and now.
 ExecLimits exec_limits();
 
 // One line: what execve refused with `error` and what to look at. `arguments` and `environment` are what it was given,
@@ -78,20 +76,16 @@ class WorkerGroup {
   // Starts a process for every worker, or none: throws LaunchError when one cannot be started. All of them wait at a
   // gate.
   void fork(std::vector<RankPlan> plans);
-  // Lets them execute.
   void open_gate() { spawner_.open_gate(); }
 
   const std::vector<Worker>& workers() const { return workers_; }
   const Worker& operator[](std::size_t index) const { return workers_[index]; }
-  // How many have not ended.
   std::size_t running() const { return running_; }
-  // Their processes, and their ranks.
   std::map<pid_t, int> running_ranks() const;
   // The index of the worker that is this process, until it is reaped.
   std::optional<std::size_t> find(pid_t pid) const;
   // One that runs shows that it is about to fail: it is exiting, or has written its error file.
   bool is_any_ending() const;
-  // The one that has ddprun's terminal, if any.
   std::optional<std::size_t> in_terminal() const;
 
   // How a worker ended; nothing while it runs, and once it is reaped.

@@ -9,6 +9,7 @@
 
 #include "launcher/observe/straggler/straggler.h"
 #include "launcher/os/system/host_name.h"
+#include "launcher/os/system/json_text.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/plan/outcome/first_failure.h"
@@ -111,7 +112,7 @@ void EventLog::write(const char* event, const ordered_json& fields) {
                     {"elapsed", elapsed.count()},
                     {"host", host_}};
   line.update(fields);
-  const std::string text = line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  const std::string text = json_text(line) + "\n";
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t written = ::write(fd_.get(), text.data() + done, text.size() - done);
     if (written < 0 && errno == EINTR) continue;

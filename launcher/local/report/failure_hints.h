@@ -23,7 +23,6 @@ struct EndContext {
   std::uint64_t free_shared_bytes = 1;  // of /dev/shm
 };
 
-// Of this process, here and now.
 EndContext end_context();
 
 // The cause and what to do, or "".

@@ -7,6 +7,7 @@
 
 #include "launcher/nodes/control/json_reader.h"
 #include "launcher/nodes/control/notice_format.h"
+#include "launcher/os/system/json_text.h"
 #include "launcher/os/system/utf8.h"
 
 namespace launcher::control {
@@ -325,7 +326,7 @@ std::string to_text(const Message& message) {
       []<typename Kind>(const Kind& content) {
         json object = Format<Kind>::write(content);
         object["is"] = Format<Kind>::kName;
-        return object.dump(-1, ' ', false, json::error_handler_t::replace);
+        return json_text(object);
       },
       message);
 }

@@ -130,7 +130,6 @@ struct AllStopped {
   int round = 0;
   int status = 0;
 };
-// The node's ranks have all ended well.
 struct Ended {
   int round = 0;
 };

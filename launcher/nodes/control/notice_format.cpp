@@ -10,7 +10,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxSignal = 127;
-// Of a report.
 constexpr std::size_t kMaxLines = 36;
 constexpr std::size_t kMaxLine = 500;
 

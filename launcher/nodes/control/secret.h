@@ -48,7 +48,6 @@ std::string exposure_of(const std::string& path);
 // random numbers.
 std::string new_challenge();
 
-// The two speakers.
 inline constexpr std::string_view kNode = "node";
 inline constexpr std::string_view kCoordinator = "coordinator";
 

@@ -28,7 +28,6 @@ class CoordinatorDiscovery {
   struct Callbacks {
     // This launcher is to coordinate, and listen there; then announce() is due.
     std::function<void(const ListenAt& where, const History& history)> on_host{};
-    // A connection to the coordinator's control port.
     std::function<void(UniqueFd fd)> on_found{};
     // They cannot meet there.
     std::function<void(const JoinFailure& reason)> on_impossible{};
@@ -44,7 +43,6 @@ class CoordinatorDiscovery {
   // Begins, or begins again after the coordinator was lost. Where this node has taken part in a round, the job may have
   // ended meanwhile, and must not begin once more. Throws LaunchError when it cannot.
   virtual void search(bool anew, bool has_taken_part) = 0;
-  // Of who coordinates.
   virtual void announce(std::uint16_t control_port) = 0;
   // What a coordinator after this one must know; at the end of the job, what nodes must know that come later.
   virtual void record(const History& history, Change change, const std::optional<JoinFailure>& end) = 0;

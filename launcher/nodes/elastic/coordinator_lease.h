@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/nodes/elastic/etcd_client.h"
+#include "launcher/nodes/elastic/etcd_api.h"
 #include "launcher/nodes/elastic/etcd_keys.h"
 #include "launcher/os/system/event_loop.h"
 

@@ -19,18 +19,6 @@
 
 namespace launcher::elastic {
 
-class EtcdRendezvous : public ElasticRendezvous {
- public:
-  // See RendezvousKind.
-  static std::string option_conflict(const Options& options);
-
-  using ElasticRendezvous::ElasticRendezvous;
-
- protected:
-  std::unique_ptr<CoordinatorDiscovery> make_discovery(CoordinatorDiscovery::Callbacks callbacks) override;
-  std::string backend() const override { return "etcd"; }
-};
-
 class ElasticRendezvous : public Rendezvous {
  public:
   // See RendezvousKind. At an address that all know.
@@ -99,6 +87,17 @@ class ElasticRendezvous : public Rendezvous {
   EventLoop::Timer leave_timer_{loop_};
   EventLoop::Timer search_timer_{loop_};
   EventLoop::Timer again_timer_{loop_};
+};
+
+class EtcdRendezvous : public ElasticRendezvous {
+ public:
+  static std::string option_conflict(const Options& options);
+
+  using ElasticRendezvous::ElasticRendezvous;
+
+ protected:
+  std::unique_ptr<CoordinatorDiscovery> make_discovery(CoordinatorDiscovery::Callbacks callbacks) override;
+  std::string backend() const override { return "etcd"; }
 };
 
 }  // namespace launcher::elastic

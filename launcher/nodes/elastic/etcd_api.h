@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "launcher/nodes/elastic/http_client.h"
+#include "launcher/os/system/event_loop.h"
 
 namespace launcher::elastic {
 
@@ -61,27 +63,67 @@ struct EtcdLease {
 };
 
 HttpRequest transaction_request(const EtcdTransaction& transaction);
+
 HttpRequest grant_request(std::chrono::seconds time);
+
 HttpRequest keep_alive_request(std::int64_t lease);
+
 HttpRequest time_to_live_request(std::int64_t lease);
+
 HttpRequest version_request();
 
 // Nothing when that is not etcd's reply to such a request; reply_problem() says what it is.
 std::optional<EtcdOutcome> parse_outcome(const HttpReply& reply);
+
 // To any of the requests for leases.
 std::optional<EtcdLease> parse_lease(const HttpReply& reply);
+
 // "3.4.23"; "" when that is no reply to a version_request().
 std::string parse_version(const HttpReply& reply);
 
 // The server knows nothing of /v3. Its version may tell why.
 bool lacks_gateway(const HttpReply& reply);
+
 struct EtcdProblem {
   std::string text{};
   bool is_lasting = false;  // it cannot go away on its own
 };
+
 // Why `reply` is of no use.
 EtcdProblem reply_problem(const HttpReply& reply);
+
 // The same for a server of this version, "" when it did not tell one, of which `reply` lacks the gateway.
 EtcdProblem gateway_problem(const HttpReply& reply, const std::string& version);
+
+class EtcdClient {
+ public:
+  // Nothing: there was no answer, or none of etcd's; problem() says why.
+  using OnOutcome = std::function<void(const std::optional<EtcdOutcome>&)>;
+  using OnLease = std::function<void(const std::optional<EtcdLease>&)>;
+
+  EtcdClient(EventLoop& loop, const std::string& host, std::uint16_t port);
+
+  void carry_out(const EtcdTransaction& transaction, OnOutcome on_outcome);
+  void grant(std::chrono::seconds time, OnLease on_lease) { ask_lease(grant_request(time), std::move(on_lease)); }
+  void keep_alive(std::int64_t lease, OnLease on_lease) { ask_lease(keep_alive_request(lease), std::move(on_lease)); }
+  void time_to_live(std::int64_t lease, OnLease on_lease) {
+    ask_lease(time_to_live_request(lease), std::move(on_lease));
+  }
+  void cancel() { http_.cancel(); }
+  std::string problem() const { return http_.problem().empty() ? problem_.text : http_.problem(); }
+  // There is a host that answers the last request, and no server.
+  bool was_refused() const { return http_.was_refused(); }
+  // The problem cannot go away on its own.
+  bool is_unusable() const { return http_.problem().empty() && problem_.is_lasting; }
+  // This machine's address in the network of the server, "" when it was never reached.
+  const std::string& own_address() const { return http_.own_address(); }
+
+ private:
+  void ask_lease(HttpRequest request, OnLease on_lease);
+  void understand(const std::optional<HttpReply>& reply, bool is_good, std::function<void()> then);
+
+  HttpClient http_;
+  EtcdProblem problem_;
+};
 
 }  // namespace launcher::elastic

@@ -9,7 +9,7 @@
 
 #include "launcher/nodes/elastic/coordinator_discovery.h"
 #include "launcher/nodes/elastic/coordinator_lease.h"
-#include "launcher/nodes/elastic/etcd_client.h"
+#include "launcher/nodes/elastic/etcd_api.h"
 #include "launcher/nodes/elastic/etcd_keys.h"
 #include "launcher/nodes/rendezvous/rendezvous.h"
 #include "launcher/os/network/connector.h"

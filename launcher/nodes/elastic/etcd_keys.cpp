@@ -7,6 +7,7 @@
 
 #include "launcher/nodes/control/json_reader.h"
 #include "launcher/nodes/elastic/http_client.h"
+#include "launcher/os/system/json_text.h"
 
 namespace launcher::elastic {
 namespace {
@@ -24,14 +25,10 @@ json parse(std::string_view text) {
   return json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-std::string dump(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 }  // namespace
 
 std::string to_json(const CoordinatorRecord& record) {
-  return dump({{"token", record.token}, {"host", record.host}, {"port", record.port}});
+  return json_text({{"token", record.token}, {"host", record.host}, {"port", record.port}});
 }
 
 std::optional<CoordinatorRecord> parse_coordinator_record(std::string_view text) {
@@ -49,12 +46,12 @@ std::string to_json(const History& history, const std::string& host, const Clock
     const auto when = now.system - std::chrono::duration_cast<std::chrono::system_clock::duration>(now.steady - time);
     restarts.push_back(std::chrono::duration_cast<milliseconds>(when.time_since_epoch()).count());
   }
-  return dump({{"host", host},
-               {"rounds", history.rounds},
-               {"nodes", history.nodes},
-               {"restarts", history.restarts},
-               {"recent", restarts},
-               {"failures", history.host_failures}});
+  return json_text({{"host", host},
+                    {"rounds", history.rounds},
+                    {"nodes", history.nodes},
+                    {"restarts", history.restarts},
+                    {"recent", restarts},
+                    {"failures", history.host_failures}});
 }
 
 std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& now) {
@@ -96,7 +93,7 @@ History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_p
 }
 
 std::string to_json(const JoinFailure& end) {
-  return dump({{"text", end.text.substr(0, kMaxText)}, {"status", end.exit_status}});
+  return json_text({{"text", end.text.substr(0, kMaxText)}, {"status", end.exit_status}});
 }
 
 std::optional<JoinFailure> parse_end(std::string_view text) {

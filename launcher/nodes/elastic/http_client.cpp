@@ -176,7 +176,6 @@ bool HttpReplyReader::read_chunk() {
   return true;
 }
 
-// Lines up to an empty one.
 bool HttpReplyReader::read_trailer() {
   const std::size_t end = pending_.find(kLineEnd);
   if (end == std::string::npos) return pending_.size() > kMaxHead ? refuse("its reply has a broken trailer") : false;

@@ -42,12 +42,9 @@ class HttpReplyReader {
  public:
   enum class State : std::uint8_t { kIncomplete, kComplete, kInvalid };
 
-  // What follows a complete reply is ignored.
   State take(std::string_view bytes);
-  // The server has closed the connection.
   State end();
   const HttpReply& reply() const { return reply_; }
-  // Why it is invalid.
   const std::string& problem() const { return problem_; }
 
  private:
@@ -85,7 +82,6 @@ class HttpClient {
   bool is_idle() const { return waiting_.empty(); }
   // Forgets what was asked, whether it is on its way or not.
   void cancel();
-  // Of the last request, "" when it was answered.
   std::string problem() const { return problem_.empty() && connector_ ? connector_->problem() : problem_; }
   // The last request was refused: the host is there, and nobody listens.
   bool was_refused() const { return was_refused_; }

@@ -35,7 +35,6 @@ class RestartBudget {
   void restore(int used, std::vector<Time> recent);
 
   int used() const { return used_; }
-  // Those within the last hour.
   std::vector<Time> recent(Time now) const;
 
  private:
@@ -109,7 +108,6 @@ class Rounds {
   // The round that runs is over, because of what happened on `host`. Returns "" when another one follows, else why
   // none does.
   std::string is_over(Cause cause, const std::string& host, Time now);
-  // Nodes that a failure has left out; ask after is_over().
   Decisions left_out() const;
   // What time alone decides; next_time() says when to ask.
   Decisions at(Time now);

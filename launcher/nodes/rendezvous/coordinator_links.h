@@ -37,7 +37,6 @@ class CoordinatorLinks {
     // Of what its connection carries for its ranks, and that there is room for more.
     std::function<void(Id, std::uint32_t round, std::string_view bytes)> on_carried{};
     std::function<void(Id)> on_room{};
-    // It is not there any more.
     std::function<void(Id, const Loss&)> on_gone{};
     // Somebody came who does not know the secret, or whose words are those of an earlier connection.
     std::function<void(const std::string& text)> on_unknown_peer{};
@@ -59,7 +58,6 @@ class CoordinatorLinks {
   UniqueFd connect_locally();
   // It has introduced itself: not unknown any more.
   void know(Id id);
-  // Ends its connection, without on_gone.
   void drop(Id id);
   void send(Id to, const control::Message& message);
   void send_to_all(const control::Message& message);

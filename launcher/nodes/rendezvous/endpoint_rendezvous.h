@@ -15,7 +15,6 @@ namespace launcher {
 
 class EndpointRendezvous : public StaticRendezvous {
  public:
-  // See RendezvousKind.
   static std::string option_conflict(const Options& options);
 
   using StaticRendezvous::StaticRendezvous;

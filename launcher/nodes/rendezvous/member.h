@@ -95,7 +95,6 @@ class Member {
   bool has_failed() const { return own_failure_.has_value(); }
   // The coordinator, which is this launcher's own, may coordinate no longer.
   void give_up(const std::string& reason);
-  // This node's ranks have ended well.
   void end_well();
   // Every node's have, or those of which nothing can be known any more.
   bool have_all_ended() const { return have_all_ended_; }

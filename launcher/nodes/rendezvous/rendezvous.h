@@ -83,7 +83,6 @@ inline RendezvousSettings rendezvous_settings(const Options& options, const JobE
   return settings;
 }
 
-// What a round has agreed on.
 struct RendezvousInfo {
   NodePlace place{};
   std::string master_addr{};

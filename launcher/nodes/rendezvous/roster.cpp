@@ -180,7 +180,6 @@ std::vector<Roster::Id> Roster::in_order() const {
   return ordered;
 }
 
-// By number.
 std::vector<RoleInfo> Roster::role_infos() const {
   std::map<int, RoleInfo> infos = foreign_;
   int next = 0;

@@ -100,7 +100,6 @@ class RoundCoordinator {
     kEnded
   };
 
-  // How the launchers meet.
   virtual void begin_joining() = 0;
   virtual void on_hello(Id id, const control::Hello& hello) = 0;
   virtual void on_ready(Id id, const control::Ready& ready) = 0;
@@ -108,17 +107,13 @@ class RoundCoordinator {
   virtual void on_gone(Id id, const CoordinatorLinks::Loss& loss) = 0;
   // "node 1 (host b)", for messages.
   virtual std::string name(Id id) const = 0;
-  // Another round begins, with another store.
   virtual void forget_round() {}
-  // The first failure, as it is reported to all nodes.
   virtual FailureNotice judge(FailureNotice first) { return first; }
-  // All of the round have ended well.
   virtual void on_good_end() {}
   // The ranks of all have ended well, and a node was lost before it confirmed that: the others end well without it.
   virtual bool may_end_without_one() const { return false; }
   // Nodes that were lost look for this coordinator, and are to hear how the job has ended.
   virtual bool awaits_lost_nodes() const { return false; }
-  // Nodes of the round.
   virtual int size() const = 0;
   // Nodes that this class does not see take part, and the subclass counts those that have ended well.
   virtual bool is_end_counted_elsewhere() { return false; }

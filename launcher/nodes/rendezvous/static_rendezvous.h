@@ -30,7 +30,6 @@ namespace launcher {
 
 class StaticRendezvous : public Rendezvous {
  public:
-  // See RendezvousKind.
   static std::string option_conflict(const Options& options);
 
   StaticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings);

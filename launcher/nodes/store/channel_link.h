@@ -107,7 +107,6 @@ class ChannelLink {
   ChannelLink(const ChannelLink&) = delete;
   ChannelLink& operator=(const ChannelLink&) = delete;
 
-  // What has arrived.
   void deliver(std::string_view bytes);
   // Frames go together, at the next flush().
   void send(FrameKind kind, Channel channel, std::string_view bytes = {}, std::uint32_t number = 0);

@@ -82,7 +82,6 @@ class KeyValueStore {
   std::string count(const std::string& key, std::int64_t increment, std::int64_t& sum);
   void wake(const std::vector<ConnectionId>& connections, ReplySink& replies);
 
-  // One request being answered.
   struct Call {
     ConnectionId from;
     Request& request;

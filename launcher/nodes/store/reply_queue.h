@@ -39,7 +39,6 @@ class ReplyQueue {
   void add(const Value& bytes);
   // Sends what the socket takes without blocking. False when the connection is broken.
   bool send_to(int socket);
-  // The next bytes, at most `size`, which count as sent.
   std::string take(std::size_t size);
 
  private:

@@ -85,7 +85,6 @@ class RequestParser {
   std::size_t position_ = 0;
   std::string error_;
   bool validated_ = false;
-  // The request being read.
   bool in_request_ = false;
   Request request_;
   std::size_t field_ = 0;                // fields that are complete

@@ -45,7 +45,6 @@ class StoreClient {
   // As the last request, while connected: its reply, which comes before that of a wait, is not expected.
   void remove_and_leave(std::string_view key);
 
-  // The connection's descriptor, while there is one.
   int fd() const { return fd_.get(); }
   bool is_connected() const { return state_ == State::kConnected; }
   // Where nothing has been answered for so long after the connection, a line of text is sent: servers of protocols made
@@ -55,7 +54,6 @@ class StoreClient {
   bool has_provoked() const { return has_provoked_; }
   // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.
   const std::string& other_service() const { return other_service_; }
-  // Why the last attempt to connect failed.
   const std::string& problem() const { return connector_.problem(); }
 
  private:

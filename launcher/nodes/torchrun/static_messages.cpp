@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/os/system/json_text.h"
 #include "launcher/os/system/utf8.h"
 
 namespace launcher {
@@ -29,19 +30,14 @@ std::optional<int> integer(const json& object, const char* name, int least, int 
   return found == object.end() ? std::nullopt : integer(*found, least, most);
 }
 
-// Others' bytes may not be UTF-8, which JSON insists on.
-std::string dump(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 }  // namespace
 
 std::string to_json(const RoleInfo& info) {
-  return dump({{"role", info.role}, {"rank", info.node}, {"local_world_size", info.local_world_size}});
+  return json_text({{"role", info.role}, {"rank", info.node}, {"local_world_size", info.local_world_size}});
 }
 
 std::string to_json(const NodeRanks& ranks) {
-  return dump(json::array({ranks.first_rank, ranks.world_size, ranks.first_role_rank, ranks.role_world_size}));
+  return json_text(json::array({ranks.first_rank, ranks.world_size, ranks.first_role_rank, ranks.role_world_size}));
 }
 
 std::optional<RoleInfo> parse_role_info(std::string_view text) {
@@ -67,7 +63,7 @@ std::optional<NodeRanks> parse_node_ranks(std::string_view text) {
 }
 
 std::string to_json(const FailureNotice& notice) {
-  return dump(
+  return json_text(
       {{"node", notice.node}, {"exit_status", notice.exit_status}, {"text", notice.text}, {"details", notice.details}});
 }
 

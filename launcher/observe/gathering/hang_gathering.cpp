@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launcher/observe/gathering/view_json.h"
+#include "launcher/os/system/json_text.h"
 #include "launcher/os/system/utf8.h"
 
 namespace launcher {
@@ -37,14 +38,11 @@ constexpr std::size_t kMostCalls = 40;
 constexpr std::size_t kMostStackBytes = 20'000;
 constexpr std::size_t kMostCulprits = 1000;
 
-std::string text_of(const json& word) {
-  return word.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-}
-
 json short_enough(const RankView& view, std::uint64_t now) {
   std::size_t calls = kMostCalls;
   json object = json_of(view, now, calls);
-  while (calls > 1 && text_of(object).size() > kMostStackBytes) object = json_of(view, now, calls /= 2);
+  while (calls > 1 && json_text(object, /*ensure_ascii=*/true).size() > kMostStackBytes)
+    object = json_of(view, now, calls /= 2);
   return object;
 }
 
@@ -62,7 +60,7 @@ void SampleExchange::send(const std::vector<RankSample>& samples) {
     for (std::size_t i = begin; i < std::min(begin + kRanksInWord, samples.size()); ++i) {
       list.push_back(json_of(samples[i]));
     }
-    send_(0, json{{"samples", std::move(list)}}.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace));
+    send_(0, json_text(json{{"samples", std::move(list)}}, /*ensure_ascii=*/true));
   }
 }
 
@@ -85,7 +83,7 @@ HangGathering::HangGathering(EventLoop& loop, HangGatheringOptions options)
     : loop_(loop), options_(std::move(options)) {}
 
 void HangGathering::send(int to, const json& word) {
-  options_.tell(to, text_of(word));
+  options_.tell(to, json_text(word, /*ensure_ascii=*/true));
 }
 
 void HangGathering::ask(milliseconds timeout) {

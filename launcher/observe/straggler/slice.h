@@ -65,7 +65,6 @@ struct RankShare {
 
 using Slice = std::vector<RankShare>;  // by rank
 
-// The sum of several slices.
 Slice sum_of(const std::vector<Slice>& slices);
 
 // The middle one; of an even number of values the lower one of the two, so that of two ranks it is the faster one's.

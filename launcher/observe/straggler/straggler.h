@@ -46,7 +46,6 @@ class StragglerTracker {
   std::vector<StragglerChange> add(Slice slice);
 
  private:
-  // Windows in a row.
   struct Suspicion {
     int windows = 0;              // in which it was the straggler
     int windows_with_cpu = 0;     // and would have been it without its waits for a CPU

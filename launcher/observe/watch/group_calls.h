@@ -12,7 +12,6 @@
 
 namespace launcher {
 
-// One rank's calls in one group.
 struct RankCalls {
   const RankView* rank = nullptr;
   std::vector<const ddp::detail::CollectiveRecord*> calls{};  // by number

@@ -21,7 +21,6 @@ struct RankStack {
   std::string text{};
 };
 
-// What is known when ranks make no progress.
 struct HangReport {
   Verdict verdict{};
   std::chrono::microseconds idle{};  // for so long no rank has made progress

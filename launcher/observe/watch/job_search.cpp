@@ -33,7 +33,6 @@ constexpr auto kSearchTimeout = 5s;
 // That of a job with tens of thousands of ranks is shorter.
 constexpr std::size_t kLongestAnswer = std::size_t{256} << 20;
 
-// One ddprun that is asked.
 struct Asked {
   std::string socket;
   UniqueFd fd;

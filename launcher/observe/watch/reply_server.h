@@ -12,7 +12,6 @@
 namespace launcher {
 
 struct Questions {
-  // Whether a question is all there.
   std::function<bool(const std::string& question)> is_whole{};
   std::function<std::string(const std::string& question)> answer{};
   // The answer to a question that is too long, and to one that is not all there in time; empty: the connection is

@@ -13,6 +13,7 @@
 #include "base/text_table.h"
 #include "launcher/observe/watch/job_search.h"
 #include "launcher/observe/watch/status_document.h"
+#include "launcher/os/system/json_text.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
 #include "launcher/os/system/utf8.h"
@@ -57,7 +58,7 @@ std::string document_of(const FoundJob& job) {
   auto document = nlohmann::ordered_json::parse(job.document, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return job.document;
   document["user"] = job.user;
-  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_text(document);
 }
 
 void print(const std::string& text) {

@@ -111,19 +111,9 @@ Finding check_gpus() {
   return {gpus.empty() ? Kind::kNote : Kind::kGood, "GPUs", text};
 }
 
-// Where `name` is, nothing when it cannot be executed.
-std::optional<std::string> find_program(const std::string& name) {
-  try {
-    const char* path = std::getenv("PATH");
-    return find_executable(name, path != nullptr ? path : "/bin:/usr/bin");
-  } catch (const LaunchError&) {
-    return std::nullopt;
-  }
-}
-
 void check_python(std::vector<Finding>& findings) {
   const std::string name = python_interpreter();
-  const auto python = find_program(name);
+  const auto python = executable_in_path(name);
   if (!python) {
     findings.push_back({Kind::kNote, "Python", name + " was not found: .py programs cannot run"});
     return;
@@ -150,7 +140,7 @@ void check_python(std::vector<Finding>& findings) {
 }
 
 Finding check_debugger() {
-  const auto gdb = find_program("gdb");
+  const auto gdb = executable_in_path("gdb");
   if (gdb) return {Kind::kGood, "debugger", *gdb};
   return {Kind::kNote, "debugger", "gdb was not found: --debug needs it"};
 }

@@ -19,7 +19,6 @@ std::vector<Finding> check_machine();
 
 // One line per finding behind "ok", "note" or "PROBLEM". Pure.
 std::string finding_lines(const std::vector<Finding>& findings);
-// The same, and what follows from them.
 std::string to_text(const std::vector<Finding>& findings);
 
 // No finding is a problem: a job could run. Pure.

@@ -8,7 +8,6 @@
 
 namespace launcher {
 
-// A CPU that this process may use.
 struct Cpu {
   int number = 0;
   int core = 0;  // hyperthreads of one core have the same; unique on the machine

@@ -33,7 +33,6 @@ using GetVersion = int (*)(char*, unsigned);
 // What the helper writes: the driver's version, a line per GPU and this one; nothing at all without a driver.
 constexpr std::string_view kEndOfGpus = "end\n";
 
-// Runs in the helper.
 std::string answer_of_library() {
   const Nvml nvml;
   const auto get_count = nvml.is_ready() ? nvml.find<GetCount>("nvmlDeviceGetCount_v2") : nullptr;

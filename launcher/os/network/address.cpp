@@ -42,7 +42,6 @@ std::vector<SocketAddress> ask_resolver(const std::string& host, std::uint16_t p
   return addresses;
 }
 
-// Runs in the helper process.
 void write_addresses(const std::string& host, std::uint16_t port, int fd) {
   for (const SocketAddress& address : ask_resolver(host, port, 0)) {
     if (::write(fd, &address, sizeof address) != sizeof address) break;

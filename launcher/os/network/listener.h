@@ -17,7 +17,6 @@
 
 namespace launcher {
 
-// Where a server is to listen.
 struct ListenAt {
   enum class Kind : std::uint8_t { kLoopback, kEverywhere, kAddresses };
   Kind kind = Kind::kLoopback;

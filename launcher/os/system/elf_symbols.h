@@ -14,7 +14,6 @@ namespace launcher {
 // where the file does not say or is damaged. Pure.
 std::optional<std::string> function_at(std::string_view file, std::uint64_t offset);
 
-// A part of a file in a process's memory.
 struct MappedFile {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;

@@ -33,7 +33,6 @@ class ProcessTitle {
     std::fill_n(arguments_, original_.size(), '\0');
     title.copy(arguments_, original_.size() - 1);
   }
-  // As the process was started.
   void restore() {
     ::prctl(PR_SET_NAME, name_.data());
     std::copy(original_.begin(), original_.end(), arguments_);

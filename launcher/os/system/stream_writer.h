@@ -30,7 +30,6 @@ class StreamWriter {
   bool is_empty() const { return waiting() == 0; }
   // errno of the write that failed, 0 while all is well. EPIPE: nobody reads any more.
   int error() const { return error_; }
-  // When the reader last took something.
   EventLoop::Clock::time_point last_progress() const { return last_progress_; }
   // Forgets what waits, and returns how many bytes that was.
   std::size_t drop_all();

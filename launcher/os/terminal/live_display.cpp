@@ -11,6 +11,11 @@
 namespace launcher {
 namespace {
 
+using namespace std::chrono_literals;
+
+// Between "down" and "up again" of a program that draws several bars, which may be in different writes.
+constexpr auto kSettleTime = 50ms;
+
 constexpr std::string_view kEraseToEndOfRow = "\x1b[K";
 constexpr std::string_view kEraseRow = "\x1b[2K";
 constexpr std::string_view kDown = "\x1b[B";
@@ -55,6 +60,33 @@ std::unique_ptr<LiveDisplay> make_display(EventLoop& loop, int terminal, StreamW
 }
 
 }  // namespace
+
+void LiveStream::feed(std::string_view bytes) {
+  lines_.feed(bytes, finished_);
+  timer_.cancel();
+  if (lines_.is_waiting()) {
+    timer_.start_in(kSettleTime, [this] {
+      lines_.settle(finished_);
+      show();
+    });
+  }
+  show();
+}
+
+void LiveStream::finish() {
+  timer_.cancel();
+  lines_.finish(finished_);
+  show();
+}
+
+void LiveStream::show() {
+  if (finished_.empty()) {
+    display_.rows_changed();
+  } else {
+    display_.print(number_, finished_);
+    finished_.clear();
+  }
+}
 
 std::size_t LiveScreen::height(const ShownRow& row, std::size_t columns) const {
   if (!reflows_ || row.columns <= columns) return 1;

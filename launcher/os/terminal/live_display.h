@@ -14,6 +14,7 @@
 
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/stream_writer.h"
+#include "launcher/os/terminal/character_width.h"
 #include "launcher/os/terminal/live_lines.h"
 
 namespace launcher {
@@ -47,7 +48,6 @@ class LiveScreen {
 
 class LiveDisplay {
  public:
-  // All ranks' rows, cut to a number of columns.
   using Rows = std::function<std::vector<ShownRow>(std::size_t columns)>;
 
   // `writer` writes to `terminal`; both outlive it. Rows are shown while the process group `own_group` is in front
@@ -105,6 +105,33 @@ class StandardDisplays {
   std::unique_ptr<LiveDisplay> output_;
   std::unique_ptr<LiveDisplay> own_error_;
   LiveDisplay* error_ = nullptr;
+};
+
+class LiveStream {
+ public:
+  // `number` tells streams apart. All references must outlive it.
+  LiveStream(EventLoop& loop, LiveDisplay& display, const CharacterWidth& widths, int number)
+      : loop_(loop), display_(display), lines_(widths), number_(number) {}
+  ~LiveStream() { timer_.cancel(); }
+  LiveStream(const LiveStream&) = delete;
+  LiveStream& operator=(const LiveStream&) = delete;
+
+  void set_prefix(std::string prefix) { lines_.set_prefix(std::move(prefix)); }
+  void feed(std::string_view bytes);
+  // The rank's output has ended: what it was redrawing stays as it is, above the rows of others.
+  void finish();
+  const LiveDisplay& display() const { return display_; }
+  std::vector<ShownRow> rows(std::size_t columns) const { return lines_.rows(columns); }
+
+ private:
+  void show();
+
+  EventLoop& loop_;
+  LiveDisplay& display_;
+  LiveLines lines_;
+  int number_;
+  std::string finished_;
+  EventLoop::Timer timer_{loop_};
 };
 
 }  // namespace launcher

@@ -14,7 +14,6 @@
 
 namespace launcher {
 
-// A row as a terminal is to show it.
 struct ShownRow {
   std::string text;
   std::size_t columns = 0;
@@ -38,7 +37,6 @@ class LiveLines {
   bool is_waiting() const { return row_ > kept_rows_; }
   // The moment is over.
   void settle(std::string& finished);
-  // The rank's output has ended.
   void finish(std::string& finished);
 
   // The rows that may change, with their prefix, cut to `columns`.

@@ -10,7 +10,6 @@
 
 namespace launcher {
 
-// How one rank ended.
 struct RankEnd {
   int rank = 0;
   int local_rank = 0;

@@ -21,7 +21,6 @@ inline int status_of_stop(const JobEnd& job, int signal) {
   }
   return to_int(saved ? ExitStatus::kSavedAndStopped : ExitStatus::kSuccess);
 }
-// ddprun's exit status.
 inline int exit_status(const JobEnd& job) {
   if (job.agreed_status) return *job.agreed_status;
   if (job.elsewhere) return job.elsewhere->exit_status;

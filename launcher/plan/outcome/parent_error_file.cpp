@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "launcher/os/system/json_text.h"
 #include "launcher/os/system/line.h"
 #include "launcher/os/system/unique_fd.h"
 
@@ -19,10 +20,6 @@ namespace launcher {
 namespace {
 
 using nlohmann::json;
-
-std::string ascii_json(const json& value) {
-  return value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-}
 
 json record_of(const std::string& message) {
   return {{"message",
@@ -60,7 +57,7 @@ std::string parent_error_text(const std::string& text, const RankEnd& rank) {
   if (message != root.end() && message->is_object()) {
     (*message)["errorCode"] = rank.signal != 0 ? -rank.signal : rank.exit_code;
   }
-  return ascii_json(root);
+  return json_text(root, /*ensure_ascii=*/true);
 }
 
 std::string pass_on_error_file(const std::string& source, const std::string& target, const RankEnd& rank) {
@@ -78,7 +75,8 @@ std::string parent_error_file() {
 void record_own_error(const std::string& message) {
   const std::string target = parent_error_file();
   if (target.empty()) return;
-  if (const std::string problem = write_file(target, ascii_json(record_of("ddprun: " + message))); !problem.empty()) {
+  if (const std::string problem = write_file(target, json_text(record_of("ddprun: " + message), /*ensure_ascii=*/true));
+      !problem.empty()) {
     print_line(problem);
   }
 }

@@ -31,7 +31,6 @@ inline std::optional<std::string> read_file(const std::string& path) {
   return content;
 }
 
-// Those of this process.
 inline ProcessContext process_context() {
   return {.variable = ddp::environment_variable, .host_name = host_name(), .file = read_file};
 }

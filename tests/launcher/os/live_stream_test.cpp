@@ -1,5 +1,3 @@
-#include "launcher/os/terminal/live_stream.h"
-
 #include <unistd.h>
 
 #include <functional>
@@ -7,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/os/terminal/live_display.h"
 #include "tests/launcher/console.h"
 #include "tests/launcher/screen_model.h"
 #include "tests/support/catch.h"

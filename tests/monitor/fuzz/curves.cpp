@@ -7,7 +7,7 @@
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
 #include "monitor/event.h"
-#include "monitor/wire/message_reader.h"
+#include "monitor/wire/protobuf.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

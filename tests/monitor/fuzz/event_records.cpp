@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "monitor/event.h"
-#include "monitor/wire/message_reader.h"
+#include "monitor/wire/protobuf.h"
 #include "monitor/wire/record.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/memory_file.h"

@@ -1,4 +1,4 @@
-// Reads the fields of a protocol-buffer message from bytes that may be damaged or hostile.
+// Writes protocol-buffer messages, and reads their fields from bytes that may be damaged or hostile.
 #pragma once
 
 #include <cstdint>

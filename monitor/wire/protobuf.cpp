@@ -1,4 +1,4 @@
-#include "monitor/wire/message_reader.h"
+#include "monitor/wire/protobuf.h"
 
 #include <bit>
 #include <stdexcept>

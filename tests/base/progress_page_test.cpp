@@ -1,5 +1,11 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -220,14 +226,37 @@ TEST_CASE_METHOD(PageTest, "Progress page: a page of nobody, or of another layou
 }
 
 TEST_CASE_METHOD(PageTest, "Progress page: nothing that a program writes there leads the reader out of it") {
-  writer->begin_collective(writer->add_group("", 0, 1, 0), 0, "barrier");
-  for (Word* word = &page->step; word < reinterpret_cast<Word*>(page.get() + 1); ++word) {
+  // Memory that nothing may read follows the page.
+  const auto unit = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t size = (sizeof(Page) + unit - 1) / unit * unit;
+  void* const memory = ::mmap(nullptr, size + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  REQUIRE(::mprotect(static_cast<std::byte*>(memory) + size, unit, PROT_NONE) == 0);
+  auto* const written = new (static_cast<std::byte*>(memory) + size - sizeof(Page)) Page();
+  written->greeting = kPageGreeting;
+  PageWriter own(*written);
+  own.begin_collective(own.add_group("", 0, 1, 0), 0, "barrier");
+  std::size_t most_collectives = 0;
+  std::size_t most_groups = 0;
+  std::size_t most_frames = 0;
+  std::size_t most_names = 0;
+  for (Word* word = &written->step; word < reinterpret_cast<Word*>(written + 1); ++word) {
     const std::uint64_t before = word->exchange(~std::uint64_t{0});
-    static_cast<void>(read_page(*page));
-    static_cast<void>(read_stack(*page, 1));
-    static_cast<void>(read_account(*page));
-    if (word != &page->next_collective) word->store(before);
+    if (const auto snapshot = read_page(*written)) {
+      most_collectives = std::max(most_collectives, snapshot->collectives.size());
+      most_groups = std::max(most_groups, snapshot->groups.size());
+    }
+    if (const auto stack = read_stack(*written, 1)) most_frames = std::max(most_frames, stack->size());
+    if (const auto account = read_account(*written)) most_names = std::max(most_names, account->named.size());
+    if (word != &written->next_collective) word->store(before);
   }
+  CHECK(most_collectives > 0);
+  CHECK(most_collectives <= kRingEntries);
+  CHECK(most_groups > 0);
+  CHECK(most_groups <= kGroupEntries);
+  CHECK(most_frames <= kStackFrames);
+  CHECK(most_names <= kNameEntries);
+  ::munmap(memory, size + unit);
 }
 
 TEST_CASE_METHOD(PageTest, "Progress page: a reader never sees a collective that is torn") {

@@ -147,6 +147,8 @@ class Site(unittest.TestCase):
                 self.assertIn(page, self.first_results(window, words), words)
 
     def test_users_questions_find_a_page_that_answers_them(self):
+        for page in set().union(*QUESTIONS.values(), *MORE_QUESTIONS.values()):
+            self.assertTrue((self.html / f"{page}.html").is_file(), page)
         for questions in (QUESTIONS, MORE_QUESTIONS):
             with browser.Browser(DESK) as window:
                 results = {words: self.first_results(window, words) for words in questions}

@@ -108,11 +108,13 @@ class Stragglers(LauncherTest):
         self.name_all(SLOWED, attempt)
 
     def test_a_rank_that_computes_a_fifth_more_is_named_with_its_phase(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("two ranks that compute need two CPUs")
+
         def attempt():
-            ranks = min(2, len(os.sched_getaffinity(0)))
             rank = random.randrange(2)
             phase = random.choice(["data", "forward"])
-            return (rank, f"in {phase}"), self.slowed(ranks, rank, "--work", "compute", "--step_time", "0.012", "--slow", phase,
+            return (rank, f"in {phase}"), self.slowed(2, rank, "--work", "compute", "--step_time", "0.012", "--slow", phase,
                                                       "--slow_by", "0.2")
         self.name_all(SLOWED, attempt)
 

@@ -76,13 +76,20 @@ TEST_CASE_METHOD(ExecutableFileTest, "ExecutableFile: binaries for other machine
 
 TEST_CASE_METHOD(ExecutableFileTest, "ExecutableFile: damaged binaries are read within their bounds") {
   const std::string whole = program(EM_X86_64, "/lib/ld-no-such.so");
-  for (std::size_t length = 1; length < whole.size(); ++length) why_not_executed(file(whole.substr(0, length)));
+  const auto is_known = [](const std::string& why) {
+    return why.empty() || why.starts_with("it was built for ") || why.starts_with("it is an object file") ||
+           why.starts_with("it needs the loader /");
+  };
+  for (std::size_t length = 1; length < whole.size(); ++length) {
+    const std::string why = why_not_executed(file(whole.substr(0, length)));
+    CHECK(is_known(why));
+    CHECK_THAT(why, !ContainsSubstring("ld-no-such.so"));  // its end is missing
+  }
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
     damaged[at] = '\xff';
-    why_not_executed(file(damaged));
+    CHECK(is_known(why_not_executed(file(damaged))));
   }
-  SUCCEED();
 }
 
 TEST_CASE_METHOD(ExecutableFileTest, "ExecutableFile: a file without the mark is told from one of others") {

@@ -28,7 +28,7 @@ NO_MESSAGES = {
     "launcher/options/foreign_horovodrun.cpp": "the same",
     "launcher/options/foreign_srun.cpp": "the same",
     "launcher/options/help.cpp": "what --help says around it",
-    "launcher/options/subcommands.cpp": "what --help says of status, top and timeline",
+    "launcher/options/subcommands.h": "what --help says of status, top and timeline",
     "launcher/options/command_line.cpp": "the same",
     "launcher/options/manual_*.cpp": "the manual page",
     "launcher/options/*_completion.cpp": "programs for shells",

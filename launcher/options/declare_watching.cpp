@@ -88,7 +88,7 @@ void declare_watching(OptionTable& table, WatchOptions& options) {
   table.parsed(
       {"--straggler_threshold PERCENT",
        "Report a rank whose own time per step is this much above the median of all, and at the end where the time went",
-       "[A rank that delays the others](watching.md#when-one-rank-holds-up-the-others).",
+       "[A rank that delays the others](watching.md#when-one-rank-delays-the-others).",
        {.zero = "never"}},
       shown_number(std::round(options.straggler_threshold * 1e6) / 1e4),
       [&](const std::string& text) { options.straggler_threshold = read_percent(text); });

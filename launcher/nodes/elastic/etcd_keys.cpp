@@ -28,7 +28,7 @@ json parse(std::string_view text) {
 }  // namespace
 
 std::string to_json(const CoordinatorRecord& record) {
-  return json_text({{"token", record.token}, {"host", record.host}, {"port", record.port}});
+  return json_text(json{{"token", record.token}, {"host", record.host}, {"port", record.port}});
 }
 
 std::optional<CoordinatorRecord> parse_coordinator_record(std::string_view text) {
@@ -46,12 +46,12 @@ std::string to_json(const History& history, const std::string& host, const Clock
     const auto when = now.system - std::chrono::duration_cast<std::chrono::system_clock::duration>(now.steady - time);
     restarts.push_back(std::chrono::duration_cast<milliseconds>(when.time_since_epoch()).count());
   }
-  return json_text({{"host", host},
-                    {"rounds", history.rounds},
-                    {"nodes", history.nodes},
-                    {"restarts", history.restarts},
-                    {"recent", restarts},
-                    {"failures", history.host_failures}});
+  return json_text(json{{"host", host},
+                        {"rounds", history.rounds},
+                        {"nodes", history.nodes},
+                        {"restarts", history.restarts},
+                        {"recent", restarts},
+                        {"failures", history.host_failures}});
 }
 
 std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& now) {
@@ -93,7 +93,7 @@ History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_p
 }
 
 std::string to_json(const JoinFailure& end) {
-  return json_text({{"text", end.text.substr(0, kMaxText)}, {"status", end.exit_status}});
+  return json_text(json{{"text", end.text.substr(0, kMaxText)}, {"status", end.exit_status}});
 }
 
 std::optional<JoinFailure> parse_end(std::string_view text) {

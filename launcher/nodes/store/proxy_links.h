@@ -102,7 +102,7 @@ class ProxyLinks {
   void add(LinkId id, std::string name, std::shared_ptr<StoreChannel> store_channel);
   // False when that was no proxy's: the link is dropped.
   [[nodiscard]] bool deliver(LinkId id, std::string_view bytes);
-  // There is room X.
+  // There is room in its store channel again.
   void on_room(LinkId id);
   // It is over, and its clients with it.
   void drop(LinkId id);

@@ -33,7 +33,7 @@ std::optional<int> integer(const json& object, const char* name, int least, int 
 }  // namespace
 
 std::string to_json(const RoleInfo& info) {
-  return json_text({{"role", info.role}, {"rank", info.node}, {"local_world_size", info.local_world_size}});
+  return json_text(json{{"role", info.role}, {"rank", info.node}, {"local_world_size", info.local_world_size}});
 }
 
 std::string to_json(const NodeRanks& ranks) {
@@ -63,8 +63,8 @@ std::optional<NodeRanks> parse_node_ranks(std::string_view text) {
 }
 
 std::string to_json(const FailureNotice& notice) {
-  return json_text(
-      {{"node", notice.node}, {"exit_status", notice.exit_status}, {"text", notice.text}, {"details", notice.details}});
+  return json_text(json{
+      {"node", notice.node}, {"exit_status", notice.exit_status}, {"text", notice.text}, {"details", notice.details}});
 }
 
 std::optional<FailureNotice> parse_failure_notice(std::string_view text) {

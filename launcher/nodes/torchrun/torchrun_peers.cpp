@@ -36,7 +36,7 @@ void TorchrunPeers::expect(int node) {
 
 // The callee may expect another node, and so replace the connection whose reply this is.
 void TorchrunPeers::soon(std::function<void()> action) {
-  soon_.start_in({}, [this, action = std::move(action)] { action(); });
+  soon_.start_in({}, std::move(action));
 }
 
 void TorchrunPeers::on_come(int node) {

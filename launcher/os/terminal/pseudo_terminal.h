@@ -30,6 +30,14 @@ inline int open_terminal_of(int master) {
   return ::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
 }
 
+inline void copy_window_size(int from_terminal, int to_terminal, std::size_t prefix_columns) {
+  winsize size{};
+  if (::ioctl(from_terminal, TIOCGWINSZ, &size) != 0) return;
+  if (size.ws_col > 0)
+    size.ws_col -= static_cast<unsigned short>(std::min<std::size_t>(prefix_columns, size.ws_col - 1U));
+  ::ioctl(to_terminal, TIOCSWINSZ, &size);
+}
+
 // Raw: what is written comes out byte for byte, without translated newlines or echo. Its window is as large as that of
 // the terminal `like`, less `prefix_columns` that stand in front of each line. Nothing where the system has no
 // pseudo-terminals (left).
@@ -44,14 +52,6 @@ inline std::optional<PseudoTerminal> open_pseudo_terminal(int like, std::size_t 
   if (::tcsetattr(pair.terminal.get(), TCSANOW, &settings) != 0) return std::nullopt;
   copy_window_size(like, pair.master.get(), prefix_columns);
   return pair;
-}
-
-inline void copy_window_size(int from_terminal, int to_terminal, std::size_t prefix_columns) {
-  winsize size{};
-  if (::ioctl(from_terminal, TIOCGWINSZ, &size) != 0) return;
-  if (size.ws_col > 0)
-    size.ws_col -= static_cast<unsigned short>(std::min<std::size_t>(prefix_columns, size.ws_col - 1U));
-  ::ioctl(to_terminal, TIOCSWINSZ, &size);
 }
 
 }  // namespace launcher

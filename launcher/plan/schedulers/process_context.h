@@ -21,7 +21,7 @@ struct ProcessContext {
 
 inline constexpr std::size_t kLargestFile = 4 << 20;  // 16 hosts' names for each of 10,000 nodes
 
-inline std::optional<std::string> read_file(const std::string& path) {
+inline std::optional<std::string> read_scheduler_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
   std::string content(kLargestFile + 1, '\0');
@@ -32,7 +32,7 @@ inline std::optional<std::string> read_file(const std::string& path) {
 }
 
 inline ProcessContext process_context() {
-  return {.variable = ddp::environment_variable, .host_name = host_name(), .file = read_file};
+  return {.variable = ddp::environment_variable, .host_name = host_name(), .file = read_scheduler_file};
 }
 
 }  // namespace launcher

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -28,6 +29,8 @@
 
 namespace ddp {
 namespace {
+
+namespace fs = std::filesystem;
 
 bool is_at_least(std::string_view text, int64_t number) {
   int64_t value = 0;
@@ -141,8 +144,6 @@ void check_names(const fs::path& path, const MetricRow& row) {
 }
 
 }  // namespace
-
-namespace fs = std::filesystem;
 
 MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options) : path_(std::move(path)) {
   if (path_.empty()) return;

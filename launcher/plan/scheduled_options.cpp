@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launcher/os/system/launch_error.h"
+#include "launcher/plan/schedulers/detect.h"
 #include "launcher/plan/schedulers/variables.h"
 
 namespace launcher {

@@ -90,7 +90,7 @@ std::size_t Link::on_preamble(std::string_view bytes) {
 void Link::tick() {
   const auto timeout = std::chrono::milliseconds(ssh_.timeout_ms);
   const auto now = EventLoop::Clock::now();
-  if (timer_.is_running() && now - timer_->first > timeout / 4) asking_since_ = now;
+  if (timer_.is_running() && now - timer_.due() > timeout / 4) asking_since_ = now;
   if (state_ == State::kConnecting && now - begin_ > timeout + kMoreThanSsh) {
     is_late_ = true;
     kill();

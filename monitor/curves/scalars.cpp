@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -15,6 +16,8 @@
 
 namespace ddp::curves {
 namespace {
+
+namespace fs = std::filesystem;
 
 using wire::MessageReader;
 using wire::WireType;
@@ -231,8 +234,6 @@ std::vector<fs::path> event_files_below(const fs::path& folder) {
 }
 
 }  // namespace
-
-namespace fs = std::filesystem;
 
 void add_event(std::string_view event, Run& run) {
   Point point;

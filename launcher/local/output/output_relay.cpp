@@ -244,19 +244,19 @@ LiveDisplay* OutputRelay::display_of(Stream stream) const {
 }
 
 void OutputRelay::print(std::string_view line) {
-  print(std::string("ddprun: ").append(printable(line)).append("\n"));
+  print_text(std::string("ddprun: ").append(printable(line)).append("\n"));
 }
 
 void OutputRelay::print_lines(std::string_view lines) {
-  if (!lines.empty()) print(lines);
+  if (!lines.empty()) print_text(lines);
 }
 
-void OutputRelay::print(std::string_view lines) {
+void OutputRelay::print_text(std::string_view text) {
   if (LiveDisplay* display = display_of(Stream::kError)) {
-    display->print(kOwnMessages, lines);
+    display->print(kOwnMessages, text);
     return;
   }
-  error_->lines_of(kOwnMessages).append(lines);
+  error_->lines_of(kOwnMessages).append(text);
   error_->flush();
 }
 

@@ -86,7 +86,7 @@ class OutputRelay : public Messages {
   UniqueFd open_ends(Source& source, int shown_on);
   std::vector<ShownRow> rows_of(const LiveDisplay* display, std::size_t columns) const;
   LiveDisplay* display_of(Stream stream) const;
-  void print(std::string_view lines);
+  void print_text(std::string_view text);
   void watch(Source& source, bool on);
   void end(Source& source);
   void on_room();

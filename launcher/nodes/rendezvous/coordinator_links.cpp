@@ -126,7 +126,7 @@ std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueF
       loop_, std::move(fd),
       control::ControlLink::Callbacks{
           .on_message = [this, id](const control::Message& message) { on_message(id, message); },
-          .on_sign_of_life = [this, id] { peers_.at(id).silence.received(Clock::now()); },
+          .on_sign_of_life = [this, id] { peers_.at(id).heartbeat.received(Clock::now()); },
           .on_carried = [this, id](std::uint32_t round, std::string_view bytes) { on_carried(id, round, bytes); },
           .on_room = [this, id] { callbacks_.on_room(id); },
           .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); },

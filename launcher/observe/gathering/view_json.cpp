@@ -139,14 +139,14 @@ json json_of(const RankSample& sample) {
               {"time", sample.account.time},
               {"spent", sample.account.spent},
               {"waited", sample.account.waited},
-              {"on_cpu", sample.held.on_cpu_us},
-              {"delay", sample.held.run_delay_us},
-              {"throttled", sample.held.throttled_us},
-              {"faults", sample.held.major_faults},
-              {"disk", sample.held.disk_us},
-              {"disk_looks", sample.held.disk_looks},
-              {"looks", sample.held.looks},
-              {"cpus", sample.held.cpus}};
+              {"on_cpu", sample.delays.on_cpu_us},
+              {"delay", sample.delays.run_delay_us},
+              {"throttled", sample.delays.throttled_us},
+              {"faults", sample.delays.major_faults},
+              {"disk", sample.delays.disk_us},
+              {"disk_looks", sample.delays.disk_looks},
+              {"looks", sample.delays.looks},
+              {"cpus", sample.delays.cpus}};
   for (const auto& [name, time] : sample.account.named) object["named"][name] = {time.spent, time.waited};
   if (sample.gpu) {
     object["gpu"] = {{"mhz", sample.gpu->clock_mhz}, {"celsius", sample.gpu->celsius}, {"limits", sample.gpu->limits}};
@@ -162,7 +162,7 @@ std::optional<RankSample> sample_from(const json& object) try {
                                 .time = object.at("time").get<std::uint64_t>(),
                                 .spent = object.at("spent"),
                                 .waited = object.at("waited")},
-                    .held = {.on_cpu_us = object.value("on_cpu", std::uint64_t{0}),
+                    .delays = {.on_cpu_us = object.value("on_cpu", std::uint64_t{0}),
                              .run_delay_us = object.at("delay").get<std::uint64_t>(),
                              .throttled_us = object.at("throttled").get<std::uint64_t>(),
                              .major_faults = object.at("faults").get<std::uint64_t>(),

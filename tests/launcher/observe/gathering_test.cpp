@@ -85,7 +85,7 @@ TEST_CASE("View JSON: samples arrive as they were taken") {
   RankSample sample{.rank = 5,
                     .host = "b",
                     .account = {.process = 7, .steps = 99, .time = 12345},
-                    .held = {.run_delay_us = 1, .throttled_us = 2, .major_faults = 3, .disk_us = 4, .cpus = 8},
+                    .delays = {.run_delay_us = 1, .throttled_us = 2, .major_faults = 3, .disk_us = 4, .cpus = 8},
                     .gpu = GpuState{.clock_mhz = 1700, .celsius = 60, .limits = 4}};
   sample.account.spent[3] = 17;
   sample.account.waited[4] = 18;
@@ -97,8 +97,8 @@ TEST_CASE("View JSON: samples arrive as they were taken") {
   CHECK(read->account.steps == 99);
   CHECK(read->account.named.at("warm-up").spent == 19);
   CHECK(read->account.named.at("warm-up").waited == 5);
-  CHECK(read->held.throttled_us == 2);
-  CHECK(read->held.cpus == 8);
+  CHECK(read->delays.throttled_us == 2);
+  CHECK(read->delays.cpus == 8);
   CHECK(read->gpu->clock_mhz == 1700);
   json bad = json_of(sample);
   bad["spent"] = json::array({1, 2});

@@ -138,10 +138,14 @@ void DdpCore::make_delayed() {
   }
   delayed_ = std::make_unique<DelayedReduction>(
       std::move(delayed), find(*parameters_, options_.delayed.trigger, what), group_,
-      [this, as_python] {
-        if (group_.size() == 1) return false;
-        return as_python || (reducer_ ? reducer_->reduces_backward() : sync_enabled_);
-      },
+      DelayedReductionRules{.is_wanted =
+                                [this, as_python] {
+                                  if (group_.size() == 1) return false;
+                                  return as_python || (reducer_ ? reducer_->reduces_backward() : sync_enabled_);
+                                },
+                            .is_busy = [this] { return reducer_ && reducer_->is_in_reduced_backward(); },
+                            .differs_among_ranks = options_.find_unused_parameters,
+                            .has_python_ranks = as_python},
       what, options_.delayed);
 }
 
@@ -236,7 +240,10 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
   if (needs_sink) std::ranges::copy_if(outputs.tensors, std::back_inserter(originals), passes_sink);
   if (originals.empty()) return {};
   const auto copies = pass_through_sink(originals, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->reducer_->begin_backward();
+    const auto self = weak.lock();
+    if (!self) return;
+    self->reducer_->begin_backward();
+    if (self->delayed_) self->delayed_->begin_backward();
   });
   std::vector<at::Tensor> replacements;
   auto copy = copies.begin();

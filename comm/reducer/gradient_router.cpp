@@ -125,6 +125,11 @@ void GradientRouter::complete_frozen() {
   complete_without(frozen);
 }
 
+bool GradientRouter::is_in_reduced_backward() const {
+  const std::lock_guard lock(mutex_);
+  return mode_ == Mode::kReducing;
+}
+
 bool GradientRouter::reduces_backward() const {
   const std::lock_guard lock(mutex_);
   if (mode_ != Mode::kIdle) return mode_ == Mode::kReducing;

@@ -48,6 +48,8 @@ class GradientRouter final : public ParameterGradients::Listener {
 
   /// Whether the gradients of the backward that runs in this thread are reduced.
   bool reduces_backward() const;
+  /// Whether gradients of the present backward are being reduced, and its end has not been reached.
+  bool is_in_reduced_backward() const;
 
   /// The first backward of a static graph has been reduced.
   bool knows_static_graph() const { return !is_static_ || knows_static_graph_; }

@@ -107,6 +107,10 @@ void GradientReducer::set_sync_enabled(bool enabled) {
   router_->set_sync_enabled(enabled);
 }
 
+bool GradientReducer::is_in_reduced_backward() const {
+  return router_->is_in_reduced_backward();
+}
+
 bool GradientReducer::reduces_backward() const {
   return router_->reduces_backward();
 }

@@ -61,6 +61,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void set_sync_enabled(bool enabled);
   /// Whether the gradients of the backward that runs in this thread are reduced.
   bool reduces_backward() const;
+  /// Whether gradients of the present backward are being reduced, and its end has not been reached.
+  bool is_in_reduced_backward() const;
   /// Call in a backward, or autograd::grad(), that has come to the forward's outputs.
   void begin_backward();
   /// Some parameter requires gradients at the moment.

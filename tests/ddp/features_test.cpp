@@ -4,6 +4,7 @@
 #include <torch/optim/sgd.h>
 
 #include <stdexcept>
+#include <functional>
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
@@ -147,6 +148,85 @@ TEST_CASE_METHOD(Features, "Features: delayed parameters are reduced in one piec
       });
       for (size_t i = 0; i < expected.size(); ++i) expect_close(net->parameters()[i].grad(), expected[i]);
     }
+  });
+}
+
+// Of which a forward may leave the first layer out, or the last one.
+struct ThreeLayersImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x, bool has_first, bool has_last) {
+    const torch::Tensor y = second(has_first ? first(x) : x);
+    return has_last ? last(y) : y;
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 6));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(6, 6));
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(6, 6));
+};
+TORCH_MODULE(ThreeLayers);
+
+// The gradients of `net`'s parameters after each of some steps; rank r of step s uses the first layer where
+// first(r, s), the last one where last(r, s).
+using Uses = std::function<bool(int rank, int step)>;
+std::vector<torch::Tensor> delayed_gradients(const GroupHandle& group, const DdpOptions& options, const Uses& first,
+                                             const Uses& last, const std::function<void(ThreeLayersImpl&)>& change) {
+  auto net = make<ThreeLayers>(3);
+  DistributedDataParallel<ThreeLayers> model(net, group, options);
+  std::vector<torch::Tensor> all;
+  for (int step = 0; step < 3; ++step) {
+    if (step == 1) change(*net);
+    net->zero_grad();
+    model(numbers({2, 6}, group.rank() + 10 * step), first(group.rank(), step), last(group.rank(), step))
+        .square()
+        .sum()
+        .backward();
+    for (const auto& parameter : net->parameters()) {
+      all.push_back(parameter.grad().defined() ? parameter.grad().clone() : torch::Tensor());
+    }
+  }
+  return all;
+}
+
+// Those with delayed parameters are those without.
+void expect_delayed_as_others(const GroupHandle& group, const DdpOptions& options, const Uses& first, const Uses& last,
+                              const std::function<void(ThreeLayersImpl&)>& change) {
+  DdpOptions delayed = options;
+  delayed.delayed = {.names = {"last.weight", "last.bias", "second.bias"}, .trigger = "first.weight"};
+  const auto expected = delayed_gradients(group, options, first, last, change);
+  const auto found = delayed_gradients(group, delayed, first, last, change);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    RANK_INFO("gradient " << i);
+    RANK_REQUIRE(found[i].defined() == expected[i].defined());
+    if (expected[i].defined()) expect_close(found[i], expected[i]);
+  }
+}
+
+TEST_CASE_METHOD(Features, "Features: delayed parameters are averaged where their trigger gets no gradient") {
+  const Uses always = [](int, int) { return true; };
+  const auto nothing = [](ThreeLayersImpl&) {};
+  run(2, [&](const GroupHandle& group) {
+    expect_delayed_as_others(group, {}, always, always,
+                             [](ThreeLayersImpl& net) { net.first->weight.set_requires_grad(false); });
+    const DdpOptions finds{.find_unused_parameters = true};
+    expect_delayed_as_others(
+        group, finds, [](int, int step) { return step != 1; }, always, nothing);
+    expect_delayed_as_others(
+        group, finds, [](int rank, int step) { return rank != step; }, always, nothing);
+  });
+}
+
+TEST_CASE_METHOD(Features, "Features: a delayed parameter that no rank uses keeps its gradient as it was") {
+  const Uses always = [](int, int) { return true; };
+  const auto nothing = [](ThreeLayersImpl&) {};
+  run(2, [&](const GroupHandle& group) {
+    expect_delayed_as_others(group, {}, always, always,
+                             [](ThreeLayersImpl& net) { net.last->weight.set_requires_grad(false); });
+    const DdpOptions finds{.find_unused_parameters = true};
+    expect_delayed_as_others(
+        group, finds, always, [](int, int step) { return step != 1; }, nothing);
+    expect_delayed_as_others(
+        group, finds, always, [](int rank, int step) { return rank != step; }, nothing);
+    expect_delayed_as_others(
+        group, finds, [](int rank, int) { return rank == 0; },
+        [](int rank, int step) { return rank == 1 && step == 2; }, nothing);
   });
 }
 

@@ -15,17 +15,32 @@
 
 namespace ddp {
 
+/// What a DelayedReduction asks about a backward.
+struct DelayedReductionRules {
+  /// Whether its gradients are reduced.
+  std::function<bool()> is_wanted;
+  /// Whether others of its gradients are still being reduced.
+  std::function<bool()> is_busy;
+  /// Whether ranks may use other parameters: then all of them reduce at the end of the backward, in one order.
+  bool differs_among_ranks = false;
+  /// Whether the group has ranks with Python's DDP, which reduces when the trigger comes and never else.
+  bool has_python_ranks = false;
+};
+
 class DelayedReduction {
  public:
-  /// `parameters` are all of one dtype and device. When `trigger`'s gradient is computed and `is_wanted()`, the means
-  /// of their gradients over the ranks, reduced in one piece, are in p.grad() by the end of the backward. A backward in
-  /// which one of theirs comes later than the trigger's throws std::runtime_error: `what` with its name.
+  /// `parameters` are all of one dtype and device. When `trigger`'s gradient is computed in a backward that is reduced,
+  /// or at its end where the trigger gets none, the means of their gradients over the ranks are reduced in one piece
+  /// and are in p.grad() after the backward. A parameter that no rank has used keeps its p.grad(). A backward in which
+  /// one of theirs comes later than the trigger's throws std::runtime_error: `what` with its name.
   DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
-                   std::function<bool()> is_wanted, std::string what, DelayedParameters names);
+                   DelayedReductionRules rules, std::string what, DelayedParameters names);
   ~DelayedReduction();
   DelayedReduction(const DelayedReduction&) = delete;
   DelayedReduction& operator=(const DelayedReduction&) = delete;
 
+  /// Call in a backward, where a gradient of it may not come on this rank.
+  void begin_backward();
   /// Call after each forward. Waits for what a backward that failed has sent.
   void after_forward();
 

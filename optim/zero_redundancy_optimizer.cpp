@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <stdexcept>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/detail/comm/device_copy.h>
 
 #include "comm/group/verify_across_ranks.h"
 #include "optim/device_groups.h"
@@ -164,9 +166,25 @@ void ZeroCore::apply_step(const optim::GradientScaling& scaling) {
   // All parameters' on every rank: the owner of one must not refuse alone, while the others wait for it.
   optim::check_gradients(param_groups_, type_name());
   local_->step_scaled(scaling);
+  if (scaling.grad_scale.defined()) unscale_others_gradients(scaling);
   is_consolidated_ = false;
   consolidated_.clear();
   send_parameters();
+}
+
+// As the fused step does with those of this rank's parameters: not in a step that is skipped.
+void ZeroCore::unscale_others_gradients(const optim::GradientScaling& scaling) const {
+  at::Tensor divisor = scaling.grad_scale.reshape({});
+  if (scaling.found_inf.defined()) {
+    divisor = at::where(to_device(scaling.found_inf, divisor.device()).reshape({}).ne(0), 1.0, divisor).to(at::kFloat);
+  }
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (rank == group_.rank()) continue;
+    for (const auto& parameter : shares_[static_cast<size_t>(rank)]) {
+      const at::Tensor& gradient = parameter.grad();
+      if (gradient.defined()) gradient.div_(to_device(divisor, gradient.device()));
+    }
+  }
 }
 
 void ZeroCore::send_parameters() {

@@ -234,6 +234,21 @@ TEST_CASE("ZeroScaled: every rank skips what found_inf says") {
 }
 
 // Only one rank owns the parameter; the others must not wait for what it refuses to send.
+TEST_CASE("ZeroScaled: the step leaves the same gradients on every rank, unscaled unless it is skipped") {
+  run_ranks(2, [&](const GroupHandle& group) {
+    std::vector<at::Tensor> parameters;
+    for (int i = 0; i < 4; ++i) parameters.push_back(here(at::full({3}, 1.0 * i)).requires_grad_());
+    ZeroRedundancyOptimizer<optim::Adam> optimizer(parameters, optim::AdamOptions(0.1), group);
+    for (const float found : {0.0F, 1.0F, 2.0F}) {
+      for (auto& parameter : parameters) parameter.mutable_grad() = at::full_like(parameter, 6).detach();
+      optimizer.step_scaled({.grad_scale = here(at::full({1}, 3.0F)), .found_inf = here(at::full({1}, found))});
+      for (const auto& parameter : parameters) {
+        RANK_CHECK(at::equal(parameter.grad(), at::full_like(parameter, found == 0 ? 2 : 6).detach()));
+      }
+    }
+  });
+}
+
 TEST_CASE("ZeroErrors: every rank refuses what one would and nothing changes") {
   const auto body = [&](const GroupHandle& group) {
     const auto parameters = new_parameters();

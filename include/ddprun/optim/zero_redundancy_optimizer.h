@@ -80,6 +80,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   bool has_moved_parameters() const;
   void notify();
   void send_parameters();
+  void unscale_others_gradients(const optim::GradientScaling& scaling) const;
   std::vector<at::Tensor> owned_by(int rank) const;
 
   GroupHandle group_;

@@ -13,7 +13,7 @@
 #include <ddprun/comm/collectives.h>
 
 #include "checkpoint/core/name_pattern.h"
-#include "checkpoint/core/other_file.h"
+#include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/host_snapshot.h"
 #include "checkpoint/run_content.h"
@@ -197,7 +197,7 @@ std::vector<std::filesystem::path> CheckpointManager::list_candidates() const {
         }
       }
       if (names.empty()) throw_if_failed(unusable, "no valid checkpoint is left: ");
-      const auto what = names.empty() ? describe_other_folder(directory_) : "";
+      const auto what = names.empty() ? describe_unsupported_folder(directory_) : "";
       if (!what.empty()) throw std::runtime_error("it holds no checkpoint of this project: " + what);
     });
   }

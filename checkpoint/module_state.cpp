@@ -102,7 +102,7 @@ std::string wrapper_prefix(const std::map<std::string, at::Tensor>& tensors) {
 }
 
 // What of a file does not fit the model.
-struct Misfits {
+struct Mismatches {
   std::vector<std::string> missing{};
   std::vector<std::string> unexpected{};
   std::vector<std::string> different{};
@@ -224,14 +224,14 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
   };
 
   MatchResult result;
-  Misfits misfits;
+  Mismatches mismatches;
   std::set<std::string> used;
   for (const auto& [name, tensor] : expected) {
     if (!wanted(name)) continue;
     const auto found = find(name);
     if (found == candidates.end()) {
       result.missing.push_back(name);
-      misfits.missing.push_back(quote_name(name) + skipped_reason(stored, prefix + name));
+      mismatches.missing.push_back(quote_name(name) + skipped_reason(stored, prefix + name));
       continue;
     }
     const auto& value = found->second;
@@ -241,10 +241,10 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
       continue;
     }
     if (!fits(tensor, value, options.cast)) {
-      misfits.different.push_back(quote_name(name) + " is " + describe(tensor) + " in the model, but " +
-                                  describe(value) + " in the file");
+      mismatches.different.push_back(quote_name(name) + " is " + describe(tensor) + " in the model, but " +
+                                     describe(value) + " in the file");
     } else if (const auto objection = objection_to_target(tensor); !objection.empty()) {
-      misfits.different.push_back(quote_name(name) + " " + objection);
+      mismatches.different.push_back(quote_name(name) + " " + objection);
     }
     result.assignments.push_back({tensor, value});
   }
@@ -252,13 +252,13 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     const auto plain = name.substr(prefix.size());
     if (used.count(name) != 0 || !wanted(plain)) continue;
     result.unexpected.push_back(plain);
-    misfits.unexpected.push_back(quote_name(name));
+    mismatches.unexpected.push_back(quote_name(name));
   }
 
   const bool takes_nothing = result.assignments.empty() && !expected.empty();
-  if (const auto text = misfits.text(options.strict || takes_nothing); !text.empty()) {
+  if (const auto text = mismatches.text(options.strict || takes_nothing); !text.empty()) {
     const auto entries =
-        misfits.missing.empty() ? std::vector<std::string>() : entries_for(stored, expected, takes_nothing);
+        mismatches.missing.empty() ? std::vector<std::string>() : entries_for(stored, expected, takes_nothing);
     throw std::runtime_error(stored.source + " does not fit the model: " + text + hint_of_entries(entries));
   }
   if (takes_nothing) {

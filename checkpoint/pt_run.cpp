@@ -6,7 +6,7 @@
 
 #include "base/crc32c.h"
 #include "checkpoint/bytes_as_tensors.h"
-#include "checkpoint/core/other_file.h"
+#include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
 #include "checkpoint/safetensors_bytes.h"
@@ -14,9 +14,9 @@
 namespace ddp {
 namespace {
 
-class FileMaker {
+class FileBuilder {
  public:
-  explicit FileMaker(ReceivedRun& run) : run_(run) {}
+  explicit FileBuilder(ReceivedRun& run) : run_(run) {}
 
   void text(const std::string& name, std::string text) {
     if (text.empty()) return;
@@ -58,7 +58,7 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
   if (!pt::looks_like_pt(bytes.view)) {
     throw std::runtime_error(
         path.string() + " is neither a checkpoint folder nor a .pt file: " +
-        other_file_or(bytes.view, path, "load_weights() reads files with a model's tensors alone"));
+        unsupported_file_or(bytes.view, path, "load_weights() reads files with a model's tensors alone"));
   }
   const pt::PtFile file(std::move(bytes), path);
   ReceivedRun run;
@@ -74,7 +74,7 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
       throw std::runtime_error("its world_size is out of range");
     run.manifest.step = state.step.value_or(0);
     run.manifest.world_size = static_cast<int>(ranks);
-    FileMaker files(run);
+    FileBuilder files(run);
     // What cannot be read is missing in the model, and named there; half an optimizer's state is none.
     auto skipped = state.model.skipped;
     if (state.has_model) files.tensors(kModelFile, view_pt(file, state.model, skipped), state.model.metadata);

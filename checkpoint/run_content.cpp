@@ -15,7 +15,7 @@
 #include <ddprun/comm/collectives.h>
 
 #include "checkpoint/bytes_as_tensors.h"
-#include "checkpoint/core/sampler_place.h"
+#include "checkpoint/core/sampler_position.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
@@ -63,7 +63,7 @@ std::string rank_part(const TrainingState& state, const GroupHandle& group) {
 // What each rank contributes to a save: its bytes, or why it failed.
 struct RankPart {
   int64_t step = 0;
-  std::optional<SamplerPlace> place{};
+  std::optional<SamplerPosition> place{};
   Failure failure{};
   std::string bytes{};
 };
@@ -77,7 +77,7 @@ std::string encode_part(const RankPart& part) {
 RankPart decode_part(std::string text) {
   const auto end = text.find('\n');
   const auto head = nlohmann::json::parse(text.substr(0, end));
-  RankPart part{.step = head.at(0), .place = sampler_place(head.at(1).get<std::string>())};
+  RankPart part{.step = head.at(0), .place = sampler_position(head.at(1).get<std::string>())};
   if (const std::string failure = head.at(2); !failure.empty()) part.failure = {FailureKind::kError, failure};
   part.bytes = std::move(text.erase(0, end + 1));
   return part;
@@ -88,12 +88,12 @@ std::vector<RankPart> gather_parts(int64_t step, const TrainingState& state, con
   RankPart own{.step = step};
   own.failure = failure_of([&] {
     own.bytes = rank_part(state, group);
-    if (state.sampler) own.place = sampler_place(state.sampler.save());
+    if (state.sampler) own.place = sampler_position(state.sampler.save());
   });
   std::vector<RankPart> parts;
   for (auto& text : all_gather_strings(encode_part(own), group)) parts.push_back(decode_part(std::move(text)));
   Failure failures;
-  std::vector<std::optional<SamplerPlace>> places;
+  std::vector<std::optional<SamplerPosition>> places;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const auto& part = parts[rank];
     places.push_back(part.place);
@@ -104,7 +104,7 @@ std::vector<RankPart> gather_parts(int64_t step, const TrainingState& state, con
     if (!problem.empty()) failures += {FailureKind::kError, "on rank " + std::to_string(rank) + ": " + problem};
   }
   throw_if_failed(failures, "");
-  const auto differing = different_places(places);
+  const auto differing = different_positions(places);
   if (!differing.empty()) throw std::runtime_error(differing);
   return parts;
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "checkpoint/core/atomic_file.h"
-#include "checkpoint/core/other_file.h"
+#include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/safetensors_bytes.h"
 
 namespace ddp {
@@ -154,7 +154,7 @@ void SafetensorsFile::parse() {
     header_ = safetensors::parse_header(file.substr(safetensors::kLengthBytes, header_bytes), data_.size());
   } catch (const safetensors::FormatError& error) {
     throw std::runtime_error(path_.string() +
-                             " is not a valid safetensors file: " + other_file_or(file, path_, error.what()));
+                             " is not a valid safetensors file: " + unsupported_file_or(file, path_, error.what()));
   }
 }
 

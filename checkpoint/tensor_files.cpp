@@ -52,7 +52,7 @@ constexpr std::array<std::pair<at::ScalarType, const char*>, 21> kPythonNames = 
 }};
 
 // A tensor that cannot be read, though its file can.
-class OddTensor : public std::runtime_error {
+class UnsupportedTensor : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -63,7 +63,7 @@ at::Tensor copy_pt(const pt::TensorEntry& entry, std::string_view bytes, const a
   try {
     allowance.spend(entry);
   } catch (const pt::FormatError& error) {
-    throw OddTensor(error.what());
+    throw UnsupportedTensor(error.what());
   }
   auto tensor = at::empty(entry.sizes, options);
   pt::gather_elements(entry, bytes, static_cast<char*>(tensor.mutable_data_ptr()));
@@ -74,11 +74,11 @@ at::Tensor copy_pt(const pt::TensorEntry& entry, std::string_view bytes, const a
 at::Tensor view_entry(const pt::PtFile& file, const pt::TensorEntry& entry, pt::CopyAllowance& allowance) {
   const auto* dtype = std::find_if(kPythonNames.begin(), kPythonNames.end(),
                                    [&](const auto& each) { return entry.dtype == each.second; });
-  if (dtype == kPythonNames.end()) throw OddTensor("a tensor of the dtype torch." + entry.dtype);
+  if (dtype == kPythonNames.end()) throw UnsupportedTensor("a tensor of the dtype torch." + entry.dtype);
   const auto bytes = file.bytes_of(entry);
   // Any other value in a C++ bool is undefined behaviour.
   if (dtype->first == at::kBool && std::any_of(bytes.begin(), bytes.end(), [](char c) { return (c & ~1) != 0; })) {
-    throw OddTensor("a bool tensor with a byte that is neither 0 nor 1");
+    throw UnsupportedTensor("a bool tensor with a byte that is neither 0 nor 1");
   }
   const auto options = at::TensorOptions(dtype->first);
   if (bytes.empty()) return at::empty(entry.sizes, options);
@@ -172,7 +172,7 @@ at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::Te
   pt::CopyAllowance allowance(file.size());
   try {
     return view_entry(file, entry, allowance);
-  } catch (const OddTensor& error) {
+  } catch (const UnsupportedTensor& error) {
     throw std::runtime_error("tensor " + quote_name(name) + " cannot be read: it is " + error.what());
   }
 }
@@ -183,7 +183,7 @@ TensorMap view_pt(const pt::PtFile& file, const pt::StateDict& state, std::map<s
   for (const auto& [name, entry] : state.tensors) {
     try {
       tensors.emplace(name, view_entry(file, entry, allowance));
-    } catch (const OddTensor& error) {
+    } catch (const UnsupportedTensor& error) {
       skipped.emplace(name, error.what());
     }
   }

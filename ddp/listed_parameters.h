@@ -6,7 +6,7 @@
 
 #include <ddprun/ddp/untyped_distributed_data_parallel.h>
 
-#include "ddp/seen_parameter.h"
+#include "ddp/parameter_snapshot.h"
 
 namespace ddp {
 
@@ -23,7 +23,7 @@ class ListedParameters final : public ModelParameters {
 
  private:
   ModelTensors model_;
-  std::vector<SeenParameter> seen_;  // like model_.parameters
+  std::vector<ParameterSnapshot> seen_;  // like model_.parameters
 };
 
 }  // namespace ddp

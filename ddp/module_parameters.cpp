@@ -80,14 +80,14 @@ void ModuleParameters::explain(const Part& part, const std::string& rank) {
   const auto& parameters = Registered::parameters_of(*part.module);
   for (const auto& item : parameters) {
     const std::string name = part.prefix + item.key();
-    const SeenParameter* seen = nullptr;
-    for (const SeenParameter& candidate : part.parameters) {
+    const ParameterSnapshot* seen = nullptr;
+    for (const ParameterSnapshot& candidate : part.parameters) {
       if (candidate.name() == name) seen = &candidate;
     }
     if (seen == nullptr) refuse_changed_model(rank, "parameter '" + name + "' was added");
     if (!seen->is_same(item.value())) seen->refuse(item.value(), rank);
   }
-  for (const SeenParameter& seen : part.parameters) {
+  for (const ParameterSnapshot& seen : part.parameters) {
     if (!parameters.contains(seen.name().substr(part.prefix.size())))
       refuse_changed_model(rank, "parameter '" + seen.name() + "' was removed");
   }

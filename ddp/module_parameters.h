@@ -9,7 +9,7 @@
 
 #include <ddprun/detail/ddp/model_parameters.h>
 
-#include "ddp/seen_parameter.h"
+#include "ddp/parameter_snapshot.h"
 
 namespace ddp {
 
@@ -28,7 +28,7 @@ class ModuleParameters final : public ModelParameters {
   struct Part {
     std::string prefix;
     std::shared_ptr<torch::nn::Module> module;
-    std::vector<SeenParameter> parameters;
+    std::vector<ParameterSnapshot> parameters;
     std::vector<const torch::nn::Module*> children;
   };
 

@@ -12,10 +12,10 @@
 namespace ddp::nn::detail {
 
 using Activation = torch::nn::activation_t;
-using OwnActivation = std::function<at::Tensor(const at::Tensor&)>;
+using CustomActivation = std::function<at::Tensor(const at::Tensor&)>;
 
-inline bool has_own_activation(const Activation& activation) {
-  return std::holds_alternative<OwnActivation>(activation);
+inline bool has_custom_activation(const Activation& activation) {
+  return std::holds_alternative<CustomActivation>(activation);
 }
 
 inline bool is_gelu(const Activation& activation) {
@@ -23,7 +23,7 @@ inline bool is_gelu(const Activation& activation) {
 }
 
 inline at::Tensor activate(const Activation& activation, const at::Tensor& x) {
-  if (const auto* own = std::get_if<OwnActivation>(&activation)) return (*own)(x);
+  if (const auto* own = std::get_if<CustomActivation>(&activation)) return (*own)(x);
   return is_gelu(activation) ? at::gelu(x) : at::relu(x);
 }
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "base/rank_prefix.h"
-#include "nn/unchanged_generator.h"
+#include "nn/generator_guard.h"
 
 namespace ddp::nn::detail {
 
@@ -21,7 +21,7 @@ torch::nn::ModuleList copies_of(const Layer& layer, int64_t count) {
   if (count < 1) {
     throw std::invalid_argument(rank_prefix() + "num_layers is " + std::to_string(count) + "; at least 1 is needed");
   }
-  const UnchangedGenerator unchanged;
+  const GeneratorGuard unchanged;
   torch::nn::ModuleList layers;
   for (int64_t i = 0; i < count; ++i) layers->push_back(layer->clone());
   return layers;
@@ -29,7 +29,7 @@ torch::nn::ModuleList copies_of(const Layer& layer, int64_t count) {
 
 /// A copy, since a clone of the whole must not share it; an empty one of an empty one.
 inline torch::nn::AnyModule copy_of(const torch::nn::AnyModule& norm) {
-  const UnchangedGenerator unchanged;
+  const GeneratorGuard unchanged;
   return norm.is_empty() ? torch::nn::AnyModule() : norm.clone();
 }
 

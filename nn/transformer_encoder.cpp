@@ -36,7 +36,7 @@ bool TransformerEncoderImpl::leaves_out_padding(const at::Tensor& src, const at:
   const auto& first = layer(0);
   const auto& kind = first.options;
   if (!options.enable_nested_tensor() || kind.norm_first() || !kind.batch_first() || kind.nhead() % 2 != 0 ||
-      detail::has_own_activation(kind.activation()) || first.norm1->options.eps() != first.norm2->options.eps()) {
+      detail::has_custom_activation(kind.activation()) || first.norm1->options.eps() != first.norm2->options.eps()) {
     return false;
   }
   if (first.is_training() || src.dim() != 3 || !padding.defined() || mask.defined() || detail::is_cuda_autocast())

@@ -50,7 +50,7 @@ void TransformerEncoderLayerImpl::reset() {
 
 bool TransformerEncoderLayerImpl::takes_fast_path(const at::Tensor& src, bool has_mask) const {
   if (is_training() || src.dim() != 3 || !options.batch_first() || options.nhead() % 2 != 0) return false;
-  if (detail::has_own_activation(options.activation()) || norm1->options.eps() != norm2->options.eps() ||
+  if (detail::has_custom_activation(options.activation()) || norm1->options.eps() != norm2->options.eps() ||
       (src.is_nested() && has_mask) || detail::is_cuda_autocast()) {
     return false;
   }

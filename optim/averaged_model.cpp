@@ -21,16 +21,16 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 // clone() makes each layer anew, with initial values that it draws; what the program draws next shall not depend on it.
-class KeptGenerator {
+class GeneratorStateGuard {
  public:
-  KeptGenerator() : state_(read()) {}
-  ~KeptGenerator() {
+  GeneratorStateGuard() : state_(read()) {}
+  ~GeneratorStateGuard() {
     at::Generator drawn = generator();
     const std::lock_guard lock(drawn.mutex());
     drawn.set_state(state_);
   }
-  KeptGenerator(const KeptGenerator&) = delete;
-  KeptGenerator& operator=(const KeptGenerator&) = delete;
+  GeneratorStateGuard(const GeneratorStateGuard&) = delete;
+  GeneratorStateGuard& operator=(const GeneratorStateGuard&) = delete;
 
  private:
   static at::Generator generator() { return at::detail::getDefaultCPUGenerator(); }
@@ -90,7 +90,7 @@ void copy_all(const Tensors& to, const Tensors& from) {
 std::shared_ptr<torch::nn::Module> AveragedModelBase::copy_of(const torch::nn::Module* model,
                                                               const AveragedModelOptions& options) {
   if (model == nullptr) throw std::invalid_argument("AveragedModel got an empty module holder");
-  const KeptGenerator kept;
+  const GeneratorStateGuard kept;
   if (options.make_copy) {
     auto copy = options.make_copy();
     if (!copy) throw std::invalid_argument("AveragedModel: make_copy returned nothing");

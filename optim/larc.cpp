@@ -25,12 +25,12 @@ double& weight_decay_of(torch::optim::OptimizerOptions& options) {
 
 }  // namespace
 
-HeldWeightDecay::HeldWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups) : groups_(groups) {
+SuspendedWeightDecay::SuspendedWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups) : groups_(groups) {
   for (auto& group : groups_) values_.push_back(weight_decay_of(group.options()));
   for (auto& group : groups_) weight_decay_of(group.options()) = 0;
 }
 
-HeldWeightDecay::~HeldWeightDecay() {
+SuspendedWeightDecay::~SuspendedWeightDecay() {
   for (size_t i = 0; i < groups_.size(); ++i) weight_decay_of(groups_[i].options()) = values_[i];
 }
 

@@ -27,7 +27,7 @@ bool same_layout(const at::Tensor& tensor, const at::Tensor& reference) {
 }
 
 // A copy of `tensor` in a dense layout like `reference`'s.
-at::Tensor laid_out_like(const at::Tensor& reference, const at::Tensor& tensor) {
+at::Tensor with_layout_of(const at::Tensor& reference, const at::Tensor& tensor) {
   return at::empty_like(reference, tensor.options()).copy_(tensor);
 }
 
@@ -129,13 +129,13 @@ std::vector<FusedBatch> LocalOptimizer::collect(const torch::optim::OptimizerPar
     auto& state = state_of(parameter);
     auto& batch = batch_for(batches, parameter, prepare_state(parameter, group.options(), state));
     if (!parameter.is_non_overlapping_and_dense()) {
-      batch.copies.emplace_back(parameter, laid_out_like(parameter, parameter));
+      batch.copies.emplace_back(parameter, with_layout_of(parameter, parameter));
       batch.parameters.push_back(batch.copies.back().second);
     } else {
       batch.parameters.push_back(parameter);
     }
     if (!same_layout(gradient, batch.parameters.back())) {
-      batch.copies.emplace_back(gradient, laid_out_like(batch.parameters.back(), gradient));
+      batch.copies.emplace_back(gradient, with_layout_of(batch.parameters.back(), gradient));
       batch.gradients.push_back(batch.copies.back().second);
     } else {
       batch.gradients.push_back(gradient);
@@ -145,7 +145,7 @@ std::vector<FusedBatch> LocalOptimizer::collect(const torch::optim::OptimizerPar
       if (!tensor.defined()) continue;
       // The parameter may have been given another layout since, as Module::to(MemoryFormat) does.
       if (!fields_[i].is_step && !same_layout(tensor, batch.parameters.back())) {
-        tensor = laid_out_like(batch.parameters.back(), tensor);
+        tensor = with_layout_of(batch.parameters.back(), tensor);
       }
       batch.state[i].push_back(tensor);
     }

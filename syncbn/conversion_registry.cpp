@@ -15,21 +15,21 @@ namespace ddp::detail {
 namespace {
 
 // A hook that does nothing but die with its tensor, so that the registry notices at once.
-class Obituary final : public torch::autograd::FunctionPreHook {
+class DestructionHook final : public torch::autograd::FunctionPreHook {
  public:
-  ~Obituary() override { ConversionRegistry::instance().purge(); }
+  ~DestructionHook() override { ConversionRegistry::instance().purge(); }
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
     return gradients;
   }
 };
 
-void announce_death(const at::Tensor& tensor) {
+void add_destruction_hook(const at::Tensor& tensor) {
   torch::autograd::impl::materialize_autograd_meta(tensor);  // hooks live there, and buffers have none
   const auto& hooks = torch::autograd::impl::hooks(tensor);
   const bool has_one = std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
-    return dynamic_cast<const Obituary*>(hook.get()) != nullptr;
+    return dynamic_cast<const DestructionHook*>(hook.get()) != nullptr;
   });
-  if (!has_one) torch::autograd::impl::add_hook(tensor, std::make_unique<Obituary>());
+  if (!has_one) torch::autograd::impl::add_hook(tensor, std::make_unique<DestructionHook>());
 }
 
 // A new tensor in the module's member is not known here, and that layer would quietly train on its own batch: another
@@ -91,7 +91,7 @@ void ConversionRegistry::add(const std::vector<std::shared_ptr<ConvertedLayer>>&
       }
     }
   }
-  for (const auto& layer : layers) announce_death(*layer->member);
+  for (const auto& layer : layers) add_destruction_hook(*layer->member);
 }
 
 bool ConversionRegistry::remove(const at::Tensor& key) {

@@ -25,7 +25,7 @@ using detail::ShadowedCollectives;
 using Iteration = std::vector<ShadowedCollectives::Event>;
 
 // One collective without values. Returns whether every rank has joined, which only forwards tell.
-bool take_part(const ShadowedCollectives::Event& event, const GroupHandle& group) {
+bool shadow_collective(const ShadowedCollectives::Event& event, const GroupHandle& group) {
   const auto options = at::TensorOptions().device(event.device).dtype(event.type);
   if (!event.gather) {
     all_reduce(at::zeros({2, event.channels}, options), group);
@@ -40,13 +40,13 @@ bool take_part(const ShadowedCollectives::Event& event, const GroupHandle& group
 // Iteration after iteration, until the ranks that still train have joined too: then all of them are in here, and the
 // first gather of what would be another iteration shows it. On a stream of its own: the other joinables' collectives,
 // for which this thread's usual stream waits as well, end only after these.
-void keep_company(const Iteration& iteration, const GroupHandle& group) {
+void shadow_until_all_joined(const Iteration& iteration, const GroupHandle& group) {
   const c10::Device device = iteration.front().device;
   c10::OptionalStreamGuard guard;
   if (device.is_cuda()) guard.reset_stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
   for (;;) {
     for (const auto& event : iteration) {
-      if (take_part(event, group)) return;
+      if (shadow_collective(event, group)) return;
     }
   }
 }
@@ -65,7 +65,7 @@ class SyncBatchNormJoinHook final : public JoinHook {
           ": join: a rank without a single batch cannot know the SyncBatchNorm layers' collectives");
     }
     std::packaged_task<void()> task(
-        [iteration = std::move(iteration), group = group_] { keep_company(iteration, group); });
+        [iteration = std::move(iteration), group = group_] { shadow_until_all_joined(iteration, group); });
     done_ = task.get_future();
     // Detached: if another joinable fails, this rank must not wait here for its peers.
     std::thread(std::move(task)).detach();

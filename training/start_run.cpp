@@ -18,13 +18,13 @@ namespace ddp {
 namespace {
 
 // By the launcher after a failure, or by Slurm, which requeues jobs.
-bool was_started_again(const GroupHandle& group) {
+bool is_restart(const GroupHandle& group) {
   const auto requeued = environment_variable("SLURM_RESTART_COUNT");
   return group.info().restart_count > 0 || (requeued && !requeued->empty() && *requeued != "0");
 }
 
-bool goes_on(const std::optional<std::string>& resume, const GroupHandle& group) {
-  return resume || was_started_again(group);
+bool continues_run(const std::optional<std::string>& resume, const GroupHandle& group) {
+  return resume || is_restart(group);
 }
 
 // What start_run() is about to load; empty where that is nothing.
@@ -58,7 +58,7 @@ std::string earlier_run(const std::filesystem::path& directory) {
 }  // namespace
 
 uint64_t seed_of_run(const TrainingOptions& options, const GroupHandle& group) {
-  if (!goes_on(options.resume, group)) return options.seed;
+  if (!continues_run(options.resume, group)) return options.seed;
   const std::string own = group.rank() == 0 ? saved_seed(checkpoint_of(options, group)) : "";
   const std::string seed = broadcast_string(own, 0, group);
   return seed.empty() ? options.seed : std::stoull(seed);
@@ -67,7 +67,7 @@ uint64_t seed_of_run(const TrainingOptions& options, const GroupHandle& group) {
 RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, const GroupHandle& group,
                    const std::optional<std::string>& resume, const std::string& unit) {
   checkpoints.check(state);
-  if (!goes_on(resume, group)) {
+  if (!continues_run(resume, group)) {
     if (const auto aside = checkpoints.set_aside()) {
       print_on_main(group, "a new run: the earlier one's checkpoints are in ", aside->string(), " now");
     }

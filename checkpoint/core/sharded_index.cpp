@@ -7,8 +7,8 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
-#include "checkpoint/core/other_file.h"
 #include "checkpoint/core/shallow_json.h"
+#include "checkpoint/core/unsupported_file.h"
 
 namespace ddp {
 namespace {
@@ -68,7 +68,7 @@ std::optional<std::filesystem::path> find_model_in_folder(const std::filesystem:
 
 std::filesystem::path model_in_folder(const std::filesystem::path& folder) {
   if (auto found = find_model_in_folder(folder)) return *found;
-  const auto what = describe_other_folder(folder);
+  const auto what = describe_unsupported_folder(folder);
   throw std::runtime_error(folder.string() +
                            " is a folder without model.safetensors, model.safetensors.index.json or pytorch_model.bin" +
                            (what.empty() ? "" : ": " + what));

@@ -7,7 +7,7 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
-#include "checkpoint/core/other_file.h"
+#include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
@@ -127,7 +127,7 @@ class PtFile::Content {
 PtFile::PtFile(storage::Bytes bytes, const std::filesystem::path& path) : path_(path), size_(bytes.view.size()) {
   try {
     // Such a file is made of .pt files, one for each tensor.
-    if (path.extension() == ".distcp") throw FormatError(describe_other_file(bytes.view, path));
+    if (path.extension() == ".distcp") throw FormatError(describe_unsupported_file(bytes.view, path));
     content_ = std::make_shared<Content>(std::move(bytes));
   } catch (const FormatError& error) {
     throw std::runtime_error(path_.string() + " cannot be read as a .pt file: " + error.what());

@@ -63,13 +63,13 @@ struct Group {
 };
 
 // Of a form that is not known, or in part.
-class OddOptimizer : public FormatError {
+class UnknownOptimizerForm : public FormatError {
  public:
   using FormatError::FormatError;
 };
 
 [[noreturn]] void wrong_optimizer() {
-  throw OddOptimizer("it holds an optimizer's state in a form that is not known");
+  throw UnknownOptimizerForm("it holds an optimizer's state in a form that is not known");
 }
 
 // The values of a dict by the texts of their keys. The last of equal keys counts, as in Python, where 0 and "0" differ.
@@ -83,8 +83,8 @@ std::map<std::string, const Value*> index_of(const Value& dict, Budget& budget) 
     const auto [known, is_new] = index.try_emplace(std::move(*key), &items[i + 1]);
     if (is_new) continue;
     if ((known->second - 1)->kind() != items[i].kind()) {
-      throw OddOptimizer("it holds an optimizer's state with two keys that read " +
-                         safetensors::quote_name(known->first));
+      throw UnknownOptimizerForm("it holds an optimizer's state with two keys that read " +
+                                 safetensors::quote_name(known->first));
     }
     known->second = &items[i + 1];
   }
@@ -231,7 +231,7 @@ void add_optimizer_beside_model(std::string_view key, const Value& value, StateD
   StateDict optimizer;
   try {
     add_optimizer(value, optimizer, budget, read_scalar);
-  } catch (const OddOptimizer&) {
+  } catch (const UnknownOptimizerForm&) {
     result.skipped[std::string(key)] = "an optimizer's state in a form that is not known";
     return;
   }

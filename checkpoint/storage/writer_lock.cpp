@@ -21,7 +21,7 @@ std::string host_name() {
   return name.data();
 }
 
-std::string who_am_i() {
+std::string this_process_name() {
   return "process " + std::to_string(::getpid()) + " on " + host_name();
 }
 
@@ -47,8 +47,8 @@ WriterLock::~WriterLock() {
 bool WriterLock::hold() {
   if (file_.is_open()) {
     if (owner_ != ::getpid()) {
-      throw DirectoryIsTaken(directory_.string() + " is saved into by process " + std::to_string(owner_) +
-                             ", from which this one was forked: save there, or into another directory");
+      throw DirectoryInUse(directory_.string() + " is saved into by process " + std::to_string(owner_) +
+                           ", from which this one was forked: save there, or into another directory");
     }
     if (file_system_.is_named(file_, path_)) return false;
     file_ = {};  // the directory was removed, or replaced by another
@@ -57,7 +57,7 @@ bool WriterLock::hold() {
   for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
     auto file = file_system_.open_lock(path_);
     const auto result = file_system_.lock(file, path_);
-    if (result == LockResult::kHeld) throw DirectoryIsTaken(describe_holder(file));
+    if (result == LockResult::kHeld) throw DirectoryInUse(describe_holder(file));
     if (!file_system_.is_named(file, path_)) continue;
     excludes_others_ = result == LockResult::kTaken;
     if (excludes_others_) sign(file);
@@ -65,12 +65,13 @@ bool WriterLock::hold() {
     owner_ = ::getpid();
     return true;
   }
-  throw DirectoryIsTaken(path_.string() + " is replaced again and again by somebody else");
+  throw DirectoryInUse(path_.string() + " is replaced again and again by somebody else");
 }
 
 void WriterLock::sign(const FileDescriptor& file) {
   try {
-    file_system_.overwrite(file, who_am_i() + ", rank " + std::to_string(rank_) + ", since " + now() + "\n", path_);
+    file_system_.overwrite(file, this_process_name() + ", rank " + std::to_string(rank_) + ", since " + now() + "\n",
+                           path_);
   } catch (const std::exception&) {
     // A full disk, for example: the lock holds all the same, and others are told less.
   }
@@ -89,7 +90,7 @@ std::string WriterLock::describe_holder(const FileDescriptor& file) {
   std::replace_if(
       entry.begin(), entry.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   if (entry.empty()) entry = "another process";
-  const bool is_own = entry.starts_with(who_am_i() + ",");
+  const bool is_own = entry.starts_with(this_process_name() + ",");
   return directory_.string() + " is saved into by " +
          (is_own ? "another CheckpointManager of this very process: " : "") + entry +
          "; one at a time can: " + (is_own ? "destroy that one" : "end that one") + ", or save into another directory";

@@ -15,7 +15,7 @@ namespace ddp::storage {
 inline constexpr const char* kLockName = "writer.lock";
 
 /// Somebody else saves into this directory; the message says who.
-class DirectoryIsTaken : public std::runtime_error {
+class DirectoryInUse : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -31,7 +31,7 @@ class WriterLock {
   WriterLock& operator=(const WriterLock&) = delete;
 
   /// Takes the lock, or makes sure that it is still this process's; makes the directory if need be. True when it was
-  /// taken just now, so that others may have been here before. Throws DirectoryIsTaken, and std::system_error for
+  /// taken just now, so that others may have been here before. Throws DirectoryInUse, and std::system_error for
   /// whatever the file system refuses.
   bool hold();
 

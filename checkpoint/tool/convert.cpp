@@ -296,7 +296,7 @@ LeftOut convert(const TensorSource& source, const std::filesystem::path& target,
     write_pt_file(source, parts, file, weights_only);
   } else {
     write_safetensors_file(parts, file, weights_only);
-    if (!weights_only) parts.left_out.merge(beside_tensors(source));
+    if (!weights_only) parts.left_out.merge(other_contents(source));
   }
   file.commit();
   return std::move(parts.left_out);

@@ -7,7 +7,7 @@
 
 namespace ddp::tool {
 
-LeftOut beside_tensors(const TensorSource& source) {
+LeftOut other_contents(const TensorSource& source) {
   LeftOut left_out;
   const auto add = [&](const std::string& what, std::string name) {
     left_out[what + ", which need a .pt file"].push_back(std::move(name));

@@ -13,7 +13,7 @@ namespace ddp::tool {
 using LeftOut = std::map<std::string, std::vector<std::string>>;
 
 /// What `source` holds beside its model and optimizers. Throws what its damaged JSON makes.
-LeftOut beside_tensors(const TensorSource& source);
+LeftOut other_contents(const TensorSource& source);
 
 /// One line for each of `left_out`: what, how many, and the first of their names, as a terminal may have them.
 std::vector<std::string> describe(const LeftOut& left_out);

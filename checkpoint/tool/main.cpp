@@ -8,9 +8,9 @@
 #include <string>
 
 #include "base/tool_status.h"
-#include "checkpoint/core/other_file.h"
 #include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/sharded_index.h"
+#include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/tool/convert.h"
@@ -102,7 +102,7 @@ bool list(const std::filesystem::path& directory, bool verify) {
     const auto found = ddp::storage::list_checkpoints(file_system, directory);
     // Whoever names the wrong directory must not believe that what is in it is good.
     if (found.empty()) {
-      const auto what = ddp::describe_other_folder(directory);
+      const auto what = ddp::describe_unsupported_folder(directory);
       throw std::runtime_error(printable(directory) + " holds no checkpoints" + (what.empty() ? "" : ": " + what));
     }
     bool all_gone = true;

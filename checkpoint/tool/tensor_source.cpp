@@ -9,8 +9,8 @@
 
 #include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
-#include "checkpoint/core/other_file.h"
 #include "checkpoint/core/sharded_index.h"
+#include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/tensor_walk.h"
@@ -239,8 +239,8 @@ void TensorSource::open_safetensors(storage::Bytes bytes, const std::filesystem:
     }
     file.metadata = std::move(header.metadata);
   } catch (const safetensors::FormatError& error) {
-    throw std::runtime_error(path.string() +
-                             " is not a valid safetensors file: " + other_file_or(bytes.view, path, error.what()));
+    throw std::runtime_error(
+        path.string() + " is not a valid safetensors file: " + unsupported_file_or(bytes.view, path, error.what()));
   }
   mapped_.push_back(std::move(bytes));
   files_[name] = std::move(file);

@@ -22,11 +22,11 @@ struct Loaded {
   std::string why;
 };
 
-const Loaded& the_part();
+const Loaded& loaded_plugin();
 
 #ifdef DDPRUN_WITH_CUDA
 // Loads the libtorch_cuda.so that lies beside the libtorch_cpu.so in use, wherever that is.
-void load_cuda_half_of_libtorch() {
+void load_libtorch_cuda() {
   void* cpu_half = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
   if (cpu_half == nullptr) return;
   link_map* place = nullptr;
@@ -44,7 +44,7 @@ void* open_cuda_part() {
   if (name == nullptr) name = "libddprun_comm_cuda.so";
   // RTLD_GLOBAL: libtorch_cuda's symbols must be visible to whatever the program loads later.
   if (void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL)) return library;
-  load_cuda_half_of_libtorch();
+  load_libtorch_cuda();
   return dlopen(name, RTLD_NOW | RTLD_GLOBAL);
 }
 #endif
@@ -65,14 +65,14 @@ Loaded load() {
     return loaded;
   }
   loaded.plugin = reinterpret_cast<decltype(&ddprun_cuda_plugin)>(entry)();
-  set_capture_probe([] { return the_part().plugin->is_capturing(); });
+  set_capture_probe([] { return loaded_plugin().plugin->is_capturing(); });
 #else
   loaded.why = "this build of ddprun has no CUDA";
 #endif
   return loaded;
 }
 
-const Loaded& the_part() {
+const Loaded& loaded_plugin() {
   static const Loaded once = load();
   return once;
 }
@@ -92,9 +92,9 @@ void require_in_time() {
 }  // namespace
 
 const CudaPlugin* cuda_plugin(std::string* why) {
-  if (why != nullptr) *why = the_part().why;
-  if (the_part().plugin != nullptr) require_in_time();
-  return the_part().plugin;
+  if (why != nullptr) *why = loaded_plugin().why;
+  if (loaded_plugin().plugin != nullptr) require_in_time();
+  return loaded_plugin().plugin;
 }
 
 const CudaPlugin& require_cuda(const RankInfo& info, const std::string& purpose) {
@@ -105,7 +105,7 @@ const CudaPlugin& require_cuda(const RankInfo& info, const std::string& purpose)
 }
 
 void preload_cuda() {
-  the_part();
+  loaded_plugin();
 }
 
 int cuda_device_count() {

@@ -12,7 +12,7 @@
 #include "comm/backends/gloo.h"
 #include "comm/backends/shm_backend.h"
 #include "comm/backends/shm_hosts.h"
-#include "comm/backends/shm_meeting.h"
+#include "comm/backends/shm_rendezvous.h"
 #include "comm/core/host_identity.h"
 
 namespace ddp::detail {
@@ -39,7 +39,7 @@ std::vector<int> members_of(const std::vector<int>& hosts, int host) {
 }
 
 // Between the ranks of this one's host.
-Backend make_inside(const GroupPlan& plan, const ShmMeeting& meeting, shm::Order order) {
+Backend make_inside(const GroupPlan& plan, const ShmRendezvous& meeting, shm::Order order) {
   if (!meeting.segment) return nullptr;
   const int host = meeting.hosts[static_cast<size_t>(plan.info.rank)];
   const std::vector<int> members = members_of(meeting.hosts, host);
@@ -50,7 +50,7 @@ Backend make_inside(const GroupPlan& plan, const ShmMeeting& meeting, shm::Order
 }
 
 // Between the first ranks of the hosts; null on the others.
-Backend make_between(const GroupPlan& plan, const ShmMeeting& meeting, const Store& store) {
+Backend make_between(const GroupPlan& plan, const ShmRendezvous& meeting, const Store& store) {
   const int hosts = 1 + *std::ranges::max_element(meeting.hosts);
   const int host = meeting.hosts[static_cast<size_t>(plan.info.rank)];
   if (members_of(meeting.hosts, host).front() != plan.info.rank) return nullptr;
@@ -66,7 +66,7 @@ Backend make_between(const GroupPlan& plan, const ShmMeeting& meeting, const Sto
 
 Backend make_shm(const GroupPlan& plan, const Store& store, const std::string& host) {
   const shm::Order order = order_of_sums(plan.info);
-  const ShmMeeting meeting = meet(plan.info, host, *store, plan.timeout);
+  const ShmRendezvous meeting = shm_rendezvous(plan.info, host, *store, plan.timeout);
   if (!meeting.why_not.empty() && plan.info.rank == 0) {
     std::fprintf(stderr, "ddprun: the ranks share no memory and use gloo: %s\n", meeting.why_not.c_str());
   }

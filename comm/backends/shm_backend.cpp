@@ -74,20 +74,20 @@ void ShmBackend::begin(const std::shared_ptr<Operation>& operation, const c10::i
 // A call that its caller waits for at once is done here and now, without another thread.
 ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation) {
   operation->set_timeout(call.timeout == c10d::kUnsetTimeout ? timeout_ : call.timeout);
-  auto work = c10::make_intrusive<ShmWork>(ShmWork::About{.rank = rank_,
-                                                          .type = call.type,
-                                                          .title = call.title,
-                                                          .inputs = std::move(call.inputs),
-                                                          .outputs = std::move(call.outputs),
-                                                          .number = ++number_},
+  auto work = c10::make_intrusive<ShmWork>(ShmWork::Description{.rank = rank_,
+                                                                .type = call.type,
+                                                                .title = call.title,
+                                                                .inputs = std::move(call.inputs),
+                                                                .outputs = std::move(call.outputs),
+                                                                .number = ++number_},
                                            engine_, operation);
-  const Stand stand = std::move(call.stand);
-  if (call.async && !stand.is_needed()) {
+  const ContiguousCopies copies = std::move(call.copies);
+  if (call.async && !copies.is_needed()) {
     begin(operation, work);
     return work;
   }
   engine_->run(operation);
-  if (!operation->error()) stand.copy_back();
+  if (!operation->error()) copies.copy_back();
   work->complete();
   return work;
 }
@@ -98,11 +98,11 @@ shm::Reduction ShmBackend::reduction(const at::Tensor& tensor, const c10d::Reduc
 
 ShmBackend::WorkPtr ShmBackend::start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,
                                                  const c10d::AllreduceOptions& options) {
-  Stand stand;
-  const at::Tensor data = real_numbers(stand.out(tensor), options.reduceOp);
+  ContiguousCopies copies;
+  const at::Tensor data = real_numbers(copies.out(tensor), options.reduceOp);
   const auto operation =
       shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp), place_);
-  return start(call_of(type, "shm:all_reduce", {tensor}, outputs, options, std::move(stand)), operation);
+  return start(call_of(type, "shm:all_reduce", {tensor}, outputs, options, std::move(copies)), operation);
 }
 
 ShmBackend::WorkPtr ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -132,9 +132,9 @@ ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d
 ShmBackend::WorkPtr ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor tensor = only(tensors, "reduce");
   TORCH_CHECK(options.rootTensor == 0, "shm: reduce: expected the list's only tensor as the root's");
-  Stand stand;
-  const at::Tensor data = real_numbers(stand.out(tensor), options.reduceOp);
-  return start(call_of(c10d::OpType::REDUCE, "shm:reduce", tensors, tensors, options, std::move(stand)),
+  ContiguousCopies copies;
+  const at::Tensor data = real_numbers(copies.out(tensor), options.reduceOp);
+  return start(call_of(c10d::OpType::REDUCE, "shm:reduce", tensors, tensors, options, std::move(copies)),
                shm::reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp),
                            static_cast<int>(options.rootRank), place_));
 }
@@ -144,15 +144,15 @@ ShmBackend::WorkPtr ShmBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
   const at::Tensor output = only(outputs, "reduce_scatter");
   TORCH_CHECK(inputs.size() == 1, "shm: reduce_scatter: expected one list of inputs, got ", inputs.size());
   check_list(inputs[0], static_cast<size_t>(size_), output.nbytes(), "reduce_scatter");
-  Stand stand;
-  const at::Tensor result = real_numbers(stand.out(output), options.reduceOp);
+  ContiguousCopies copies;
+  const at::Tensor result = real_numbers(copies.out(output), options.reduceOp);
   Tensors kept;
   std::vector<const std::byte*> places;
   for (const at::Tensor& input : inputs[0]) {
-    kept.push_back(stand.in(input));
+    kept.push_back(copies.in(input));
     places.push_back(bytes_of(kept.back()));
   }
-  return start(call_of(c10d::OpType::REDUCE_SCATTER, "shm:reduce_scatter", kept, outputs, options, std::move(stand)),
+  return start(call_of(c10d::OpType::REDUCE_SCATTER, "shm:reduce_scatter", kept, outputs, options, std::move(copies)),
                shm::reduce_scatter(bytes_of(result), places, static_cast<size_t>(result.numel()),
                                    reduction(result, options.reduceOp), place_));
 }
@@ -161,8 +161,8 @@ ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
                                                      const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK(input.numel() == output.numel() * size_, "shm: reduce_scatter: expected an input of ", size_,
               " times the output's ", output.numel(), " elements, got ", input.numel());
-  Stand stand;
-  const at::Tensor whole = stand.in(input);
+  ContiguousCopies copies;
+  const at::Tensor whole = copies.in(input);
   Tensors outputs{output};
   std::vector<Tensors> inputs(1);
   for (int64_t rank = 0; rank < size_; ++rank) {
@@ -222,21 +222,21 @@ ShmBackend::WorkPtr ShmBackend::allreduce_sparse(Tensors& tensors, const c10d::A
 
 ShmBackend::WorkPtr ShmBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors, "broadcast");
-  Stand stand;
-  const at::Tensor data = stand.out(tensor);
-  return start(call_of(c10d::OpType::BROADCAST, "shm:broadcast", tensors, tensors, options, std::move(stand)),
+  ContiguousCopies copies;
+  const at::Tensor data = copies.out(tensor);
+  return start(call_of(c10d::OpType::BROADCAST, "shm:broadcast", tensors, tensors, options, std::move(copies)),
                shm::broadcast(bytes_of(data), data.nbytes(), static_cast<int>(options.rootRank), place_));
 }
 
 ShmBackend::WorkPtr ShmBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) {
-  Stand stand;
-  Tensors kept{stand.in(only(inputs, "allgather"))};
+  ContiguousCopies copies;
+  Tensors kept{copies.in(only(inputs, "allgather"))};
   TORCH_CHECK(outputs.size() == 1, "shm: allgather: expected one list of outputs, got ", outputs.size());
   check_list(outputs[0], static_cast<size_t>(size_), kept[0].nbytes(), "allgather");
   std::vector<std::byte*> places;
-  for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(stand.out(output)));
-  return start(call_of(c10d::OpType::ALLGATHER, "shm:all_gather", kept, outputs[0], options, std::move(stand)),
+  for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(copies.out(output)));
+  return start(call_of(c10d::OpType::ALLGATHER, "shm:all_gather", kept, outputs[0], options, std::move(copies)),
                shm::all_gather(std::move(places), bytes_of(kept[0]), kept[0].nbytes(), place_));
 }
 
@@ -271,19 +271,19 @@ ShmBackend::WorkPtr ShmBackend::allgather_into_tensor_coalesced(Tensors& outputs
 
 ShmBackend::WorkPtr ShmBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                        const c10d::GatherOptions& options) {
-  Stand stand;
-  Tensors kept{stand.in(only(inputs, "gather"))};
+  ContiguousCopies copies;
+  Tensors kept{copies.in(only(inputs, "gather"))};
   const auto root = static_cast<int>(options.rootRank);
   std::vector<std::byte*> places;
   if (root == rank_) {
     TORCH_CHECK(outputs.size() == 1, "shm: gather: expected one list of outputs on the root, got ", outputs.size());
     check_list(outputs[0], static_cast<size_t>(size_), kept[0].nbytes(), "gather");
-    for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(stand.out(output)));
+    for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(copies.out(output)));
   } else {
     TORCH_CHECK(outputs.empty(), "shm: gather: expected outputs on the root only");
   }
   return start(call_of(c10d::OpType::GATHER, "shm:gather", kept, root == rank_ ? outputs[0] : Tensors{}, options,
-                       std::move(stand)),
+                       std::move(copies)),
                shm::gather(std::move(places), bytes_of(kept[0]), kept[0].nbytes(), root, place_));
 }
 
@@ -291,21 +291,21 @@ ShmBackend::WorkPtr ShmBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
                                         const c10d::ScatterOptions& options) {
   const at::Tensor output = only(outputs, "scatter");
   const auto root = static_cast<int>(options.rootRank);
-  Stand stand;
-  const at::Tensor result = stand.out(output);
+  ContiguousCopies copies;
+  const at::Tensor result = copies.out(output);
   Tensors kept;
   std::vector<const std::byte*> places;
   if (root == rank_) {
     TORCH_CHECK(inputs.size() == 1, "shm: scatter: expected one list of inputs on the root, got ", inputs.size());
     check_list(inputs[0], static_cast<size_t>(size_), output.nbytes(), "scatter");
     for (const at::Tensor& input : inputs[0]) {
-      kept.push_back(stand.in(input));
+      kept.push_back(copies.in(input));
       places.push_back(bytes_of(kept.back()));
     }
   } else {
     TORCH_CHECK(inputs.empty(), "shm: scatter: expected inputs on the root only");
   }
-  return start(call_of(c10d::OpType::SCATTER, "shm:scatter", kept, outputs, options, std::move(stand)),
+  return start(call_of(c10d::OpType::SCATTER, "shm:scatter", kept, outputs, options, std::move(copies)),
                shm::scatter(bytes_of(result), std::move(places), result.nbytes(), root, place_));
 }
 
@@ -314,11 +314,11 @@ ShmBackend::WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& in
                                               const c10d::AllToAllOptions& options) {
   check_dense(output, "alltoall");
   check_dense(input, "alltoall");
-  Stand stand;
-  const at::Tensor sent = stand.in(input);
-  const at::Tensor received = stand.out(output);
+  ContiguousCopies copies;
+  const at::Tensor sent = copies.in(input);
+  const at::Tensor received = copies.out(output);
   const bool are_equal = output_splits.empty() && input_splits.empty();
-  return start(call_of(c10d::OpType::ALLTOALL_BASE, "shm:all_to_all", {sent}, {output}, options, std::move(stand)),
+  return start(call_of(c10d::OpType::ALLTOALL_BASE, "shm:all_to_all", {sent}, {output}, options, std::move(copies)),
                shm::all_to_all(pieces_of(received, output_splits, size_), pieces_of(sent, input_splits, size_),
                                are_equal, place_));
 }
@@ -326,20 +326,20 @@ ShmBackend::WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& in
 ShmBackend::WorkPtr ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   TORCH_CHECK(static_cast<int>(outputs.size()) == size_ && inputs.size() == outputs.size(),
               "shm: alltoall: expected a tensor for each of ", size_, " ranks");
-  Stand stand;
+  ContiguousCopies copies;
   Tensors kept;
   std::vector<shm::Piece> sent;
   std::vector<shm::Piece> received;
   for (const at::Tensor& input : inputs) {
     check_dense(input, "alltoall");
-    kept.push_back(stand.in(input));
+    kept.push_back(copies.in(input));
     sent.push_back({bytes_of(kept.back()), kept.back().nbytes()});
   }
   for (const at::Tensor& output : outputs) {
     check_dense(output, "alltoall");
-    received.push_back({bytes_of(stand.out(output)), output.nbytes()});
+    received.push_back({bytes_of(copies.out(output)), output.nbytes()});
   }
-  return start(call_of(c10d::OpType::ALLTOALL, "shm:all_to_all", kept, outputs, options, std::move(stand)),
+  return start(call_of(c10d::OpType::ALLTOALL, "shm:all_to_all", kept, outputs, options, std::move(copies)),
                shm::all_to_all(std::move(received), std::move(sent), /*are_equal=*/false, place_));
 }
 
@@ -361,7 +361,7 @@ ShmBackend::WorkPtr ShmBackend::start_message(c10d::OpType type, const char* tit
       std::make_shared<shm::Message>(direction, peer, static_cast<uint64_t>(tag), bytes_of(tensor), tensor.nbytes());
   message->set_timeout(timeout_);
   auto work = c10::make_intrusive<ShmWork>(
-      ShmWork::About{.rank = rank_, .type = type, .title = title, .inputs = tensors, .outputs = tensors}, engine_,
+      ShmWork::Description{.rank = rank_, .type = type, .title = title, .inputs = tensors, .outputs = tensors}, engine_,
       message, message);
   begin(message, work);
   return work;

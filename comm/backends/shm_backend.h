@@ -73,19 +73,19 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
     Tensors outputs{};
     std::chrono::milliseconds timeout;
     bool async = true;
-    // Where there are stand-ins the call is synchronous: they are copied back when it has ended well.
-    Stand stand{};
+    // Where there are copies-ins the call is synchronous: they are copied back when it has ended well.
+    ContiguousCopies copies{};
   };
   template <typename Options>
   static Call call_of(c10d::OpType type, const char* title, Tensors inputs, Tensors outputs, const Options& options,
-                      Stand stand) {
+                      ContiguousCopies copies) {
     return {.type = type,
             .title = title,
             .inputs = std::move(inputs),
             .outputs = std::move(outputs),
             .timeout = options.timeout,
             .async = options.asyncOp,
-            .stand = std::move(stand)};
+            .copies = std::move(copies)};
   }
   WorkPtr start(Call call, const shm::JointPtr& operation);
   WorkPtr start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,

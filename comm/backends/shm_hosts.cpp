@@ -178,8 +178,8 @@ ShmHostsBackend::Step ShmHostsBackend::broadcast_inside(at::Tensor data, int pla
 ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   const at::Tensor tensor = only(tensors, "allreduce");
-  Stand stand;
-  const at::Tensor data = stand.out(tensor);
+  ContiguousCopies copies;
+  const at::Tensor data = copies.out(tensor);
   // What no rank can do is refused before any has begun.
   static_cast<void>(operator_of(options.reduceOp, real_numbers(tensor, options.reduceOp)));
   const bool is_average = options.reduceOp == c10d::ReduceOp::AVG;
@@ -203,14 +203,14 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d
     if (is_average) one[0].detach().div_(size);
   };
   return queue(c10d::OpType::ALLREDUCE, "shm:all_reduce", tensors, options.timeout,
-               {reduce_inside, reduce_between, broadcast_inside(data, 0), [stand](auto) { stand.copy_back(); }});
+               {reduce_inside, reduce_between, broadcast_inside(data, 0), [copies](auto) { copies.copy_back(); }});
 }
 
 // The root's host first, so that its first rank has what the other hosts get from it.
 ShmHostsBackend::WorkPtr ShmHostsBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors, "broadcast");
-  Stand stand;
-  const at::Tensor data = stand.out(tensor);
+  ContiguousCopies copies;
+  const at::Tensor data = copies.out(tensor);
   const auto root = static_cast<int>(options.rootRank);
   const int root_host = parts().hosts.at(static_cast<size_t>(root));
   std::vector<Step> steps;
@@ -224,7 +224,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::broadcast(Tensors& tensors, const c10d
     ranks->broadcast(one, between)->wait();
   });
   if (host() != root_host) steps.push_back(broadcast_inside(data, 0));
-  steps.emplace_back([stand](auto) { stand.copy_back(); });
+  steps.emplace_back([copies](auto) { copies.copy_back(); });
   return queue(c10d::OpType::BROADCAST, "shm:broadcast", tensors, options.timeout, std::move(steps));
 }
 

@@ -82,18 +82,18 @@ void check_list(const std::vector<at::Tensor>& tensors, size_t count, size_t byt
   }
 }
 
-at::Tensor Stand::in(const at::Tensor& tensor) {
+at::Tensor ContiguousCopies::in(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 
-at::Tensor Stand::out(const at::Tensor& tensor) {
+at::Tensor ContiguousCopies::out(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) return tensor;
   copies_.emplace_back(tensor, in(tensor));
   return copies_.back().second;
 }
 
-void Stand::copy_back() const {
+void ContiguousCopies::copy_back() const {
   const at::NoGradGuard no_grad;
   for (const auto& [tensor, copy] : copies_) tensor.detach().copy_(copy);
 }

@@ -38,8 +38,8 @@ c10::intrusive_ptr<c10d::Work> for_each(size_t count, const Each& start_one) {
   return last;
 }
 
-/// Contiguous stand-ins for tensors with gaps or another order.
-class Stand {
+/// Contiguous copies of tensors with gaps or another order.
+class ContiguousCopies {
  public:
   /// To be read.
   at::Tensor in(const at::Tensor& tensor);
@@ -49,7 +49,7 @@ class Stand {
   void copy_back() const;
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // the tensor, what stands in for it
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // the tensor, its contiguous copy
 };
 
 }  // namespace ddp::detail

@@ -13,10 +13,10 @@ std::optional<std::vector<at::Tensor>> to_record(const std::vector<at::Tensor>& 
 
 }  // namespace
 
-ShmWork::ShmWork(About about, std::shared_ptr<shm::Engine> engine, std::shared_ptr<shm::Operation> operation,
-                 std::shared_ptr<shm::Message> message)
-    : Work(about.rank, about.type, about.title, to_record(about.inputs)),
-      about_(std::move(about)),
+ShmWork::ShmWork(Description description, std::shared_ptr<shm::Engine> engine,
+                 std::shared_ptr<shm::Operation> operation, std::shared_ptr<shm::Message> message)
+    : Work(description.rank, description.type, description.title, to_record(description.inputs)),
+      description_(std::move(description)),
       engine_(std::move(engine)),
       operation_(std::move(operation)),
       message_(std::move(message)) {}
@@ -25,28 +25,28 @@ void ShmWork::complete() noexcept {
   try {
     if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
     c10::intrusive_ptr<c10::ivalue::Future> future;
-    Follower follower;
+    EndCallback callback;
     {
       const std::lock_guard lock(future_mutex_);
       is_complete_ = true;
       future = future_;
-      follower = std::exchange(follower_, nullptr);
+      callback = std::exchange(callback_, nullptr);
     }
-    if (follower) follower(operation_->error() != nullptr);
+    if (callback) callback(operation_->error() != nullptr);
     if (future) finish_once(*future);
   } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future's has thrown; nobody here can be told
   }
 }
 
-void ShmWork::follow(Follower follower) {
+void ShmWork::add_end_callback(EndCallback callback) {
   {
     const std::lock_guard lock(future_mutex_);
     if (!is_complete_) {
-      follower_ = std::move(follower);
+      callback_ = std::move(callback);
       return;
     }
   }
-  follower(operation_->error() != nullptr);
+  callback(operation_->error() != nullptr);
 }
 
 bool ShmWork::finish_once(c10::ivalue::Future& future) {
@@ -54,7 +54,7 @@ bool ShmWork::finish_once(c10::ivalue::Future& future) {
   if (const auto error = operation_->error()) {
     future.setError(error);
   } else {
-    future.markCompleted(c10::IValue(about_.outputs));
+    future.markCompleted(c10::IValue(description_.outputs));
   }
   return true;
 }
@@ -71,7 +71,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
   const auto future = future_;
   lock.unlock();
   if (!operation_->has_ended()) {
-    engine_->hurry();
+    engine_->make_urgent();
   } else if (!finish_once(*future)) {
     future->wait();
   }
@@ -95,15 +95,15 @@ bool ShmWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-bool follow(c10d::Work& work, ShmWork::Follower follower) {
+bool add_end_callback(c10d::Work& work, ShmWork::EndCallback callback) {
   if (auto* const own = dynamic_cast<ShmWork*>(&work)) {
-    own->follow(std::move(follower));
+    own->add_end_callback(std::move(callback));
     return true;
   }
   try {
     const auto future = work.getFuture();
     if (!future || !future->devices().empty()) return false;
-    future->addCallback([follower = std::move(follower)](c10::ivalue::Future& done) { follower(done.hasError()); });
+    future->addCallback([callback = std::move(callback)](c10::ivalue::Future& done) { callback(done.hasError()); });
     return true;
   } catch (const std::exception&) {  // a backend without futures
     return false;

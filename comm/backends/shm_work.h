@@ -15,7 +15,7 @@ namespace ddp::detail {
 class ShmWork final : public c10d::Work {
  public:
   /// What it is, for profilers, and what it keeps until it has ended: `outputs` are its result.
-  struct About {
+  struct Description {
     int rank = 0;
     c10d::OpType type = c10d::OpType::UNKNOWN;
     const char* title = nullptr;
@@ -24,32 +24,32 @@ class ShmWork final : public c10d::Work {
     uint64_t number = 0;
   };
 
-  ShmWork(About about, std::shared_ptr<shm::Engine> engine, std::shared_ptr<shm::Operation> operation,
+  ShmWork(Description about, std::shared_ptr<shm::Engine> engine, std::shared_ptr<shm::Operation> operation,
           std::shared_ptr<shm::Message> message = nullptr);
 
   /// Once, when the operation has ended: completes the future and the profiler's record, and tells who follows.
   void complete() noexcept;
   /// Once at most: what is called when it has ended, at once where it has, and whether it has failed. Unlike a callback
   /// of the future it makes nobody hurry.
-  using Follower = std::function<void(bool has_failed)>;
-  void follow(Follower follower);
+  using EndCallback = std::function<void(bool has_failed)>;
+  void add_end_callback(EndCallback callback);
 
   bool isCompleted() override;
   bool isSuccess() const override { return operation_->has_ended() && !operation_->error(); }
   std::exception_ptr exception() const override { return operation_->error(); }
   int sourceRank() const override;
-  std::vector<at::Tensor> result() override { return about_.outputs; }
+  std::vector<at::Tensor> result() override { return description_.outputs; }
   /// As gloo's: a collective that is not over in `timeout` goes on, a message is given up.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  uint64_t getSequencenumber() const override { return about_.number; }
+  uint64_t getSequencenumber() const override { return description_.number; }
 
  private:
   /// Whether nobody else has, who then is about to.
   bool finish_once(c10::ivalue::Future& future);
 
-  const About about_;
+  const Description description_;
   const std::shared_ptr<shm::Engine> engine_;
   const std::shared_ptr<shm::Operation> operation_;
   const std::shared_ptr<shm::Message> message_;  // the same, where it is one
@@ -57,11 +57,11 @@ class ShmWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when somebody asks for it
   std::atomic<bool> is_finished_{false};            // the future has its value, or is about to
   bool is_complete_ = false;                        // with the mutex
-  Follower follower_;
+  EndCallback callback_;
 };
 
-/// Has `follower` called when `work` has ended, without making it end sooner; it must not throw. False where the work
+/// Has `callback` called when `work` has ended, without making it end sooner; it must not throw. False where the work
 /// tells nobody, or not the host.
-bool follow(c10d::Work& work, ShmWork::Follower follower);
+bool add_end_callback(c10d::Work& work, ShmWork::EndCallback callback);
 
 }  // namespace ddp::detail

@@ -75,8 +75,8 @@ class OneCall final : public PendingCall {
   // As long as its end is not seen it holds up the job in reports, whatever has become of its handle.
   void follow_work() {
     if (!work_ || call_.is_waited_for) return;
-    is_followed_ = follow(*work_, [log = group_.state().shared_log(), number = number_,
-                                   is_collective = call_.is_collective](bool has_failed) {
+    is_followed_ = add_end_callback(*work_, [log = group_.state().shared_log(), number = number_,
+                                             is_collective = call_.is_collective](bool has_failed) {
       if (!has_failed) end_in(*log, is_collective, number);
     });
   }
@@ -127,9 +127,9 @@ class SeveralCalls final : public PendingCall {
   const std::vector<std::shared_ptr<PendingCall>> calls_;
 };
 
-class FollowedCall final : public PendingCall {
+class CallWithContinuation final : public PendingCall {
  public:
-  FollowedCall(std::shared_ptr<PendingCall> call, std::function<void()> step)
+  CallWithContinuation(std::shared_ptr<PendingCall> call, std::function<void()> step)
       : call_(std::move(call)), step_(std::move(step)) {}
 
  private:
@@ -171,7 +171,7 @@ void fail(const Call& call, const GroupHandle& group, uint64_t number, const std
   } else {
     text += " " + call.how;
   }
-  text += " of a " + subject(call, group) + " failed: " + brief(error);
+  text += " of a " + subject(call, group) + " failed: " + message_of(error);
   if (call.is_collective) text += failure_cause(group.state(), number);
   throw std::runtime_error(text);
 }
@@ -221,7 +221,7 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
 
 std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step) {
   require(call);
-  return std::make_shared<FollowedCall>(std::move(call), std::move(step));
+  return std::make_shared<CallWithContinuation>(std::move(call), std::move(step));
 }
 
 std::shared_ptr<PendingCall> all_of(std::vector<std::shared_ptr<PendingCall>> calls) {

@@ -85,9 +85,9 @@ detail::CallShape shape_of(const at::Tensor& tensor, const char* operation, cons
 }
 
 // Writes the call down while the other ranks come.
-class AllReduceNote final : public shm::WaitObserver {
+class AllReduceRecord final : public shm::WaitObserver {
  public:
-  AllReduceNote(const at::Tensor& tensor, const char* how, detail::CallLog& log)
+  AllReduceRecord(const at::Tensor& tensor, const char* how, detail::CallLog& log)
       : tensor_(tensor), how_(how), log_(log), is_brief_(tensor.nbytes() <= kFewBytes), is_exact_(!is_brief_) {}
 
   void told() noexcept override {
@@ -124,7 +124,7 @@ class AllReduceNote final : public shm::WaitObserver {
   const bool is_brief_;
   bool is_open_ = false;  // in the log
   bool is_exact_;         // the time of its begin
-  std::optional<detail::CallLog::Begun> call_;
+  std::optional<detail::CallLog::StartedCall> call_;
   std::optional<detail::CallWait> wait_;
 };
 
@@ -133,13 +133,13 @@ void all_reduce_in_call(const at::Tensor& tensor, const GroupHandle& group, Redu
   detail::GroupState& state = group.state();
   state.check_open("all_reduce");
   const char* const how = name(op);
-  AllReduceNote note(tensor, how, state.log());
+  AllReduceRecord record(tensor, how, state.log());
   try {
-    state.in_call_backend()->all_reduce_in_call(tensor, c10d_op(op, /*is_bool=*/false), note);
+    state.in_call_backend()->all_reduce_in_call(tensor, c10d_op(op, /*is_bool=*/false), record);
   } catch (const std::exception& error) {
-    detail::fail({.operation = "all_reduce", .how = how, .tensors = {tensor}}, group, note.number(), error);
+    detail::fail({.operation = "all_reduce", .how = how, .tensors = {tensor}}, group, record.number(), error);
   }
-  note.end();
+  record.end();
 }
 
 Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,

@@ -18,7 +18,7 @@ std::string list(const Ranks& ranks) {
   return text;
 }
 
-std::string absent(const Ranks& ranks, const std::string& why) {
+std::string not_participating(const Ranks& ranks, const std::string& why) {
   return "; did not take part in it: " + list(ranks) + " (" + why + ")";
 }
 
@@ -27,12 +27,12 @@ const CallRecord* find(const RankReport& report, uint64_t number) {
   return found == report.calls.end() ? nullptr : &*found;
 }
 
-bool has_come_to(const RankReport& report, uint64_t number) {
+bool has_reached(const RankReport& report, uint64_t number) {
   return !report.calls.empty() && report.calls.back().number >= number;
 }
 
 template <typename Predicate>
-Ranks those(const std::vector<RankState>& ranks, Predicate predicate) {
+Ranks ranks_where(const std::vector<RankState>& ranks, Predicate predicate) {
   Ranks found;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (predicate(ranks[rank])) found.push_back(static_cast<int>(rank));
@@ -40,15 +40,15 @@ Ranks those(const std::vector<RankState>& ranks, Predicate predicate) {
   return found;
 }
 
-Ranks those_that(const std::vector<RankState>& ranks, Kind kind) {
-  return those(ranks, [kind](const RankState& state) { return state.kind == kind; });
+Ranks ranks_of_kind(const std::vector<RankState>& ranks, Kind kind) {
+  return ranks_where(ranks, [kind](const RankState& state) { return state.kind == kind; });
 }
 
 // The first place in which ranks have called different things.
 struct Difference {
   uint64_t number = 0;
   std::map<std::string, Ranks> callers;  // by signature
-  std::optional<std::string> majority;   // signature of more than half of those that have come there
+  std::optional<std::string> majority;   // signature of more than half of the ranks that have called it
 };
 
 std::optional<Difference> first_difference(const std::vector<RankState>& ranks) {
@@ -58,7 +58,7 @@ std::optional<Difference> first_difference(const std::vector<RankState>& ranks) 
   }
   for (const uint64_t number : numbers) {
     Difference difference{.number = number, .callers = {}, .majority = {}};
-    size_t all = 0;  // one rank that goes wrong is alone among those that have come there, too
+    size_t all = 0;  // one rank that goes wrong is alone among the ranks that have called it, too
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       const CallRecord* call = find(ranks[rank].report, number);
       if (call == nullptr) continue;
@@ -74,7 +74,7 @@ std::optional<Difference> first_difference(const std::vector<RankState>& ranks) 
   return std::nullopt;
 }
 
-std::string name_different(const std::vector<RankState>& ranks) {
+std::string describe_different(const std::vector<RankState>& ranks) {
   const auto difference = first_difference(ranks);
   if (!difference) return "";
   std::string text = "; the ranks disagree at number " + std::to_string(difference->number) + ": ";
@@ -93,12 +93,12 @@ std::string seconds(std::chrono::milliseconds time) {
   return text;
 }
 
-// Those that live, wait in no collective, and have not come to this one: they do something else. Not those that have
+// Ranks that live, wait in no collective, and have not called this one: they do something else. Not ranks that have
 // only just left one while another has been away for long.
-std::string name_elsewhere(const std::vector<RankState>& ranks, uint64_t number) {
-  const Ranks elsewhere = those(ranks, [number](const RankState& state) {
+std::string describe_elsewhere(const std::vector<RankState>& ranks, uint64_t number) {
+  const Ranks elsewhere = ranks_where(ranks, [number](const RankState& state) {
     const auto is_open = [](const CallRecord& call) { return !call.ended; };
-    return state.kind == Kind::kAnswered && !state.report.compares && !has_come_to(state.report, number) &&
+    return state.kind == Kind::kAnswered && !state.report.compares && !has_reached(state.report, number) &&
            std::ranges::none_of(state.report.calls, is_open);
   });
   std::chrono::milliseconds longest{};
@@ -111,47 +111,47 @@ std::string name_elsewhere(const std::vector<RankState>& ranks, uint64_t number)
                                  ? "it has called none yet"
                                  : "its last was number " + std::to_string(state.report.calls.back().number) + ", " +
                                        state.report.calls.back().signature;
-    text += absent({rank}, "it lives, but has been outside of every collective of this group for " +
-                               seconds(state.report.since_last) + "; " + last);
+    text += not_participating({rank}, "it lives, but has been outside of every collective of this group for " +
+                                          seconds(state.report.since_last) + "; " + last);
   }
   return text;
 }
 
 // Wherever they were: ranks that are one collective apart see the same failure.
-std::string name_gone(const std::vector<RankState>& ranks) {
-  if (const Ranks found = those_that(ranks, Kind::kGaveUp); !found.empty()) {
-    return absent(found, "it gave up before, because of an error of its own");
+std::string describe_gone(const std::vector<RankState>& ranks) {
+  if (const Ranks found = ranks_of_kind(ranks, Kind::kGaveUp); !found.empty()) {
+    return not_participating(found, "it gave up before, because of an error of its own");
   }
-  if (const Ranks found = those_that(ranks, Kind::kSilent); !found.empty()) {
-    return absent(found, "no answer: killed, stopped or cut off");
+  if (const Ranks found = ranks_of_kind(ranks, Kind::kSilent); !found.empty()) {
+    return not_participating(found, "no answer: killed, stopped or cut off");
   }
   return "";
 }
 
 }  // namespace
 
-bool is_undecided_yet(const std::vector<RankState>& ranks) {
+bool is_undecided(const std::vector<RankState>& ranks) {
   const auto difference = first_difference(ranks);
   if (!difference || difference->majority) return false;
   return std::ranges::any_of(ranks, [&](const RankState& state) {
-    return state.kind == Kind::kAnswered && !has_come_to(state.report, difference->number);
+    return state.kind == Kind::kAnswered && !has_reached(state.report, difference->number);
   });
 }
 
 std::string blame_for_connecting(const std::vector<RankState>& ranks) {
-  if (std::string text = name_gone(ranks); !text.empty()) return text;
-  const Ranks missing = those_that(ranks, Kind::kNeverArrived);
+  if (std::string text = describe_gone(ranks); !text.empty()) return text;
+  const Ranks missing = ranks_of_kind(ranks, Kind::kNeverArrived);
   return missing.empty() ? "" : "; never arrived: " + list(missing);
 }
 
 std::string blame(const std::vector<RankState>& ranks, uint64_t number) {
-  if (std::string text = name_gone(ranks); !text.empty()) return text;
-  if (std::string text = name_different(ranks); !text.empty()) return text;
-  const Ranks closed_before = those(ranks, [number](const RankState& state) {
-    return state.kind == Kind::kClosed && !has_come_to(state.report, number);
+  if (std::string text = describe_gone(ranks); !text.empty()) return text;
+  if (std::string text = describe_different(ranks); !text.empty()) return text;
+  const Ranks closed_before = ranks_where(ranks, [number](const RankState& state) {
+    return state.kind == Kind::kClosed && !has_reached(state.report, number);
   });
-  if (!closed_before.empty()) return absent(closed_before, "it has closed its group");
-  return name_elsewhere(ranks, number);
+  if (!closed_before.empty()) return not_participating(closed_before, "it has closed its group");
+  return describe_elsewhere(ranks, number);
 }
 
 }  // namespace ddp::detail

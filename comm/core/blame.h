@@ -34,7 +34,7 @@ std::string blame(const std::vector<RankState>& ranks, uint64_t number);
 
 /// Whether ranks have called different things in one place, nobody is in the minority, and a rank that lives has not
 /// come there yet: what it calls will tell.
-bool is_undecided_yet(const std::vector<RankState>& ranks);
+bool is_undecided(const std::vector<RankState>& ranks);
 
 /// The same as blame() where the ranks could not be connected, which they do before any collective. Named is who gave
 /// up or died, else who has not come: "; never arrived: rank 1".

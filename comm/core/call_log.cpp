@@ -77,7 +77,7 @@ void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
   end_event(std::exchange(entry->event, 0));
 }
 
-void CallLog::reopen(Begun& call, Clock::time_point now) {
+void CallLog::reopen(StartedCall& call, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   last_ = now;
   call.time = microseconds_of(now);

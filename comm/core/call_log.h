@@ -79,7 +79,7 @@ class CallLog {
   /// The same with the number after that of the last one, from 0, which is returned.
   uint64_t begin_next(std::string_view signature, bool in_background = false);
   /// A call that its caller waits for.
-  struct Begun {
+  struct StartedCall {
     uint64_t number = 0;
     uint64_t time = 0;  ///< by page_clock()
     uint64_t in_page = 0;
@@ -89,8 +89,9 @@ class CallLog {
   /// shape was another one. `has_ended`: within a microsecond, as mostly; who sees that it lasts calls reopen(), and
   /// then, or where it is recorded, end().
   template <typename Append>
-  requires std::invocable<const Append&, std::string&> Begun begin_next(Clock::time_point now, const CallShape& shape,
-                                                                        const Append& append, bool has_ended) {
+  requires std::invocable<const Append&, std::string&> StartedCall begin_next(Clock::time_point now,
+                                                                              const CallShape& shape,
+                                                                              const Append& append, bool has_ended) {
     const std::lock_guard lock(mutex_);
     if (shape != shape_) {
       text_of_shape_.clear();
@@ -107,7 +108,7 @@ class CallLog {
     return {next_number_++, microseconds_of(begin), entry.in_page, entry.event != 0};
   }
   /// The call has begun at `now`, by a more exact clock than before, and has not ended.
-  void reopen(Begun& call, Clock::time_point now);
+  void reopen(StartedCall& call, Clock::time_point now);
   /// `waits_since`: the caller has waited for it since then, by page_clock().
   void end(uint64_t number, std::optional<uint64_t> waits_since = std::nullopt);
   /// A message between two ranks, which has no place in the order that all ranks keep: it stands in the page only.

@@ -25,8 +25,8 @@ constexpr auto kPause = 30ms;
 
 using Clock = std::chrono::steady_clock;
 
-// What a rank has said without being asked: that it has left, or that a collective failed there as well.
-RankState said(c10d::Store& store, int rank) {
+// What a rank has reported without being asked: that it has left, or that a collective failed there as well.
+RankState reported_state(c10d::Store& store, int rank) {
   if (store.check({keys::failed(rank)})) {
     return {.kind = RankState::Kind::kFailed, .report = report_from(get_text(store, keys::failed(rank)))};
   }
@@ -45,7 +45,7 @@ RankState said(c10d::Store& store, int rank) {
 struct Failure {
   const RankInfo& info;
   c10d::Store& store;  // our own keys of the group
-  const JobLinks& job;
+  const JobServices& job;
   const std::string& path;
   const std::vector<int>& members;
   RankReport own;
@@ -54,8 +54,8 @@ struct Failure {
   bool adopts = true;  // what another rank has found out holds here as well
 };
 
-// What all ranks of the group say, or have said, by `deadline`.
-std::vector<RankState> hear(const Failure& failure, Clock::time_point deadline) {
+// What all ranks of the group report, or have reported, by `deadline`.
+std::vector<RankState> collect_states(const Failure& failure, Clock::time_point deadline) {
   c10d::Store& store = failure.store;
   std::vector<RankState> ranks(failure.members.size());
   std::vector<int> asked;
@@ -65,7 +65,7 @@ std::vector<RankState> hear(const Failure& failure, Clock::time_point deadline) 
       ranks[rank] = {.kind = failure.without_announcement(number)};
       continue;
     }
-    ranks[rank] = said(store, number);
+    ranks[rank] = reported_state(store, number);
     if (ranks[rank].kind == RankState::Kind::kSilent) asked.push_back(failure.members[rank]);
   }
   ranks[static_cast<size_t>(failure.info.rank)] = {.kind = RankState::Kind::kFailed, .report = failure.own};
@@ -74,18 +74,19 @@ std::vector<RankState> hear(const Failure& failure, Clock::time_point deadline) 
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (ranks[rank].kind != RankState::Kind::kSilent) continue;
     const auto report = reports.find(failure.members[rank]);
-    ranks[rank] = report != reports.end() ? RankState{.kind = RankState::Kind::kAnswered, .report = report->second}
-                                          : said(store, static_cast<int>(rank));  // it may have left meanwhile
+    ranks[rank] = report != reports.end()
+                      ? RankState{.kind = RankState::Kind::kAnswered, .report = report->second}
+                      : reported_state(store, static_cast<int>(rank));  // it may have left meanwhile
   }
   return ranks;
 }
 
-std::string investigate(const Failure& failure) {
+std::string determine_cause(const Failure& failure) {
   const auto deadline = Clock::now() + kLongestAnswer;
-  std::vector<RankState> ranks = hear(failure, deadline);
-  while (is_undecided_yet(ranks) && Clock::now() + kPause < deadline) {
+  std::vector<RankState> ranks = collect_states(failure, deadline);
+  while (is_undecided(ranks) && Clock::now() + kPause < deadline) {
     std::this_thread::sleep_for(kPause);
-    ranks = hear(failure, deadline);
+    ranks = collect_states(failure, deadline);
   }
   c10d::Store& job_store = *failure.job.store;
   std::vector<int> told;
@@ -114,7 +115,7 @@ std::string await_verdict(c10d::Store& store) {
 }
 
 // Whoever hosts the store may leave as soon as it knows this.
-void say_that_it_is_learned(const Failure& failure) {
+void mark_learned(const Failure& failure) {
   const int in_job = failure.members[static_cast<size_t>(failure.info.rank)];
   try {
     failure.job.store->set(keys::learned(in_job), to_bytes("1"));
@@ -137,9 +138,9 @@ std::string find_cause(const Failure& failure) {
     std::string verdict;
     if (failure.adopts && failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
     // The first one may have found nothing, or be gone.
-    if (verdict.empty()) verdict = investigate(failure);
+    if (verdict.empty()) verdict = determine_cause(failure);
     desync_debugger.found(failure.path, verdict);
-    say_that_it_is_learned(failure);
+    mark_learned(failure);
     return verdict;
   } catch (const StoreOutOfTime& error) {
     return desync_debugger.told(failure.path)
@@ -153,7 +154,7 @@ std::string find_cause(const Failure& failure) {
 std::string cause_in(GroupState& state, std::function<std::string(const std::vector<RankState>&)> judge, bool adopts) {
   const auto store = state.store();
   if (!store) return "";
-  state.hurry();
+  state.limit_store_calls();
   return find_cause({.info = state.info(),
                      .store = *store,
                      .job = state.job(),
@@ -188,7 +189,7 @@ std::string comparison_failure_cause(GroupState& state) {
 
 std::string connect_failure_cause(const ConnectingGroup& group) {
   if (!group.store) return "";
-  hurry(group.job);
+  limit_store_calls(group.job);
   std::string cause =
       find_cause({.info = group.info,
                   .store = *group.store,

@@ -25,7 +25,7 @@ std::string comparison_failure_cause(GroupState& state);
 struct ConnectingGroup {
   const RankInfo& info;
   c10::intrusive_ptr<c10d::Store> store;  ///< our own keys of the group
-  JobLinks job;
+  JobServices job;
   std::string path{};          ///< as GroupState::Parts
   std::vector<int> members{};  ///< the group's ranks in the job
   /// Whether a rank that does not announce itself may be there: one that runs Python.

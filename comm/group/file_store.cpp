@@ -23,35 +23,35 @@ c10::intrusive_ptr<c10d::Store> open_file_store(const std::string& path, int wor
   return store;
 }
 
-void SeldomStore::notify() {
+void BackoffFileStore::notify() {
   const std::lock_guard lock(mutex_);
   ++changes_;
   changed_.notify_all();
 }
 
-c10::intrusive_ptr<c10d::Store> SeldomStore::clone() {
-  return c10::make_intrusive<SeldomStore>(store());
+c10::intrusive_ptr<c10d::Store> BackoffFileStore::clone() {
+  return c10::make_intrusive<BackoffFileStore>(store());
 }
 
-void SeldomStore::set(const std::string& key, const std::vector<uint8_t>& value) {
+void BackoffFileStore::set(const std::string& key, const std::vector<uint8_t>& value) {
   store()->set(key, value);
   notify();
 }
 
-std::vector<uint8_t> SeldomStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected,
-                                             const std::vector<uint8_t>& desired) {
+std::vector<uint8_t> BackoffFileStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                                  const std::vector<uint8_t>& desired) {
   auto value = store()->compareSet(key, expected, desired);
   notify();
   return value;
 }
 
-int64_t SeldomStore::add(const std::string& key, int64_t value) {
+int64_t BackoffFileStore::add(const std::string& key, int64_t value) {
   const int64_t sum = store()->add(key, value);
   notify();
   return sum;
 }
 
-void SeldomStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+void BackoffFileStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   constexpr auto kShortest = std::chrono::milliseconds(10);
   constexpr auto kLongest = std::chrono::milliseconds(250);
   const auto deadline = std::chrono::steady_clock::now() + timeout;

@@ -21,9 +21,9 @@ c10::intrusive_ptr<c10d::Store> open_file_store(const std::string& path, int wor
 
 /// The same store, which a thread may wait on for hours: it looks ever more seldom whether a key has come, four times a
 /// second at last, and at once when this process sets one.
-class SeldomStore final : public ForwardingStore {
+class BackoffFileStore final : public ForwardingStore {
  public:
-  explicit SeldomStore(c10::intrusive_ptr<c10d::Store> store) : ForwardingStore(std::move(store)) {}
+  explicit BackoffFileStore(c10::intrusive_ptr<c10d::Store> store) : ForwardingStore(std::move(store)) {}
 
   using ForwardingStore::wait;
   c10::intrusive_ptr<c10d::Store> clone() override;

@@ -59,7 +59,7 @@ GroupState::GroupState(Parts parts)
   if (parts_.group) look_at_cpu_backend();
   // Where ranks are threads, all of them end.
   if (parts_.store && job_.bounded) {
-    last_words_.emplace([this](const UncaughtException& exception) { say_last_words(exception); });
+    terminate_handler_.emplace([this](const UncaughtException& exception) { publish_exception(exception); });
   }
 }
 
@@ -133,9 +133,9 @@ void GroupState::close() {
   const auto left = [&] { return std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()); };
   const bool in_job = path_.empty();
   const progress::PhaseScope phase(progress::Phase::kClosing);
-  if (in_job) hurry();
+  if (in_job) limit_store_calls();
   // Whoever is still connecting would fail when this rank's sockets close.
-  if (parts.store) await_others(info_, job_, *parts.store, {keys::connected, keys::exited, keys::failed}, left());
+  if (parts.store) wait_for_ranks(info_, job_, *parts.store, {keys::connected, keys::exited, keys::failed}, left());
   if (parts.store) announce(*parts.store, keys::closing(info_.rank), keys::kClosed + std::string("\n"));
   parts.group->shutdown();
   parts.group.reset();
@@ -146,7 +146,7 @@ void GroupState::close() {
   // Rank 0 may be the store's server, and NCCL's monitor threads on other ranks ask the store until they shut down:
   // they would log errors if it went away first.
   if (parts.hosts_store) {
-    await_others(info_, job_, *parts.store, {keys::exited, keys::learned, keys::silent}, left());
+    wait_for_ranks(info_, job_, *parts.store, {keys::exited, keys::learned, keys::silent}, left());
   }
 }
 
@@ -157,7 +157,7 @@ void GroupState::abort(bool announce) noexcept {
       if (const auto group = group_being_closed()) group->abort();  // another thread waits in close()
       return;
     }
-    hurry();
+    limit_store_calls();
     if (parts.store && announce) announce_failure(*parts.store);
     parts.group->abort();
     // gloo's destructor waits for collectives in flight, and their peers may never come: it must not hold up the rank
@@ -165,7 +165,7 @@ void GroupState::abort(bool announce) noexcept {
     std::thread([last = std::move(parts.group)] {}).detach();
     if (!parts.store || !path_.empty()) return;
     job_.desync_debugger->stop();
-    if (parts.hosts_store) await_learners(info_, job_);
+    if (parts.hosts_store) wait_until_failure_is_known(info_, job_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): nothing can be done with it, and the first error is what matters
   }
 }
@@ -188,11 +188,11 @@ void GroupState::announce_failure(c10d::Store& store) const {
 }
 
 // In the thread of an exception that ends the process, with what this rank still knows.
-void GroupState::say_last_words(const UncaughtException& exception) {
+void GroupState::publish_exception(const UncaughtException& exception) {
   const auto own = store();
   if (!own) return;
   if (!exception.is_mismatch) {
-    hurry();
+    limit_store_calls();
     return announce_failure(*own);
   }
   const RankReport calls = log_->report();
@@ -203,7 +203,7 @@ void GroupState::say_last_words(const UncaughtException& exception) {
                            ": another rank has called another collective, or has sent other sizes: " + exception.what +
                            failure_cause(*this, open->number);
   static_cast<void>(report(std::runtime_error(text)));
-  if (hosts_store_) await_learners(info_, job_);
+  if (hosts_store_) wait_until_failure_is_known(info_, job_);
 }
 
 std::vector<int> GroupState::python_ranks(const std::function<std::vector<int>()>& ask) {

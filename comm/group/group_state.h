@@ -16,7 +16,7 @@
 #include "comm/core/all_reduce_plan.h"
 #include "comm/core/backend_map.h"
 #include "comm/core/call_log.h"
-#include "comm/core/last_words.h"
+#include "comm/core/terminate_handler.h"
 #include "comm/group/peers.h"
 
 namespace ddp::detail {
@@ -35,7 +35,7 @@ class GroupState {
     c10::intrusive_ptr<c10d::ProcessGroup> group{};
     bool hosts_store = false;  ///< this process runs the store's server: it must leave last
     bool in_process = false;   ///< see GroupPlan
-    JobLinks job{};
+    JobServices job{};
     std::string path{};          ///< of the group's keys below the job's group: "" or "subgroup1/"
     std::vector<int> members{};  ///< the group's ranks in the job; empty: all
   };
@@ -80,9 +80,9 @@ class GroupState {
   const std::string& path() const { return path_; }
   /// The group's ranks in the job.
   const std::vector<int>& members() const { return members_; }
-  const JobLinks& job() const { return job_; }
+  const JobServices& job() const { return job_; }
   /// From now on no call to the store may take long: something has failed, or this rank leaves.
-  void hurry() const { detail::hurry(job_); }
+  void limit_store_calls() const { detail::limit_store_calls(job_); }
 
   /// Number of the next collective, the same on all ranks since all call the same ones in the same order. `signature`
   /// is what they must have called. With log().end() when it has ended.
@@ -111,14 +111,14 @@ class GroupState {
   void look_at_cpu_backend();
   void announce(c10d::Store& store, const std::string& key, const std::string& how) const;
   void announce_failure(c10d::Store& store) const;
-  void say_last_words(const UncaughtException& exception);
+  void publish_exception(const UncaughtException& exception);
 
   const RankInfo info_;
   const BackendMap backends_;
   const std::string backend_text_;
   const c10::Device device_;
   const std::chrono::milliseconds timeout_;
-  const JobLinks job_;
+  const JobServices job_;
   const std::string path_;
   const std::vector<int> members_;
   const bool hosts_store_;
@@ -137,7 +137,7 @@ class GroupState {
   std::optional<uint64_t> pending_seed_;
   std::mutex asking_;
   std::optional<std::vector<int>> python_ranks_;
-  std::optional<LastWords> last_words_;
+  std::optional<TerminateHandler> terminate_handler_;
 };
 
 }  // namespace ddp::detail

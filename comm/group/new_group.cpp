@@ -113,7 +113,7 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
     parts.backends = connected.backends;
   } catch (const std::exception& error) {
     throw std::runtime_error(who(info) + ": new_group: could not connect ranks " + text_of(ranks) + " (backend " +
-                             backends.text() + "): " + detail::brief(error) +
+                             backends.text() + "): " + detail::message_of(error) +
                              detail::connect_failure_cause({.info = info,
                                                             .store = own,
                                                             .job = parent.job(),

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<std::string> marks_of(const std::vector<int>& ranks, Mark mark) {
+std::vector<std::string> keys_of(const std::vector<int>& ranks, RankKey mark) {
   std::vector<std::string> all;
   all.reserve(ranks.size());
   for (const int rank : ranks) all.push_back(mark(rank));
@@ -25,29 +25,29 @@ std::vector<int> other_ranks(const RankInfo& info, c10d::Store& store) {
     if (rank != info.rank) others.push_back(rank);
   }
   // One question usually suffices.
-  if (others.empty() || store.check(marks_of(others, keys::present))) return others;
+  if (others.empty() || store.check(keys_of(others, keys::present))) return others;
   std::erase_if(others, [&](int rank) { return !store.check({keys::present(rank)}); });
   return others;
 }
 
 }  // namespace
 
-void hurry(const JobLinks& job) {
+void limit_store_calls(const JobServices& job) {
   constexpr auto kLongestCall = std::chrono::milliseconds(800);
   if (job.bounded) job.bounded->set_limit(kLongestCall);
 }
 
-void await_others(const RankInfo& info, const JobLinks& job, c10d::Store& store, const std::vector<Mark>& marks,
-                  std::chrono::milliseconds limit) noexcept {
+void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store, const std::vector<RankKey>& marks,
+                    std::chrono::milliseconds limit) noexcept {
   constexpr auto kPollInterval = std::chrono::milliseconds(5);
   try {
     const auto deadline = Clock::now() + limit;
     const BoundedStore::Budget budget(job.bounded, limit);
     std::vector<int> others = other_ranks(info, store);
     for (;;) {
-      if (others.empty() || store.check(marks_of(others, marks.front()))) return;
+      if (others.empty() || store.check(keys_of(others, marks.front()))) return;
       std::erase_if(others, [&](int rank) {
-        return std::ranges::any_of(marks, [&](Mark mark) { return store.check({mark(rank)}); });
+        return std::ranges::any_of(marks, [&](RankKey mark) { return store.check({mark(rank)}); });
       });
       if (others.empty() || Clock::now() > deadline) return;
       std::this_thread::sleep_for(kPollInterval);
@@ -56,14 +56,14 @@ void await_others(const RankInfo& info, const JobLinks& job, c10d::Store& store,
   }
 }
 
-void await_learners(const RankInfo& info, const JobLinks& job) noexcept {
+void wait_until_failure_is_known(const RankInfo& info, const JobServices& job) noexcept {
   using std::chrono::milliseconds;
   constexpr auto kShortest = milliseconds(800);
   // Another rank may notice the failure later, and then asks for as long as this one did.
   constexpr auto kSinceFailure = milliseconds(1950);
   const auto failed = job.desync_debugger->first_failure();
   const auto left = failed ? std::chrono::ceil<milliseconds>(*failed + kSinceFailure - Clock::now()) : kShortest;
-  await_others(info, job, *job.store, {keys::learned, keys::exited, keys::silent}, std::max(left, kShortest));
+  wait_for_ranks(info, job, *job.store, {keys::learned, keys::exited, keys::silent}, std::max(left, kShortest));
 }
 
 }  // namespace ddp::detail

@@ -16,24 +16,24 @@ namespace ddp::detail {
 class DesyncDebugger;
 
 /// Made for the job's group, shared by its sub-groups; empty for a single process.
-struct JobLinks {
+struct JobServices {
   c10::intrusive_ptr<c10d::Store> store{};     ///< our own keys of the job's group
   c10::intrusive_ptr<BoundedStore> bounded{};  ///< under `store`; null where ranks are threads
   std::shared_ptr<DesyncDebugger> desync_debugger{};
 };
 
 /// From now on no call to the store may take long: something has failed, or this rank leaves.
-void hurry(const JobLinks& job);
+void limit_store_calls(const JobServices& job);
 
 /// A key that a rank sets, see store_keys.h.
-using Mark = std::string (*)(int rank);
+using RankKey = std::string (*)(int rank);
 
 /// Until every other rank of the group has one of the marks in `store`, or `limit` is over, or the store does not
 /// answer. Ranks that are no ddprun programs (Python) do not announce themselves and are not awaited. Never throws.
-void await_others(const RankInfo& info, const JobLinks& job, c10d::Store& store, const std::vector<Mark>& marks,
-                  std::chrono::milliseconds limit) noexcept;
+void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store, const std::vector<RankKey>& marks,
+                    std::chrono::milliseconds limit) noexcept;
 
 /// Before the host of the store leaves because of a failure: the others learn from it why. Never throws.
-void await_learners(const RankInfo& info, const JobLinks& job) noexcept;
+void wait_until_failure_is_known(const RankInfo& info, const JobServices& job) noexcept;
 
 }  // namespace ddp::detail

@@ -140,7 +140,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
     return ProcessGroup(std::make_shared<GroupState>(parts));
   } catch (const std::exception& error) {
     throw std::runtime_error(who(info) + ": could not connect the ranks (backend " + backends.text() +
-                             "): " + detail::brief(error) + detail::connect_failure_cause(store, info));
+                             "): " + detail::message_of(error) + detail::connect_failure_cause(store, info));
   }
 }
 
@@ -202,7 +202,7 @@ void ProcessGroup::release() noexcept {
     close();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "ddprun: %s: closing the process group: %s\n", who(info()).c_str(),
-                 detail::brief(error).c_str());
+                 detail::message_of(error).c_str());
   }
 }
 

@@ -41,7 +41,7 @@ void write_error_file(const std::string& path, const std::string& message) {
 
 int report(const std::exception& error) noexcept {
   try {
-    const std::string message = detail::brief(error);
+    const std::string message = detail::message_of(error);
     const char* rank = std::getenv("RANK");
     const std::string name = rank != nullptr && *rank != '\0' ? std::string("rank ") + rank : "";
     const std::string prefix = name.empty() || begins_with(message, name) ? "" : name + ": ";

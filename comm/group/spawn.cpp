@@ -101,7 +101,7 @@ class Ranks {
     try {
       std::rethrow_exception(first_);
     } catch (const std::exception& error) {
-      const std::string message = brief(error);
+      const std::string message = message_of(error);
       const bool named = message.rfind(who(info), 0) == 0;
       std::throw_with_nested(SpawnError(failed_rank_, named ? message : who(info) + ": " + message));
     } catch (...) {

@@ -40,7 +40,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
   const std::string what =
       hosted_here ? "cannot run the job's store at " + address + " (address and port must be free on this host)"
                   : "cannot reach the job's store at " + address + ", which " + store_host(info) + " hosts";
-  throw std::runtime_error(who(info) + ": " + what + ": " + brief(error));
+  throw std::runtime_error(who(info) + ": " + what + ": " + message_of(error));
 }
 
 // torch's own client, with a server in this process if `hosted_here`.
@@ -77,7 +77,7 @@ void keep_until_exit(Store store) {
   servers.push_back(std::move(store));
 }
 
-void take_rank(c10d::Store& space, const RankInfo& info, const std::string& file) {
+void claim_rank(c10d::Store& space, const RankInfo& info, const std::string& file) {
   const std::string me = host_name() + ", process " + std::to_string(getpid());
   const std::string holder = set_once(space, keys::holder(info.rank), me);
   if (holder != me) {
@@ -98,14 +98,14 @@ void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& 
 }
 
 // The store for our own keys, and a second one, which may be kept waiting.
-struct OwnStores {
+struct StoreConnections {
   Store first;
   Store waiting;
   c10::intrusive_ptr<BoundedStore> bounded;        // what `first` is, where it keeps to limits of time
   c10::intrusive_ptr<BoundedStore> waits_bounded;  // the same of `waiting`
 };
 
-OwnStores stores_at(const RankInfo& info, std::chrono::milliseconds timeout) {
+StoreConnections stores_at(const RankInfo& info, std::chrono::milliseconds timeout) {
   const StoreAddress address = store_address(info);
   const auto connected = [&] {
     return c10::make_intrusive<BoundedStore>(address.host, address.port, timeout, /*patient=*/false, store_host(info));
@@ -115,15 +115,15 @@ OwnStores stores_at(const RankInfo& info, std::chrono::milliseconds timeout) {
   return {bounded, waiting, bounded, waiting};
 }
 
-OwnStores stores_in_file(const Store& file) {
-  return {file, c10::make_intrusive<SeldomStore>(file), {}, {}};
+StoreConnections stores_in_file(const Store& file) {
+  return {file, c10::make_intrusive<BackoffFileStore>(file), {}, {}};
 }
 
 // Registers this rank and compares it with those that came before.
-void settle(JobStore& store, const RankInfo& info, const BackendMap& backends, const OwnStores& stores,
-            const std::string& file) {
+void register_rank(JobStore& store, const RankInfo& info, const BackendMap& backends, const StoreConnections& stores,
+                   const std::string& file) {
   const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), stores.first);
-  take_rank(*space, info, file);
+  claim_rank(*space, info, file);
   store.generation = space->add(keys::generation(info.rank), 1) - 1;
   store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
   compare_settings(*store.own, info, backends);
@@ -145,7 +145,7 @@ std::string group_prefix(int64_t generation) {
   return generation == 0 ? "default_pg" : "default_pg#" + std::to_string(generation);
 }
 
-std::string brief(const std::exception& error) {
+std::string message_of(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
   std::string text = c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
   text.resize(std::min(text.size(), text.find("\nException raised from")));
@@ -169,9 +169,9 @@ JobStore join_file(const RankInfo& info, const BackendMap& backends, std::chrono
                                                           std::move(store.root));
     }
   } catch (const std::exception& error) {
-    throw std::runtime_error(who(info) + ": cannot use the job's store, the file " + file + ": " + brief(error));
+    throw std::runtime_error(who(info) + ": cannot use the job's store, the file " + file + ": " + message_of(error));
   }
-  settle(store, info, backends, stores_in_file(opened), file);
+  register_rank(store, info, backends, stores_in_file(opened), file);
   return store;
 }
 
@@ -199,9 +199,9 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
     refuse_store(info, store.hosted_here, error);
   }
   try {
-    settle(store, info, backends, stores_at(info, timeout), "");
+    register_rank(store, info, backends, stores_at(info, timeout), "");
   } catch (const StoreUnreachable& error) {
-    throw std::runtime_error(who(info) + ": could not settle with the other ranks who is who" +
+    throw std::runtime_error(who(info) + ": could not register this rank in the store" +
                              about_store(info, error.what()));
   }
   if (needs_torch) store.root = c10::make_intrusive<TorchStore>(std::move(store.root), store.links.bounded);
@@ -222,7 +222,7 @@ std::string connect_failure_cause(const JobStore& store, const RankInfo& info) {
                         c10d::Store& asked = store.links.bounded ? *store.links.bounded : *store.root;
                         return asked.check({group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
                       }});
-  if (store.own && store.hosted_here) await_learners(info, store.links);
+  if (store.own && store.hosted_here) wait_until_failure_is_known(info, store.links);
   return cause;
 }
 

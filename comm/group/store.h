@@ -15,7 +15,7 @@ namespace ddp::detail {
 struct JobStore {
   c10::intrusive_ptr<c10d::Store> root{};  ///< torch.distributed's keys are made under this one
   c10::intrusive_ptr<c10d::Store> own{};   ///< our own keys of this group; null for a single process
-  JobLinks links{};                        ///< what GroupState needs of it
+  JobServices links{};                     ///< what GroupState needs of it
   bool hosted_here = false;                ///< this process runs the server
   int64_t generation = 0;                  ///< how many groups this process has formed on this store before
 };
@@ -39,6 +39,6 @@ std::string group_prefix(int64_t generation);
 std::string set_once(c10d::Store& store, const std::string& key, const std::string& value);
 
 /// The message of a c10 exception without its C++ backtrace, in one line.
-std::string brief(const std::exception& error);
+std::string message_of(const std::exception& error);
 
 }  // namespace ddp::detail

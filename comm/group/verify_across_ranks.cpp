@@ -51,10 +51,10 @@ bool runs_this_library(c10d::Store& store, int rank) {
   return store.check({keys::present(rank)});
 }
 
-struct RankDidNotCome : std::runtime_error {
-  RankDidNotCome(int rank, const std::exception& error)
+struct RankDidNotArrive : std::runtime_error {
+  RankDidNotArrive(int rank, const std::exception& error)
       : std::runtime_error("waited for rank " + std::to_string(rank) +
-                           ", which did not come to the same point within the timeout: " + detail::brief(error)) {}
+                           ", which did not come to the same point within the timeout: " + detail::message_of(error)) {}
 };
 
 // One comparison as one rank sees it.
@@ -101,7 +101,7 @@ class Comparison {
     } catch (const detail::StoreUnreachable&) {
       throw;
     } catch (const std::exception& error) {
-      throw RankDidNotCome(rank, error);
+      throw RankDidNotArrive(rank, error);
     }
   }
 
@@ -161,7 +161,7 @@ void verify_equal_across_ranks(const std::string& subject, const std::vector<std
     state.job().desync_debugger->note_failure();
     throw std::runtime_error(who(group.info()) + ": " + subject + " cannot be compared" +
                              detail::about_store(group.info(), error.what()));
-  } catch (const RankDidNotCome& error) {
+  } catch (const RankDidNotArrive& error) {
     // It may be waiting itself, for one that is gone.
     const std::string cause = detail::comparison_failure_cause(state);
     const std::string text = cause.empty() ? error.what() : subject + " cannot be compared" + cause;

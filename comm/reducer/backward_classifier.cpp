@@ -24,7 +24,7 @@ const Graph& current_graph() {
 
 // Whether the backward goes through `node`. The root of a backward is not among autograd's nodes of that backward, but
 // all nodes that follow it are.
-bool goes_through(const Graph& graph, Node* node) {
+bool runs_node(const Graph& graph, Node* node) {
   if (graph.contains(node)) return true;
   const auto& edges = node->next_edges();
   return std::ranges::any_of(edges, [](const auto& edge) { return edge.function.get() != nullptr; }) &&
@@ -35,7 +35,7 @@ bool goes_through(const Graph& graph, Node* node) {
 
 // Whether it goes through a node that follows `node`, as that of a gradient penalty may. Those of leaves belong to
 // every forward.
-bool goes_behind(const Graph& graph, Node* node) {
+bool runs_successor(const Graph& graph, Node* node) {
   return std::ranges::any_of(node->next_edges(), [&](const auto& edge) {
     Node* next = edge.function.get();
     return next != nullptr && !next->next_edges().empty() && graph.contains(next);
@@ -53,9 +53,9 @@ bool accumulates_into(const std::vector<at::Tensor>& parameters) {
   });
 }
 
-class RefuseBackward final : public torch::autograd::FunctionPreHook {
+class ThrowInBackward final : public torch::autograd::FunctionPreHook {
  public:
-  RefuseBackward(std::vector<at::Tensor> parameters, std::string message)
+  ThrowInBackward(std::vector<at::Tensor> parameters, std::string message)
       : parameters_(std::move(parameters)), message_(std::move(message)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
     if (accumulates_into(parameters_)) throw std::logic_error(message_);
@@ -73,14 +73,14 @@ void BackwardClassifier::add_forward(bool reduces, const std::vector<at::Tensor>
   if (reduces) {
     if (!armed_) {
       outstanding_ = 0;
-      for (Forward& forward : forwards_) forward.finished = true;
+      for (ForwardRecord& forward : forwards_) forward.finished = true;
     }
     armed_ = true;
     ++outstanding_;
   }
   if (forwards_.size() >= drop_at_) drop_expired();
   has_local_ = has_local_ || !reduces;
-  Forward& forward = forwards_.emplace_back(Forward{.reduces = reduces, .known = known});
+  ForwardRecord& forward = forwards_.emplace_back(ForwardRecord{.reduces = reduces, .known = known});
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
     if (const auto& node = output.grad_fn()) {
@@ -93,16 +93,16 @@ void BackwardClassifier::add_forward(bool reduces, const std::vector<at::Tensor>
 
 // Those of which a backward may still come are those whose outputs are alive. The last one tells what Python would do.
 void BackwardClassifier::drop_expired() {
-  const auto is_over = [](const Forward& forward) {
+  const auto is_over = [](const ForwardRecord& forward) {
     return std::ranges::all_of(forward.outputs, [](const auto& output) { return output.expired(); });
   };
   forwards_.erase(std::remove_if(forwards_.begin(), forwards_.end() - 1, is_over), forwards_.end() - 1);
   drop_at_ = std::max<size_t>(8, 2 * forwards_.size());
-  has_local_ = std::ranges::any_of(forwards_, [](const Forward& forward) { return !forward.reduces; });
+  has_local_ = std::ranges::any_of(forwards_, [](const ForwardRecord& forward) { return !forward.reduces; });
 }
 
 template <typename Test>
-bool BackwardClassifier::any_output(const Forward& forward, Test test) {
+bool BackwardClassifier::any_output(const ForwardRecord& forward, Test test) {
   return std::ranges::any_of(forward.outputs, [&](const auto& output) {
     const auto node = output.lock();
     return node && test(node.get());
@@ -112,7 +112,7 @@ bool BackwardClassifier::any_output(const Forward& forward, Test test) {
 template <typename Test>
 bool BackwardClassifier::any_output(bool reduces, Test test) const {
   return std::ranges::any_of(
-      forwards_, [&](const Forward& forward) { return forward.reduces == reduces && any_output(forward, test); });
+      forwards_, [&](const ForwardRecord& forward) { return forward.reduces == reduces && any_output(forward, test); });
 }
 
 bool BackwardClassifier::last_is_local_and_unknown() const {
@@ -121,7 +121,7 @@ bool BackwardClassifier::last_is_local_and_unknown() const {
 
 bool BackwardClassifier::is_of_local_forwards_only() const {
   const Graph& graph = current_graph();
-  const auto through = [&](Node* node) { return goes_through(graph, node); };
+  const auto through = [&](Node* node) { return runs_node(graph, node); };
   return any_output(/*reduces=*/false, through) && !any_output(/*reduces=*/true, through);
 }
 
@@ -134,11 +134,11 @@ BackwardKind BackwardClassifier::classify(bool sync_enabled) const {
   }
   if (!sync_enabled) return BackwardKind::kLocal;
   const Graph& graph = current_graph();
-  const auto through = [&](Node* node) { return goes_through(graph, node); };
+  const auto through = [&](Node* node) { return runs_node(graph, node); };
   if (any_output(/*reduces=*/true, through)) return BackwardKind::kReduceAgain;
   if (any_output(/*reduces=*/false, through) || last_is_local_and_unknown()) return BackwardKind::kLocal;
   // Such as a gradient penalty, whose graph need not have the output itself.
-  const auto behind = [&](Node* node) { return goes_behind(graph, node); };
+  const auto behind = [&](Node* node) { return runs_successor(graph, node); };
   if (outstanding_ > 0 || any_output(/*reduces=*/true, behind)) return BackwardKind::kReduceAgain;
   return any_output(/*reduces=*/false, behind) ? BackwardKind::kLocal : BackwardKind::kWithoutForward;
 }
@@ -148,35 +148,35 @@ void BackwardClassifier::finish_reduction() {
   if (outstanding_ > 1) {
     const Graph& graph = current_graph();
     int64_t finished = 0;
-    for (Forward& forward : forwards_) {
+    for (ForwardRecord& forward : forwards_) {
       if (!forward.reduces || forward.finished) continue;
-      if (!any_output(forward, [&](Node* node) { return goes_through(graph, node); })) continue;
+      if (!any_output(forward, [&](Node* node) { return runs_node(graph, node); })) continue;
       forward.finished = true;
       ++finished;
     }
     outstanding_ -= std::clamp<int64_t>(finished, 1, outstanding_);
   } else {
     outstanding_ = 0;
-    for (Forward& forward : forwards_) forward.finished = true;
+    for (ForwardRecord& forward : forwards_) forward.finished = true;
   }
 }
 
 void BackwardClassifier::refuse_backwards(const std::vector<at::Tensor>& parameters, const std::string& message) const {
-  for (const Forward& forward : forwards_) {
+  for (const ForwardRecord& forward : forwards_) {
     if (!forward.reduces) continue;
     for (const auto& output : forward.outputs) {
-      if (const auto node = output.lock()) node->add_pre_hook(std::make_unique<RefuseBackward>(parameters, message));
+      if (const auto node = output.lock()) node->add_pre_hook(std::make_unique<ThrowInBackward>(parameters, message));
     }
   }
 }
 
 bool BackwardClassifier::uses_all_outputs() const {
   const Graph& graph = current_graph();
-  return std::ranges::all_of(forwards_, [&](const Forward& forward) {
+  return std::ranges::all_of(forwards_, [&](const ForwardRecord& forward) {
     if (!forward.reduces || forward.finished) return true;
     return forward.known && std::ranges::all_of(forward.outputs, [&](const auto& output) {
              const auto node = output.lock();
-             return !node || goes_through(graph, node.get());
+             return !node || runs_node(graph, node.get());
            });
   });
 }

@@ -46,21 +46,21 @@ class BackwardClassifier {
   bool uses_all_outputs() const;
 
  private:
-  struct Forward {
+  struct ForwardRecord {
     bool reduces;
     bool known;
     bool finished = false;
     c10::SmallVector<versions::WeakNodePtr, 2> outputs{};  // weak: the graph belongs to the program
   };
   template <typename Test>
-  static bool any_output(const Forward& forward, Test test);
+  static bool any_output(const ForwardRecord& forward, Test test);
   template <typename Test>
   bool any_output(bool reduces, Test test) const;
   bool last_is_local_and_unknown() const;
   bool is_of_local_forwards_only() const;
   void drop_expired();
 
-  std::vector<Forward> forwards_;
+  std::vector<ForwardRecord> forwards_;
   size_t drop_at_ = 8;       // number of forwards at which those without a graph are looked for
   int64_t outstanding_ = 0;  // reducing forwards since the last forward that followed a finished reduction
   bool armed_ = false;       // a reducing forward since the last finished reduction

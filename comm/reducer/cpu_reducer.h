@@ -28,7 +28,7 @@ class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
   /// The backward to come is for c10d.
   void leave_step();
   /// In the backward thread: `parameter` has its gradient, which becomes the one in the bucket unless it `is_held`:
-  /// then it stays as it is, and KeptGradients copies the mean into it. False where that is for c10d: no step is under
+  /// then it stays as it is, and HeldGradients copies the mean into it. False where that is for c10d: no step is under
   /// way, or gradients have a graph of their own. Throws as c10d where it has had one in this step already, or one that
   /// does not fit.
   bool take(size_t parameter, bool is_held);

@@ -187,7 +187,7 @@ bool GradientRouter::end_backward(bool is_outermost) {
       finish();
       mode_ = Mode::kIdle;
       refuse_changed_parameters();
-    } else if (is_outermost && complete()) {
+    } else if (is_outermost && try_complete_reduction()) {
       return true;
     }
   }
@@ -196,7 +196,7 @@ bool GradientRouter::end_backward(bool is_outermost) {
 }
 
 // Returns true when that has been started or done, and the end of backward has to be looked at again.
-bool GradientRouter::complete() {
+bool GradientRouter::try_complete_reduction() {
   if (is_static_ && (!knows_static_graph_ || is_repeating_)) {
     if (in_buckets_) kept_.remember_all_held();
     context_->finishing_at_once([this] { engine_->finish_static_backward(is_repeating_static()); });

@@ -16,7 +16,7 @@
 #include "comm/reducer/absent_gradients.h"
 #include "comm/reducer/backward_classifier.h"
 #include "comm/reducer/cpu_reducer.h"
-#include "comm/reducer/kept_gradients.h"
+#include "comm/reducer/held_gradients.h"
 #include "comm/reducer/parameter_gradients.h"
 #include "comm/reducer/parameter_watch.h"
 #include "comm/reducer/reducer_engine.h"
@@ -62,7 +62,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   /// brought some parameters' gradients, or one of them has thrown while they were reduced.
   void refuse_after_missing_gradients();
 
-  KeptGradients& kept() { return kept_; }
+  HeldGradients& kept() { return kept_; }
   /// Text for a program that ends although its last backward has left parameters without gradient; "" if none was.
   std::string unfinished() const;
 
@@ -78,7 +78,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   void complete_frozen();
   void prepare_again(size_t parameter);
   void renew_buckets();
-  bool complete();
+  bool try_complete_reduction();
   bool is_repeating_static() const { return is_static_ && is_repeating_; }
   void complete_without(const std::vector<size_t>& parameters);
   std::vector<size_t> find_missing();
@@ -99,7 +99,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   std::atomic<bool> sync_enabled_{true};
   mutable std::mutex mutex_;  // backwards may run in several threads
   BackwardClassifier classifier_;
-  KeptGradients kept_;
+  HeldGradients kept_;
   Mode mode_ = Mode::kIdle;
   bool counts_active_ranks_ = false;
   std::atomic<bool> knows_static_graph_{false};

@@ -66,7 +66,7 @@ void HookAgreement::set(std::string name) {
   has_begun_ = false;
 }
 
-bool HookAgreement::begin(const GroupHandle& group, const std::shared_ptr<FailureNote>& note) {
+bool HookAgreement::begin(const GroupHandle& group, const std::shared_ptr<ReductionFailure>& note) {
   if (std::exchange(has_begun_, true) || group.size() == 1 || !group.state().store()) return false;
   if (!ranks_running_python(group).empty()) return false;
   const at::NoGradGuard no_grad;

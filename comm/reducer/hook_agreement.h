@@ -10,8 +10,8 @@
 
 #include <ddprun/comm/process_group.h>
 
-#include "comm/reducer/failure_note.h"
 #include "comm/reducer/logged_collective.h"
+#include "comm/reducer/reduction_failure.h"
 
 namespace ddp::detail {
 
@@ -28,14 +28,14 @@ class HookAgreement {
   /// std::runtime_error on every rank when they differ, and writes it into `note`. Waits for the others for a short
   /// while only, since ranks may reduce models of other groups in another order: true if settle() has to be called
   /// before the sums are used. Where ranks run Python nothing is compared.
-  bool begin(const GroupHandle& group, const std::shared_ptr<FailureNote>& note);
+  bool begin(const GroupHandle& group, const std::shared_ptr<ReductionFailure>& note);
   /// Waits for what begin() has started, if it has not ended. Throws as begin().
   void settle();
 
  private:
   struct Comparison {
     GroupHandle group;
-    std::shared_ptr<FailureNote> note;
+    std::shared_ptr<ReductionFailure> note;
     LoggedCollective collective;
     at::Tensor names;
     WorkPtr work;

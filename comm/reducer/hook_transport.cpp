@@ -10,7 +10,7 @@
 
 namespace ddp::detail {
 
-HookTransport::HookTransport(const CommHook& hook, GradientBucket& bucket, std::shared_ptr<FailureNote> note,
+HookTransport::HookTransport(const CommHook& hook, GradientBucket& bucket, std::shared_ptr<ReductionFailure> note,
                              const std::string& rank)
     : hook_(hook),
       bucket_(bucket),
@@ -24,7 +24,7 @@ TensorFuture HookTransport::start() {
     if (!future) throw std::logic_error("it returned no future");
     return future;
   } catch (const std::exception& error) {
-    fail(place_ + ": " + brief(error));
+    fail(place_ + ": " + message_of(error));
   } catch (...) {  // anything else would end the process when it reaches the autograd engine
     fail(place_ + " with something that is no std::exception");
   }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "comm/reducer/bucket_transport.h"
-#include "comm/reducer/failure_note.h"
+#include "comm/reducer/reduction_failure.h"
 
 namespace ddp::detail {
 
@@ -13,7 +13,7 @@ namespace ddp::detail {
 class HookTransport final : public BucketTransport {
  public:
   /// `hook` and `bucket` must outlive start().
-  HookTransport(const CommHook& hook, GradientBucket& bucket, std::shared_ptr<FailureNote> note,
+  HookTransport(const CommHook& hook, GradientBucket& bucket, std::shared_ptr<ReductionFailure> note,
                 const std::string& rank);
 
   TensorFuture start() override;
@@ -25,7 +25,7 @@ class HookTransport final : public BucketTransport {
 
   const CommHook& hook_;
   GradientBucket& bucket_;
-  const std::shared_ptr<FailureNote> note_;
+  const std::shared_ptr<ReductionFailure> note_;
   const int64_t elements_;  // of the bucket; -1: it is sparse, and so may the result be
   const std::string place_;
 };

@@ -30,7 +30,7 @@ class FutureWork final : public c10d::Work {
 
 }  // namespace
 
-LoggedCollective::LoggedCollective(GroupHandle group, std::string what, std::shared_ptr<FailureNote> note)
+LoggedCollective::LoggedCollective(GroupHandle group, std::string what, std::shared_ptr<ReductionFailure> note)
     : group_(std::move(group)),
       what_(std::move(what)),
       note_(std::move(note)),
@@ -71,7 +71,7 @@ void LoggedCollective::end() const {
 
 void LoggedCollective::fail(const std::exception& error) const {
   const std::string text = who(group_.info()) + ": " + what_ + " (number " + std::to_string(number_) +
-                           ") failed: " + brief(error) + failure_cause(group_.state(), number_);
+                           ") failed: " + message_of(error) + failure_cause(group_.state(), number_);
   if (note_) note_->set(text);
   throw std::runtime_error(text);
 }

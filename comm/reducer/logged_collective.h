@@ -11,7 +11,7 @@
 #include <ddprun/comm/process_group.h>
 
 #include "comm/backends/c10d_compat.h"
-#include "comm/reducer/failure_note.h"
+#include "comm/reducer/reduction_failure.h"
 
 namespace ddp::detail {
 
@@ -21,7 +21,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 class LoggedCollective {
  public:
   /// `what` is its name in messages. A failure is also written into `note`, if there is one.
-  LoggedCollective(GroupHandle group, std::string what, std::shared_ptr<FailureNote> note = nullptr);
+  LoggedCollective(GroupHandle group, std::string what, std::shared_ptr<ReductionFailure> note = nullptr);
 
   /// What `begin` returns, which hands the collective to c10d. Throws std::runtime_error in our words.
   WorkPtr start(const std::function<WorkPtr()>& begin) const;
@@ -37,7 +37,7 @@ class LoggedCollective {
  private:
   GroupHandle group_;
   std::string what_;
-  std::shared_ptr<FailureNote> note_;
+  std::shared_ptr<ReductionFailure> note_;
   uint64_t number_;
 };
 

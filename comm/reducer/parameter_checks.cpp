@@ -45,7 +45,7 @@ void verify_parameters(const std::vector<at::Tensor>& parameters, const GroupHan
   } catch (const std::exception& error) {
     throw std::runtime_error(who(group.info()) +
                              ": DistributedDataParallel: the ranks' parameters could not be compared: " +
-                             detail::brief(error) + (is_compared ? detail::failure_cause(state, number) : ""));
+                             detail::message_of(error) + (is_compared ? detail::failure_cause(state, number) : ""));
   }
   state.log().end(number);
 }

@@ -13,7 +13,7 @@
 #include "comm/reducer/bucket_tuning.h"
 #include "comm/reducer/cpu_reducer.h"
 #include "comm/reducer/gradient_router.h"
-#include "comm/reducer/kept_gradients.h"
+#include "comm/reducer/held_gradients.h"
 #include "comm/reducer/option_rules.h"
 #include "comm/reducer/parameter_gradients.h"
 #include "comm/reducer/reducer_engine.h"
@@ -27,7 +27,7 @@ namespace {
 // c10d moves gradients of before into its buckets.
 std::shared_ptr<ReducerEngine> make_engine_beside_held_gradients(const std::shared_ptr<ReductionContext>& context) {
   if (!context->options().gradient_as_bucket_view) return make_engine(context);
-  const GradientsSetAside held(context->model().parameters);
+  const ScopedGradientRemoval held(context->model().parameters);
   return make_engine(context);
 }
 
@@ -73,7 +73,7 @@ void GradientReducer::register_comm_hook(CommHook hook, const std::string& name)
   logger_->set_comm_hook(agreement.name());
 }
 
-void GradientReducer::before_forward(const Forward& forward) {
+void GradientReducer::before_forward(const ForwardSettings& forward) {
   context_->group().state().group("DistributedDataParallel forward");  // throws when closed
   context_->refuse_after_failure();
   if (forward.records_gradients && is_capturing()) check_capture(forward);
@@ -92,7 +92,7 @@ void GradientReducer::before_forward(const Forward& forward) {
   }
   if (forward.records_gradients) rebuild();
   if (!forward.will_reduce || !tuning_) return;
-  const auto held = set_held_gradients_aside();
+  const auto held = remove_held_gradients();
   if (tuning_->before_forward(*engine_)) regrouped();
 }
 
@@ -146,7 +146,7 @@ void GradientReducer::shadow_backward(bool keep_gradients) {
 void GradientReducer::stop_tuning() {
   logger_->set_uneven_input_join();
   if (!tuning_) return;
-  const auto held = set_held_gradients_aside();
+  const auto held = remove_held_gradients();
   if (tuning_->stop(*engine_)) regrouped();
 }
 
@@ -166,7 +166,7 @@ void GradientReducer::use_bucket_layout(const std::string& text) {
                                 ": the gradient buckets are of another model: they hold parameters " +
                                 "of several dtypes or devices");
   }
-  const auto held = set_held_gradients_aside();
+  const auto held = remove_held_gradients();
   gradients_->forget();
   engine_->initialize_buckets(std::move(buckets));
   regrouped();
@@ -191,7 +191,7 @@ DdpLoggingData GradientReducer::logging_data() const {
 
 // While the stream is being captured. Warm-up as in Python: regrouping the buckets and taking the first times, all of
 // which the host has to wait for, are over after 11 iterations.
-void GradientReducer::check_capture(const Forward& forward) const {
+void GradientReducer::check_capture(const ForwardSettings& forward) const {
   constexpr int64_t kWarmUp = 11;
   const auto refuse = [&](const std::string& why) {
     refuse_capture(context_->rank() + ": DistributedDataParallel's forward", why);
@@ -219,9 +219,9 @@ void GradientReducer::check_capture(const Forward& forward) const {
 
 void GradientReducer::rebuild() {
   bool rebuilt = false;
-  std::unique_ptr<GradientsSetAside> held;
+  std::unique_ptr<ScopedGradientRemoval> held;
   if (engine_->will_rebuild()) {
-    held = set_held_gradients_aside();
+    held = remove_held_gradients();
     gradients_->forget();  // aliases would keep the old buckets in memory beside the new ones
   }
   try {
@@ -236,9 +236,9 @@ void GradientReducer::rebuild() {
   regrouped();
 }
 
-std::unique_ptr<GradientsSetAside> GradientReducer::set_held_gradients_aside() const {
+std::unique_ptr<ScopedGradientRemoval> GradientReducer::remove_held_gradients() const {
   if (!context_->options().gradient_as_bucket_view) return nullptr;
-  return std::make_unique<GradientsSetAside>(router_->kept());
+  return std::make_unique<ScopedGradientRemoval>(router_->kept());
 }
 
 // Gradients that were there are in the new buckets now.

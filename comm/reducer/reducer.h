@@ -20,7 +20,7 @@ namespace ddp::detail {
 
 class BucketTuning;
 class GradientRouter;
-class GradientsSetAside;
+class ScopedGradientRemoval;
 class CpuReducer;
 class ParameterGradients;
 class ReducerEngine;
@@ -42,7 +42,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void register_comm_hook(CommHook hook, const std::string& name);
 
   /// What before_forward() has to know.
-  struct Forward {
+  struct ForwardSettings {
     bool records_gradients = true;
     bool will_reduce = true;    ///< its backward shall reduce
     JoinNotice active_ranks{};  ///< of Joinable::notify_join_context(), or null
@@ -53,7 +53,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   /// gradients became ready, which is a broadcast from rank 0, on all ranks; as in Python's DDP also when this
   /// forward's backward will not reduce. Throws std::runtime_error (with c10d's text and the parameters' names) when
   /// the previous backward did not reach every parameter, and when a reduction has failed before.
-  void before_forward(const Forward& forward);
+  void before_forward(const ForwardSettings& forward);
   /// Call after each forward with gradients. `outputs`: the tensors in its output, all of them if `are_known`.
   /// `will_reduce`: its backward shall reduce; otherwise gradients stay local.
   void after_forward(const std::vector<at::Tensor>& outputs, bool are_known, bool will_reduce);
@@ -88,10 +88,10 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void use_bucket_layout(const std::string& text);
 
  private:
-  void check_capture(const Forward& forward) const;
+  void check_capture(const ForwardSettings& forward) const;
   void refuse_to_own(const std::string& beyond) const;
   void rebuild();
-  std::unique_ptr<GradientsSetAside> set_held_gradients_aside() const;
+  std::unique_ptr<ScopedGradientRemoval> remove_held_gradients() const;
   void regrouped();
   std::vector<size_t> indices_of_bucket_ends() const;
 

@@ -80,9 +80,9 @@ auto in_cpp_spelling(Call call) {
 }
 
 // Has edges for a search through the graph only.
-class NoBackward final : public torch::autograd::Node {
+class PlaceholderNode final : public torch::autograd::Node {
  public:
-  explicit NoBackward(torch::autograd::edge_list edges) : Node(std::move(edges)) {}
+  explicit PlaceholderNode(torch::autograd::edge_list edges) : Node(std::move(edges)) {}
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
     throw std::logic_error("internal error: a node without backward was run");
   }
@@ -162,7 +162,7 @@ void ReducerEngine::pretend_ready(const std::vector<size_t>& parameters) {
   std::vector<at::Tensor> contents;
   for (const auto& bucket : buckets_) contents.push_back(bucket.gradients.clone());
   const auto group = std::exchange(
-      process_group_, c10::make_intrusive<SilentProcessGroup>(process_group_->getRank(), process_group_->getSize()));
+      process_group_, c10::make_intrusive<NullProcessGroup>(process_group_->getRank(), process_group_->getSize()));
   const auto restore = c10::make_scope_exit([&] {
     process_group_ = group;
     for (size_t i = 0; i < contents.size(); ++i) buckets_[i].gradients.copy_(contents[i]);
@@ -204,7 +204,7 @@ at::Tensor ReducerEngine::output_of_all_parameters() const {
   torch::autograd::edge_list edges;
   for (const at::Tensor& parameter : params_) edges.push_back(torch::autograd::impl::gradient_edge(parameter));
   at::Tensor output = at::zeros({});
-  torch::autograd::set_history(output, versions::make_node<NoBackward>(std::move(edges)));
+  torch::autograd::set_history(output, versions::make_node<PlaceholderNode>(std::move(edges)));
   return output;
 }
 

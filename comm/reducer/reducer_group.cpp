@@ -50,7 +50,7 @@ WorkPtr ReducerProcessGroup::run(const char* what, const std::function<WorkPtr()
   return LoggedCollective(context_->group(), what, context_->failure()).run(begin);
 }
 
-WorkPtr SilentProcessGroup::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& /*options*/) {
+WorkPtr NullProcessGroup::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& /*options*/) {
   return completed_work(tensors);
 }
 

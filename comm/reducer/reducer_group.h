@@ -36,7 +36,7 @@ class ReducerProcessGroup final : public c10d::ProcessGroup {
 };
 
 /// Sends nothing.
-class SilentProcessGroup final : public c10d::ProcessGroup {
+class NullProcessGroup final : public c10d::ProcessGroup {
  public:
   using ProcessGroup::ProcessGroup;
 

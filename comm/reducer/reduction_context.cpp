@@ -20,7 +20,7 @@ namespace {
 
 class GroupTransport final : public BucketTransport {
  public:
-  GroupTransport(GroupHandle group, at::Tensor bucket, std::shared_ptr<FailureNote> note)
+  GroupTransport(GroupHandle group, at::Tensor bucket, std::shared_ptr<ReductionFailure> note)
       : group_(std::move(group)), bucket_(std::move(bucket)), note_(std::move(note)) {}
 
   TensorFuture start() override {
@@ -54,7 +54,7 @@ class GroupTransport final : public BucketTransport {
  private:
   const GroupHandle group_;
   const at::Tensor bucket_;
-  const std::shared_ptr<FailureNote> note_;
+  const std::shared_ptr<ReductionFailure> note_;
   std::optional<LoggedCollective> collective_;
   WorkPtr awaited_;  // null where a future tells
 };
@@ -62,7 +62,7 @@ class GroupTransport final : public BucketTransport {
 }  // namespace
 
 std::shared_ptr<BucketTransport> group_transport(const GroupHandle& group, const at::Tensor& bucket,
-                                                 std::shared_ptr<FailureNote> note) {
+                                                 std::shared_ptr<ReductionFailure> note) {
   return std::make_shared<GroupTransport>(group, bucket, std::move(note));
 }
 

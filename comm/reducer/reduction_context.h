@@ -12,15 +12,15 @@
 
 #include "comm/reducer/bucket_events.h"
 #include "comm/reducer/bucket_transport.h"
-#include "comm/reducer/failure_note.h"
 #include "comm/reducer/hook_agreement.h"
 #include "comm/reducer/reduced_model.h"
+#include "comm/reducer/reduction_failure.h"
 
 namespace ddp::detail {
 
 /// The sum of `bucket` over `group`, in place, by plan_all_reduce()'s plan. A closed group says so in start().
 std::shared_ptr<BucketTransport> group_transport(const GroupHandle& group, const at::Tensor& bucket,
-                                                 std::shared_ptr<FailureNote> note);
+                                                 std::shared_ptr<ReductionFailure> note);
 
 /// Shared by the reducer and by reductions under way.
 class ReductionContext {
@@ -31,7 +31,7 @@ class ReductionContext {
   const GroupHandle& group() const { return group_; }
   const DdpOptions& options() const { return options_; }
   const std::string& rank() const { return rank_; }  ///< "rank 1 of 2"
-  const std::shared_ptr<FailureNote>& failure() const { return failure_; }
+  const std::shared_ptr<ReductionFailure>& failure() const { return failure_; }
   const std::shared_ptr<HookAgreement>& hook() const { return hook_; }
 
   /// A bucket on its way.
@@ -72,7 +72,7 @@ class ReductionContext {
   const GroupHandle group_;
   const DdpOptions options_;
   const std::string rank_;
-  const std::shared_ptr<FailureNote> failure_ = std::make_shared<FailureNote>();
+  const std::shared_ptr<ReductionFailure> failure_ = std::make_shared<ReductionFailure>();
   const std::shared_ptr<HookAgreement> hook_ = std::make_shared<HookAgreement>();
   mutable BucketEvents events_;
   // What finishes the buckets on their way, in their order; owned by what is queued. For the backward thread.

@@ -95,8 +95,8 @@ bool Collective::step(SlotAccess& slots) {
 }
 
 bool Collective::takes_from(const SlotAccess& slots, int rank) const {
-  if (rank == slots.rank() || plan_.takes_from == Whom::kNobody) return false;
-  return plan_.takes_from == Whom::kAll || rank == plan_.root;
+  if (rank == slots.rank() || plan_.takes_from == Sources::kNone) return false;
+  return plan_.takes_from == Sources::kAll || rank == plan_.root;
 }
 
 bool Collective::may_take(SlotAccess& slots) const {

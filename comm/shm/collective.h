@@ -47,7 +47,7 @@ class Collective : public JointOperation {
   bool concerns_others() const final;
 
  protected:
-  enum class Whom { kNobody, kAll, kRoot };
+  enum class Sources { kNone, kAll, kRoot };
 
   /// What this rank does in each round; `signature`, `rounds` and `is_tiny` are equal on all ranks.
   struct Plan {
@@ -57,7 +57,7 @@ class Collective : public JointOperation {
     bool is_small = false;  ///< it is some lines in one slot: fetched beside the stamp, not after it
     bool fills = true;
     bool combines = false;
-    Whom takes_from = Whom::kAll;
+    Sources takes_from = Sources::kAll;
     int root = 0;
   };
 

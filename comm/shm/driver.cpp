@@ -42,7 +42,7 @@ void Driver::drive(const Limit& limit, SpinPolicy& policy) {
       take_new();
     }
     const bool moved = advance();
-    look_for_trouble_if_due();
+    check_for_stall_if_due();
     if (is_over(limit) || (limit.one_pass && !moved)) return;
     if (moved) {
       is_blocked = false;
@@ -154,7 +154,7 @@ bool Driver::sleep(const Limit& limit) {
     begin_turn(*joints_.front());
     if (mailbox_.is_empty()) cause = joints_.front()->awaited(slots_).cause;
   }
-  look_for_trouble(/*thoroughly=*/false);
+  check_for_stall(/*thoroughly=*/false);
   if (!ended_.empty()) return false;
   sleep_until(slots_.segment().block(slots_.rank()), cause, slice, [&] {
     if (queue_.has_new() || has_to_stop(limit) || advance()) return true;
@@ -162,63 +162,64 @@ bool Driver::sleep(const Limit& limit) {
     return cause != Cause::any() && !joints_.empty() && joints_.front()->awaited(slots_).cause != cause;
   });
   const auto now = Clock::now();
-  if (ended_.empty() && (now - before >= slice || now - looked_at_ >= kSlice)) look_for_trouble(/*thoroughly=*/true);
+  if (ended_.empty() && (now - before >= slice || now - looked_at_ >= kSlice)) check_for_stall(/*thoroughly=*/true);
   return limit.time && now >= *limit.time;
 }
 
 // A message's time may be over, or its rank dead, while collectives go on and let nobody sleep.
-void Driver::look_for_trouble_if_due() {
+void Driver::check_for_stall_if_due() {
   constexpr uint32_t kTurns = 64;  // as many cost less than a look at the clock each
   if (mailbox_.is_empty() || ++turns_ % kTurns != 0 || Clock::now() - looked_at_ < kSlice) return;
-  look_for_trouble(/*thoroughly=*/true);
+  check_for_stall(/*thoroughly=*/true);
 }
 
 // After it was seen that nobody will do what is awaited it is tried once more: it may have been done before.
-void Driver::look_for_trouble(bool thoroughly) {
+void Driver::check_for_stall(bool thoroughly) {
   if (thoroughly) looked_at_ = Clock::now();
   if (thoroughly && !is_idle()) {
     const Awaited awaited =
         !joints_.empty() ? joints_.front()->awaited(slots_) : Mailbox::awaited(*mailbox_.all().front(), slots_);
     if (!awaited.ranks.empty()) peers_.wait_for(awaited.ranks.front());
   }
-  std::optional<Trouble> trouble;
+  std::optional<StallReason> reason;
   if (!joints_.empty()) {
     if (auto failure = peers_.first_failure()) {
-      trouble = Trouble{.text = std::move(*failure)};
+      reason = StallReason{.text = std::move(*failure)};
     } else {
-      trouble = trouble_of(*joints_.front(), joints_.front()->awaited(slots_), thoroughly);
+      reason = stall_reason_of(*joints_.front(), joints_.front()->awaited(slots_), thoroughly);
     }
   }
-  if (trouble) {
+  if (reason) {
     if (advance()) return;
     // A rank may go once it has done its part, while others are late.
     const auto missing = joints_.front()->awaited(slots_).ranks;
-    const bool has_done_its_part = trouble->gone && std::ranges::find(missing, *trouble->gone) == missing.end();
-    if (!has_done_its_part) fail_all(error_of(trouble->text));
+    const bool has_done_its_part = reason->gone && std::ranges::find(missing, *reason->gone) == missing.end();
+    if (!has_done_its_part) fail_all(error_of(reason->text));
     return;
   }
   for (const MessagePtr& message : mailbox_.all()) {
-    trouble = trouble_of(*message, Mailbox::awaited(*message, slots_), thoroughly);
-    if (!trouble) continue;
+    reason = stall_reason_of(*message, Mailbox::awaited(*message, slots_), thoroughly);
+    if (!reason) continue;
     if (advance()) return;
     if (mailbox_.remove(*message)) {
-      end(message, error_of(trouble->text));
+      end(message, error_of(reason->text));
     } else {
-      fail_all(error_of(trouble->text));
+      fail_all(error_of(reason->text));
       return;
     }
   }
 }
 
-std::optional<Driver::Trouble> Driver::trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly) {
-  std::optional<Trouble> first;
+std::optional<Driver::StallReason> Driver::stall_reason_of(Operation& operation, const Awaited& awaited,
+                                                           bool thoroughly) {
+  std::optional<StallReason> first;
   bool are_all_gone = !awaited.ranks.empty();
   for (const int rank : awaited.ranks) {
     auto gone = thoroughly ? peers_.gone(rank) : peers_.said_goodbye(rank);
     if (!gone) {
       are_all_gone = false;
     } else if (!first) {
-      first = Trouble{.text = std::move(*gone), .gone = rank};
+      first = StallReason{.text = std::move(*gone), .gone = rank};
     }
   }
   if (first && (are_all_gone || !awaited.any_of_them)) return first;
@@ -232,7 +233,7 @@ std::optional<Driver::Trouble> Driver::trouble_of(Operation& operation, const Aw
   for (size_t i = 0; i < awaited.ranks.size(); ++i) {
     text += (i == 0 ? "" : " and ") + peers_.name_with_cause(awaited.ranks[i], recently);
   }
-  return Trouble{.text = std::move(text)};
+  return StallReason{.text = std::move(text)};
 }
 
 // Another thread may set a limit meanwhile, which counts.

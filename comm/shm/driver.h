@@ -71,13 +71,13 @@ class Driver {
   bool awaits_neighbour() const;
   void leave_neighbours(const std::vector<int>& awaited, int processor_before);
   bool sleep(const Limit& limit);
-  struct Trouble {
+  struct StallReason {
     std::string text;
     std::optional<int> gone{};  ///< the rank that will do nothing any more; without one, time is over
   };
-  void look_for_trouble_if_due();
-  void look_for_trouble(bool thoroughly);
-  std::optional<Trouble> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
+  void check_for_stall_if_due();
+  void check_for_stall(bool thoroughly);
+  std::optional<StallReason> stall_reason_of(Operation& operation, const Awaited& awaited, bool thoroughly);
   void begin_turn(Operation& operation);
   void end(OperationPtr operation, std::exception_ptr error);
   void fail_all(std::exception_ptr error);

@@ -90,7 +90,7 @@ void Engine::poll() {
   hand_over();
 }
 
-void Engine::hurry() {
+void Engine::make_urgent() {
   const Lock lock(queue_.mutex());
   if (pending_ == 0) return;
   is_urgent_ = true;

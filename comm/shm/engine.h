@@ -44,7 +44,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Does what can be done now.
   void poll();
   /// Somebody is told when operations end, and does not wait for them here.
-  void hurry();
+  void make_urgent();
   /// From now on it has so long, then it fails.
   void limit(Message& message, std::chrono::milliseconds timeout);
   /// Waits until the joint operations have ended, as long as their timeouts let them, and makes messages that have not

@@ -27,7 +27,7 @@ struct Header {
   std::array<char, 32> token;  // who opened the right memory finds the text that the ticket says
 };
 
-enum class Presence : uint32_t { kComing, kHere, kLeft, kFailed };
+enum class Presence : uint32_t { kAttaching, kAttached, kLeft, kFailed };
 
 /// What a rank says of itself.
 struct RankBlock {

@@ -23,7 +23,7 @@ class Broadcast final : public Collective {
                     .rounds = rounds_of(bytes, kSlotBytes),
                     .is_tiny = bytes <= kTiny,
                     .fills = root == place.rank,
-                    .takes_from = root == place.rank ? Whom::kNobody : Whom::kRoot,
+                    .takes_from = root == place.rank ? Sources::kNone : Sources::kRoot,
                     .root = root}),
         data_(data),
         bytes_(bytes),
@@ -57,7 +57,7 @@ class Gather final : public Collective {
             .rounds = rounds_of(bytes, kSlotBytes),
             .is_tiny = bytes <= kTiny,
             .fills = root != place.rank,
-            .takes_from = is_for_all || root == place.rank ? Whom::kAll : Whom::kNobody};
+            .takes_from = is_for_all || root == place.rank ? Sources::kAll : Sources::kNone};
   }
 
  private:
@@ -92,7 +92,7 @@ class Exchange final : public Collective {
     return {.signature = signature_of(Kind::kScatter, bytes, root),
             .rounds = rounds_of(bytes, piece_of(place)),
             .fills = root == place.rank,
-            .takes_from = root == place.rank ? Whom::kNobody : Whom::kRoot,
+            .takes_from = root == place.rank ? Sources::kNone : Sources::kRoot,
             .root = root};
   }
 

@@ -43,7 +43,7 @@ void Peers::announce(const Segment& segment, int rank) {
 void Peers::arrive() {
   RankBlock& own = segment_.block(rank_);
   if (own.pid == 0) announce(segment_, rank_);  // else its meeting has
-  own.presence.store(Presence::kHere);
+  own.presence.store(Presence::kAttached);
 }
 
 void Peers::leave(const std::string& why) {

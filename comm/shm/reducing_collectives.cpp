@@ -75,7 +75,7 @@ class SharedReduce final : public Collective {
                          .bytes = count * reducing.element_size()}),
                     .rounds = rounds_of(count * reducing.element_size(), chunk_of(count * reducing.element_size())),
                     .combines = true,
-                    .takes_from = root == kNoRoot || root == place.rank ? Whom::kAll : Whom::kNobody}),
+                    .takes_from = root == kNoRoot || root == place.rank ? Sources::kAll : Sources::kNone}),
         data_(data),
         bytes_(count * reducing.element_size()),
         chunk_(chunk_of(bytes_)),

@@ -31,14 +31,14 @@ constexpr uint64_t kMostIndexBytes = uint64_t{1} << 24;
 constexpr const char* kExpectedIndices = R"(expected JSON as {"0": "first class", "1": "second class"})";
 
 /// What a listing leaves out: how many, and the first by its path.
-struct PassedOver {
+struct SkippedEntries {
   int64_t count = 0;
   fs::path first{};
 
   void add(const fs::path& path) {
     if (count++ == 0 || path.string() < first.string()) first = path;
   }
-  void add(const PassedOver& other) {
+  void add(const SkippedEntries& other) {
     if (other.count == 0) return;
     if (count == 0 || other.first.string() < first.string()) first = other.first;
     count += other.count;
@@ -46,10 +46,10 @@ struct PassedOver {
 };
 
 struct LeftOut {
-  std::map<ImageFormat, PassedOver> formats{};  ///< pictures that this build cannot read
-  PassedOver dead_links{};                      ///< links whose target is not there
-  PassedOver circles{};                         ///< links to a folder that they lie in
-  PassedOver others{};                          ///< pipes and other files that are not regular, named as pictures
+  std::map<ImageFormat, SkippedEntries> formats{};  ///< pictures that this build cannot read
+  SkippedEntries dead_links{};                      ///< links whose target is not there
+  SkippedEntries circles{};                         ///< links to a folder that they lie in
+  SkippedEntries others{};                          ///< pipes and other files that are not regular, named as pictures
 
   void add(const LeftOut& other) {
     for (const auto& [format, files] : other.formats) formats[format].add(files);
@@ -61,7 +61,7 @@ struct LeftOut {
 
 std::string notice_of(const fs::path& root, const LeftOut& left_out) {
   std::string notice;
-  const auto add = [&](const PassedOver& some, const std::string& one, const std::string& several,
+  const auto add = [&](const SkippedEntries& some, const std::string& one, const std::string& several,
                        const std::string& cause) {
     if (some.count == 0) return;
     notice += (notice.empty() ? root.string() + ": " : "; ") + std::to_string(some.count) + " " +

@@ -51,7 +51,7 @@ void copy(png_structp png, png_bytep bytes, size_t count) {
 
 /// The values as they are: gAMA, sRGB, cHRM and iCCP change no pixel (nor do they with Pillow and torchvision), and
 /// tRNS, bKGD and opacity no colour. Chunks that are not looked at cannot be wrong either.
-void ask_for_plain_rgb(png_structp png) {
+void request_rgb(png_structp png) {
   constexpr int kKnownAndUnknown = -1;
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, kKnownAndUnknown);
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, reinterpret_cast<png_const_bytep>("tRNS"), 1);
@@ -100,7 +100,7 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   const auto file_bytes = static_cast<int64_t>(source.left);
   if (setjmp(source.back) != 0) return Decoded::kFailed;
   png_set_read_fn(reader.png, &source, copy);
-  ask_for_plain_rgb(reader.png);
+  request_rgb(reader.png);
   png_read_info(reader.png, reader.info);
   image.height = png_get_image_height(reader.png, reader.info);
   image.width = png_get_image_width(reader.png, reader.info);

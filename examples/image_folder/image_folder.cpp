@@ -65,7 +65,7 @@ void declare(CLI::App& app, Arguments& args) {
 }
 
 // Whether, where and as whom this process joins a job, in the words of the Python program.
-void tell_place(const ddp::ProcessGroupOptions& options) {
+void print_position(const ddp::ProcessGroupOptions& options) {
   const auto place = options.rank_info.value_or(ddp::rank_info_from_environment());
   const bool is_alone = place.source == ddp::RankInfo().source && options.init_method.empty();
   const std::string joining = "| distributed init (rank " + std::to_string(place.rank) +
@@ -126,7 +126,7 @@ void check_sizes(int64_t training, int64_t batches, int64_t validation) {
 
 int run(Arguments args) {
   auto& options = args.training;
-  tell_place(options.process_group);
+  print_position(options.process_group);
   auto group = ddp::init_process_group(options.process_group);
   options.lr *= group.size();  // as many times as many samples per step
   ddp::install_stop_handlers();

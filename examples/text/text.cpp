@@ -97,8 +97,8 @@ torch::Tensor backward(const ddp::Batch& batch, auto& model, const ddp::UpdatePa
   return loss.detach();
 }
 
-void tell_loss(ddp::MetricsFile& file, int64_t step, const torch::Tensor& loss, const Arguments& args,
-               const ddp::GroupHandle& group) {
+void print_loss(ddp::MetricsFile& file, int64_t step, const torch::Tensor& loss, const Arguments& args,
+                const ddp::GroupHandle& group) {
   if (args.step_losses.empty()) return;  // it is a collective
   file.write({{"step", step}, {"loss", ddp::reduce_tensor(loss, group).item<double>()}});
 }
@@ -165,7 +165,7 @@ int run(Arguments args) {
       optimizer.step();
       scheduler.step();
       recorder.step(loss_of_step, update.passes * options.loader.batch_size);
-      tell_loss(losses, recorder.steps_done(), loss_of_step, args, group);
+      print_loss(losses, recorder.steps_done(), loss_of_step, args, group);
       if (recorder.steps_done() % args.save_every != 0 || pass == passes) continue;  // the epoch's own save follows
       checkpoints.save(recorder.steps_done(), state);
       if (ddp::stop_requested(group)) return ddp::kSavedAndStopped;

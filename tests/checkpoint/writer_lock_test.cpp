@@ -125,7 +125,7 @@ TEST_CASE("WriterLock: a forked child neither saves nor gives the lock away nor 
   CHECK(status == 0);
   WriterLock other(file_system, folder / "run", 0);
   UNSCOPED_INFO("the child's end must not end the parent's lock");
-  CHECK_THROWS_AS(other.hold(), DirectoryIsTaken);
+  CHECK_THROWS_AS(other.hold(), DirectoryInUse);
   Child child([] {});
   lock.reset();
   INFO("a child that lives on must not keep what its parent has given back");
@@ -140,7 +140,7 @@ TEST_CASE("WriterLock: a directory that was removed is taken anew") {
   std::filesystem::remove_all(folder / "run");
   CHECK(lock.hold());
   WriterLock other(file_system, folder / "run", 0);
-  CHECK_THROWS_AS(other.hold(), DirectoryIsTaken);
+  CHECK_THROWS_AS(other.hold(), DirectoryInUse);
 }
 
 TEST_CASE("WriterLock: without locks one goes on and says so") {

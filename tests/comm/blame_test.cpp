@@ -26,15 +26,16 @@ RankState state(BlameKind kind, std::vector<CallRecord> calls = {}) {
 }
 
 TEST_CASE("Blame: a rank that does not answer is named") {
-  CHECK(
-      blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kSilent), state(BlameKind::kAnswered, {waiting(7)})},
-            7) == "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
+  CHECK(blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kSilent),
+               state(BlameKind::kAnswered, {waiting(7)})},
+              7) == "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
 }
 
 TEST_CASE("Blame: a living rank one collective behind or ahead is not named beside a dead one") {
-  const std::string text = blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kAnswered, {waiting(6)}),
-                                  state(BlameKind::kSilent), state(BlameKind::kFailed, {ended(7), waiting(8)})},
-                                 7);
+  const std::string text =
+      blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kAnswered, {waiting(6)}),
+             state(BlameKind::kSilent), state(BlameKind::kFailed, {ended(7), waiting(8)})},
+            7);
   CHECK(text == "; did not take part in it: rank 2 (no answer: killed, stopped or cut off)");
 }
 
@@ -46,9 +47,10 @@ TEST_CASE("Blame: a rank that waits elsewhere or has failed is a victim") {
 
 TEST_CASE("Blame: a rank that gave up is named wherever it was") {
   for (const uint64_t last : {5, 6, 7}) {
-    CHECK_THAT(
-        blame({state(BlameKind::kFailed, {waiting(6)}), state(BlameKind::kGaveUp, {ended(last)}), state(BlameKind::kFailed)}, 6),
-        ContainsSubstring("; did not take part in it: rank 1 (it gave up before"));
+    CHECK_THAT(blame({state(BlameKind::kFailed, {waiting(6)}), state(BlameKind::kGaveUp, {ended(last)}),
+                      state(BlameKind::kFailed)},
+                     6),
+               ContainsSubstring("; did not take part in it: rank 1 (it gave up before"));
   }
 }
 
@@ -82,13 +84,14 @@ TEST_CASE("Blame: ranks that have not come there yet do not count for the majori
 
 TEST_CASE("Blame: is undecided while a rank that lives has not come to where the others disagree") {
   const RankState bucket = state(BlameKind::kFailed, {ended(11), waiting(12)});
-  const RankState statistics = state(BlameKind::kAnswered, {ended(11), waiting(12, "all_reduce (sum) of Double [2, 8]")});
+  const RankState statistics =
+      state(BlameKind::kAnswered, {ended(11), waiting(12, "all_reduce (sum) of Double [2, 8]")});
   const RankState on_its_way = state(BlameKind::kAnswered, {ended(11)});
-  CHECK(is_undecided_yet({bucket, statistics, on_its_way}));
-  CHECK_FALSE(is_undecided_yet({bucket, statistics, bucket}));
-  CHECK_FALSE(is_undecided_yet({bucket, statistics}));
-  CHECK_FALSE(is_undecided_yet({bucket, statistics, state(BlameKind::kSilent, {})}));
-  CHECK_FALSE(is_undecided_yet({bucket, bucket, on_its_way}));
+  CHECK(is_undecided({bucket, statistics, on_its_way}));
+  CHECK_FALSE(is_undecided({bucket, statistics, bucket}));
+  CHECK_FALSE(is_undecided({bucket, statistics}));
+  CHECK_FALSE(is_undecided({bucket, statistics, state(BlameKind::kSilent, {})}));
+  CHECK_FALSE(is_undecided({bucket, bucket, on_its_way}));
 }
 
 TEST_CASE("Blame: without a majority all are listed") {
@@ -129,14 +132,16 @@ TEST_CASE("Blame: ranks that cannot be asked are never named") {
 TEST_CASE("BlameForConnecting: who died or gave up is named before who has not come") {
   CHECK(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kSilent), state(BlameKind::kNeverArrived)}) ==
         "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
-  CHECK_THAT(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kGaveUp), state(BlameKind::kNeverArrived)}),
-             ContainsSubstring("rank 1 (it gave up before"));
-  CHECK(blame_for_connecting({state(BlameKind::kNeverArrived), state(BlameKind::kFailed), state(BlameKind::kNeverArrived)}) ==
-        "; never arrived: rank 0, 2");
+  CHECK_THAT(
+      blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kGaveUp), state(BlameKind::kNeverArrived)}),
+      ContainsSubstring("rank 1 (it gave up before"));
+  CHECK(blame_for_connecting({state(BlameKind::kNeverArrived), state(BlameKind::kFailed),
+                              state(BlameKind::kNeverArrived)}) == "; never arrived: rank 0, 2");
 }
 
 TEST_CASE("BlameForConnecting: ranks that live fail or run Python are not named") {
-  CHECK(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kAnswered), state(BlameKind::kUnknown)}) == "");
+  CHECK(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kAnswered), state(BlameKind::kUnknown)}) ==
+        "");
 }
 
 // A job of `size` ranks that all wait in collective 6, as the others see it.
@@ -165,7 +170,7 @@ TEST_CASE("Blame: whoever is the one that is gone is the one that is named") {
 TEST_CASE("Blame: where all wait in the same collective nobody is named") {
   for (const size_t size : {1U, 2U, 7U, 64U}) CHECK(blame(all_waiting(size), 6) == "");
   CHECK(blame({}, 6) == "");
-  CHECK_FALSE(is_undecided_yet({}));
+  CHECK_FALSE(is_undecided({}));
   CHECK(blame_for_connecting({}) == "");
 }
 
@@ -190,20 +195,22 @@ TEST_CASE("Blame: any minority is named with what it called") {
       INFO("rank " << odd << " of " << size);
       CHECK(blame(ranks, 6) == "; the ranks disagree at number 6: rank " + std::to_string(odd) +
                                    " called barrier, the others all_reduce of a gradient bucket of 332 bytes");
-      CHECK_FALSE(is_undecided_yet(ranks));
+      CHECK_FALSE(is_undecided(ranks));
     }
   }
 }
 
 TEST_CASE("Blame: of three opinions none of which has a majority all are told") {
-  const std::vector<RankState> ranks{state(BlameKind::kFailed, {waiting(6, "a")}), state(BlameKind::kFailed, {waiting(6, "b")}),
-                                     state(BlameKind::kFailed, {waiting(6, "a")}), state(BlameKind::kFailed, {waiting(6, "c")})};
+  const std::vector<RankState> ranks{
+      state(BlameKind::kFailed, {waiting(6, "a")}), state(BlameKind::kFailed, {waiting(6, "b")}),
+      state(BlameKind::kFailed, {waiting(6, "a")}), state(BlameKind::kFailed, {waiting(6, "c")})};
   CHECK(blame(ranks, 6) == "; the ranks disagree at number 6: rank 0, 2 called a, rank 1 called b, rank 3 called c");
 }
 
 TEST_CASE("Blame: that a call has ended makes no difference to what was called") {
-  CHECK(blame({state(BlameKind::kFailed, {ended(5), waiting(6)}), state(BlameKind::kAnswered, {waiting(5), waiting(6)})}, 6) ==
-        "");
+  CHECK(
+      blame({state(BlameKind::kFailed, {ended(5), waiting(6)}), state(BlameKind::kAnswered, {waiting(5), waiting(6)})},
+            6) == "");
 }
 
 TEST_CASE("Blame: a rank in an earlier collective waits, and is not away") {
@@ -239,10 +246,10 @@ TEST_CASE("Blame: all that are away for about as long are named") {
 }
 
 TEST_CASE("BlameForConnecting: a rank that is connected or has closed is not named") {
-  CHECK(blame_for_connecting({state(BlameKind::kAnswered), state(BlameKind::kClosed), state(BlameKind::kNeverArrived)}) ==
-        "; never arrived: rank 2");
-  CHECK(blame_for_connecting({state(BlameKind::kNeverArrived), state(BlameKind::kAnswered), state(BlameKind::kNeverArrived)}) ==
-        "; never arrived: rank 0, 2");
+  CHECK(blame_for_connecting({state(BlameKind::kAnswered), state(BlameKind::kClosed),
+                              state(BlameKind::kNeverArrived)}) == "; never arrived: rank 2");
+  CHECK(blame_for_connecting({state(BlameKind::kNeverArrived), state(BlameKind::kAnswered),
+                              state(BlameKind::kNeverArrived)}) == "; never arrived: rank 0, 2");
 }
 
 }  // namespace

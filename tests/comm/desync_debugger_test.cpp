@@ -131,7 +131,7 @@ TEST_CASE("Peers: who has announced itself is awaited until it has one of the ma
     set(*store, keys::silent(2));
     set(*store, keys::exited(3));
   });
-  await_others(rank_of(0, 4), {}, *store, {keys::learned, keys::exited, keys::silent}, kAnswerLimit);
+  wait_for_ranks(rank_of(0, 4), {}, *store, {keys::learned, keys::exited, keys::silent}, kAnswerLimit);
   CHECK(store->check({keys::learned(1), keys::silent(2), keys::exited(3)}));
   leaving.join();
 }
@@ -142,8 +142,8 @@ TEST_CASE("Peers: a rank that does not announce itself is not awaited, and nobod
   set(*store, keys::present(2));
   set(*store, keys::exited(2));
   const auto begin = Clock::now();
-  await_others(rank_of(0, 4), {}, *store, {keys::exited}, kAnswerLimit);
-  await_others(rank_of(0, 1), {}, *store, {keys::exited}, kAnswerLimit);
+  wait_for_ranks(rank_of(0, 4), {}, *store, {keys::exited}, kAnswerLimit);
+  wait_for_ranks(rank_of(0, 1), {}, *store, {keys::exited}, kAnswerLimit);
   CHECK(Clock::now() - begin < kAnswerLimit);
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("Peers: a rank that never leaves is awaited for the limit and no longe
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (int rank = 0; rank < 2; ++rank) set(*store, keys::present(rank));
   const auto begin = Clock::now();
-  await_others(rank_of(0, 2), {}, *store, {keys::exited}, kNoAnswerWithin);
+  wait_for_ranks(rank_of(0, 2), {}, *store, {keys::exited}, kNoAnswerWithin);
   CHECK(Clock::now() - begin >= kNoAnswerWithin);
 }
 
@@ -162,7 +162,7 @@ struct GoneStore final : c10d::HashStore {
 TEST_CASE("Peers: a store that has gone ends the waiting, and throws nothing") {
   GoneStore store;
   const auto begin = Clock::now();
-  await_others(rank_of(0, 2), {}, store, {keys::exited}, kAnswerLimit);
+  wait_for_ranks(rank_of(0, 2), {}, store, {keys::exited}, kAnswerLimit);
   CHECK(Clock::now() - begin < kAnswerLimit);
 }
 

@@ -79,7 +79,7 @@ TEST_CASE("FailureCause: a rank that compares is not blamed by one that calls a 
       is_over = true;
       return;
     }
-    const detail::JobLinks& job = group.state().job();
+    const detail::JobServices& job = group.state().job();
     const auto compares = [&] { return job.desync_debugger->ask(*job.store, "", {1}, 10s).at(1).compares; };
     while (!compares() && !is_over) std::this_thread::sleep_for(1ms);
     RANK_CHECK(failure_cause(group.state(), 0).find("rank 1") == std::string::npos);

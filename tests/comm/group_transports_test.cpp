@@ -78,7 +78,7 @@ class Transports : protected test::EveryWireAndSize {
 
 TEST_CASE_METHOD(Transports, "GroupTransport: the sum over the ranks is left in the bucket") {
   run([](const GroupHandle& group) {
-    const auto note = std::make_shared<FailureNote>();
+    const auto note = std::make_shared<ReductionFailure>();
     for (Bucket& bucket : buckets(group)) {
       RANK_INFO(bucket.tensor.scalar_type() << " of shape " << bucket.tensor.sizes());
       const auto transport = group_transport(group, bucket.tensor, note);
@@ -92,7 +92,7 @@ TEST_CASE_METHOD(Transports, "GroupTransport: the sum over the ranks is left in 
 
 TEST_CASE_METHOD(Transports, "GroupTransport: all buckets of a backward may be under way at once") {
   run([](const GroupHandle& group) {
-    const auto note = std::make_shared<FailureNote>();
+    const auto note = std::make_shared<ReductionFailure>();
     std::vector<Bucket> all = buckets(group);
     for (Bucket& bucket : all) {
       bucket.transport = group_transport(group, bucket.tensor, note);
@@ -108,7 +108,7 @@ TEST_CASE_METHOD(Transports, "GroupTransport: all buckets of a backward may be u
 TEST_CASE_METHOD(Transports,
                  "GroupTransport: each takes a number in the order of starts and gives it back at its end") {
   run([](const GroupHandle& group) {
-    const auto note = std::make_shared<FailureNote>();
+    const auto note = std::make_shared<ReductionFailure>();
     const auto calls = [&] { return group.state().log().report().calls; };
     const size_t before = calls().size();
     std::vector<at::Tensor> tensors;
@@ -134,7 +134,7 @@ TEST_CASE_METHOD(Transports,
                  "others by a future") {
   run([](const GroupHandle& group) {
     for (const at::Tensor& tensor : {at::ones({4}), at::ones({1 << 20}), at::ones({0})}) {
-      const auto transport = group_transport(group, tensor, std::make_shared<FailureNote>());
+      const auto transport = group_transport(group, tensor, std::make_shared<ReductionFailure>());
       const TensorFuture started = transport->start();
       const bool is_direct = test::exchanges_directly(group) && tensor.numel() == 4;
       RANK_CHECK((started == nullptr) == (is_direct || group.state().all_reduce_traits().in_call));
@@ -149,7 +149,7 @@ TEST_CASE_METHOD(Transports, "GroupTransport: sparse gradients are summed as suc
     if (group.rank() != 1) dense[group.rank()].fill_(group.rank() + 1.F);
     dense[4].fill_(1);
     const at::Tensor sparse = dense.to_sparse(1);
-    const auto transport = group_transport(group, sparse, std::make_shared<FailureNote>());
+    const auto transport = group_transport(group, sparse, std::make_shared<ReductionFailure>());
     const at::Tensor sum = finish(*transport, transport->start());
     at::Tensor expected = at::zeros({5, 2});
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -167,7 +167,7 @@ TEST_CASE("GroupTransport: on a closed group the start says so, whichever way th
       const at::Tensor tensor = at::ones({size});
       barrier(group);
       group.state().close();
-      const auto note = std::make_shared<FailureNote>();
+      const auto note = std::make_shared<ReductionFailure>();
       const auto transport = group_transport(group, tensor, note);
       const std::string error = error_of<std::runtime_error>([&] { transport->start(); });
       RANK_CHECK_THAT(error, StartsWith("rank " + std::to_string(group.rank()) +
@@ -192,7 +192,7 @@ TEST_CASE("GroupTransport: a rank that does not come is named with the bucket, w
                       return;
                     }
                     const at::Tensor tensor = at::ones({size});
-                    const auto note = std::make_shared<FailureNote>();
+                    const auto note = std::make_shared<ReductionFailure>();
                     const auto transport = group_transport(group, tensor, note);
                     const TensorFuture started = transport->start();
                     const std::string error = error_of<std::runtime_error>([&] { finish(*transport, started); });

@@ -52,7 +52,7 @@ void expect_in_step(const GroupHandle& group) {
 }
 
 // As a rank's first reduction does.
-void verify(HookAgreement& agreement, const GroupHandle& group, const std::shared_ptr<FailureNote>& note) {
+void verify(HookAgreement& agreement, const GroupHandle& group, const std::shared_ptr<ReductionFailure>& note) {
   if (agreement.begin(group, note)) agreement.settle();
 }
 
@@ -60,7 +60,7 @@ class HookAgreements : protected test::EveryWireAndSize {};
 
 TEST_CASE_METHOD(HookAgreements, "HookAgreement: equal names pass, with one collective for all backwards") {
   run([](const GroupHandle& group) {
-    const auto note = std::make_shared<FailureNote>();
+    const auto note = std::make_shared<ReductionFailure>();
     for (const std::string name : {"", "fp16_compress", "a name with 'quotes', \n and \xff"}) {
       HookAgreement agreement;
       if (!name.empty()) agreement.set(name);
@@ -81,7 +81,7 @@ TEST_CASE_METHOD(HookAgreements, "HookAgreement: a rank whose hook differs is na
   run([odd](const GroupHandle& group) {
     for (const auto& [usual, other] : std::vector<std::pair<std::string, std::string>>{
              {"", "custom"}, {"custom", ""}, {"fp16_compress", "bf16_compress"}, {"a", "A"}}) {
-      const auto note = std::make_shared<FailureNote>();
+      const auto note = std::make_shared<ReductionFailure>();
       HookAgreement agreement;
       const std::string& name = group.rank() == odd ? other : usual;
       if (!name.empty()) agreement.set(name);
@@ -103,7 +103,7 @@ TEST_CASE_METHOD(HookAgreements, "HookAgreement: a rank whose hook differs is na
 TEST_CASE_METHOD(HookAgreements, "HookAgreement: a hook that is registered later is compared again") {
   if (size() == 1) return;
   run([](const GroupHandle& group) {
-    const auto note = std::make_shared<FailureNote>();
+    const auto note = std::make_shared<ReductionFailure>();
     HookAgreement agreement;
     verify(agreement, group, note);
     agreement.set("late");
@@ -123,7 +123,7 @@ TEST_CASE("HookAgreement: a rank that does not come is named, in the words of a 
                       while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                       return;
                     }
-                    const auto note = std::make_shared<FailureNote>();
+                    const auto note = std::make_shared<ReductionFailure>();
                     HookAgreement agreement;
                     const std::string error = error_of<std::runtime_error>([&] { verify(agreement, group, note); });
                     RANK_CHECK_THAT(error,
@@ -141,7 +141,7 @@ TEST_CASE("HookAgreement: ranks that compare several models in another order do 
   test::run_ranks(2, [](const GroupHandle& group) {
     const auto of_a = new_group(group, {0, 1});
     const auto of_b = new_group(group, {0, 1});
-    const auto note = std::make_shared<FailureNote>();
+    const auto note = std::make_shared<ReductionFailure>();
     HookAgreement a;
     HookAgreement b;
     b.set(group.rank() == 0 ? "x" : "y");
@@ -167,7 +167,7 @@ TEST_CASE("HookAgreement: ranks that compare several models in another order do 
 
 TEST_CASE("HookAgreement: names are compared in their first 128 bytes") {
   test::run_ranks(2, [](const GroupHandle& group) {
-    const auto note = std::make_shared<FailureNote>();
+    const auto note = std::make_shared<ReductionFailure>();
     for (const size_t length : {127U, 128U, 500U}) {
       HookAgreement agreement;
       agreement.set(std::string(length, 'n') + (length < 128 && group.rank() == 1 ? "!" : ""));
@@ -208,7 +208,7 @@ TEST_CASE("HookAgreement: of any names the first that differs from a majority is
 }
 
 TEST_CASE("HookAgreement: a rank without connections has nobody to compare with") {
-  const auto note = std::make_shared<FailureNote>();
+  const auto note = std::make_shared<ReductionFailure>();
   HookAgreement agreement;
   agreement.set("mine");
   CHECK_NOTHROW(verify(agreement, test::unconnected_rank(0, 1), note));

@@ -51,7 +51,7 @@ class Hooks {
   const std::vector<int64_t> shapes_[2] = {{2, 2}, {3}};
   c10d::GradBucket c10d_bucket_{3, 5, values_, {0, 4}, {4, 3}, {shapes_[0], shapes_[1]}, parameters_, std::nullopt};
   GradientBucket bucket_{c10d_bucket_, parameters_};
-  std::shared_ptr<FailureNote> note_ = std::make_shared<FailureNote>();
+  std::shared_ptr<ReductionFailure> note_ = std::make_shared<ReductionFailure>();
 };
 
 TEST_CASE_METHOD(Hooks, "HookTransport: a hook sees its bucket and what it returns is taken") {
@@ -103,23 +103,23 @@ TEST_CASE_METHOD(Hooks, "HookTransport: a result of another size than the bucket
 
 TEST_CASE_METHOD(Hooks, "HookTransport: neither less nor nothing nor a sparse tensor replaces a bucket") {
   for (const at::Tensor& other : {at::ones({6}), at::ones({0}), at::ones({7}).to_sparse()}) {
-    note_ = std::make_shared<FailureNote>();
+    note_ = std::make_shared<ReductionFailure>();
     fails([&](GradientBucket&) { return completed_future(other); }, "expected a dense tensor of the bucket's 7");
   }
-  note_ = std::make_shared<FailureNote>();
+  note_ = std::make_shared<ReductionFailure>();
   fails(
       [](GradientBucket& bucket) {
         return then(completed_future(bucket.buffer()), [](auto&) { return at::Tensor(); });
       },
       "got an undefined one");
   UNSCOPED_INFO("another shape of as many is as good");
-  note_ = std::make_shared<FailureNote>();
+  note_ = std::make_shared<ReductionFailure>();
   CHECK(result_of([](GradientBucket&) { return completed_future(at::ones({7, 1})); }).numel() == 7);
   CHECK(note_->get().empty());
 }
 
-TEST_CASE("FailureNote: the first failure is the one that counts, whichever thread writes it") {
-  FailureNote note;
+TEST_CASE("ReductionFailure: the first failure is the one that counts, whichever thread writes it") {
+  ReductionFailure note;
   CHECK(note.get().empty());
   std::vector<std::thread> writing;
   for (int i = 0; i < 4; ++i) writing.emplace_back([&, i] { note.set("failure " + std::to_string(i)); });

@@ -56,7 +56,7 @@ class Collective {
   }
 
   const GroupHandle rank_ = test::unconnected_rank(1, 3);
-  const std::shared_ptr<FailureNote> note_ = std::make_shared<FailureNote>();
+  const std::shared_ptr<ReductionFailure> note_ = std::make_shared<ReductionFailure>();
 };
 
 TEST_CASE_METHOD(Collective, "LoggedCollective: takes its number when it is made and has ended when its future has") {
@@ -206,7 +206,7 @@ TEST_CASE("LoggedCollective: a rank that does not take part is named, and the no
                       while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                       return;
                     }
-                    const auto note = std::make_shared<FailureNote>();
+                    const auto note = std::make_shared<ReductionFailure>();
                     std::vector<at::Tensor> list{at::ones({5})};
                     const WorkPtr work = LoggedCollective(group, "sum", note).run([&] {
                       return group.state().group("test")->allreduce(list);

@@ -89,7 +89,7 @@ class Job {
       pids_.push_back(child);
     }
     for (int rank = 0; rank < ranks; ++rank) {
-      while (segment_.block(rank).presence.load() == Presence::kComing) usleep(200);
+      while (segment_.block(rank).presence.load() == Presence::kAttaching) usleep(200);
     }
     close(reports_[1]);
   }

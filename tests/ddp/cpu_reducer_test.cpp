@@ -129,7 +129,7 @@ TEST_CASE_METHOD(CpuReducer, "CpuReducer: ranks of which one leaves the steps to
             {.wire = wire_});
 }
 
-// Nobody may hold them meanwhile: see kept_gradients_test.cpp.
+// Nobody may hold them meanwhile: see held_gradients_test.cpp.
 TEST_CASE_METHOD(CpuReducer,
                  "CpuReducer: gradients have the same places in the buckets from step to step and are no views") {
   run_ranks(2,

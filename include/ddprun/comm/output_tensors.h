@@ -88,7 +88,7 @@ concept WithoutTensors = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is
 template <typename T, typename Found>
 bool for_each_tensor_in_range(T& range, const Found& found);
 template <typename T, typename Found>
-bool for_each_tensor_behind(T& pointer, const Found& found);
+bool for_each_tensor_of_pointer(T& pointer, const Found& found);
 
 }  // namespace detail
 
@@ -114,7 +114,7 @@ bool for_each_tensor(T& value, const Found& found) {
   } else if constexpr (std::ranges::forward_range<T&>) {
     return detail::for_each_tensor_in_range(value, found);
   } else if constexpr (detail::OptionalLike<T> || detail::PointerLike<Plain>) {
-    return detail::for_each_tensor_behind(value, found);
+    return detail::for_each_tensor_of_pointer(value, found);
   } else if constexpr (detail::Named<T>) {
     auto&& part = value.value();
     return for_each_tensor(part, found);
@@ -142,7 +142,7 @@ bool for_each_tensor_in_range(T& range, const Found& found) {
 
 /// `pointer` may be a std::optional.
 template <typename T, typename Found>
-bool for_each_tensor_behind(T& pointer, const Found& found) {
+bool for_each_tensor_of_pointer(T& pointer, const Found& found) {
   using Plain = std::remove_cv_t<T>;
   if constexpr (OptionalLike<T>) {
     if (!pointer.has_value()) return tells_all<Plain>;

@@ -21,12 +21,12 @@ struct LarcOptions {
 namespace detail {
 
 /// The groups' weight decays, set to 0 while this lives and restored at its end: LARC applies them itself.
-class HeldWeightDecay {
+class SuspendedWeightDecay {
  public:
-  explicit HeldWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups);
-  ~HeldWeightDecay();
-  HeldWeightDecay(const HeldWeightDecay&) = delete;
-  HeldWeightDecay& operator=(const HeldWeightDecay&) = delete;
+  explicit SuspendedWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups);
+  ~SuspendedWeightDecay();
+  SuspendedWeightDecay(const SuspendedWeightDecay&) = delete;
+  SuspendedWeightDecay& operator=(const SuspendedWeightDecay&) = delete;
 
   double of(size_t group) const { return values_[group]; }
 
@@ -56,7 +56,7 @@ class Larc : public Base {
  protected:
   void apply_step(const GradientScaling& scaling) override {
     this->check_step();  // a step that is refused must not have changed gradients
-    const detail::HeldWeightDecay weight_decay(this->param_groups_);
+    const detail::SuspendedWeightDecay weight_decay(this->param_groups_);
     for (size_t i = 0; i < this->param_groups_.size(); ++i) {
       detail::adapt_gradients(this->param_groups_[i], weight_decay.of(i), larc_, scaling);
     }

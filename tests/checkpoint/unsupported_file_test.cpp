@@ -1,5 +1,5 @@
 // Files and folders that people give in place of weights are named for what they are.
-#include "checkpoint/core/other_file.h"
+#include "checkpoint/core/unsupported_file.h"
 
 #include <string>
 
@@ -44,31 +44,31 @@ TEST_CASE("OtherFile: what is known is named, with what to do") {
   };
   for (const auto& [bytes, what] : cases) {
     INFO(what);
-    CHECK_THAT(describe_other_file(bytes, "model.safetensors"), ContainsSubstring(what));
-    CHECK_THAT(other_file_or(bytes, "model.safetensors", "reason"), ContainsSubstring(what));
+    CHECK_THAT(describe_unsupported_file(bytes, "model.safetensors"), ContainsSubstring(what));
+    CHECK_THAT(unsupported_file_or(bytes, "model.safetensors", "reason"), ContainsSubstring(what));
   }
 }
 
 TEST_CASE("OtherFile: of bytes that are not known nothing is said") {
   for (const auto& bytes : {"\x08\0\0\0\0\0\0\0{}      "s, "\1\2\3"s, "\x7b\0\0\0\0\0\0\0{"s}) {
-    CHECK(describe_other_file(bytes, "model.safetensors").empty());
-    CHECK(other_file_or(bytes, "model.safetensors", "reason") == "reason");
+    CHECK(describe_unsupported_file(bytes, "model.safetensors").empty());
+    CHECK(unsupported_file_or(bytes, "model.safetensors", "reason") == "reason");
   }
 }
 
 TEST_CASE("OtherFile: nothing of the file is a command to the terminal") {
-  const auto what = describe_other_file("404 \xc2\x9b[2J page", "model.pt");
+  const auto what = describe_unsupported_file("404 \xc2\x9b[2J page", "model.pt");
   CHECK(what.find('\x9b') == std::string::npos);
   CHECK(what.size() < 200);
 }
 
 TEST_CASE("OtherFile: files and folders of torch.distributed.checkpoint are named by their names") {
-  CHECK_THAT(describe_other_file("PK\3\4", "run/__0_0.distcp"), ContainsSubstring("dcp_to_torch_save"));
-  CHECK_THAT(describe_other_file("\x80\2", "run/.metadata"), ContainsSubstring("torch.distributed.checkpoint"));
+  CHECK_THAT(describe_unsupported_file("PK\3\4", "run/__0_0.distcp"), ContainsSubstring("dcp_to_torch_save"));
+  CHECK_THAT(describe_unsupported_file("\x80\2", "run/.metadata"), ContainsSubstring("torch.distributed.checkpoint"));
   const test::TemporaryFolder folder;
-  CHECK(describe_other_folder(folder.path()).empty());
+  CHECK(describe_unsupported_folder(folder.path()).empty());
   test::write_file(folder / ".metadata", "\x80\2");
-  CHECK_THAT(describe_other_folder(folder.path()), ContainsSubstring("dcp_to_torch_save"));
+  CHECK_THAT(describe_unsupported_folder(folder.path()), ContainsSubstring("dcp_to_torch_save"));
   CHECK_THAT(test::error_of([&] { model_in_folder(folder.path()); }), ContainsSubstring("dcp_to_torch_save"));
 }
 

@@ -1,4 +1,4 @@
-#include "comm/core/last_words.h"
+#include "comm/core/terminate_handler.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -11,11 +11,11 @@
 namespace ddp::detail {
 namespace {
 
-// std::terminate's handler is given nothing, so what it needs lies here. Never destroyed: threads may outlive static
+// std::terminate's handler has no arguments, so its data is here. Never destroyed: threads may outlive static
 // objects.
 struct Registry {
   std::mutex mutex;
-  std::map<const LastWords*, LastWords::Say> all;
+  std::map<const TerminateHandler*, TerminateHandler::Action> all;
   std::terminate_handler previous = nullptr;
 };
 
@@ -44,9 +44,9 @@ UncaughtException current_exception() {
     const std::lock_guard lock(last.mutex);
     previous = last.previous;
     const UncaughtException exception = current_exception();
-    for (const auto& [owner, say] : std::exchange(last.all, {})) {
+    for (const auto& [owner, action] : std::exchange(last.all, {})) {
       try {
-        say(exception);
+        action(exception);
       } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is what matters
       }
     }
@@ -57,7 +57,7 @@ UncaughtException current_exception() {
 
 }  // namespace
 
-LastWords::LastWords(Say say) {
+TerminateHandler::TerminateHandler(Action action) {
   Registry& last = registry();
   const std::lock_guard lock(last.mutex);
   static const bool installed = [&] {
@@ -65,10 +65,10 @@ LastWords::LastWords(Say say) {
     return true;
   }();
   static_cast<void>(installed);
-  last.all.emplace(this, std::move(say));
+  last.all.emplace(this, std::move(action));
 }
 
-LastWords::~LastWords() {
+TerminateHandler::~TerminateHandler() {
   Registry& last = registry();
   const std::lock_guard lock(last.mutex);
   last.all.erase(this);

@@ -15,7 +15,7 @@
 namespace ddp::detail {
 
 /// What all ranks that have met know, in the same words.
-struct ShmMeeting {
+struct ShmRendezvous {
   std::optional<int> python{};            ///< a rank that runs Python: nobody shares memory
   std::string why_not{};                  ///< why ranks of one host share none although they might; else empty
   bool shares_somewhere = false;          ///< there is a host whose ranks share memory
@@ -26,6 +26,7 @@ struct ShmMeeting {
 /// All ranks of the group that run this library call it; `host` is the caller's, see host_identity(). Those of equal
 /// `host` share a segment, if all of them can attach to it. `store` is that of the group's CPU backend, the one in
 /// which gloo keeps its keys. Throws std::runtime_error when not all have come within `timeout`.
-ShmMeeting meet(const RankInfo& info, const std::string& host, c10d::Store& store, std::chrono::milliseconds timeout);
+ShmRendezvous shm_rendezvous(const RankInfo& info, const std::string& host, c10d::Store& store,
+                             std::chrono::milliseconds timeout);
 
 }  // namespace ddp::detail

@@ -53,7 +53,7 @@ TORCH_MODULE(Square);
 using Seen = std::vector<torch::Tensor>;
 
 TEST_CASE_METHOD(test::EveryWire,
-                 "KeptGradients: a gradient whose data the program has set is averaged with the rest") {
+                 "HeldGradients: a gradient whose data the program has set is averaged with the rest") {
   const DdpOptions options = GENERATE(DdpOptions{}, DdpOptions{.gradient_as_bucket_view = false},
                                       DdpOptions{.find_unused_parameters = true}, DdpOptions{.static_graph = true});
   const bool before_forward = GENERATE(false, true);
@@ -208,14 +208,14 @@ class RandomProgram {
   std::string story_;
 };
 
-class KeptGradients {
+class HeldGradients {
  protected:
   const int size_ = GENERATE(2, 3, 4);
   const Wire wire_ = GENERATE(from_range(test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})));
   FIXTURE_INFO("ranks: " << size_ << ", wire: " << wire_);
 };
 
-TEST_CASE_METHOD(KeptGradients, "KeptGradients: programs made at random see the same as without buckets") {
+TEST_CASE_METHOD(HeldGradients, "HeldGradients: programs made at random see the same as without buckets") {
   constexpr int kPrograms = 25;
   constexpr int kSteps = 14;
   for (const int64_t cap : {int64_t{60}, int64_t{1} << 20}) {
@@ -265,7 +265,7 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: programs made at random see the 
   }
 }
 
-TEST_CASE_METHOD(test::EveryWire, "KeptGradients: those with a graph are refused where buckets come and go") {
+TEST_CASE_METHOD(test::EveryWire, "HeldGradients: those with a graph are refused where buckets come and go") {
   if (TORCH_VERSION_MINOR < 15) SKIP("lazy_bucket_allocation came with LibTorch 2.15");
   run(2, [&](const GroupHandle& group) {
     for (const bool as_views : {true, false}) {
@@ -288,7 +288,7 @@ TEST_CASE_METHOD(test::EveryWire, "KeptGradients: those with a graph are refused
 }
 
 // What Python's DDP leaves local without a word.
-TEST_CASE_METHOD(KeptGradients, "KeptGradients: delayed ones that the program resets or puts there before backward") {
+TEST_CASE_METHOD(HeldGradients, "HeldGradients: delayed ones that the program resets or puts there before backward") {
   run_ranks(size_,
             [&](const GroupHandle& group) {
               for (const bool own_tensor : {false, true}) {
@@ -315,7 +315,7 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: delayed ones that the program re
 }
 
 // As PCGrad, GradNorm and SVRG do.
-TEST_CASE_METHOD(KeptGradients, "KeptGradients: two losses whose gradients are combined") {
+TEST_CASE_METHOD(HeldGradients, "HeldGradients: two losses whose gradients are combined") {
   run_ranks(size_,
             [&](const GroupHandle& group) {
               const auto train = [&](const DdpOptions& options) {
@@ -344,7 +344,7 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: two losses whose gradients are c
             {.wire = wire_});
 }
 
-TEST_CASE_METHOD(KeptGradients, "KeptGradients: those of before wrapping, and of delayed parameters") {
+TEST_CASE_METHOD(HeldGradients, "HeldGradients: those of before wrapping, and of delayed parameters") {
   run_ranks(size_,
             [&](const GroupHandle& group) {
               auto net = make<TwoLayers>(1);
@@ -378,7 +378,7 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: those of before wrapping, and of
 }
 
 // Buckets are renewed for programs that keep gradients only: it costs memory and time.
-TEST_CASE_METHOD(KeptGradients, "KeptGradients: ordinary training renews no bucket") {
+TEST_CASE_METHOD(HeldGradients, "HeldGradients: ordinary training renews no bucket") {
   if (wire_ == Wire::kLate) return;  // its thread holds the buckets for a moment longer
   const auto train = [&](const DdpOptions& options, bool fused) {
     run_ranks(size_,

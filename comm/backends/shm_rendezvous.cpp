@@ -1,4 +1,4 @@
-#include "comm/backends/shm_meeting.h"
+#include "comm/backends/shm_rendezvous.h"
 
 #include <algorithm>
 #include <map>
@@ -31,7 +31,7 @@ std::string attached_key(int rank) {
 std::string gloo_key(int rank) {
   return "0/" + std::to_string(rank);
 }
-const std::string kCome = "shm/come";
+const std::string kArrivals = "shm/come";
 const std::string kHosts = "shm/hosts";
 const std::string kDecision = "shm/decision";
 
@@ -40,17 +40,17 @@ bool has_equal(std::vector<int> hosts) {
   return std::ranges::adjacent_find(hosts) != hosts.end();
 }
 
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(const RankInfo& info, c10d::Store& store, milliseconds timeout)
+  Rendezvous(const RankInfo& info, c10d::Store& store, milliseconds timeout)
       : info_(info), store_(store), timeout_(timeout), deadline_(Clock::now() + timeout) {}
 
-  ShmMeeting run(const std::string& host) {
+  ShmRendezvous run(const std::string& host) {
     put(host_key(info_.rank), host);
-    const bool is_first = store_.add(kCome, 1) == 1;
+    const bool is_first = store_.add(kArrivals, 1) == 1;
     if (is_first) put(kHosts, hosts_of_all());
     const std::string hosts = get(kHosts);
-    ShmMeeting result;
+    ShmRendezvous result;
     if (hosts.starts_with(kPython)) {
       result.python = std::stoi(hosts.substr(kPython.size()));
       return result;
@@ -78,7 +78,7 @@ class Meeting {
   }
 
   // What stores throw at a timeout has no type of its own.
-  bool come_within(const std::vector<std::string>& keys, milliseconds limit) {
+  bool are_set_within(const std::vector<std::string>& keys, milliseconds limit) {
     try {
       store_.wait(keys, limit);
       return true;
@@ -97,18 +97,18 @@ class Meeting {
       if (left.count() <= 0) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(timeout_.count()) + " ms");
       }
-      if (come_within(keys, std::min(left, slice))) return;
+      if (are_set_within(keys, std::min(left, slice))) return;
       look();
     }
   }
 
-  struct RunsPython {
+  struct PythonRankFound {
     int rank;
   };
 
-  void look_for_python(int begin, int end) {
+  void check_for_python(int begin, int end) {
     for (int rank = begin; rank < end; ++rank) {
-      if (store_.check({gloo_key(rank)}) && !store_.check({host_key(rank)})) throw RunsPython{rank};
+      if (store_.check({gloo_key(rank)}) && !store_.check({host_key(rank)})) throw PythonRankFound{rank};
     }
   }
 
@@ -122,20 +122,20 @@ class Meeting {
         const int end = std::min(info_.world_size, begin + kAtOnce);
         std::vector<std::string> keys;
         for (int rank = begin; rank < end; ++rank) keys.push_back(host_key(rank));
-        await(keys, [&] { look_for_python(begin, end); });
+        await(keys, [&] { check_for_python(begin, end); });
         for (const std::string& key : keys) {
           const size_t number = numbers.try_emplace(get(key), numbers.size()).first->second;
           text += std::to_string(number) + " ";
         }
       }
-    } catch (const RunsPython& python) {
+    } catch (const PythonRankFound& python) {
       return kPython + std::to_string(python.rank);
     }
     return text;
   }
 
   // Says how it went.
-  void attach(ShmMeeting& result) {
+  void attach(ShmRendezvous& result) {
     const int host = result.hosts.at(static_cast<size_t>(info_.rank));
     const auto ranks = static_cast<int>(std::ranges::count(result.hosts, host));
     std::string why;
@@ -188,8 +188,8 @@ class Meeting {
 
 }  // namespace
 
-ShmMeeting meet(const RankInfo& info, const std::string& host, c10d::Store& store, milliseconds timeout) {
-  return Meeting(info, store, timeout).run(host);
+ShmRendezvous shm_rendezvous(const RankInfo& info, const std::string& host, c10d::Store& store, milliseconds timeout) {
+  return Rendezvous(info, store, timeout).run(host);
 }
 
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-#include "comm/reducer/kept_gradients.h"
+#include "comm/reducer/held_gradients.h"
 
 #include <ATen/core/grad_mode.h>
 
@@ -36,7 +36,7 @@ bool is_held_elsewhere(const at::Tensor& gradient, const at::Tensor& incoming) {
 
 }  // namespace
 
-KeptGradients::KeptGradients(std::vector<at::Tensor> parameters, std::shared_ptr<ParameterGradients> gradients,
+HeldGradients::HeldGradients(std::vector<at::Tensor> parameters, std::shared_ptr<ParameterGradients> gradients,
                              std::shared_ptr<ReducerEngine> engine)
     : parameters_(std::move(parameters)),
       gradients_(std::move(gradients)),
@@ -44,13 +44,13 @@ KeptGradients::KeptGradients(std::vector<at::Tensor> parameters, std::shared_ptr
       is_remembered_(parameters_.size(), false),
       has_given_back_(parameters_.size(), false) {}
 
-void KeptGradients::find_buckets() {
+void HeldGradients::find_buckets() {
   for (std::vector<size_t>& indices : engine_->assignment()) {
     buckets_.push_back({.parameters = std::move(indices), .known_holders = 0});
   }
 }
 
-bool KeptGradients::renew_buckets() {
+bool HeldGradients::renew_buckets() {
   has_given_back_.assign(has_given_back_.size(), false);
   if (buckets_.empty()) find_buckets();
   bool any = false;
@@ -69,7 +69,7 @@ bool KeptGradients::renew_buckets() {
   return any;
 }
 
-bool KeptGradients::forget_moved(size_t number) const {
+bool HeldGradients::forget_moved(size_t number) const {
   const std::vector<size_t>& parameters = buckets_[number].parameters;
   const std::vector<at::Tensor>& views = engine_->bucket_views(number);
   bool any = false;
@@ -78,7 +78,7 @@ bool KeptGradients::forget_moved(size_t number) const {
 }
 
 // A gradient that is accumulated where it lies is changed for the program as well, as without buckets.
-bool KeptGradients::holds_what_is_overwritten(size_t number, Bucket& bucket) const {
+bool HeldGradients::holds_what_is_overwritten(size_t number, Bucket& bucket) const {
   bool is_overwritten = false;
   for (const size_t parameter : bucket.parameters) {
     const at::Tensor& alias = gradients_->alias(parameter);
@@ -97,7 +97,7 @@ bool KeptGradients::holds_what_is_overwritten(size_t number, Bucket& bucket) con
 
 // Tensors on the bucket's memory that belong to the engine or to us. p.grad() is one of them, or counts as the
 // program's.
-size_t KeptGradients::count_own_holders(size_t number, const Bucket& bucket) const {
+size_t HeldGradients::count_own_holders(size_t number, const Bucket& bucket) const {
   const at::Tensor& memory = engine_->bucket_memory(number);
   std::unordered_set<const c10::TensorImpl*> own;
   const auto add = [&](const at::Tensor& tensor) {
@@ -110,39 +110,39 @@ size_t KeptGradients::count_own_holders(size_t number, const Bucket& bucket) con
   return own.size();
 }
 
-bool KeptGradients::is_held(size_t parameter, const at::Tensor& incoming) const {
+bool HeldGradients::is_held(size_t parameter, const at::Tensor& incoming) const {
   const at::Tensor& gradient = parameters_[parameter].grad();
   const at::Tensor& alias = gradients_->alias(parameter);
   if (alias.defined() && gradient.defined() && gradient.is_same(alias)) return false;
   return is_held_elsewhere(gradient, incoming);
 }
 
-void KeptGradients::remember(size_t parameter) {
+void HeldGradients::remember(size_t parameter) {
   if (is_remembered_[parameter]) return;
   is_remembered_[parameter] = true;
   remembered_.push_back({parameter, parameters_[parameter].grad()});
 }
 
-void KeptGradients::remember_all_held() {
+void HeldGradients::remember_all_held() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (is_held(i, {})) remember(i);
   }
 }
 
-void KeptGradients::remember_all() {
+void HeldGradients::remember_all() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& gradient = parameters_[i].grad();
     if (gradient.defined() && gradient.layout() == at::kStrided) remember(i);
   }
 }
 
-void KeptGradients::drop() {
-  for (const Remembered& each : std::exchange(remembered_, {})) is_remembered_[each.parameter] = false;
+void HeldGradients::drop() {
+  for (const ReplacedGradient& each : std::exchange(remembered_, {})) is_remembered_[each.parameter] = false;
 }
 
-void KeptGradients::give_back() {
+void HeldGradients::give_back() {
   const at::NoGradGuard no_grad;
-  for (Remembered& each : std::exchange(remembered_, {})) {
+  for (ReplacedGradient& each : std::exchange(remembered_, {})) {
     is_remembered_[each.parameter] = false;
     has_given_back_[each.parameter] = true;
     at::Tensor& gradient = parameters_[each.parameter].mutable_grad();
@@ -156,13 +156,13 @@ void KeptGradients::give_back() {
 }
 
 // Views of a bucket that only the program has cannot be told from one another: all of its gradients stay.
-GradientsSetAside::GradientsSetAside(const KeptGradients& kept)
+ScopedGradientRemoval::ScopedGradientRemoval(const HeldGradients& kept)
     : parameters_(kept.parameters_), gradients_(kept.parameters_.size()) {
   std::vector<bool> stays(parameters_.size(), false);
   for (size_t number = 0; number < kept.engine_->bucket_count(); ++number) {
     const at::Tensor& memory = kept.engine_->bucket_memory(number);
     if (!memory.defined() || memory.layout() != at::kStrided) continue;
-    const KeptGradients::Bucket bucket{.parameters = kept.engine_->assignment()[number], .known_holders = 0};
+    const HeldGradients::Bucket bucket{.parameters = kept.engine_->assignment()[number], .known_holders = 0};
     const bool all = memory_holders(memory) != kept.count_own_holders(number, bucket);
     for (const size_t parameter : bucket.parameters) {
       const at::Tensor& gradient = parameters_[parameter].grad();
@@ -174,20 +174,20 @@ GradientsSetAside::GradientsSetAside(const KeptGradients& kept)
   take(stays);
 }
 
-GradientsSetAside::GradientsSetAside(const std::vector<at::Tensor>& parameters)
+ScopedGradientRemoval::ScopedGradientRemoval(const std::vector<at::Tensor>& parameters)
     : parameters_(parameters), gradients_(parameters.size()) {
   std::vector<bool> stays;
   for (const at::Tensor& parameter : parameters_) stays.push_back(is_held_elsewhere(parameter.grad(), {}));
   take(stays);
 }
 
-void GradientsSetAside::take(const std::vector<bool>& which) {
+void ScopedGradientRemoval::take(const std::vector<bool>& which) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (which[i]) gradients_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
   }
 }
 
-GradientsSetAside::~GradientsSetAside() {
+ScopedGradientRemoval::~ScopedGradientRemoval() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (gradients_[i].defined()) parameters_[i].mutable_grad() = std::move(gradients_[i]);
   }

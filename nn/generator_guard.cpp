@@ -1,4 +1,4 @@
-#include "nn/unchanged_generator.h"
+#include "nn/generator_guard.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -6,12 +6,12 @@
 
 namespace ddp::nn::detail {
 
-UnchangedGenerator::UnchangedGenerator() : generator_(at::detail::getDefaultCPUGenerator()) {
+GeneratorGuard::GeneratorGuard() : generator_(at::detail::getDefaultCPUGenerator()) {
   const std::lock_guard lock(generator_.mutex());
   state_ = generator_.get_state();
 }
 
-UnchangedGenerator::~UnchangedGenerator() {
+GeneratorGuard::~GeneratorGuard() {
   const std::lock_guard lock(generator_.mutex());
   generator_.set_state(state_);
 }

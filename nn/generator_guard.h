@@ -8,12 +8,12 @@ namespace ddp::nn::detail {
 
 /// While it lives, numbers may be drawn from the CPU's default generator; with its end the generator has the state from
 /// before. Copies of modules need it: LibTorch's clone() draws values for parameters that it then overwrites.
-class UnchangedGenerator {
+class GeneratorGuard {
  public:
-  UnchangedGenerator();
-  ~UnchangedGenerator();
-  UnchangedGenerator(const UnchangedGenerator&) = delete;
-  UnchangedGenerator& operator=(const UnchangedGenerator&) = delete;
+  GeneratorGuard();
+  ~GeneratorGuard();
+  GeneratorGuard(const GeneratorGuard&) = delete;
+  GeneratorGuard& operator=(const GeneratorGuard&) = delete;
 
  private:
   at::Generator generator_;

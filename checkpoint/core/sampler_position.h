@@ -10,7 +10,7 @@
 namespace ddp {
 
 /// What a sampler's state tells in numbers.
-struct SamplerPlace {
+struct SamplerPosition {
   uint64_t seed = 0;
   int64_t epoch = 0;
   int64_t consumed = 0;  ///< samples of the epoch that all ranks together have used
@@ -19,13 +19,13 @@ struct SamplerPlace {
 
 /// The place in a state that is a JSON object of these four numbers, as our samplers and loaders save; nothing in one
 /// of another form.
-std::optional<SamplerPlace> sampler_place(const std::string& state);
+std::optional<SamplerPosition> sampler_position(const std::string& state);
 
 /// One JSON object on one line, without blanks.
-std::string to_json(const SamplerPlace& place);
+std::string to_json(const SamplerPosition& place);
 
 /// Which ranks' samplers stand elsewhere than rank 0's, with both places; empty when none does. `places` are in rank
 /// order; ranks without one are left out. At an epoch's end shares may be uneven by one sample.
-std::string different_places(const std::vector<std::optional<SamplerPlace>>& places);
+std::string different_positions(const std::vector<std::optional<SamplerPosition>>& places);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-#include "checkpoint/core/other_file.h"
+#include "checkpoint/core/unsupported_file.h"
 
 #include <algorithm>
 #include <array>
@@ -90,7 +90,7 @@ bool is_pickle(std::string_view bytes) {
 
 }  // namespace
 
-std::string describe_other_file(std::string_view bytes, const std::filesystem::path& path) {
+std::string describe_unsupported_file(std::string_view bytes, const std::filesystem::path& path) {
   if (bytes.empty()) return "it is empty";
   if (path.extension() == ".distcp" || path.filename() == ".metadata")
     return std::string("it is a file ") + kDistributed;
@@ -109,15 +109,15 @@ std::string describe_other_file(std::string_view bytes, const std::filesystem::p
   return is_text(beginning) ? describe_text(beginning) : "";
 }
 
-std::string describe_other_folder(const std::filesystem::path& folder) {
+std::string describe_unsupported_folder(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(folder / ".metadata", ignored))
     return std::string("it is a folder ") + kDistributed;
   return "";
 }
 
-std::string other_file_or(std::string_view bytes, const std::filesystem::path& path, std::string reason) {
-  auto what = describe_other_file(bytes, path);
+std::string unsupported_file_or(std::string_view bytes, const std::filesystem::path& path, std::string reason) {
+  auto what = describe_unsupported_file(bytes, path);
   return what.empty() ? reason : what;
 }
 

@@ -7,7 +7,7 @@
 namespace ddp::detail {
 
 /// The first failure of a reduction on this rank; written by whichever thread sees it.
-class FailureNote {
+class ReductionFailure {
  public:
   void set(const std::string& message) {
     const std::lock_guard lock(mutex_);

@@ -9,12 +9,12 @@ namespace ddp {
 
 /// What the `bytes` of a file are that neither a safetensors nor a .pt reader takes, and what to do: "it is a Git LFS
 /// pointer …". Empty when that is not known. Looks at the beginning alone.
-std::string describe_other_file(std::string_view bytes, const std::filesystem::path& path);
+std::string describe_unsupported_file(std::string_view bytes, const std::filesystem::path& path);
 
 /// The same for `folder`, by what is in it: torch.distributed.checkpoint's. Empty when that is not known.
-std::string describe_other_folder(const std::filesystem::path& folder);
+std::string describe_unsupported_folder(const std::filesystem::path& folder);
 
-/// describe_other_file() or, where that knows nothing, `reason`.
-std::string other_file_or(std::string_view bytes, const std::filesystem::path& path, std::string reason);
+/// describe_unsupported_file() or, where that knows nothing, `reason`.
+std::string unsupported_file_or(std::string_view bytes, const std::filesystem::path& path, std::string reason);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-#include "checkpoint/core/sampler_place.h"
+#include "checkpoint/core/sampler_position.h"
 
 #include <stdexcept>
 
@@ -7,23 +7,23 @@
 namespace ddp {
 namespace {
 
-std::string described(const SamplerPlace& place, bool with_seed) {
+std::string described(const SamplerPosition& place, bool with_seed) {
   return "in epoch " + std::to_string(place.epoch) + " after " + std::to_string(place.consumed) + " of " +
          std::to_string(place.length) + " samples" + (with_seed ? " (seed " + std::to_string(place.seed) + ")" : "");
 }
 
 }  // namespace
 
-std::optional<SamplerPlace> sampler_place(const std::string& state) {
+std::optional<SamplerPosition> sampler_position(const std::string& state) {
   try {
     const auto json = parse_shallow_json(state);
     for (const auto* key : {"seed", "epoch", "consumed", "length"}) {
       if (!json.at(key).is_number_integer()) return std::nullopt;
     }
-    return SamplerPlace{.seed = json["seed"].get<uint64_t>(),
-                        .epoch = json["epoch"].get<int64_t>(),
-                        .consumed = json["consumed"].get<int64_t>(),
-                        .length = json["length"].get<int64_t>()};
+    return SamplerPosition{.seed = json["seed"].get<uint64_t>(),
+                           .epoch = json["epoch"].get<int64_t>(),
+                           .consumed = json["consumed"].get<int64_t>(),
+                           .length = json["length"].get<int64_t>()};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   } catch (const std::invalid_argument&) {
@@ -31,21 +31,21 @@ std::optional<SamplerPlace> sampler_place(const std::string& state) {
   }
 }
 
-std::string to_json(const SamplerPlace& place) {
+std::string to_json(const SamplerPosition& place) {
   return nlohmann::json{
       {"seed", place.seed}, {"epoch", place.epoch}, {"consumed", place.consumed}, {"length", place.length}}
       .dump();
 }
 
-std::string different_places(const std::vector<std::optional<SamplerPlace>>& places) {
+std::string different_positions(const std::vector<std::optional<SamplerPosition>>& places) {
   if (places.empty() || !places.front()) return "";
-  const SamplerPlace& first = *places.front();
+  const SamplerPosition& first = *places.front();
   const auto ranks = static_cast<int64_t>(places.size());
-  const auto has_ended = [&](const SamplerPlace& place) { return place.consumed > place.length - ranks; };
+  const auto has_ended = [&](const SamplerPosition& place) { return place.consumed > place.length - ranks; };
   std::string text;
   for (size_t rank = 1; rank < places.size(); ++rank) {
     if (!places[rank]) continue;
-    const SamplerPlace& place = *places[rank];
+    const SamplerPosition& place = *places[rank];
     const bool is_same = place.seed == first.seed && place.epoch == first.epoch && place.length == first.length &&
                          (place.consumed == first.consumed || (has_ended(place) && has_ended(first)));
     if (is_same) continue;

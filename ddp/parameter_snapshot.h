@@ -8,10 +8,10 @@
 
 namespace ddp {
 
-class SeenParameter {
+class ParameterSnapshot {
  public:
   /// `tensor` may be undefined. It is not held.
-  SeenParameter(std::string name, const at::Tensor& tensor);
+  ParameterSnapshot(std::string name, const at::Tensor& tensor);
 
   const std::string& name() const { return name_; }
   /// A parameter that required gradients may be frozen now.

@@ -15,12 +15,12 @@
 
 namespace ddp::detail {
 
-class GradientsSetAside;
+class ScopedGradientRemoval;
 
 /// Finds them by reference counts: who holds a tensor or its memory beside p.grad() and the engine is the program.
-class KeptGradients {
+class HeldGradients {
  public:
-  KeptGradients(std::vector<at::Tensor> parameters, std::shared_ptr<ParameterGradients> gradients,
+  HeldGradients(std::vector<at::Tensor> parameters, std::shared_ptr<ParameterGradients> gradients,
                 std::shared_ptr<ReducerEngine> engine);
 
   /// Call before the first gradient of a step is written into a bucket. Each bucket in which the program holds memory
@@ -49,12 +49,12 @@ class KeptGradients {
   void forget() { buckets_.clear(); }
 
  private:
-  friend class GradientsSetAside;
+  friend class ScopedGradientRemoval;
   struct Bucket {
     std::vector<size_t> parameters;
     size_t known_holders;  // of its memory, when only the engine and p.grad() held it
   };
-  struct Remembered {
+  struct ReplacedGradient {
     size_t parameter;
     at::Tensor gradient;
   };
@@ -68,7 +68,7 @@ class KeptGradients {
   const std::shared_ptr<ParameterGradients> gradients_;
   const std::shared_ptr<ReducerEngine> engine_;
   std::vector<Bucket> buckets_;
-  std::vector<Remembered> remembered_;
+  std::vector<ReplacedGradient> remembered_;
   std::vector<bool> is_remembered_;  // for each parameter
   std::vector<bool> has_given_back_;
   int64_t renewals_ = 0;
@@ -76,14 +76,14 @@ class KeptGradients {
 
 /// Takes p.grad() from the parameters whose gradients the program holds, and gives it back at its end. Meanwhile c10d
 /// makes other buckets, to which it would move every gradient.
-class GradientsSetAside {
+class ScopedGradientRemoval {
  public:
-  explicit GradientsSetAside(const KeptGradients& kept);
+  explicit ScopedGradientRemoval(const HeldGradients& kept);
   /// Before there are buckets.
-  explicit GradientsSetAside(const std::vector<at::Tensor>& parameters);
-  ~GradientsSetAside();
-  GradientsSetAside(const GradientsSetAside&) = delete;
-  GradientsSetAside& operator=(const GradientsSetAside&) = delete;
+  explicit ScopedGradientRemoval(const std::vector<at::Tensor>& parameters);
+  ~ScopedGradientRemoval();
+  ScopedGradientRemoval(const ScopedGradientRemoval&) = delete;
+  ScopedGradientRemoval& operator=(const ScopedGradientRemoval&) = delete;
 
  private:
   void take(const std::vector<bool>& which);

@@ -1,5 +1,5 @@
 // What a process still does when an uncaught exception ends it. Each case dies in a process of its own.
-#include "comm/core/last_words.h"
+#include "comm/core/terminate_handler.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -70,9 +70,9 @@ void fail(const std::function<void()>& body) noexcept {
   body();
 }
 
-TEST_CASE("LastWords: are said once with the exception's message, and the process ends as before") {
+TEST_CASE("TerminateHandler: is called once with the exception's message, and the process ends as before") {
   const End end = end_of([](int out) {
-    const LastWords words([out](const UncaughtException& exception) {
+    const TerminateHandler words([out](const UncaughtException& exception) {
       say(out, exception.what + (exception.is_mismatch ? " (mismatch)" : "") + "\n");
     });
     fail([] { throw std::runtime_error("no data"); });
@@ -81,19 +81,19 @@ TEST_CASE("LastWords: are said once with the exception's message, and the proces
   CHECK(was_aborted(end));
 }
 
-TEST_CASE("LastWords: an exception of gloo's tells that this rank is a victim") {
+TEST_CASE("TerminateHandler: an exception of gloo's tells that this rank is a victim") {
   const End end = end_of([](int out) {
-    const LastWords words(
+    const TerminateHandler words(
         [out](const UncaughtException& exception) { say(out, exception.is_mismatch ? "victim" : "guilty"); });
     fail([] { throw gloo::EnforceNotMet("op.preamble.length <= op.nbytes"); });
   });
   CHECK(end.said == "victim");
 }
 
-TEST_CASE("LastWords: whatever ends the process is told") {
+TEST_CASE("TerminateHandler: reports whatever ends the process") {
   const auto told = [](const std::function<void()>& how) {
     return end_of([&](int out) {
-             const LastWords words([out](const UncaughtException& exception) { say(out, exception.what); });
+             const TerminateHandler words([out](const UncaughtException& exception) { say(out, exception.what); });
              fail(how);
            })
         .said;
@@ -104,34 +104,34 @@ TEST_CASE("LastWords: whatever ends the process is told") {
   CHECK(told([] { const std::thread not_joined([] { ::pause(); }); }) == "std::terminate()");
 }
 
-TEST_CASE("LastWords: every one that lives is said, and none that has gone") {
+TEST_CASE("TerminateHandler: every living one is called, and no destroyed one") {
   const End end = end_of([](int out) {
-    const LastWords first([out](const UncaughtException&) { say(out, "a"); });
-    std::optional<LastWords> second(std::in_place, [out](const UncaughtException&) { say(out, "b"); });
-    const LastWords third([out](const UncaughtException&) { say(out, "a"); });
+    const TerminateHandler first([out](const UncaughtException&) { say(out, "a"); });
+    std::optional<TerminateHandler> second(std::in_place, [out](const UncaughtException&) { say(out, "b"); });
+    const TerminateHandler third([out](const UncaughtException&) { say(out, "a"); });
     second.reset();
     fail([] { throw 5; });
   });
   CHECK(end.said == "aa");
 }
 
-TEST_CASE("LastWords: one that fails keeps no other one from being said") {
+TEST_CASE("TerminateHandler: the others are called after one that fails") {
   const End end = end_of([](int out) {
     const auto fails = [out](const UncaughtException&) {
       say(out, "x");
       throw std::runtime_error("the store is gone");
     };
-    const LastWords first(fails);
-    const LastWords second(fails);
+    const TerminateHandler first(fails);
+    const TerminateHandler second(fails);
     fail([] { throw 5; });
   });
   CHECK(end.said == "xx");
   CHECK(was_aborted(end));
 }
 
-TEST_CASE("LastWords: are said by the first of several threads that fail") {
+TEST_CASE("TerminateHandler: is called by the first of several threads that fail") {
   const End end = end_of([](int out) {
-    const LastWords words([out](const UncaughtException& exception) { say(out, exception.what + "\n"); });
+    const TerminateHandler words([out](const UncaughtException& exception) { say(out, exception.what + "\n"); });
     std::thread threads[4];
     for (std::thread& thread : threads) {
       thread = std::thread([] { throw std::runtime_error("a thread"); });
@@ -142,7 +142,7 @@ TEST_CASE("LastWords: are said by the first of several threads that fail") {
   CHECK(was_aborted(end));
 }
 
-TEST_CASE("LastWords: what std::terminate did before follows them") {
+TEST_CASE("TerminateHandler: the previous handler of std::terminate follows") {
   const End end = end_of([](int out) {
     static int where = -1;
     where = out;
@@ -150,7 +150,7 @@ TEST_CASE("LastWords: what std::terminate did before follows them") {
       say(where, "before");
       ::_exit(42);
     });
-    const LastWords words([out](const UncaughtException&) { say(out, "words, "); });
+    const TerminateHandler words([out](const UncaughtException&) { say(out, "words, "); });
     fail([] { throw 5; });
   });
   CHECK(end.said == "words, before");
@@ -158,9 +158,9 @@ TEST_CASE("LastWords: what std::terminate did before follows them") {
   CHECK(WEXITSTATUS(end.status) == 42);
 }
 
-TEST_CASE("LastWords: an exception that is caught is none of theirs") {
+TEST_CASE("TerminateHandler: is not called for an exception that is caught") {
   const End end = end_of([](int out) {
-    const LastWords words([out](const UncaughtException&) { say(out, "words"); });
+    const TerminateHandler words([out](const UncaughtException&) { say(out, "words"); });
     try {
       throw std::runtime_error("caught");
     } catch (const std::exception&) {

@@ -1,4 +1,4 @@
-#include "ddp/seen_parameter.h"
+#include "ddp/parameter_snapshot.h"
 
 #include <sstream>
 #include <stdexcept>
@@ -13,7 +13,7 @@ void refuse_changed_model(const std::string& rank, const std::string& what) {
       "Change the model before wrapping it, or wrap it anew on all ranks.");
 }
 
-SeenParameter::SeenParameter(std::string name, const at::Tensor& tensor) : name_(std::move(name)) {
+ParameterSnapshot::ParameterSnapshot(std::string name, const at::Tensor& tensor) : name_(std::move(name)) {
   if (!tensor.defined()) return;
   identity_ = tensor.unsafeGetTensorImpl();
   dtype_ = tensor.scalar_type();
@@ -22,13 +22,13 @@ SeenParameter::SeenParameter(std::string name, const at::Tensor& tensor) : name_
   sizes_ = tensor.sizes().vec();
 }
 
-bool SeenParameter::is_same(const at::Tensor& now) const {
+bool ParameterSnapshot::is_same(const at::Tensor& now) const {
   if (!now.defined()) return identity_ == nullptr;
   return identity_ == now.unsafeGetTensorImpl() && dtype_ == now.scalar_type() && device_ == now.device() &&
          (requires_grad_ || !now.requires_grad()) && now.sizes() == sizes_;
 }
 
-void SeenParameter::refuse(const at::Tensor& now, const std::string& rank) const {
+void ParameterSnapshot::refuse(const at::Tensor& now, const std::string& rank) const {
   std::ostringstream text;
   text << "parameter '" << name_ << "' ";
   if (!now.defined() || identity_ != now.unsafeGetTensorImpl()) {

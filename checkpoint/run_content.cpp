@@ -14,7 +14,6 @@
 
 #include <ddprun/comm/collectives.h>
 
-#include "checkpoint/bytes_as_tensors.h"
 #include "checkpoint/core/sampler_position.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"

@@ -6,7 +6,6 @@
 
 #include <ddprun/checkpoint/tensor_files.h>
 
-#include "checkpoint/bytes_as_tensors.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/safetensors_bytes.h"
 #include "ddprun/checkpoint/training_state.h"

@@ -8,7 +8,7 @@
 
 #include <ddprun/comm/collectives.h>
 
-#include "comm/group/group_backends.h"
+#include "comm/group/group_state.h"
 
 namespace ddp {
 namespace {

@@ -22,12 +22,11 @@
 #include "comm/core/bucket_text.h"
 #include "comm/core/graph_capture.h"
 #include "comm/core/recomputation.h"
-#include "comm/group/group_backends.h"
+#include "comm/group/group_state.h"
 #include "comm/group/verify_across_ranks.h"
 #include "comm/reducer/option_rules.h"
 #include "comm/reducer/parameter_checks.h"
 #include "comm/reducer/reducer.h"
-#include "ddp/ddp_join_hook.h"
 #include "ddp/module_parameters.h"
 #include "ddp/named_tensors.h"
 #include "ddp/output_sink.h"
@@ -61,6 +60,33 @@ void leave_evaluation() {
 }
 
 }  // namespace
+
+// Shadows the other ranks' forwards and backwards on a rank that has joined.
+class DdpJoinHook final : public JoinHook {
+ public:
+  DdpJoinHook(DdpCore& core, bool keep_gradients) : core_(core), keep_gradients_(keep_gradients) {}
+
+  void main_hook() override {
+    if (!core_.reducer_) return;
+    core_.reducer_->shadow_forward();
+    if (core_.buffers_stale_ && detail::syncs_buffers_in_forward(core_.options_)) {
+      std::vector<at::Tensor> buffers;
+      for (const NamedTensor& buffer : core_.parameters_->buffers()) buffers.push_back(buffer.tensor);
+      if (!buffers.empty()) broadcast_coalesced(buffers, core_.common_rank(false), core_.group_);
+    }
+    core_.buffers_stale_ = core_.any_rank_reduces(false);
+    if (core_.buffers_stale_) core_.reducer_->shadow_backward(keep_gradients_);
+  }
+  /// Takes the last joiner's parameters and buffers.
+  void post_hook(bool is_last_joiner) override {
+    if (!core_.reducer_) return;
+    core_.broadcast_state(core_.common_rank(is_last_joiner), detail::syncs_buffers_in_forward(core_.options_));
+  }
+
+ private:
+  DdpCore& core_;
+  bool keep_gradients_;
+};
 
 DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, const GroupHandle& group, const DdpOptions& options)
     : DdpCore(parameters_of(std::move(module), group, options), group, options) {}
@@ -292,7 +318,7 @@ void DdpCore::register_comm_hook(CommHook hook, const std::string& name) {
 
 // A single process has no buckets, and delayed sums have one.
 std::string DdpCore::bucket_layout() const {
-  return reducer_ ? reducer_->bucket_layout() : detail::to_text({});
+  return reducer_ ? reducer_->bucket_layout() : detail::to_text(detail::BucketIndices{});
 }
 
 void DdpCore::use_bucket_layout(const std::string& text) {

@@ -13,7 +13,7 @@
 #include <ddprun/comm/collectives.h>
 
 #include "comm/group/argument_checks.h"
-#include "comm/group/group_backends.h"
+#include "comm/group/group_state.h"
 #include "ddprun/horovod/horovod.h"
 
 namespace ddp::horovod {

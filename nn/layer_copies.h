@@ -1,6 +1,8 @@
 // The layers of an encoder or decoder.
 #pragma once
 
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/modulelist.h>
 
@@ -8,9 +10,22 @@
 #include <stdexcept>
 
 #include "base/rank_prefix.h"
-#include "nn/generator_guard.h"
 
 namespace ddp::nn::detail {
+
+/// While it lives, numbers may be drawn from the CPU's default generator; with its end the generator has the state from
+/// before. Copies of modules need it: LibTorch's clone() draws values for parameters that it then overwrites.
+class GeneratorGuard {
+ public:
+  GeneratorGuard();
+  ~GeneratorGuard();
+  GeneratorGuard(const GeneratorGuard&) = delete;
+  GeneratorGuard& operator=(const GeneratorGuard&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
 
 /// `count` copies of `layer`; random numbers stay as they are.
 template <typename Layer>

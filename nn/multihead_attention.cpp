@@ -1,33 +1,232 @@
 #include "ddprun/nn/multihead_attention.h"
 
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/_native_multi_head_attention.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/pad.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/init.h>
 
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <string>
+#include <tuple>
 
 #include "base/rank_prefix.h"
-#include "nn/attention_function.h"
 #include "nn/fast_path.h"
 #include "nn/masks.h"
 
 namespace ddp::nn {
 
+namespace detail {
 namespace {
 
-void check(const MultiheadAttentionOptions& options) {
-  if (options.embed_dim() > 0 && options.num_heads() > 0 && options.embed_dim() % options.num_heads() == 0) return;
-  throw std::invalid_argument(
-      rank_prefix() + "MultiheadAttention: embed_dim is " + std::to_string(options.embed_dim()) + " and num_heads " +
-      std::to_string(options.num_heads()) + "; both must be positive and embed_dim a multiple of num_heads");
-}
+/// Weights and settings; tensors may be undefined as in MultiheadAttentionImpl.
+struct AttentionSettings {
+  int64_t num_heads;
+  const at::Tensor& in_proj_weight;
+  const at::Tensor& q_proj_weight;
+  const at::Tensor& k_proj_weight;
+  const at::Tensor& v_proj_weight;
+  const at::Tensor& in_proj_bias;
+  const at::Tensor& bias_k;
+  const at::Tensor& bias_v;
+  bool add_zero_attn;
+  const at::Tensor& out_proj_weight;
+  const at::Tensor& out_proj_bias;
+  double dropout;  ///< 0 in eval mode
+  bool need_weights;
+  bool average_attn_weights;
+  bool is_causal;
+};
+
+using Projections = std::array<at::Tensor, 3>;
 
 [[noreturn]] void refuse(const char* name, const at::Tensor& tensor, const std::string& expected) {
   std::ostringstream text;
   text << rank_prefix() << "MultiheadAttention: " << name << " has the shape " << tensor.sizes() << "; " << expected
        << " is needed";
   throw std::invalid_argument(text.str());
+}
+
+std::string shape_text(std::initializer_list<int64_t> sizes) {
+  std::ostringstream text;
+  text << at::IntArrayRef(sizes);
+  return text.str();
+}
+
+// `count` projections that were computed as one, each as a contiguous part of the result.
+at::Tensor split_projection(const at::Tensor& joined, int64_t count) {
+  const auto size = joined.size(-1) / count;
+  return joined.unflatten(-1, {count, size}).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous();
+}
+
+// One product where inputs are the same tensor, as Python's: others round differently.
+Projections packed_projections(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& weight,
+                               const at::Tensor& bias) {
+  const auto size = q.size(-1);
+  if (!k.is_same(v)) {
+    const auto weights = weight.chunk(3);
+    const auto biases = bias.defined() ? bias.chunk(3) : std::vector<at::Tensor>(3);
+    return {at::linear(q, weights[0], biases[0]), at::linear(k, weights[1], biases[1]),
+            at::linear(v, weights[2], biases[2])};
+  }
+  if (q.is_same(k)) {
+    const auto all = split_projection(at::linear(q, weight, bias), 3);
+    return {all.select(0, 0), all.select(0, 1), all.select(0, 2)};
+  }
+  const auto weights = weight.split_with_sizes({size, size * 2});
+  const auto biases = bias.defined() ? bias.split_with_sizes({size, size * 2}) : std::vector<at::Tensor>(2);
+  const auto query = at::linear(q, weights[0], biases[0]);
+  const auto both = split_projection(at::linear(k, weights[1], biases[1]), 2);
+  return {query, both.select(0, 0), both.select(0, 1)};
+}
+
+Projections projections(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const AttentionSettings& settings) {
+  if (settings.in_proj_weight.defined())
+    return packed_projections(q, k, v, settings.in_proj_weight, settings.in_proj_bias);
+  const auto biases = settings.in_proj_bias.defined() ? settings.in_proj_bias.chunk(3) : std::vector<at::Tensor>(3);
+  return {at::linear(q, settings.q_proj_weight, biases[0]), at::linear(k, settings.k_proj_weight, biases[1]),
+          at::linear(v, settings.v_proj_weight, biases[2])};
+}
+
+void pad_masks(at::Tensor& attn_mask, at::Tensor& key_padding_mask) {
+  if (attn_mask.defined()) attn_mask = at::pad(attn_mask, {0, 1});
+  if (key_padding_mask.defined()) key_padding_mask = at::pad(key_padding_mask, {0, 1});
+}
+
+// The heads as batches: (length, N, E) becomes (N * heads, length, E / heads).
+at::Tensor by_heads(const at::Tensor& x, int64_t num_heads) {
+  return x.view({x.size(0), x.size(1) * num_heads, x.size(2) / num_heads}).transpose(0, 1);
+}
+
+void check_masks(const at::Tensor& query, const at::Tensor& key, const at::Tensor& key_padding_mask,
+                 const at::Tensor& attn_mask, int64_t num_heads) {
+  const auto length = query.size(0);
+  const auto batch = query.size(1);
+  const auto source = key.size(0);
+  if (attn_mask.defined() && attn_mask.sizes() != at::IntArrayRef({length, source}) &&
+      attn_mask.sizes() != at::IntArrayRef({batch * num_heads, length, source})) {
+    refuse("attn_mask", attn_mask,
+           shape_text({length, source}) + " or " + shape_text({batch * num_heads, length, source}));
+  }
+  if (key_padding_mask.defined() && key_padding_mask.sizes() != at::IntArrayRef({batch, source})) {
+    refuse("key_padding_mask", key_padding_mask, shape_text({batch, source}));
+  }
+}
+
+std::tuple<at::Tensor, at::Tensor> with_weights(const Projections& heads, const at::Tensor& mask, at::IntArrayRef shape,
+                                                const AttentionSettings& settings) {
+  const auto& [q, k, v] = heads;
+  const auto scaled = q * std::sqrt(1.0 / static_cast<double>(q.size(2)));
+  auto weights = mask.defined() ? at::baddbmm(mask, scaled, k.transpose(-2, -1)) : at::bmm(scaled, k.transpose(-2, -1));
+  weights = weights.softmax(-1);
+  if (settings.dropout > 0) weights = at::dropout(weights, settings.dropout, true);
+  auto output = at::bmm(weights, v).transpose(0, 1).reshape({shape[0] * shape[1], shape[2]});
+  output = at::linear(output, settings.out_proj_weight, settings.out_proj_bias);
+  weights = weights.view({shape[1], settings.num_heads, shape[0], k.size(1)});
+  if (settings.average_attn_weights) weights = weights.mean(1);
+  return {output.view({shape[0], shape[1], output.size(1)}), weights};
+}
+
+at::Tensor without_weights(const Projections& heads, at::Tensor mask, at::IntArrayRef shape,
+                           const AttentionSettings& settings, bool is_causal) {
+  const auto source = heads[1].size(1);
+  if (mask.defined()) {
+    mask = mask.size(0) == 1 && mask.dim() == 3 ? mask.unsqueeze(0)
+                                                : mask.view({shape[1], settings.num_heads, -1, source});
+  }
+  const auto size = heads[0].size(2);
+  const auto apart = [&](const at::Tensor& x, int64_t length) {
+    return x.view({shape[1], settings.num_heads, length, size});
+  };
+  auto output = at::scaled_dot_product_attention(
+      apart(heads[0], shape[0]), apart(heads[1], source), apart(heads[2], source),
+      mask.defined() ? std::optional(mask) : std::nullopt, settings.dropout, is_causal);
+  output = output.permute({2, 0, 1, 3}).reshape({shape[0] * shape[1], shape[2]});
+  output = at::linear(output, settings.out_proj_weight, settings.out_proj_bias);
+  return output.view({shape[0], shape[1], output.size(1)});
+}
+
+// (attention, weights) of a query (L, N, E) or (L, E); see MultiheadAttentionImpl::forward(); as Python's
+// torch.nn.functional.multi_head_attention_forward(). The masks are additive
+// ones or undefined.
+std::tuple<at::Tensor, at::Tensor> attend(at::Tensor query, at::Tensor key, at::Tensor value,
+                                          at::Tensor key_padding_mask, at::Tensor attn_mask,
+                                          const AttentionSettings& settings) {
+  const bool is_batched = query.dim() == 3;
+  if (!is_batched) {
+    query = query.unsqueeze(1);
+    key = key.unsqueeze(1);
+    value = value.unsqueeze(1);
+    if (key_padding_mask.defined()) key_padding_mask = key_padding_mask.unsqueeze(0);
+  }
+  if (settings.is_causal && !attn_mask.defined()) {
+    throw std::invalid_argument(
+        rank_prefix() +
+        "MultiheadAttention: is_causal is a hint about attn_mask, which is undefined; pass the causal mask as well");
+  }
+  check_masks(query, key, key_padding_mask, attn_mask, settings.num_heads);
+  const bool is_causal = settings.is_causal && !key_padding_mask.defined();
+  if (is_causal && !settings.need_weights) attn_mask.reset();  // the kernel makes its own
+
+  auto [q, k, v] = projections(query, key, value, settings);
+  if (attn_mask.defined() && attn_mask.dim() == 2) attn_mask = attn_mask.unsqueeze(0);
+  const auto batch = query.size(1);
+  if (settings.bias_k.defined()) {
+    k = at::cat({k, settings.bias_k.repeat({1, batch, 1})});
+    v = at::cat({v, settings.bias_v.repeat({1, batch, 1})});
+    pad_masks(attn_mask, key_padding_mask);
+  }
+  Projections heads{by_heads(q, settings.num_heads), by_heads(k, settings.num_heads), by_heads(v, settings.num_heads)};
+  if (settings.add_zero_attn) {
+    const auto zeros = at::zeros({heads[1].size(0), 1, heads[1].size(2)}, k.options());
+    heads[1] = at::cat({heads[1], zeros}, 1);
+    heads[2] = at::cat({heads[2], zeros}, 1);
+    pad_masks(attn_mask, key_padding_mask);
+  }
+  if (key_padding_mask.defined()) {
+    const auto source = heads[1].size(1);
+    const auto of_heads = key_padding_mask.view({batch, 1, 1, source})
+                              .expand({-1, settings.num_heads, -1, -1})
+                              .reshape({batch * settings.num_heads, 1, source});
+    attn_mask = attn_mask.defined() ? attn_mask + of_heads : of_heads;
+  }
+
+  at::Tensor output;
+  at::Tensor weights;
+  if (settings.need_weights) {
+    std::tie(output, weights) = with_weights(heads, attn_mask, query.sizes(), settings);
+  } else {
+    output = without_weights(heads, attn_mask, query.sizes(), settings, is_causal);
+  }
+  if (is_batched) return {output, weights};
+  return {output.squeeze(1), weights.defined() ? weights.squeeze(0) : weights};
+}
+
+}  // namespace
+}  // namespace detail
+
+namespace {
+
+using detail::refuse;
+
+void check(const MultiheadAttentionOptions& options) {
+  if (options.embed_dim() > 0 && options.num_heads() > 0 && options.embed_dim() % options.num_heads() == 0) return;
+  throw std::invalid_argument(
+      rank_prefix() + "MultiheadAttention: embed_dim is " + std::to_string(options.embed_dim()) + " and num_heads " +
+      std::to_string(options.num_heads()) + "; both must be positive and embed_dim a multiple of num_heads");
 }
 
 void check_inputs(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

@@ -1,7 +1,9 @@
 #include "ddprun/optim/averaged_model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/serialize/input-archive.h>
 
@@ -83,6 +85,17 @@ std::pair<Tensors, Tensors> matched(const auto& of_copy, const auto& of_model, c
 
 void copy_all(const Tensors& to, const Tensors& from) {
   for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
+void check_decay(double decay) {
+  if (decay >= 0 && decay <= 1) return;
+  throw std::invalid_argument(rank_prefix() + "Invalid decay value " + std::to_string(decay) +
+                              " provided. Please provide a value in [0,1] range.");
+}
+
+// LibTorch's lerp knows floating-point and complex tensors only.
+bool can_lerp(const std::vector<at::Tensor>& tensors) {
+  return tensors.front().is_floating_point() || tensors.front().is_complex();
 }
 
 }  // namespace
@@ -201,6 +214,43 @@ void AveragedModelBase::load(torch::serialize::InputArchive& archive) {
     for (size_t i = 0; i < tensors.size(); ++i) tensors[i].set_data(before[i]);
     throw;
   }
+}
+
+AverageFunction get_ema_avg_fn(double decay) {
+  check_decay(decay);
+  return [decay](const at::Tensor& averaged, const at::Tensor& current, int64_t /*n_averaged*/) {
+    return decay * averaged + (1 - decay) * current;
+  };
+}
+
+MultiAverageFunction get_ema_multi_avg_fn(double decay) {
+  check_decay(decay);
+  return [decay](const std::vector<at::Tensor>& averaged, const std::vector<at::Tensor>& current, int64_t /*n*/) {
+    if (can_lerp(averaged)) {
+      at::_foreach_lerp_(averaged, current, 1 - decay);
+      return;
+    }
+    for (size_t i = 0; i < averaged.size(); ++i) averaged[i].copy_(averaged[i] * decay + current[i] * (1 - decay));
+  };
+}
+
+AverageFunction get_swa_avg_fn() {
+  return [](const at::Tensor& averaged, const at::Tensor& current, int64_t n_averaged) {
+    return averaged + (current - averaged) / (n_averaged + 1);
+  };
+}
+
+MultiAverageFunction get_swa_multi_avg_fn() {
+  return [](const std::vector<at::Tensor>& averaged, const std::vector<at::Tensor>& current, int64_t n_averaged) {
+    if (can_lerp(averaged)) {
+      // Python divides tensors here, so its weight is rounded to float32 for every dtype.
+      at::_foreach_lerp_(averaged, current, static_cast<double>(1.0F / static_cast<float>(n_averaged + 1)));
+      return;
+    }
+    for (size_t i = 0; i < averaged.size(); ++i) {
+      averaged[i].copy_(averaged[i] + (current[i] - averaged[i]) / (n_averaged + 1));
+    }
+  };
 }
 
 }  // namespace ddp::optim

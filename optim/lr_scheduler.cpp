@@ -1,17 +1,58 @@
 #include "ddprun/optim/lr_scheduler.h"
 
+#include <ATen/ops/scalar_tensor.h>
 #include <nlohmann/json.hpp>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include <limits>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
+#include <ddprun/comm/collectives.h>
+#include <ddprun/schedules/schedule.h>
+
 #include "base/rank_prefix.h"
-#include "optim/scheduled_groups.h"
 #include "schedules/python_state.h"
 
 namespace ddp::optim {
 namespace {
+
+// Where these options keep what schedules call momentum; null where they have none.
+double* momentum_of(torch::optim::OptimizerOptions& options) {
+  if (auto* sgd = dynamic_cast<torch::optim::SGDOptions*>(&options)) return &sgd->momentum();
+  if (auto* adam = dynamic_cast<torch::optim::AdamOptions*>(&options)) return &std::get<0>(adam->betas());
+  if (auto* adamw = dynamic_cast<torch::optim::AdamWOptions*>(&options)) return &std::get<0>(adamw->betas());
+  if (auto* rmsprop = dynamic_cast<torch::optim::RMSpropOptions*>(&options)) return &rmsprop->momentum();
+  return nullptr;
+}
+
+// The groups' learning rates and momenta (SGD's momentum, Adam's first beta, RMSprop's momentum); initial rates are
+// those of `previous`, as far as it has them.
+schedules::Groups read_groups(torch::optim::Optimizer& optimizer, const schedules::Groups& previous) {
+  schedules::Groups groups;
+  for (auto& group : optimizer.param_groups()) {
+    auto& options = group.options();
+    schedules::Group read{.lr = options.get_lr()};
+    if (const double* momentum = momentum_of(options)) read.momentum = *momentum;
+    if (groups.size() < previous.size()) read.initial_lr = previous[groups.size()].initial_lr;
+    groups.push_back(read);
+  }
+  return groups;
+}
+
+// Sets the groups' learning rates and momenta.
+void write_groups(torch::optim::Optimizer& optimizer, const schedules::Groups& groups) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    auto& options = optimizer.param_groups()[i].options();
+    options.set_lr(groups[i].lr);
+    if (double* momentum = momentum_of(options); momentum && groups[i].momentum) *momentum = *groups[i].momentum;
+  }
+}
 
 // The state_dict() of Python's scheduler in the form of save().
 nlohmann::json from_python(const nlohmann::json& schedule, int64_t interval) {
@@ -105,6 +146,37 @@ void LrScheduler::load(const std::string& text) {
   groups_ = std::move(groups);
   calls_ = calls;
   write_groups(optimizer_, groups_);
+}
+
+ReduceLROnPlateau::ReduceLROnPlateau(torch::optim::Optimizer& optimizer, schedules::PlateauOptions options)
+    : optimizer_(optimizer), plateau_(std::move(options)) {}
+
+ReduceLROnPlateau::ReduceLROnPlateau(torch::optim::Optimizer& optimizer, const GroupHandle& group,
+                                     schedules::PlateauOptions options)
+    : optimizer_(optimizer), group_(group), plateau_(std::move(options)) {}
+
+void ReduceLROnPlateau::step(double metric) {
+  if (group_ && group_->size() > 1) {
+    const auto mean = at::scalar_tensor(metric, at::TensorOptions().dtype(at::kDouble).device(group_->device()));
+    all_reduce(mean, *group_, ReduceOp::kAvg);
+    metric = mean.item<double>();
+  }
+  auto groups = read_groups(optimizer_, {});
+  plateau_.step(metric, groups);
+  write_groups(optimizer_, groups);
+}
+
+std::vector<double> ReduceLROnPlateau::get_last_lr() const {
+  std::vector<double> rates;
+  for (const auto& group : optimizer_.param_groups()) rates.push_back(group.options().get_lr());
+  return rates;
+}
+
+// With the rates: Python's class has them in its state, and a program there would go on with those of its beginning.
+std::string ReduceLROnPlateau::save() const {
+  auto state = nlohmann::json::parse(plateau_.save());
+  state["_last_lr"] = get_last_lr();
+  return state.dump();
 }
 
 }  // namespace ddp::optim

@@ -1,13 +1,19 @@
 #include <torch/serialize/archive.h>
 
+#include <cmath>
 #include <stdexcept>
 
 #include "base/rank_prefix.h"
 #include "ddprun/optim/optimizers.h"
-#include "optim/option_errors.h"
 
 namespace ddp::optim {
 namespace {
+
+// Throws std::invalid_argument "rank 1 of 2: <what>: <value>" unless `valid` and the value is finite.
+void require_value(bool valid, const char* what, double value) {
+  if (valid && std::isfinite(value)) return;
+  throw std::invalid_argument(rank_prefix() + what + ": " + number_text(value));
+}
 
 template <typename Options>
 void check_adam(const Options& options, bool may_ascend) {

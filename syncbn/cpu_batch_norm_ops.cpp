@@ -9,8 +9,7 @@
 #include <cmath>
 #include <vector>
 
-#include "syncbn/cpu_elementwise.h"
-#include "syncbn/cpu_reductions.h"
+#include "syncbn/cpu_kernels.h"
 #include "syncbn/element_types.h"
 #include "syncbn/gather_stats.h"
 

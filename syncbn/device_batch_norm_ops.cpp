@@ -11,6 +11,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include "syncbn/batch_norm_ops.h"
+#include "syncbn/cpu_batch_norm_ops.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -109,6 +112,11 @@ at::Tensor DeviceBatchNormOps::input_gradient(const at::Tensor& dy, const at::Te
   if (x.numel() == 0) return at::empty_like(x);
   return at::batch_norm_backward_elemt(dy, x, statistics.mean, statistics.invstd, parameter_for(x, weight),
                                        sums.select(0, 0), sums.select(0, 1), statistics.count);
+}
+
+std::unique_ptr<BatchNormOps> batch_norm_ops_for(c10::Device device) {
+  if (device.is_cpu()) return std::make_unique<CpuBatchNormOps>();
+  return std::make_unique<DeviceBatchNormOps>();
 }
 
 }  // namespace ddp::detail

@@ -2,15 +2,42 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
-#include "checkpoint/core/safetensors_dtype.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::safetensors {
 namespace {
+
+struct DTypeInfo {
+  std::string_view name;
+  size_t bytes;
+};
+
+// Indexed by DType.
+constexpr std::array kDTypes = {
+    DTypeInfo{"BOOL", 1},    DTypeInfo{"U8", 1},      DTypeInfo{"I8", 1},          DTypeInfo{"F8_E5M2", 1},
+    DTypeInfo{"F8_E4M3", 1}, DTypeInfo{"F8_E8M0", 1}, DTypeInfo{"F8_E4M3FNUZ", 1}, DTypeInfo{"F8_E5M2FNUZ", 1},
+    DTypeInfo{"I16", 2},     DTypeInfo{"U16", 2},     DTypeInfo{"F16", 2},         DTypeInfo{"BF16", 2},
+    DTypeInfo{"I32", 4},     DTypeInfo{"U32", 4},     DTypeInfo{"F32", 4},         DTypeInfo{"C64", 8},
+    DTypeInfo{"F64", 8},     DTypeInfo{"I64", 8},     DTypeInfo{"U64", 8},
+};
+static_assert(kDTypes.size() == static_cast<size_t>(DType::kU64) + 1);
+
+// The type that the format calls `name`; nothing for another name.
+std::optional<DType> dtype_from_name(std::string_view name) {
+  for (size_t i = 0; i < kDTypes.size(); ++i) {
+    if (kDTypes[i].name == name) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
 
 // LibTorch's own operators stop at 64 dimensions.
 constexpr size_t kMaxDimensions = 64;
@@ -193,6 +220,14 @@ class HeaderBuilder : public nlohmann::json_sax<nlohmann::json> {
 };
 
 }  // namespace
+
+std::string_view dtype_name(DType dtype) {
+  return kDTypes.at(static_cast<size_t>(dtype)).name;
+}
+
+size_t dtype_bytes(DType dtype) {
+  return kDTypes.at(static_cast<size_t>(dtype)).bytes;
+}
 
 Header read_header(std::string_view json) {
   HeaderBuilder builder;

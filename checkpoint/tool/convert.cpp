@@ -19,10 +19,23 @@
 #include "checkpoint/core/shallow_json.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
-#include "checkpoint/tool/plain_values.h"
+#include "checkpoint/tool/tensor_source.h"
 
 namespace ddp::tool {
 namespace {
+
+// A JSON object: those of a .pt file, a checkpoint's step, world_size and metrics, and under "values" the program's
+// own. Throws nlohmann::json::exception or std::invalid_argument when a file's JSON is damaged.
+nlohmann::json plain_values(const TensorSource& source) {
+  auto values = source.plain().empty() ? nlohmann::json::object() : parse_shallow_json(source.plain());
+  if (const auto* manifest = source.manifest()) {
+    values["step"] = manifest->step;
+    values["world_size"] = manifest->world_size;
+    if (!manifest->metrics.empty()) values["metrics"] = manifest->metrics;
+  }
+  if (!source.values().empty()) values["values"] = parse_shallow_json(source.values());
+  return values;
+}
 
 constexpr const char* kTakenNames = "values whose name a part of the run has";
 
@@ -300,6 +313,40 @@ LeftOut convert(const TensorSource& source, const std::filesystem::path& target,
   }
   file.commit();
   return std::move(parts.left_out);
+}
+
+LeftOut other_contents(const TensorSource& source) {
+  LeftOut left_out;
+  const auto add = [&](const std::string& what, std::string name) {
+    left_out[what + ", which need a .pt file"].push_back(std::move(name));
+  };
+  if (const auto ranks = source.files().find(std::string(kRanksFile)); ranks != source.files().end()) {
+    for (const auto& tensor : ranks->second.tensors) add("states of ranks", tensor.name);
+  }
+  for (const auto& [file, text] : source.objects()) {
+    add("objects", file.substr(0, file.size() - kObjectEnding.size()));
+  }
+  const auto values = plain_values(source);
+  for (const auto& [name, value] : values.items()) {
+    if (name == "values" && value.is_object()) {
+      for (const auto& [own, ignored] : value.items()) add("values", own);
+    } else {
+      add("values", name);
+    }
+  }
+  return left_out;
+}
+
+std::vector<std::string> describe(const LeftOut& left_out) {
+  constexpr size_t kShown = 12;
+  std::vector<std::string> lines;
+  for (const auto& [what, names] : left_out) {
+    auto line = what + " (" + std::to_string(names.size()) + "): ";
+    for (size_t i = 0; i < std::min(names.size(), kShown); ++i) line += (i > 0 ? ", " : "") + printable_text(names[i]);
+    if (names.size() > kShown) line += " and " + std::to_string(names.size() - kShown) + " more";
+    lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 }  // namespace ddp::tool

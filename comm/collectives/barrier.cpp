@@ -1,6 +1,6 @@
 #include "comm/collectives/collective_call.h"
 #include "comm/core/graph_capture.h"
-#include "comm/group/group_backends.h"
+#include "comm/group/group_state.h"
 #include "ddprun/comm/collectives.h"
 
 namespace ddp {

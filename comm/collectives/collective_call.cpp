@@ -14,7 +14,7 @@
 #include "comm/core/call_log.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/failure_cause.h"
-#include "comm/group/group_backends.h"
+#include "comm/group/group_state.h"
 #include "comm/group/store.h"
 #include "comm/group/stream_use.h"
 

@@ -4,7 +4,7 @@
 #include "comm/backends/pair_exchange.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/group/argument_checks.h"
-#include "comm/group/group_backends.h"
+#include "comm/group/group_state.h"
 #include "ddprun/comm/collectives.h"
 
 namespace ddp {

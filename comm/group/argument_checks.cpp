@@ -8,7 +8,7 @@
 
 #include "comm/core/graph_capture.h"
 #include "comm/group/connect_group.h"
-#include "comm/group/group_backends.h"
+#include "comm/group/group_state.h"
 #include "comm/group/verify_across_ranks.h"
 
 namespace ddp::detail {

@@ -4,8 +4,6 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/group/store_values.h"
-
 namespace ddp::detail {
 namespace {
 

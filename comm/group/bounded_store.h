@@ -1,18 +1,32 @@
 // Internal: the job's store for our own keys, as c10d's interface, over a connection that keeps to its timeout.
 #pragma once
 
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/core/store_connection.h"
 
 namespace ddp::detail {
+
+inline std::vector<uint8_t> to_bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+// Waits for the key, as get() does.
+inline std::string get_text(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> value = store.get(key);
+  return {value.begin(), value.end()};
+}
 
 /// Keys and values are those of c10d::TCPStore on the same host and port. Every call returns or throws
 /// StoreUnreachable within the limit, at first the timeout; wait() throws c10::Error at its own. From any thread: a

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/group/bounded_store.h"
 #include "comm/group/store_keys.h"
-#include "comm/group/store_values.h"
 
 namespace ddp::detail {
 namespace {

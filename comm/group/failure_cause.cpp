@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "comm/core/blame.h"
+#include "comm/group/bounded_store.h"
 #include "comm/group/desync_debugger.h"
 #include "comm/group/peers.h"
 #include "comm/group/store_keys.h"
-#include "comm/group/store_values.h"
 
 namespace ddp::detail {
 namespace {

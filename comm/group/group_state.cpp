@@ -222,4 +222,14 @@ std::optional<uint64_t> GroupState::take_pending_seed() {
   return std::exchange(pending_seed_, std::nullopt);
 }
 
+const BackendMap& backends_of(const GroupHandle& group) {
+  return group.state().backends();
+}
+
+const BackendTraits* backend_for(const GroupHandle& group, c10::Device device) {
+  const BackendMap& backends = backends_of(group);
+  if (device.is_cpu()) return backends.cpu;
+  return device.is_cuda() ? backends.cuda : nullptr;
+}
+
 }  // namespace ddp::detail

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ddprun/base/rank_info.h>
+#include <ddprun/comm/process_group.h>
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/core/all_reduce_plan.h"
@@ -20,6 +21,12 @@
 #include "comm/group/peers.h"
 
 namespace ddp::detail {
+
+/// A backend per device.
+const BackendMap& backends_of(const GroupHandle& group);
+
+/// What serves tensors on `device`; null when nothing does.
+const BackendTraits* backend_for(const GroupHandle& group, c10::Device device);
 
 class AllReduceBackend;
 class InCallBackend;

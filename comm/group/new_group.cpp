@@ -8,7 +8,6 @@
 #include "comm/group/argument_checks.h"
 #include "comm/group/connect_group.h"
 #include "comm/group/failure_cause.h"
-#include "comm/group/group_backends.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
 #include "comm/group/store_keys.h"

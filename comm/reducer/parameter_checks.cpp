@@ -6,7 +6,6 @@
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/group/failure_cause.h"
-#include "comm/group/group_backends.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
 #include "comm/group/verify_across_ranks.h"

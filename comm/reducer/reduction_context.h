@@ -2,6 +2,9 @@
 // sent, the note of what failed, and what has to be done later in the same backward.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,13 +13,35 @@
 #include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/process_group.h>
 
-#include "comm/reducer/bucket_events.h"
 #include "comm/reducer/bucket_transport.h"
 #include "comm/reducer/hook_agreement.h"
 #include "comm/reducer/reduced_model.h"
 #include "comm/reducer/reduction_failure.h"
 
 namespace ddp::detail {
+
+/// One bucket's; 0 while nothing is recorded.
+struct BucketEvent {
+  uint64_t on_host = 0;
+  uint64_t on_device = 0;
+
+  /// Its transfer begins.
+  void mark_start() const;
+  /// Its sum is there, on a device once the current stream is.
+  void end() const;
+};
+
+/// In the backward thread.
+class BucketEvents {
+ public:
+  /// The next bucket of this backward is ready. `at_end` is what runs a function when backward has computed all there
+  /// is.
+  BucketEvent begin(const at::Tensor& bucket, const std::function<void(std::function<void()>)>& at_end);
+
+ private:
+  int64_t backward_ = -1;  // autograd's number of it
+  uint64_t next_ = 0;
+};
 
 /// The sum of `bucket` over `group`, in place, by plan_all_reduce()'s plan. A closed group says so in start().
 std::shared_ptr<BucketTransport> group_transport(const GroupHandle& group, const at::Tensor& bucket,

@@ -3,18 +3,72 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/file_formats.h>
-
-#include "data/transforms/volume_crop.h"
+#include <ddprun/data/image.h>
 
 namespace ddp {
 namespace {
+
+using VolumeShape = std::array<int64_t, 3>;  ///< depth, height, width
+
+/// Which part is taken.
+struct VolumeCrop {
+  VolumeShape begin{};  ///< its first voxel in the volume; negative where the volume is smaller
+  std::array<bool, 3> mirrored{};
+};
+
+/// Copies the crop of `volume`, whose `values` have the last axis fastest, to `out`, converted by `convert`; `out` has
+/// room for `size`, and gets Out() outside of the volume.
+template <typename Out, typename In, typename Convert>
+void crop_volume(std::span<const In> values, const VolumeShape& volume, const VolumeCrop& crop, const VolumeShape& size,
+                 Convert convert, Out* out) {
+  for (int64_t z = 0; z < size[0]; ++z) {
+    for (int64_t y = 0; y < size[1]; ++y) {
+      for (int64_t x = 0; x < size[2]; ++x) {
+        const VolumeShape place{z, y, x};
+        VolumeShape from{};
+        bool is_inside = true;
+        for (size_t axis = 0; axis < 3; ++axis) {
+          const int64_t along = crop.mirrored[axis] ? size[axis] - 1 - place[axis] : place[axis];
+          from[axis] = crop.begin[axis] + along;
+          is_inside = is_inside && from[axis] >= 0 && from[axis] < volume[axis];
+        }
+        const auto offset = static_cast<size_t>((from[0] * volume[1] + from[1]) * volume[2] + from[2]);
+        *out++ = is_inside ? convert(values[offset]) : Out();
+      }
+    }
+  }
+}
+
+// The centre.
+VolumeCrop centre_volume_crop(const VolumeShape& volume, const VolumeShape& size) {
+  VolumeCrop crop;
+  for (size_t axis = 0; axis < 3; ++axis) crop.begin[axis] = (volume[axis] - size[axis]) / 2;
+  return crop;
+}
+
+// A crop of `size` anywhere within `volume`, each axis mirrored half of the time if asked for; an axis that is too
+// short is centred.
+VolumeCrop draw_volume_crop(const VolumeShape& volume, const VolumeShape& size, bool mirrors, SampleRandom& random) {
+  VolumeCrop crop = centre_volume_crop(volume, size);
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const int64_t room = volume[axis] - size[axis];
+    const int64_t begin = random.below(static_cast<uint64_t>(room > 0 ? room + 1 : 1));
+    if (room > 0) crop.begin[axis] = begin;
+    const bool is_mirrored = random.below(2) == 1;
+    crop.mirrored[axis] = mirrors && is_mirrored;
+  }
+  return crop;
+}
 
 VolumeShape shape_of(const NiftiVolume& volume) {
   return {volume.depth, volume.height, volume.width};

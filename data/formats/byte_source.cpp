@@ -166,4 +166,7 @@ std::vector<uint8_t> read_small_file_bytes(const std::filesystem::path& path, ui
   return read_whole<std::vector<uint8_t>>(path, most);
 }
 
+DataError::DataError(std::filesystem::path path, const std::string& problem)
+    : std::runtime_error(path.string() + ": " + problem), path_(std::move(path)) {}
+
 }  // namespace ddp

@@ -1,4 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
@@ -8,6 +9,9 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <optional>
@@ -18,11 +22,32 @@
 #include <vector>
 
 #include "comm/core/graph_capture.h"
-#include "ddp/hooks/side_stream.h"
+#include "comm/group/stream_use.h"
 #include "ddprun/ddp/comm_hooks.h"
 
 namespace ddp {
 namespace {
+
+// Runs what follows on `stream`, made on first use, which begins where the current one is; nothing on the CPU.
+class OnSideStream {
+ public:
+  OnSideStream(std::optional<c10::Stream>& stream, const at::Tensor& used) : guard_(begin(stream, used)) {}
+
+ private:
+  static std::optional<c10::Stream> begin(std::optional<c10::Stream>& stream, const at::Tensor& used) {
+    const c10::Device device = used.device();
+    const auto current = detail::current_stream(device);
+    if (!current) return std::nullopt;
+    if (!stream) stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    c10::Event reached(device.type());
+    reached.record(*current);
+    reached.block(*stream);
+    detail::used_on(used, *stream);
+    return stream;
+  }
+
+  c10::OptionalStreamGuard guard_;
+};
 
 // numpy.random.RandomState(seed).randint(1_000_000_000), which gives Python's hook its seeds: MT19937, low bits, and
 // another draw when they are too large.
@@ -98,7 +123,7 @@ class PowerSgdState {
       return before_start_(bucket);
     }
     const at::NoGradGuard no_grad;
-    const detail::OnSideStream on_side(side_stream_, bucket.buffer());
+    const OnSideStream on_side(side_stream_, bucket.buffer());
     compress(bucket);
     if (last) ++iteration_;
     return completed_future(bucket.buffer());

@@ -10,7 +10,6 @@
 #include <ddprun/comm/spawn.h>
 
 #include "comm/backends/backend_types.h"
-#include "comm/group/group_backends.h"
 #include "comm/group/group_state.h"
 #include "tests/comm/counting_backend.h"
 #include "tests/support/fake_cuda.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/backends/gloo.h"
-#include "comm/group/store_values.h"
+#include "comm/group/bounded_store.h"
 #include "tests/comm/store_server.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"

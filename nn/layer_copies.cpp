@@ -1,4 +1,4 @@
-#include "nn/generator_guard.h"
+#include "nn/layer_copies.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 

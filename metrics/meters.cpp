@@ -6,6 +6,7 @@
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,51 @@
 #include "ddprun/metrics/metrics.h"
 
 namespace ddp {
+namespace {
+
+void check_samples(int64_t samples) {
+  if (samples < 0) throw std::invalid_argument("Average: cannot count " + std::to_string(samples) + " samples");
+}
+
+}  // namespace
+
+void Average::update(double mean, int64_t samples) {
+  check_samples(samples);
+  if (samples > 0) sum_ += mean * static_cast<double>(samples);  // a mean over nothing is NaN
+  samples_ += samples;
+}
+
+void Average::update(const at::Tensor& mean, int64_t samples) {
+  check_samples(samples);
+  if (!mean.defined() || mean.numel() != 1) throw std::invalid_argument("Average: expected a tensor of one element");
+  if (samples == 0) return;
+  const at::Tensor sum = mean.detach().reshape({}).to(at::kDouble).mul(static_cast<double>(samples));
+  device_sum_ = device_sum_.defined() ? device_sum_.add(sum) : sum;
+  samples_ += samples;
+}
+
+double Average::Totals::mean() const {
+  return samples == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / samples;
+}
+
+double Average::compute(const GroupHandle& group) const {
+  return totals(group).mean();
+}
+
+Average::Totals Average::totals(const GroupHandle& group) const {
+  at::Tensor totals = at::zeros({2}, at::TensorOptions(at::kDouble));
+  totals[0].fill_(sum_);
+  totals[1].fill_(static_cast<double>(samples_));  // exact up to 2^53 samples
+  totals = totals.to(group.device());
+  if (device_sum_.defined()) totals[0].add_(device_sum_.to(group.device()));
+  all_reduce(totals, group);
+  const at::Tensor result = totals.to(at::kCPU);
+  return {.sum = result[0].item<double>(), .samples = result[1].item<double>()};
+}
+
+void Average::reset() {
+  *this = Average();
+}
 
 Accuracy::Accuracy(std::vector<int64_t> top_k) : top_k_(std::move(top_k)) {
   if (top_k_.empty() || *std::min_element(top_k_.begin(), top_k_.end()) < 1) {
@@ -62,6 +108,28 @@ std::vector<double> Accuracy::compute(const GroupHandle& group) const {
 
 void Accuracy::reset() {
   counts_ = at::Tensor();
+}
+
+double Throughput::seconds() const {
+  constexpr double kLeast = 1e-9;  // the clock may not have moved
+  return std::max(kLeast, std::chrono::duration<double>(Clock::now() - start_).count());
+}
+
+double Throughput::per_second() const {
+  return static_cast<double>(samples_) / seconds();
+}
+
+double Throughput::compute(const GroupHandle& group) const {
+  const double own_seconds = seconds();
+  at::Tensor samples = at::zeros({1}, at::TensorOptions(group.device()).dtype(at::kLong)).fill_(samples_);
+  at::Tensor longest = at::zeros({1}, at::TensorOptions(group.device()).dtype(at::kDouble)).fill_(own_seconds);
+  all_reduce(samples, group);
+  all_reduce(longest, group, ReduceOp::kMax);
+  return static_cast<double>(samples.item<int64_t>()) / longest.item<double>();
+}
+
+void Throughput::reset() {
+  *this = Throughput();
 }
 
 }  // namespace ddp

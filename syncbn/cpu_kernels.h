@@ -1,5 +1,5 @@
-// Internal: the elementwise parts of batch norm on a dense CPU tensor (N, C, …) in either memory format, on all of
-// LibTorch's threads. Coefficients have one number per channel.
+// Internal: per-channel reductions over a dense CPU tensor (N, C, …) in either memory format, in double, on all of
+// LibTorch's threads. The result does not depend on the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,5 +18,12 @@ at::Tensor apply_affine(const SimdLevel& level, const at::Tensor& x, const doubl
 at::Tensor apply_gradient_affine(const SimdLevel& level, const at::Tensor& dy, const at::Tensor& x, const double* mean,
                                  const std::vector<double>& dy_scale, const std::vector<double>& x_scale,
                                  const std::vector<double>& shift);
+
+/// Mean and sum of squared deviations from it, `x.size(1)` numbers each. `x` is not empty.
+void channel_moments(const SimdLevel& level, const at::Tensor& x, double* mean, double* m2);
+
+/// Sums of dy and of dy·(x - mean), `x.size(1)` numbers each. `dy` has the strides of `x`, which is not empty.
+void channel_gradient_sums(const SimdLevel& level, const at::Tensor& dy, const at::Tensor& x, const double* mean,
+                           double* sum_dy, double* sum_dy_xmu);
 
 }  // namespace ddp::detail

@@ -86,7 +86,7 @@ ScaledLoss Amp::scale_loss(const at::Tensor& loss, const Optimizers& optimizers,
     if (options.loss_id < 0 || static_cast<size_t>(options.loss_id) >= state_->scalers.size()) {
       throw std::out_of_range(
           state_->rank + "amp: loss_id " + std::to_string(options.loss_id) +
-          " is out of range: initialize() was told num_losses=" + std::to_string(state_->scalers.size()));
+          " is out of range: initialize() was called with num_losses=" + std::to_string(state_->scalers.size()));
     }
     for (torch::optim::Optimizer& optimizer : optimizers.all()) records.push_back(&state_->record_of(optimizer));
   }

@@ -287,7 +287,7 @@ void GradScaler::load(const std::string& text) {
              .growth_interval = saved.at("growth_interval").get<int64_t>(),
              .growth_tracker = saved.at("_growth_tracker").get<int64_t>()};
   } catch (const nlohmann::json::exception& error) {
-    fail<std::runtime_error>(std::string("GradScaler: this is no state of a GradScaler: ") + error.what());
+    fail<std::runtime_error>(std::string("GradScaler: this is not a GradScaler's state: ") + error.what());
   }
   take_state(state);
 }
@@ -316,16 +316,16 @@ void GradScaler::load(torch::serialize::InputArchive& archive) {
   const auto number = [&](const char* key) {
     const c10::IValue value = read(key);
     if (!value.isDouble())
-      fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is no number");
+      fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is not a number");
     return value.toDouble();
   };
   const auto count = [&](const char* key) {
     const c10::IValue value = read(key);
-    if (!value.isInt()) fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is no count");
+    if (!value.isInt()) fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is not a count");
     return value.toInt();
   };
   const c10::IValue enabled = read("enabled");
-  if (!enabled.isBool()) fail<std::runtime_error>("GradScaler: the archive's 'enabled' is no bool");
+  if (!enabled.isBool()) fail<std::runtime_error>("GradScaler: the archive's 'enabled' is not a bool");
   if (!enabled.toBool()) return load_state_dict(std::nullopt);
   take_state({.scale = number("scale"),
               .growth_factor = number("growth_factor"),

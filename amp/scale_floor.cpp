@@ -76,7 +76,7 @@ void ScaleFloor::judge(double scale, bool after_overflow) {
   TORCH_WARN(
       what_, " has been reduced to its floor of ", number_text(value_),
       ", since gradients were infinite or NaN. Steps with such gradients are still skipped, with the same scale. "
-      "If they go on, look for NaN or infinity in the data, a learning rate that is too high or a division by 0; "
+      "If they continue, look for NaN or infinity in the data, a learning rate that is too high or a division by 0; "
       "check_gradients of DistributedDataParallel names the parameter");
 }
 

@@ -192,7 +192,7 @@ std::vector<std::filesystem::path> CheckpointManager::list_candidates() const {
         if (!entry.failure) {
           names += entry.folder.filename().string() + kEnd;
         } else {
-          options_.notify("passed over: " + entry.failure.text);
+          options_.notify("skipped: " + entry.failure.text);
           unusable += entry.failure;
         }
       }
@@ -252,7 +252,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
     if (unusable) {
       std::error_code ignored;
       const bool is_gone = !std::filesystem::exists(folder, ignored);  // removed while it was read
-      if (writer_ && folders.size() > 1 && !is_gone) options_.notify("passed over: " + unusable.text);
+      if (writer_ && folders.size() > 1 && !is_gone) options_.notify("skipped: " + unusable.text);
       failures += unusable;
       continue;
     }

@@ -158,7 +158,8 @@ class Loaded : public LoadedOptimizerState {
       // The state of a parameter "a" is no state of "a.b".
       if (field.find('.') != std::string::npos) continue;
       if (std::find(Kind::kFields.begin(), Kind::kFields.end(), field) == Kind::kFields.end()) {
-        fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is nothing that " + Kind::kName + " has");
+        fail(stored_,
+             "the optimizer's tensor " + quote_name(each->first) + " is not a tensor that " + Kind::kName + " has");
       }
       has_state = true;
       tensors.emplace(field, as_wanted(each->second, parameter));
@@ -207,7 +208,7 @@ class Loaded : public LoadedOptimizerState {
     }
     const auto steps = stored.template item<float>();
     if (!(steps >= 0 && steps < 0x1p62f) || steps != std::floor(steps)) {
-      fail(stored_, "the optimizer's tensor " + quote_name(name) + " is no number of steps");
+      fail(stored_, "the optimizer's tensor " + quote_name(name) + " is not a number of steps");
     }
     value = static_cast<int64_t>(steps);
   }

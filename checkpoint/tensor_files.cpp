@@ -119,7 +119,7 @@ StoredTensors open_shards(const std::filesystem::path& index) {
   try {
     shards = parse_sharded_index(storage::map_file(file_system, index).view);
   } catch (const std::invalid_argument& error) {
-    throw std::runtime_error(index.string() + " is no index of a model's files: " + error.what());
+    throw std::runtime_error(index.string() + " is not an index of a model's files: " + error.what());
   }
   StoredTensors all{.source = index.string(), .tensors = {}, .metadata = {}, .skipped = {}};
   for (const auto& [file, names] : shards) {

@@ -45,7 +45,7 @@ json parse(std::string_view text) {
   try {
     return json::parse(text, check_depth);
   } catch (const json::exception&) {
-    throw std::invalid_argument("this is no JSON: " + std::string(text.substr(0, 60)));
+    throw std::invalid_argument("this is not valid JSON: " + std::string(text.substr(0, 60)));
   }
 }
 
@@ -83,7 +83,7 @@ std::string CheckpointValues::to_json() const {
 
 CheckpointValues CheckpointValues::from_json(std::string_view text) {
   const auto root = parse_exactly(text);
-  if (!root.is_object()) throw std::invalid_argument("the values are no JSON object");
+  if (!root.is_object()) throw std::invalid_argument("the values are not a JSON object");
   CheckpointValues values;
   for (const auto& [name, value] : root.items()) {
     if (value.is_boolean()) {

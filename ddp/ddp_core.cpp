@@ -45,7 +45,7 @@ at::Tensor find(const ModelParameters& parameters, const std::string& name, cons
   for (const NamedTensor& parameter : parameters.with_ignored()) {
     if (parameter.name == name) return parameter.tensor;
   }
-  throw std::invalid_argument(what + " '" + name + "' is no parameter of the model");
+  throw std::invalid_argument(what + " '" + name + "' is not a parameter of the model");
 }
 
 std::vector<at::Tensor> all_of(const OutputTensors& outputs) {
@@ -206,7 +206,7 @@ void DdpCore::refuse_output(const std::type_info& type, OutputFault fault) const
     switch (fault) {
       case OutputFault::kConst:
         return "and to put copies in their place, but " + name +
-               " holds some of them const (behind a pointer to const, in a const member, as const references): return "
+               " holds some of them const (through a pointer to const, in a const member, as const references): return "
                "what can be written to";
       case OutputFault::kCopies:
         return "and to put copies in their place, but a visit_tensors() or a range in " + name +

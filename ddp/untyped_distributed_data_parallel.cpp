@@ -60,7 +60,7 @@ ListedParameters::ListedParameters(ModelTensors model, const DdpOptions& options
   for (const std::string& name : sparse) {
     const auto has_name = [&](const NamedTensor& parameter) { return parameter.name == name; };
     if (std::ranges::any_of(model_.parameters, has_name)) continue;
-    refuse(rank, "ModelTensors::sparse_gradients: '" + name + "' is no parameter of the model");
+    refuse(rank, "ModelTensors::sparse_gradients: '" + name + "' is not a parameter of the model");
   }
 }
 

@@ -145,7 +145,7 @@ int run(const CLI::App& app, Arguments args) {
     checkpoints.save(epoch + 1, state,
                      {.metrics = {{"loss", recorder.mean_loss()}, {validation.name, validation.value}}});
     if (epoch + 1 == options.epochs || !ddp::stop_requested(group)) continue;
-    ddp::print_on_main(group, "told to stop: continue with --resume");
+    ddp::print_on_main(group, "stopped on request: continue with --resume");
     return ddp::kSavedAndStopped;
   }
   recorder.write_hparams({{"lr", options.lr}, {"momentum", args.momentum}, {"batch_size", options.loader.batch_size}});

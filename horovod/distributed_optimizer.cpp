@@ -105,7 +105,7 @@ BucketPlan groups_of(const std::vector<at::Tensor>& parameters, const GroupHandl
       const auto found = std::find_if(parameters.begin(), parameters.end(),
                                       [&](const at::Tensor& parameter) { return parameter.is_same(tensor); });
       if (found == parameters.end())
-        refuse(group, "groups: a tensor is no parameter of the optimizer that requires gradients");
+        refuse(group, "groups: a tensor is not a parameter of the optimizer that requires gradients");
       const auto index = static_cast<size_t>(found - parameters.begin());
       if (!used.insert(index).second) refuse(group, "groups: a parameter is there twice");
       members.push_back(index);

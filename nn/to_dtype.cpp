@@ -24,7 +24,7 @@ void convert(at::Tensor tensor, c10::ScalarType dtype) {
 void to_dtype(torch::nn::Module& module, c10::ScalarType dtype) {
   if (!c10::isFloatingType(dtype)) {
     throw std::invalid_argument(rank_prefix() + "to_dtype: " + c10::toString(dtype) +
-                                " is no floating-point type; a module's weights need one");
+                                " is not a floating-point type; a module's weights need one");
   }
   const at::NoGradGuard no_grad;
   for (const auto& item : module.named_parameters()) convert(item.value(), dtype);

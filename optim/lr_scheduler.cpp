@@ -140,7 +140,7 @@ void LrScheduler::load(const std::string& text) {
     }
     schedule.load(state.at("schedule").dump());
   } catch (const nlohmann::json::exception&) {
-    throw std::invalid_argument(rank_prefix() + "LrScheduler: this is no state of a learning-rate schedule");
+    throw std::invalid_argument(rank_prefix() + "LrScheduler: this is not a learning-rate schedule's state");
   }
   schedule_ = std::move(schedule);
   groups_ = std::move(groups);

@@ -72,7 +72,7 @@ void Plateau::load(const std::string& text) {
       loaded.best = named ? *named : best->get<double>();
     }
   } catch (const nlohmann::json::exception&) {
-    require(false, "this is no state of ReduceLROnPlateau");
+    require(false, "this is not the state of ReduceLROnPlateau");
   }
   // A cooldown below 0 is none, in Python too, and is what the counter is set to.
   const int64_t least = std::min<int64_t>(options_.cooldown, 0);

@@ -38,7 +38,7 @@ void Schedule::load(const std::string& state) {
   try {
     loaded->load(nlohmann::json::parse(state), /*sequences=*/0);
   } catch (const nlohmann::json::exception&) {
-    throw std::invalid_argument(rank_prefix() + "this is no state of the schedule " + scheduler_->name());
+    throw std::invalid_argument(rank_prefix() + "this is not the state of the schedule " + scheduler_->name());
   }
   scheduler_ = std::move(loaded);
 }

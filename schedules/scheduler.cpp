@@ -17,8 +17,9 @@ void require(bool valid, const std::string& message) {
 
 double power(double base, double exponent) {
   const double result = std::pow(base, exponent);
-  require(std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
-          "the learning rate's factor " + number_text(base) + " ** " + number_text(exponent) + " is no finite number");
+  require(
+      std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
+      "the learning rate's factor " + number_text(base) + " ** " + number_text(exponent) + " is not a finite number");
   return result;
 }
 

@@ -93,7 +93,7 @@ uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes) 
   std::memcpy(&length, first_bytes.data(), kLengthBytes);
   if (length > kMaxHeaderBytes) {
     throw FormatError("the header would have " + std::to_string(length) + " bytes, more than the allowed " +
-                      std::to_string(kMaxHeaderBytes) + ": this is no safetensors file");
+                      std::to_string(kMaxHeaderBytes) + ": this is not a safetensors file");
   }
   if (length > file_bytes - kLengthBytes) {
     throw FormatError("the header should have " + std::to_string(length) + " bytes, but only " +

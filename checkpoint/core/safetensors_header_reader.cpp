@@ -167,7 +167,7 @@ class HeaderBuilder : public nlohmann::json_sax<nlohmann::json> {
 
   bool boolean(bool) override { fail_value("a boolean"); }
   bool number_integer(int64_t) override { fail_value("a negative number"); }
-  bool number_float(double, const std::string&) override { fail_value("no whole number below 2^64"); }
+  bool number_float(double, const std::string&) override { fail_value("not a whole number below 2^64"); }
   bool binary(nlohmann::json::binary_t&) override { fail_value("binary"); }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {

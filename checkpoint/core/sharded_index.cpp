@@ -30,7 +30,7 @@ ShardedIndex parse_sharded_index(std::string_view text) {
   try {
     root = parse_shallow_json(text);
   } catch (const json::exception& error) {
-    throw std::invalid_argument(std::string("it is no JSON: ") + error.what());
+    throw std::invalid_argument(std::string("it is not valid JSON: ") + error.what());
   }
   const auto found = root.is_object() ? root.find("weight_map") : root.end();
   if (!root.is_object() || found == root.end() || !found->is_object()) {

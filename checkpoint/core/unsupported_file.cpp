@@ -78,7 +78,7 @@ std::string describe_text(std::string_view text) {
     if (content.find("\"weight_map\"") != std::string_view::npos) {
       return "it is the index of a model in several files: give it a name that ends in .index.json, beside those files";
     }
-    return "it is JSON text, no file with tensors";
+    return "it is JSON text, not a file with tensors";
   }
   const auto line = content.substr(0, std::min<size_t>(content.find('\n'), 40));
   return "it is text that begins with " + safetensors::quote_name(line);

@@ -175,7 +175,7 @@ std::string_view class_of(const std::string& function, const std::vector<Value>&
 }
 
 Value foreign_object(Pickle& pickle, std::string_view type) {
-  return pickle.foreign("an object of " + quote_name(type) + ", which is no tensor and no plain value");
+  return pickle.foreign("an object of " + quote_name(type) + ", which is neither a tensor nor a plain value");
 }
 
 // What an unknown function makes.
@@ -195,7 +195,7 @@ Value first_list(const std::string& function, const std::vector<Value>& argument
 }
 
 FormatError no_storage() {
-  return FormatError("the pickle refers to something that is no storage");
+  return FormatError("the pickle refers to something that is not a storage");
 }
 
 bool is_count(const Value& value) {

@@ -288,7 +288,7 @@ class Machine {
 
   bool append(const std::vector<Value>& values) {
     if (top().is(Kind::kForeign)) return false;
-    if (!top().is(Kind::kList)) fail("it appends to something that is no list");
+    if (!top().is(Kind::kList)) fail("it appends to something that is not a list");
     auto& items = top().items();
     items.insert(items.end(), values.begin(), values.end());
     return false;
@@ -296,7 +296,7 @@ class Machine {
 
   bool set_items(const std::vector<Value>& values) {
     if (top().is(Kind::kForeign)) return false;
-    if (!top().is(Kind::kDict)) fail("it sets an item of something that is no dict");
+    if (!top().is(Kind::kDict)) fail("it sets an item of something that is not a dict");
     if (values.size() % 2 != 0) fail("a dict has a key without a value");
     for (size_t i = 0; i < values.size(); i += 2) {
       if (!values[i].is_hashable()) fail("a dict has a key that is a list or a dict");
@@ -308,7 +308,7 @@ class Machine {
 
   bool get(uint64_t number) {
     const auto* value = memo_.get(number);
-    if (value == nullptr) fail("it asks for a value that it has not given");
+    if (value == nullptr) fail("it refers to a value that it has not stored");
     return push(*value);
   }
 
@@ -320,13 +320,13 @@ class Machine {
 
   Value call(const Value& function, const Value& arguments) {
     if (function.is(Kind::kForeign)) return function;
-    if (!function.is(Kind::kGlobal)) fail("it calls something that is no function");
+    if (!function.is(Kind::kGlobal)) fail("it calls something that is not a function");
     return call_global(*pickle_, function.text(), arguments);
   }
 
   Value new_object(const Value& type, const Value& arguments) {
     if (type.is(Kind::kForeign)) return type;
-    if (!type.is(Kind::kGlobal)) fail("it makes an object of something that is no class");
+    if (!type.is(Kind::kGlobal)) fail("it makes an object of something that is not a class");
     if (type.text().starts_with("__torch__.")) return pickle_->object(type.text());
     return call_global(*pickle_, type.text(), arguments);
   }
@@ -338,7 +338,7 @@ class Machine {
       target.object().state = state;
     } else if (!target.is(Kind::kDict) && !target.is(Kind::kOtherTensor) && !target.is(Kind::kOtherValue) &&
                !target.is(Kind::kForeign)) {
-      fail("it gives a state to something that has none");
+      fail("it gives a state to something that has no state");
     }
     // An OrderedDict's state is the `_metadata` that modules put there: versions of their own layout.
     return false;

@@ -26,7 +26,7 @@ bool is_comment(std::string_view bytes) {
 // The last end record whose comment reaches exactly to the file's end.
 uint64_t find_end(std::string_view file) {
   if (file.size() < kEndBytes || !file.starts_with("PK\3\4")) {
-    throw FormatError("this is no zip file, as torch.save writes it since PyTorch 1.6");
+    throw FormatError("this is not a zip file, as torch.save writes since PyTorch 1.6");
   }
   constexpr uint64_t kMostComment = 0xffff;
   const uint64_t last = file.size() - kEndBytes;

@@ -118,7 +118,7 @@ Located read_entry(std::string_view bytes, const DirectoryEntry& entry) {
   located.data = fields.take(expected.stored);
   const auto rest = bytes.substr(zip::kLocalBytes + name_bytes + extra_bytes + expected.stored);
   if (has_descriptor ? !is_descriptor(rest, expected, located.extra) : !rest.empty()) {
-    throw FormatError("the zip file has bytes behind its entry " + quote_name(entry.name) + " that belong to nothing");
+    throw FormatError("the zip file has bytes after its entry " + quote_name(entry.name) + " that belong to no entry");
   }
   return located;
 }

@@ -79,8 +79,8 @@ FileDescriptor FileSystem::open(const std::filesystem::path& path) {
   if (!file.is_open()) fail("cannot open", path, errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("cannot read", path, errno);
-  if (S_ISDIR(status.st_mode)) fail("this is no regular file:", path, EISDIR);
-  if (!S_ISREG(status.st_mode)) fail("this is no regular file:", path, EINVAL);
+  if (S_ISDIR(status.st_mode)) fail("expected a regular file, got", path, EISDIR);
+  if (!S_ISREG(status.st_mode)) fail("expected a regular file, got", path, EINVAL);
   return file;
 }
 

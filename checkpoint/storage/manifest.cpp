@@ -103,8 +103,8 @@ class Cursor {
   size_t position() const { return position_; }
 
   [[noreturn]] void fail() const {
-    throw ManifestError("it is not what a checkpoint's manifest looks like (byte " + std::to_string(position_) +
-                        " of " + std::to_string(text_.size()) + ")");
+    throw ManifestError("it does not have a manifest's format (byte " + std::to_string(position_) + " of " +
+                        std::to_string(text_.size()) + ")");
   }
 
  private:

@@ -65,7 +65,8 @@ bool WriterLock::hold() {
     owner_ = ::getpid();
     return true;
   }
-  throw DirectoryInUse(path_.string() + " is replaced again and again by somebody else");
+  throw DirectoryInUse(path_.string() +
+                       " is replaced repeatedly by another process: expected one process to save there");
 }
 
 void WriterLock::sign(const FileDescriptor& file) {

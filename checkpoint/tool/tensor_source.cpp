@@ -182,7 +182,7 @@ void TensorSource::open_index(const std::filesystem::path& path) {
   try {
     index = parse_sharded_index(storage::map_file(file_system, path).view);
   } catch (const std::invalid_argument& error) {
-    throw std::runtime_error(path.string() + " is no index of a model's files: " + error.what());
+    throw std::runtime_error(path.string() + " is not an index of a model's files: " + error.what());
   }
   auto& all = files_[""];
   for (const auto& [file, names] : index) {

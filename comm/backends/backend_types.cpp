@@ -50,10 +50,10 @@ void register_backend(BackendType type) {
   };
   if (name.empty() || name.find_first_of(":,") != std::string::npos) refuse("expected a name without ':' and ','");
   if (!type.traits.serves_cpu && !type.traits.serves_cuda) refuse("it serves neither the CPU nor CUDA");
-  if (!type.make) refuse("nothing makes it");
+  if (!type.make) refuse("its function `make` is empty");
   const std::lock_guard lock(table().mutex);
   const auto same = [&](const BackendType& known) { return known.traits.name == name; };
-  if (std::ranges::any_of(table().types, same)) refuse("there is one of that name");
+  if (std::ranges::any_of(table().types, same)) refuse("a backend of that name is registered already");
   table().types.push_back(std::move(type));
 }
 

@@ -83,7 +83,7 @@ void require_in_time() {
                            c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount() > 0 && !at::globalContext().hasCUDA();
   if (!late) return;
   throw std::runtime_error(
-      "CUDA was wanted too late: before it this program asked LibTorch about CUDA (torch::manual_seed, "
+      "CUDA was requested too late: this program asked LibTorch about CUDA before (torch::manual_seed, "
       "torch::cuda::is_available and a backward do), and LibTorch has noted that there is none. Link ddprun::cuda, or "
       "ddprun::ddp without the target property DDPRUN_CUDA OFF; or call init_process_group first; or train on the CPU "
       "with backend 'gloo' or DDPRUN_CUDA=0.");

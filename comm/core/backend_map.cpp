@@ -31,7 +31,7 @@ class Parser {
     }
     std::istringstream parts(text_);
     for (std::string part; std::getline(parts, part, ',');) read_part(part);
-    if (map_ == BackendMap{}) fail("nothing is named");
+    if (map_ == BackendMap{}) fail("no backend is named");
     return map_;
   }
 
@@ -63,7 +63,7 @@ class Parser {
           "LibTorch's builds have no MPI backend (no ProcessGroupMPI inside). mpirun can start the ranks all the same: "
           "its variables are read, and gloo or nccl connects them");
     }
-    fail("'" + name + "' is no known backend");
+    fail("'" + name + "' is not a known backend");
   }
 
   [[noreturn]] void fail(const std::string& why) const {

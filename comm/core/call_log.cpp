@@ -126,7 +126,8 @@ RankReport report_from(const std::string& text) {
   std::istringstream lines(text);
   int64_t milliseconds = 0;
   RankReport report;
-  if (!(lines >> milliseconds)) throw std::invalid_argument("no report of a rank: '" + text.substr(0, 80) + "'");
+  if (!(lines >> milliseconds))
+    throw std::invalid_argument("expected a rank's report, got '" + text.substr(0, 80) + "'");
   report.since_last = std::chrono::milliseconds(milliseconds);
   std::string rest;
   std::getline(lines, rest);

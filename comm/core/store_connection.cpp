@@ -239,13 +239,13 @@ Integer StoreConnection::receive_integer(const Deadline& deadline) {
 // Whether the answer is `yes`; it may be `no`, and nothing else.
 bool StoreConnection::receive_word(uint8_t yes, uint8_t no, const Deadline& deadline) {
   const auto word = receive_integer<uint8_t>(deadline);
-  if (word != yes && word != no) fail("it is no store: it answers with byte " + std::to_string(word));
+  if (word != yes && word != no) fail("it is not a store: it answers with byte " + std::to_string(word));
   return word == yes;
 }
 
 std::string StoreConnection::receive_text(const Deadline& deadline) {
   const auto length = receive_integer<uint64_t>(deadline);
-  if (length > kLongestAnswer) fail("it is no store: it announces " + std::to_string(length) + " bytes");
+  if (length > kLongestAnswer) fail("it is not a store: it announces " + std::to_string(length) + " bytes");
   std::string text;
   while (text.size() < length) {
     const size_t begin = text.size();

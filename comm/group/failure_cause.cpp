@@ -144,7 +144,7 @@ std::string find_cause(const Failure& failure) {
     return verdict;
   } catch (const StoreOutOfTime& error) {
     return desync_debugger.told(failure.path)
-        .value_or(std::string("; who is missing could not be found out in time: ") + error.what());
+        .value_or(std::string("; which ranks are missing could not be found out in time: ") + error.what());
   } catch (const std::exception& error) {
     // Told nothing: its host has failed as well, and left.
     return desync_debugger.told(failure.path).value_or(about_store(failure.info, error.what()));
@@ -173,8 +173,8 @@ std::string store_host(const RankInfo& info) {
 }
 
 std::string about_store(const RankInfo& info, const std::string& problem) {
-  return "; who is missing cannot be told: the job's store, which " + store_host(info) + " hosts, does not answer (" +
-         problem + ")";
+  return "; which ranks are missing is not known: the job's store, which " + store_host(info) +
+         " hosts, does not answer (" + problem + ")";
 }
 
 std::string failure_cause(GroupState& state, uint64_t number) {

@@ -105,7 +105,7 @@ class Ranks {
       const bool named = message.rfind(who(info), 0) == 0;
       std::throw_with_nested(SpawnError(failed_rank_, named ? message : who(info) + ": " + message));
     } catch (...) {
-      std::throw_with_nested(SpawnError(failed_rank_, who(info) + ": threw something that is no std::exception"));
+      std::throw_with_nested(SpawnError(failed_rank_, who(info) + ": threw something that is not a std::exception"));
     }
   }
 

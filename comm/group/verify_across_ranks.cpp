@@ -54,7 +54,7 @@ bool runs_this_library(c10d::Store& store, int rank) {
 struct RankDidNotArrive : std::runtime_error {
   RankDidNotArrive(int rank, const std::exception& error)
       : std::runtime_error("waited for rank " + std::to_string(rank) +
-                           ", which did not come to the same point within the timeout: " + detail::message_of(error)) {}
+                           ", which did not reach the same point within the timeout: " + detail::message_of(error)) {}
 };
 
 // One comparison as one rank sees it.
@@ -182,7 +182,7 @@ std::vector<int> ranks_running_python(const GroupHandle& group) {
         if (rank != group.rank() && !runs_this_library(*store, rank)) ranks.push_back(rank);
       }
     } catch (const detail::StoreUnreachable& error) {
-      throw std::runtime_error(who(group.info()) + ": which ranks run Python cannot be told" +
+      throw std::runtime_error(who(group.info()) + ": cannot find out which ranks run Python" +
                                detail::about_store(group.info(), error.what()));
     }
     return ranks;

@@ -26,7 +26,7 @@ TensorFuture HookTransport::start() {
   } catch (const std::exception& error) {
     fail(place_ + ": " + message_of(error));
   } catch (...) {  // anything else would end the process when it reaches the autograd engine
-    fail(place_ + " with something that is no std::exception");
+    fail(place_ + " with something that is not a std::exception");
   }
 }
 

@@ -261,7 +261,7 @@ std::vector<size_t> GradientReducer::indices_of_bucket_ends() const {
     const auto found = std::ranges::find(names, name);
     if (found == names.end()) {
       throw std::invalid_argument(context_->rank() + ": DistributedDataParallel: bucket_ends names '" + name +
-                                  "', which is no parameter of the model that requires a gradient");
+                                  "', which is not a parameter of the model that requires a gradient");
     }
     ends.push_back(static_cast<size_t>(found - names.begin()));
   }

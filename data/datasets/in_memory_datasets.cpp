@@ -36,7 +36,7 @@ ByteText::ByteText(std::string text, int64_t length) : text_(std::move(text)), l
   }
   if (size() < 1) {
     throw std::invalid_argument("ByteText: a text of " + std::to_string(text_.size()) + " bytes has no sequence of " +
-                                std::to_string(length) + " and the byte behind it");
+                                std::to_string(length) + " and the byte after it");
   }
 }
 

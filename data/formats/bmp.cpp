@@ -135,7 +135,7 @@ class Bmp {
  public:
   Bmp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const BmpHeader& header)
       : bytes_(bytes), path_(path), header_(header), at_(header.pixels_at) {
-    if (at_ > bytes_.size()) refuse("the pixels would begin behind its end");
+    if (at_ > bytes_.size()) refuse("the pixels would begin after its end");
   }
 
   Image decode() {

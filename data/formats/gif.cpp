@@ -231,7 +231,7 @@ class Gif {
       const auto code = bits.read(strings.code_bits());
       if (!code || strings.is_end(*code)) refuse("its pixels are cut short");
       const auto length = strings.append(*code, to.data(), to.size());
-      if (!length) refuse("its pixels have a code that means nothing");
+      if (!length) refuse("its pixels have an invalid code");
       take(*length);
       count -= *length;
     }

@@ -48,7 +48,7 @@ std::string format_name(ImageFormat format) {
 
 std::string how_to_read(ImageFormat format) {
   const PictureFormat* known = find(format);
-  if (known == nullptr || known->library.empty()) return "this is no format that ddprun reads";
+  if (known == nullptr || known->library.empty()) return "ddprun does not read this format";
   const std::string package(known->package);
   return "this ddprun was built without " + std::string(known->library) + ": install " + package +
          "-dev (Debian, Ubuntu) or " + package + "-devel (Fedora) and build it again";

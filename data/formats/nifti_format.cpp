@@ -90,7 +90,8 @@ void convert(std::span<const uint8_t> stored, const Header& header, std::span<fl
 void check_scaling(const std::filesystem::path& path, const Header& header) {
   if (header.slope() == 0 || !std::isfinite(header.slope()) || std::isfinite(header.intercept())) return;
   throw DataError(
-      path, "its voxels are to be scaled, but what is to be added to them is no finite number: the header is damaged");
+      path,
+      "its voxels are to be scaled, but what is to be added to them is not a finite number: the header is damaged");
 }
 
 template <typename Number>
@@ -159,7 +160,7 @@ NiftiVolume read_volume(const std::filesystem::path& path) {
   constexpr float kLargestOffset = 1 << 24;  // whole floats up to there are exact
   if (!(offset >= static_cast<float>(kHeaderBytes) && offset <= kLargestOffset)) {
     throw DataError(path, "the volume's place in the file, byte " + std::to_string(offset) +
-                              ", is not behind the header: the header is damaged");
+                              ", is not after the header: the header is damaged");
   }
   check_scaling(path, header);
   source.skip(static_cast<uint64_t>(offset) - kHeaderBytes);

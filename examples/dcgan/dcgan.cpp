@@ -130,7 +130,7 @@ int run(Arguments args) {
     recorder.end_epoch({{"generator_loss", generator_loss.compute(group)}});
     checkpoints.save(epoch + 1, state);
     if (epoch + 1 == options.epochs || !ddp::stop_requested(group)) continue;
-    ddp::print_on_main(group, "told to stop: continue with --resume");
+    ddp::print_on_main(group, "stopped on request: continue with --resume");
     return ddp::kSavedAndStopped;
   }
   if (!args.samples.empty() && group.rank() == 0) {

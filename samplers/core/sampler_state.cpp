@@ -25,7 +25,7 @@ SamplerState sampler_state_from_json(const std::string& text) {
             .consumed = state.at("consumed").get<int64_t>(),
             .length = state.at("length").get<int64_t>()};
   } catch (const nlohmann::json::exception& error) {
-    throw std::invalid_argument(std::string("this is no state of a sampler: ") + error.what());
+    throw std::invalid_argument(std::string("this is not a sampler's state: ") + error.what());
   }
 }
 

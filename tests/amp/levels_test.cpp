@@ -402,7 +402,7 @@ TEST_CASE("Initialize: strangers are refused later") {
   CHECK_THROWS_WITH([&] { auto scaled = amp.scale_loss(here(at::ones({})), stranger); }(),
                     ContainsSubstring("not initialized"));
   CHECK_THROWS_WITH([&] { auto scaled = amp.scale_loss(here(at::ones({})), optimizer, {.loss_id = 2}); }(),
-                    ContainsSubstring("loss_id 2 is out of range: initialize() was told num_losses=2"));
+                    ContainsSubstring("loss_id 2 is out of range: initialize() was called with num_losses=2"));
 }
 
 }  // namespace

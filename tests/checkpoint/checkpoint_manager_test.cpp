@@ -185,8 +185,8 @@ TEST_CASE("CheckpointManager: a damaged checkpoint is passed over loudly") {
     RANK_CHECK_THAT(error_of([&] { manager.load(9, state); }), ContainsSubstring("there is no"));
     RANK_CHECK(equal(copy_of(*run.net), before));
   });
-  CHECK_THAT(notices.all(), ElementsAre(ContainsSubstring("passed over") && ContainsSubstring("step-00000004"),
-                                        ContainsSubstring("passed over") && ContainsSubstring("step-00000003")));
+  CHECK_THAT(notices.all(), ElementsAre(ContainsSubstring("skipped") && ContainsSubstring("step-00000004"),
+                                        ContainsSubstring("skipped") && ContainsSubstring("step-00000003")));
 }
 
 TEST_CASE("CheckpointManager: when all checkpoints are damaged nothing starts from scratch") {

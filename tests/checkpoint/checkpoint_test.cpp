@@ -342,7 +342,7 @@ TEST_CASE_METHOD(OptimizerCheckpoint, "OptimizerCheckpoint: a state that does no
     CHECK_THAT(refusal(*optimizer, "partial"), ContainsSubstring("'" + first_field + "' is missing"));
     tensors["state.fc1.weight.step"] = torch::tensor(2.5F);
     save_safetensors(folder / "step", tensors, file.header().metadata);
-    CHECK_THAT(refusal(*optimizer, "step"), ContainsSubstring("is no number of steps"));
+    CHECK_THAT(refusal(*optimizer, "step"), ContainsSubstring("is not a number of steps"));
   }
   for (const char* json : {"", "{", "[]", R"({"type":1})", R"({"type":"SGD","param_groups":[{"params":[1]}]})"}) {
     save_safetensors(folder / "json", copy_of(*net), {{"ddprun.optimizer", json}});

@@ -114,9 +114,9 @@ TEST_CASE_METHOD(Directory, "Inventory: a file or a pipe in a checkpoint's place
   const auto found = list_checkpoints(files_, run());
   REQUIRE(found.size() == 4);
   CHECK_THAT((std::vector{found[0].step, found[1].step, found[2].step, found[3].step}), ElementsAre(3, 2, 4, 1));
-  CHECK_THAT(found[0].failure.text, ContainsSubstring("no regular file"));
+  CHECK_THAT(found[0].failure.text, ContainsSubstring("expected a regular file"));
   CHECK_THAT(found[1].failure.text, ContainsSubstring("Not a directory"));
-  CHECK_THAT(found[2].failure.text, ContainsSubstring("no regular file"));
+  CHECK_THAT(found[2].failure.text, ContainsSubstring("expected a regular file"));
   CHECK(!found[3].failure);
 }
 
@@ -285,7 +285,8 @@ TEST_CASE_METHOD(Directory, "Inventory: a manifest of any size takes no more mem
     CHECK_THROWS_AS(read_manifest_alone(files_, folder), DamagedCheckpoint);
   }
   fs::resize_file(folder / kManifestName, 0);
-  CHECK_THROWS_WITH(read_manifest_alone(files_, folder), ContainsSubstring("MANIFEST.json: it is not what"));
+  CHECK_THROWS_WITH(read_manifest_alone(files_, folder),
+                    ContainsSubstring("MANIFEST.json: it does not have a manifest's format"));
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST_CASE("MappedFile: an empty file has no bytes and is no error") {
 TEST_CASE("MappedFile: what is no file is named") {
   const TemporaryFolder folder;
   FileSystem files;
-  CHECK_THROWS_WITH(map_file(files, folder.path()), ContainsSubstring("no regular file"));
+  CHECK_THROWS_WITH(map_file(files, folder.path()), ContainsSubstring("expected a regular file"));
   CHECK_THROWS_WITH(map_file(files, folder / "none"), ContainsSubstring((folder / "none").string()));
 }
 

@@ -117,15 +117,15 @@ TEST_CASE("Pickle: malformed programs are refused with their reason") {
   CHECK_THAT(refusal("}(Nu"s), ContainsSubstring("key without a value"));
   CHECK_THAT(refusal("}]Ns"s), ContainsSubstring("a key that is a list or a dict"));
   CHECK_THAT(refusal("}}Ns"s), ContainsSubstring("a key that is a list or a dict"));
-  CHECK_THAT(refusal("h\5"s), ContainsSubstring("has not given"));
-  CHECK_THAT(refusal("Nr\xff\xff\xff\xffj\xfe\xff\xff\xff"s), ContainsSubstring("has not given"));
+  CHECK_THAT(refusal("h\5"s), ContainsSubstring("has not stored"));
+  CHECK_THAT(refusal("Nr\xff\xff\xff\xffj\xfe\xff\xff\xff"s), ContainsSubstring("has not stored"));
   CHECK_THAT(refusal("Iten\n."s), ContainsSubstring("invalid whole number"));
   CHECK_THAT(refusal("\x8b\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
   CHECK_THAT(refusal("\x8e\xff\xff\xff\xff\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
   CHECK_THAT(refusal("NN\x93"s), ContainsSubstring("a name that is no text"));
   CHECK_THAT(refusal("X\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
   CHECK_THAT(refusal("NNb"s), ContainsSubstring("a state to something"));
-  CHECK_THAT(refusal("NQ"s), ContainsSubstring("no storage"));
+  CHECK_THAT(refusal("NQ"s), ContainsSubstring("not a storage"));
   CHECK_THAT(refusal("\x80\x09"s), ContainsSubstring("protocol"));
   CHECK_THAT(refusal("i"s), ContainsSubstring("opcode 105 is not allowed") && ContainsSubstring("at byte 0"));
 }
@@ -248,7 +248,7 @@ TEST_CASE("Pickle: what is remembered may have any numbers") {
   const auto pickle = unpickle(remembered(put, get));
   const auto& pair = pickle->root.items();
   CHECK(&pair.at(0).items() == &pair.at(1).items());
-  CHECK_THAT(refusal(remembered(put, "h\7")), ContainsSubstring("has not given"));
+  CHECK_THAT(refusal(remembered(put, "h\7")), ContainsSubstring("has not stored"));
 }
 
 TEST_CASE("Pickle: numbers of what is remembered may have gaps, be given twice and in any order") {

@@ -102,7 +102,7 @@ TEST_CASE_METHOD(ScheduleText, "ScheduleText: a state of another schedule or opt
            {R"({"gamma":0.1,"base_lrs":[0.5,1],"_last_lr":[0.25,1],)" + counts + "}", "another number"},
            {R"({"gamma":0.1,"base_lrs":[0.5],"_last_lr":[],)" + counts + "}", "1 initial and 0 last"},
            {R"({"gamma":0.1,"base_lrs":[0.5],"_last_lr":[0.25],"last_epoch":-2,"_step_count":3})", "-2 steps"},
-           {"{}", "no state of a learning-rate schedule"}}) {
+           {"{}", "not a learning-rate schedule's state"}}) {
     UNSCOPED_INFO(text);
     CHECK_THROWS_WITH(scheduler.load(text), ContainsSubstring(reason));
     CHECK(scheduler.save() == before);

@@ -52,8 +52,9 @@ class Rebuild {
         Catch::Matchers::MessageMatches(ContainsSubstring("'" + function + "' with arguments that do not fit")));
   }
   void no_storage(const Value& id) {
-    CHECK_THROWS_MATCHES(load_storage(pickle_, id), FormatError,
-                         Catch::Matchers::MessageMatches(ContainsSubstring("refers to something that is no storage")));
+    CHECK_THROWS_MATCHES(
+        load_storage(pickle_, id), FormatError,
+        Catch::Matchers::MessageMatches(ContainsSubstring("refers to something that is not a storage")));
   }
 
   Pickle pickle_;
@@ -362,7 +363,7 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: what an unknown function makes is no value, 
   for (const auto& arguments : {tuple({}), tuple({text("ls")}), Value(), dict({})}) {
     const auto made = call_global(pickle_, function, arguments);
     REQUIRE(made.is(Kind::kForeign));
-    CHECK(made.text() == "an object of '" + function + "', which is no tensor and no plain value");
+    CHECK(made.text() == "an object of '" + function + "', which is neither a tensor nor a plain value");
   }
   UNSCOPED_INFO("a storage becomes a tensor, without which the file is not the same");
   CHECK_THROWS_WITH(call(function, {storage()}), "the pickle calls '" + function + "', which is not allowed");

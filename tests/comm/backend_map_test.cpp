@@ -71,20 +71,20 @@ TEST_CASE("BackendMap: waits by default as long as the most patient of its backe
 
 TEST_CASE("BackendMap: refuses with the bad part and the choices") {
   const std::vector<std::pair<const char*, const char*>> cases = {
-      {"", "nothing is named"},
+      {"", "no backend is named"},
       {"mpi", "no ProcessGroupMPI inside"},
-      {"NCCL", "'NCCL' is no known backend"},
+      {"NCCL", "'NCCL' is not a known backend"},
       {"gloo,nccl", "each backend follows its device, as in 'cuda:gloo'"},
       {"cpu:mpi", "no ProcessGroupMPI inside"},
       {"tpu:gloo", "device 'tpu' is neither cpu nor cuda"},
       {"cpu:nccl", "nccl serves CUDA tensors only"},
       {"cuda:shout", "shout serves CPU tensors only"},
       {"cpu:local", "local is for a single process"},
-      {"shut", "'shut' is no known backend. Use 'gloo', 'nccl', 'shout' or a list such as 'cpu:gloo,cuda:nccl'."},
+      {"shut", "'shut' is not a known backend. Use 'gloo', 'nccl', 'shout' or a list such as 'cpu:gloo,cuda:nccl'."},
       {"cpu:gloo,cpu:gloo", "device 'cpu' is named twice"},
-      {"cpu:gloo,,cuda:nccl", "'' is no known backend"},
-      {"cpu:", "'' is no known backend"},
-      {"cpu:gloo cuda:nccl", "'gloo cuda:nccl' is no known backend"},
+      {"cpu:gloo,,cuda:nccl", "'' is not a known backend"},
+      {"cpu:", "'' is not a known backend"},
+      {"cpu:gloo cuda:nccl", "'gloo cuda:nccl' is not a known backend"},
   };
   for (const auto& [text, why] : cases) {
     std::string message = "no error";

@@ -122,7 +122,7 @@ TEST_CASE("BackendTypes: init_process_group takes one that a program adds") {
 TEST_CASE("BackendTypes: a name that nobody knows is refused with those that are known") {
   for (const char* name : {"couting", "cpu:couting", "cpu:gloo,cuda:couting"}) {
     CHECK_THROWS_MATCHES(init_process_group({.backend = name, .rank_info = RankInfo{}}), std::invalid_argument,
-                         MessageMatches(ContainsSubstring("'couting' is no known backend") &&
+                         MessageMatches(ContainsSubstring("'couting' is not a known backend") &&
                                         ContainsSubstring("Use 'gloo', 'nccl', ") && ContainsSubstring("'counting'") &&
                                         ContainsSubstring("'other_counting'")));
   }
@@ -136,7 +136,7 @@ TEST_CASE("BackendTypes: refuses what could not be named or made") {
   BackendType type = test::counting_backend("new", kCalls);
   for (const char* taken : {"gloo", "nccl", "local", "counting"}) {
     type.traits.name = taken;
-    refused(type, "there is one of that name");
+    refused(type, "a backend of that name is registered already");
   }
   for (const char* unnameable : {"", "cpu:new", "new,newer"}) {
     type.traits.name = unnameable;
@@ -147,7 +147,7 @@ TEST_CASE("BackendTypes: refuses what could not be named or made") {
   refused(type, "neither the CPU nor CUDA");
   type.traits.serves_cpu = true;
   type.make = nullptr;
-  refused(type, "nothing makes it");
+  refused(type, "its function `make` is empty");
   CHECK(known_backends().size() == before);
 }
 

@@ -40,7 +40,7 @@ class Loading(unittest.TestCase):
     def test_too_late_is_an_error_that_says_what_to_do_and_no_quiet_training_on_the_cpu(self):
         main, sees, loaded, error = lines_of("LEAN", "asks")
         self.assertEqual([main, sees, loaded], ["main", "LibTorch sees CUDA: 0", LOADED])
-        self.assertIn("error: CUDA was wanted too late", error)
+        self.assertIn("error: CUDA was requested too late", error)
         for remedy in ("ddprun::cuda", "DDPRUN_CUDA OFF", "init_process_group first", "DDPRUN_CUDA=0"):
             self.assertIn(remedy, error)
 

@@ -80,7 +80,7 @@ TEST_CASE_METHOD(Hooks, "HookTransport: whatever a hook throws is noted with the
 }
 
 TEST_CASE_METHOD(Hooks, "HookTransport: an exception that is none of the standard's does not end the process") {
-  fails([](GradientBucket&) -> TensorFuture { throw 7; }, "with something that is no std::exception");
+  fails([](GradientBucket&) -> TensorFuture { throw 7; }, "with something that is not a std::exception");
 }
 
 TEST_CASE_METHOD(Hooks, "HookTransport: no future is an error") {

@@ -167,7 +167,7 @@ TEST_CASE("ProcessGroup: refuses a backend that nobody has added and says which 
   const auto outcomes = run_all(job(2, program("join", {"--backend", "counting"})), kBound);
   for (const Outcome& outcome : outcomes) {
     CHECK_THAT(error_line(outcome),
-               ContainsSubstring("'counting' is no known backend. Use 'gloo', 'nccl', 'shm' or a list"));
+               ContainsSubstring("'counting' is not a known backend. Use 'gloo', 'nccl', 'shm' or a list"));
   }
 }
 

@@ -76,7 +76,7 @@ TEST_CASE("Spawn: what a rank throws comes nested, whatever it is") {
     FAIL_CHECK("no error");
   } catch (const SpawnError& error) {
     CHECK(error.rank() == 1);
-    CHECK(std::string(error.what()) == "rank 1 of 2: threw something that is no std::exception");
+    CHECK(std::string(error.what()) == "rank 1 of 2: threw something that is not a std::exception");
     CHECK(std::string(nested_in(error)) == "unusual");
   }
   try {

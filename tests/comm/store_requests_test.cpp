@@ -184,7 +184,7 @@ TEST_CASE("StoreConnection: a byte that is no answer to the question is no store
     CHECK_THROWS_MATCHES(with_store({{byte(5) + u64(1) + text("a"), byte(other)}},
                                     [](auto& store) { return store.check({"a"}, kHangLimit); }),
                          StoreUnreachable,
-                         Catch::Matchers::MessageMatches(Catch::Matchers::ContainsSubstring("it is no store")));
+                         Catch::Matchers::MessageMatches(Catch::Matchers::ContainsSubstring("it is not a store")));
     CHECK_THROWS_AS(with_store({{byte(6) + u64(1) + text("a"), byte(other)}},
                                [](auto& store) { return store.wait({"a"}, kHangLimit); }),
                     StoreUnreachable);

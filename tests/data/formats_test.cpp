@@ -143,14 +143,14 @@ TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI that is damaged or no single volum
   refused([&] { read_nifti(file(good.bytes<uint8_t>(128, values))); }, "data type 128 is not supported");
   const auto with = [&](test::NiftiFile changed) { return file(changed.bytes<uint8_t>(2, values)); };
   refused([&] { read_nifti(with({.dimensions = {4, 2, 2, 2, 5}})); }, "dimension 4 has size 5");
-  refused([&] { read_nifti(with({.dimensions = {3, 2, 2, 2}, .intercept = std::nanf("")})); }, "no finite number");
+  refused([&] { read_nifti(with({.dimensions = {3, 2, 2, 2}, .intercept = std::nanf("")})); }, "not a finite number");
   CHECK(read_nifti(with({.dimensions = {3, 2, 2, 2}, .slope = 0, .intercept = INFINITY})).values[0] == 0.0F);
   refused([&] { read_nifti(with({.dimensions = {3, 2, -2, 2}})); }, "dimension 2 has size -2");
   refused([&] { read_nifti(with({.dimensions = {9, 2}})); }, "1 to 7 dimensions, got 9");
   refused([&] { read_nifti(with({.dimensions = {3, 32767, 32767, 32767}})); }, "more than 2^33");
   refused([&] { read_nifti(with({.dimensions = {3, 2000, 2000, 2000}})); }, "cut short");
   for (const float offset : {0.0F, 1e30F, -1.0F, std::nanf("")}) {
-    refused([&] { read_nifti(with({.dimensions = {3, 2, 2, 2}, .offset = offset})); }, "not behind the header");
+    refused([&] { read_nifti(with({.dimensions = {3, 2, 2, 2}, .offset = offset})); }, "not after the header");
   }
   CHECK(read_nifti(with({.dimensions = {4, 2, 2, 2, 1}})).values.size() == 8U);
 }

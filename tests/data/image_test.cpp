@@ -325,7 +325,7 @@ TEST_CASE_METHOD(FolderTest, "Folder: links in a circle end and what is left out
   CHECK_THAT(names(listing), ElementsAre("a/1.jpg", "a/in/2.jpg", "b/3.jpg"));
   CHECK(listing.notice ==
         root().string() +
-            ": 3 links passed over, such as a/8.jpg: there is nothing where it points to; 2 links to folders passed "
+            ": 3 links passed over, such as a/8.jpg: its target does not exist; 2 links to folders passed "
             "over, such as a/here: it points to a folder that it lies in; 1 file passed over, such as b/pipe.png: it "
             "is a pipe, socket or device");
   CHECK(said.text() == "ddprun: " + listing.notice + "\n");

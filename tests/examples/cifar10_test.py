@@ -123,7 +123,7 @@ class Training(Cifar10Test):
         endless = self.arguments(*options, "--epochs", "1000000", folder="parts")
         status, lines = self.signal_after_the_first_epoch(signal.SIGUSR1, *endless)
         self.assertEqual(status, 85, lines)
-        self.assertEqual(lines[-1], "told to stop: continue with --resume")
+        self.assertEqual(lines[-1], "stopped on request: continue with --resume")
         first = self.epochs(lines)
         done = len(first)
         self.assertEqual(self.saved("parts"), ["latest", *(f"step-{epoch + 1:08d}" for epoch in range(done))])

@@ -363,7 +363,7 @@ TEST_CASE("HorovodErrors: optimizer options that contradict each other are refus
     RANK_CHECK_THAT(refusal({.groups = {{named[0].second}, {named[0].second}}}),
                     ContainsSubstring("a parameter is there twice"));
     RANK_CHECK_THAT(refusal({.groups = {{here(at::ones({1}))}}}),
-                    ContainsSubstring("is no parameter of the optimizer"));
+                    ContainsSubstring("is not a parameter of the optimizer"));
     RANK_CHECK_THAT(refusal({.fusion_threshold_bytes = 0}), ContainsSubstring("fusion_threshold_bytes"));
     torch::optim::LBFGS lbfgs(net->parameters(), torch::optim::LBFGSOptions());
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { DistributedOptimizer optimizer(lbfgs, group); }),

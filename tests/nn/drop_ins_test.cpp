@@ -122,7 +122,7 @@ TEST_CASE("nn::to_dtype: converts weights, gradients and statistics, and leaves 
   CHECK(net->norm->num_batches_tracked.scalar_type() == at::kLong);
   CHECK(net->norm->num_batches_tracked.item<int64_t>() == 1);
   CHECK_THAT(error_of<std::invalid_argument>([&] { nn::to_dtype(net, at::kLong); }),
-             ContainsSubstring("Long is no floating-point type"));
+             ContainsSubstring("Long is not a floating-point type"));
 }
 
 TEST_CASE("nn::to_dtype: a cumulative average over more than 256 batches stays one in 16 bits") {

@@ -205,15 +205,15 @@ TEST_CASE("Schedule: a factor without a finite power is refused as in Python") {
   falling.step(groups);
   falling.step(groups);
   CHECK_THAT(groups[0].lr, WithinRel(3.0, 1e-12));
-  refused([&] { falling.step(groups); }, "0.0 ** -1.0 is no finite number");
+  refused([&] { falling.step(groups); }, "0.0 ** -1.0 is not a finite number");
   auto jumping = multi_step({.milestones = {1, 1}, .gamma = 1e200});
   jumping.start(groups);
-  refused([&] { jumping.step(groups); }, "1e+200 ** 2.0 is no finite number");
+  refused([&] { jumping.step(groups); }, "1e+200 ** 2.0 is not a finite number");
   auto growing =
       cyclic({.base_lr = {0.1}, .max_lr = {1}, .step_size_up = 4, .mode = CyclicMode::kExpRange, .gamma = 1e200});
   growing.start(groups);
   growing.step(groups);
-  refused([&] { growing.step(groups); }, "1e+200 ** 2.0 is no finite number");
+  refused([&] { growing.step(groups); }, "1e+200 ** 2.0 is not a finite number");
 }
 
 TEST_CASE("Schedule: bounds of a momentum that is not cycled need not fit the groups") {

@@ -125,7 +125,7 @@ at::Tensor GradScaler::step(torch::optim::Optimizer& optimizer, torch::optim::Op
   }
   at::Tensor result;
   if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
-    // The kernel divides by the scale and looks at found_inf itself, so nobody waits for the device.
+    // The kernel divides by the scale and looks at found_inf itself, so the host does not wait for the device.
     optim::GradientScaling scaling;
     if (state.stage == Stage::kReady) {
       state.found_infs = check(optimizer, scalar(1.0, at::kFloat, scale_.device()), /*allow_half=*/true);

@@ -17,7 +17,7 @@ namespace ddp::amp::detail {
 /// instance norms.
 bool is_batch_norm(const torch::nn::Module& module);
 
-/// Throws std::runtime_error, with apex's text behind `rank`, unless all floating-point parameters and buffers of
+/// Throws std::runtime_error, with apex's text after `rank`, unless all floating-point parameters and buffers of
 /// `model` are float32.
 void require_float(const torch::nn::Module& model, const std::string& rank);
 

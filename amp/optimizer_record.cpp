@@ -168,7 +168,7 @@ void OptimizerRecord::follow_model() {
 
 void OptimizerRecord::update_model() {
   if (versions() == seen_versions_) return;
-  training_ = true;  // whoever wrote to the masters knows better than the model
+  training_ = true;  // values that the program wrote to the masters count
   copy_to_model();
 }
 

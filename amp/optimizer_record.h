@@ -19,7 +19,7 @@ class OptimizerRecord {
 
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
 
-  /// Before a backward pass: puts the gradients that are there aside, so that the new ones can be told from them.
+  /// Before a backward pass: puts the gradients that are there aside, so that the new ones are distinguishable.
   void prepare_backward();
   /// After it: multiplies the new gradients by `inverse_scale` and adds them to those put aside (to the masters', for
   /// 16-bit parameters). Returns one element per device, not 0 where one is infinite or NaN.
@@ -34,7 +34,7 @@ class OptimizerRecord {
   void note(const at::Tensor& found_inf);
 
   /// Steps the optimizer, or skips, and brings the parameters up to date with their masters. The host waits for the
-  /// device only if an overflow is possible and the optimizer is none of ddp::optim's.
+  /// device only if an overflow is possible and the optimizer is not one of ddp::optim's.
   void step();
 
   /// The masters' values become those of the parameters, unless someone has written to them, or training began.

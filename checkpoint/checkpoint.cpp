@@ -73,7 +73,7 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointState& s
 
 LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
                            const LoadOptions& options) {
-  // Whoever writes the file may have been rank 0 just now.
+  // The process that writes the file may have been rank 0 just now.
   barrier(group);
   VerifiedState verified;
   const auto failure = failure_of([&] { verified = read_checkpoint(path, state, options); });

@@ -61,7 +61,7 @@ class CheckpointManager::Writer {
     return under_way_.get();
   }
 
-  /// Makes sure that nobody else writes. Throws when somebody does.
+  /// Makes sure that no other process writes. Throws when one does.
   void claim() {
     if (!lock_.hold()) return;
     if (!lock_.excludes_others()) {

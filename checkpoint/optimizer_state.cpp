@@ -100,7 +100,7 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
       Kind::options(options, [&](const char* key, auto& value) { saved[key] = to_option(value); });
       if (const auto* own = dynamic_cast<const optim::MaximizeOption*>(&group.options()))
         saved["maximize"] = own->maximize();
-      if (fused) saved["fused"] = true;  // Python's optimizer goes on with the same kernels, so with the same bits
+      if (fused) saved["fused"] = true;  // Python's optimizer continues with the same kernels, so with the same bits
       for (const auto& parameter : group.params()) {
         const auto& name = names.of(parameter);
         saved["params"].push_back(name);

@@ -87,7 +87,7 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
     run.manifest.step = state.step.value_or(0);
     run.manifest.world_size = static_cast<int>(ranks);
     FileBuilder files(run);
-    // What cannot be read is missing in the model, and named there; half an optimizer's state is none.
+    // What cannot be read is missing in the model, and named there; half an optimizer's state is an error.
     auto skipped = state.model.skipped;
     if (state.has_model) files.tensors(kModelFile, view_pt(file, state.model, skipped), state.model.metadata);
     if (!state.has_model) run.entries = state.model.entries;

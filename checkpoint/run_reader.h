@@ -45,7 +45,7 @@ class PreparedRun {
   void apply_objects();
   /// Undoes apply_objects().
   void roll_back() noexcept;
-  /// Model, optimizers, and a new random stream where the saved one cannot go on. Does not fail.
+  /// Model, optimizers, and a new random stream where the saved one cannot continue. Does not fail.
   void apply_tensors();
 
   const LoadedCheckpoint& result() const { return result_; }

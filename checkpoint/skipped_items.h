@@ -7,7 +7,7 @@
 
 namespace ddp {
 
-/// " (a sparse tensor …)" when `name` is among what was skipped, else nothing: behind a name that is missing.
+/// " (a sparse tensor …)" when `name` is among what was skipped, else nothing: for after a missing name.
 std::string skipped_reason(const StoredTensors& stored, const std::string& name);
 
 /// "'mask' (a sparse tensor …), 'ids' (…) and 3 more"; empty when nothing was skipped.

@@ -54,7 +54,7 @@ std::vector<at::Tensor> all_of(const OutputTensors& outputs) {
   return all;
 }
 
-// A forward without gradients is over with its end; backward follows the others.
+// A forward without gradients has no backward.
 void leave_evaluation() {
   if (!at::GradMode::is_enabled()) detail::own_page().enter_phase(progress::Phase::kOther);
 }

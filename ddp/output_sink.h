@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-/// Copies of `outputs` (each with a gradient function) behind one common node. `on_backward` is called, in the backward
+/// Copies of `outputs` (each with a gradient function) after one common node. `on_backward` is called, in the backward
 /// thread, before gradients flow on into the model.
 std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs, std::function<void()> on_backward);
 

@@ -21,7 +21,7 @@ std::vector<NamedTensor> buffers_of(const torch::jit::Module& module) {
   return buffers;
 }
 
-/// Calls `use` for each tensor in `value`, in order. Returns false when `value` holds an object, into which nobody can
+/// Calls `use` for each tensor in `value`, in order. Returns false when `value` holds an object, into which it cannot
 /// look from outside its class.
 bool visit_tensors_in(const c10::IValue& value, const std::function<void(const at::Tensor&)>& use) {
   if (value.isTensor()) {

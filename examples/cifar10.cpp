@@ -141,7 +141,7 @@ int run(const CLI::App& app, Arguments args) {
     const auto validation = validate(net, mixed, test, group);
     recorder.weights(net);
     recorder.end_epoch({validation});
-    // Named by the number of finished epochs, which is the epoch to go on with.
+    // Named by the number of finished epochs, which is the epoch to continue with.
     checkpoints.save(epoch + 1, state,
                      {.metrics = {{"loss", recorder.mean_loss()}, {validation.name, validation.value}}});
     if (epoch + 1 == options.epochs || !ddp::stop_requested(group)) continue;

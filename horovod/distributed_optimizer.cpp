@@ -255,7 +255,7 @@ class DistributedOptimizer::Impl {
   std::vector<at::Tensor> parameters_;
   std::mutex mutex_;
   std::vector<int> passes_left_;
-  bool begun_ = false;  // a backward has come since the last reduction
+  bool begun_ = false;  // a backward has run since the last reduction
   bool synchronized_ = false;
   bool warned_ = false;
   std::optional<GradientBuckets> buckets_;

@@ -34,8 +34,8 @@ at::Tensor causal_mask(int64_t size, const at::TensorOptions& options) {
   return at::triu(at::full({size, size}, kHidden, options), 1);
 }
 
-bool is_causal_mask(const at::Tensor& mask, std::optional<bool> told, int64_t size) {
-  if (told || !mask.defined()) return told.value_or(false);
+bool is_causal_mask(const at::Tensor& mask, std::optional<bool> is_causal, int64_t size) {
+  if (is_causal || !mask.defined()) return is_causal.value_or(false);
   const auto causal = causal_mask(size, at::TensorOptions(mask.device()).dtype(mask.scalar_type()));
   return mask.sizes() == causal.sizes() && (mask == causal).all().item<bool>();
 }

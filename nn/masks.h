@@ -17,8 +17,8 @@ bool has_floats(const at::Tensor& mask);
 /// (size, size), −∞ above the diagonal and 0 elsewhere.
 at::Tensor causal_mask(int64_t size, const at::TensorOptions& options);
 
-/// `told`, or else whether `mask` is the causal mask of a sequence of `size`.
-bool is_causal_mask(const at::Tensor& mask, std::optional<bool> told, int64_t size);
+/// `is_causal`, or else whether `mask` is the causal mask of a sequence of `size`.
+bool is_causal_mask(const at::Tensor& mask, std::optional<bool> is_causal, int64_t size);
 
 /// Length of the sequences in `x`, (S, E) or (S, N, E) or with batch_first (N, S, E).
 int64_t sequence_length(const at::Tensor& x, bool batch_first);

@@ -172,7 +172,7 @@ std::vector<double> ReduceLROnPlateau::get_last_lr() const {
   return rates;
 }
 
-// With the rates: Python's class has them in its state, and a program there would go on with those of its beginning.
+// With the rates: Python's class has them in its state, and a program there would continue with its initial rates.
 std::string ReduceLROnPlateau::save() const {
   auto state = nlohmann::json::parse(plateau_.save());
   state["_last_lr"] = get_last_lr();

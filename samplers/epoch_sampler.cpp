@@ -133,7 +133,7 @@ void SamplerPass::used(int64_t samples) const {
                                 " samples, so it cannot have used " + std::to_string(samples));
   }
   if (std::exchange(loads_, state_->loads) != state_->loads) {
-    // A state was loaded in mid-pass, and the pass goes on: the next one does not begin where that state was.
+    // A state was loaded in mid-pass, and the pass continues: the next one does not begin where that state was.
     state_->kind.seed = seed_;
     state_->epoch = epoch_;
     state_->consumed = 0;

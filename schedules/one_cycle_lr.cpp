@@ -40,13 +40,18 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
                 " and " + number_text(options.final_div_factor));
     const double warm = options.pct_start * static_cast<double>(options.total_steps);
     const auto last = static_cast<double>(options.total_steps - 1);
-    const Phase up{warm - 1, &CycleBounds::initial_lr, &CycleBounds::max_lr, &CycleBounds::max_momentum, &CycleBounds::base_momentum};
+    const Phase up{warm - 1, &CycleBounds::initial_lr, &CycleBounds::max_lr, &CycleBounds::max_momentum,
+                   &CycleBounds::base_momentum};
     if (options.three_phase) {
       phases_ = {up,
-                 {2 * warm - 2, &CycleBounds::max_lr, &CycleBounds::initial_lr, &CycleBounds::base_momentum, &CycleBounds::max_momentum},
-                 {last, &CycleBounds::initial_lr, &CycleBounds::min_lr, &CycleBounds::max_momentum, &CycleBounds::max_momentum}};
+                 {2 * warm - 2, &CycleBounds::max_lr, &CycleBounds::initial_lr, &CycleBounds::base_momentum,
+                  &CycleBounds::max_momentum},
+                 {last, &CycleBounds::initial_lr, &CycleBounds::min_lr, &CycleBounds::max_momentum,
+                  &CycleBounds::max_momentum}};
     } else {
-      phases_ = {up, {last, &CycleBounds::max_lr, &CycleBounds::min_lr, &CycleBounds::base_momentum, &CycleBounds::max_momentum}};
+      phases_ = {
+          up,
+          {last, &CycleBounds::max_lr, &CycleBounds::min_lr, &CycleBounds::base_momentum, &CycleBounds::max_momentum}};
     }
   }
   std::string name() const override { return "OneCycleLR"; }
@@ -78,7 +83,7 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
 
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);
-    // Python's class keeps these in the optimizer's groups, so a program of Python's needs them to go on.
+    // Python's class keeps these in the optimizer's groups, so a program of Python's needs them to continue.
     state["groups"] = nlohmann::json::array();
     for (const auto& bounds : bounds_) {
       nlohmann::json group = {{"initial_lr", bounds.initial_lr}, {"max_lr", bounds.max_lr}, {"min_lr", bounds.min_lr}};

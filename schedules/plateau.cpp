@@ -74,7 +74,7 @@ void Plateau::load(const std::string& text) {
   } catch (const nlohmann::json::exception&) {
     require(false, "this is not the state of ReduceLROnPlateau");
   }
-  // A cooldown below 0 is none, in Python too, and is what the counter is set to.
+  // A cooldown below 0 means no cooldown, in Python too; the counter is set to it.
   const int64_t least = std::min<int64_t>(options_.cooldown, 0);
   require(loaded.last_epoch >= 0 && loaded.cooldown_counter >= least && loaded.num_bad_epochs >= 0,
           "the state of ReduceLROnPlateau counts below 0");

@@ -11,7 +11,7 @@ namespace ddp::schedules {
 
 /// Throws std::invalid_argument unless `state` is of the schedule that Python calls `name`: by its "type", as this
 /// library saves it, or by the hyper-parameters that a scheduler's state_dict() has. (LambdaLR's and MultiplicativeLR's
-/// cannot be told apart.)
+/// cannot be distinguished.)
 void require_type(const nlohmann::json& state, const std::string& name);
 
 /// More steps than anybody takes, and few enough to count on from.

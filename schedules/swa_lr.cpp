@@ -31,7 +31,7 @@ class SWALR : public Cloneable<SWALR> {
 
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);
-    // Python's class keeps these in the optimizer's groups, so a program of Python's needs them to go on.
+    // Python's class keeps these in the optimizer's groups, so a program of Python's needs them to continue.
     state["groups"] = nlohmann::json::array();
     for (const double swa_lr : swa_lrs_) state["groups"].push_back({{"swa_lr", swa_lr}});
   }
@@ -46,7 +46,7 @@ class SWALR : public Cloneable<SWALR> {
   }
 
  private:
-  // How far the rate has come at a step.
+  // The rate's progress at a step.
   double share(int64_t step) const {
     const auto epochs = static_cast<double>(std::max<int64_t>(1, options_.anneal_epochs));
     const double passed = std::clamp(static_cast<double>(step) / epochs, 0.0, 1.0);

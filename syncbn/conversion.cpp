@@ -35,7 +35,7 @@ void refuse_wrapped(const torch::nn::Module& model, const GroupHandle& group) {
                          "order is SyncBatchNorm, then mixed precision (amp), then DistributedDataParallel (DDP).");
 }
 
-// A child of Sequentials and of nothing else: whoever calls it calls what stands there.
+// A child of Sequentials and of nothing else: callers reach it through these.
 struct Place {
   torch::nn::SequentialImpl* sequential;
   size_t index;

@@ -32,7 +32,8 @@ std::string ranks_where(int64_t size, Chosen chosen) {
   return (count == 1 ? "rank " : "ranks ") + text;
 }
 
-// What the gathered rows tell of ranks that could not go on together; nothing where reading them would block the host.
+// What the gathered rows report of ranks that cannot continue together; nothing where reading them would block the
+// host.
 void check_rows(const BatchNormOps& ops, const at::Tensor& rows, const at::Tensor& input, const SyncLayer& layer) {
   std::vector<RowSummary> all;
   for (int64_t rank = 0; rank < rows.size(0); ++rank) {
@@ -130,7 +131,7 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
         layer->record(/*gather=*/false, local.sums);
         dx = ops->input_gradient(dy, x, statistics, weight, local.sums);
       }
-      // One for each argument of forward, undefined for those that were none. Autograd drops what nobody needs and
+      // One for each argument of forward, undefined for those that were none. Autograd drops unneeded ones and
       // casts to the arguments' types.
       results.resize(7);
       results[0] = dx;

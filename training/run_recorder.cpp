@@ -62,7 +62,7 @@ void RunRecorder::begin_epoch(int64_t epoch, int64_t steps) {
   reported_ = {};
   mean_.reset();
   bar_.reset();
-  if (steps == 0) return;  // as after a resume behind an epoch's last step
+  if (steps == 0) return;  // as after a resume at an epoch's end
   bar_.emplace(steps, group_, ProgressOptions{.description = "epoch " + std::to_string(epoch)});
 }
 
@@ -111,7 +111,7 @@ double RunRecorder::mean_loss() {
 void RunRecorder::end_epoch(const std::vector<EpochMetric>& metrics) {
   const double loss = mean_loss();
   bar_.reset();
-  // Nothing was left of an epoch that was resumed behind its last batch: its row is there already.
+  // Nothing was left of an epoch that was resumed after its last batch: its row is there already.
   if (step_of_epoch_ == 0 && std::isnan(loss)) return;
   last_epoch_ = {{"loss", loss}};
   MetricRow row{{"epoch", epoch_}, {"loss", loss}};

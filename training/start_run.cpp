@@ -35,7 +35,7 @@ std::filesystem::path checkpoint_of(const TrainingOptions& options, const GroupH
   return newest != all.end() ? newest->folder : std::filesystem::path();
 }
 
-// What is wrong with the checkpoint is told where it is loaded.
+// Errors of the checkpoint are reported where it is loaded.
 std::string saved_seed(const std::filesystem::path& folder) {
   std::ifstream file(folder / kValuesFile);
   std::ostringstream text;

@@ -1,4 +1,4 @@
-// How well communication hides behind backward.
+// How much communication overlaps with backward.
 #pragma once
 
 #include <cstdint>

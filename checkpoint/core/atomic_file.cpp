@@ -39,7 +39,7 @@ void remove_leftovers(storage::FileSystem& file_system, const std::filesystem::p
     if (!entry->path().filename().string().starts_with(prefix)) continue;
     try {
       const auto file = file_system.open(entry->path());
-      // Where there are no locks nobody knows whether its writer is alive.
+      // Without locks it is not known whether its writer is alive.
       if (file_system.lock(file, entry->path()) != storage::LockResult::kTaken) continue;
       file_system.remove(entry->path());
     } catch (const std::system_error&) {

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 16;
 
-// Discarded when it is none.
+// Discarded when it is not one.
 json parse(const std::string& text) {
   try {
     return parse_shallow_json(text);
@@ -32,7 +32,7 @@ std::string text_of(const json& object, const char* key) {
 }
 
 // Leaves out what Python's classes do not have, and adds what their load_state_dict() asks for. The class's name stays:
-// Python keeps it as an attribute that nobody reads, and C++ knows the schedule by it when the state comes back.
+// Python keeps it as an attribute that is never read, and C++ knows the schedule by it when the state comes back.
 void make_python(json& schedule, size_t groups, int depth) {
   if (!schedule.is_object()) return;
   const auto type = text_of(schedule, "type");

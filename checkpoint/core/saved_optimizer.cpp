@@ -39,7 +39,7 @@ bool has_field(const Traits& traits, std::string_view field) {
 
 bool is_field(std::string_view type, std::string_view field) {
   if (const auto* traits = traits_of(type)) return has_field(*traits, field);
-  // Of an optimizer that is not known, any: whoever loads it looks more closely.
+  // Of an unknown optimizer, any: the code that loads it checks more.
   return field.find('.') == std::string_view::npos;
 }
 

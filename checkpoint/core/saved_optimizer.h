@@ -1,5 +1,5 @@
-// An optimizer's description in a file: its type, its groups' parameters and hyper-parameters, whoever wrote it, and
-// which optimizer may go on with it. No LibTorch.
+// An optimizer's description in a file: its type, its groups' parameters and hyper-parameters, from C++ or Python, and
+// which optimizer may continue with it. No LibTorch.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,7 +24,7 @@ struct SavedOptimizer {
 /// Reads {"type": …, "param_groups": [{"params": […], …}]}. Throws std::invalid_argument when `text` is anything else.
 SavedOptimizer parse_saved_optimizer(std::string_view text);
 
-/// Why the optimizer `type` must not go on with `saved`: it is of another type, or its hyper-parameters say so
+/// Why the optimizer `type` must not continue with `saved`: it is of another type, or its hyper-parameters say so
 /// (decoupled weight decay is AdamW's alone, for example). Empty when it may.
 std::string objection_to(const SavedOptimizer& saved, std::string_view type);
 

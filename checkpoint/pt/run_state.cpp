@@ -37,7 +37,7 @@ void for_each_item(const Value& dict, Use&& use) {
   for (const auto& [key, item] : named_items(dict)) use(key, *item);
 }
 
-// Plain values as JSON. What is none (tensors, objects, bytes) is left out of dicts and is null elsewhere.
+// Plain values as JSON. Other values (tensors, objects, bytes) are left out of dicts and is null elsewhere.
 class JsonMaker {
  public:
   JsonMaker(const ScalarReader& read_scalar, bool names_infinities)
@@ -197,7 +197,7 @@ void add_values(const Value& root, JsonMaker& maker, RunState& run) {
   run.plain = dump(values);
   const auto* own = root.find("values");
   const bool has_own = own != nullptr && own->is(Kind::kDict);
-  // Where the values have a place of their own, as in what our writers make, these are the run's and nobody's value.
+  // Where the values have a place of their own, as in what our writers make, these are the run's and not values.
   if (has_own || run.world_size) {
     for (const auto* key : {"step", "world_size"}) values.erase(key);
   }

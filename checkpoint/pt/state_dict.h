@@ -1,4 +1,4 @@
-// Finds a model's state dict and an optimizer's state in what a .pt file holds, whoever wrote it. No LibTorch.
+// Finds a model's state dict and an optimizer's state in what a .pt file holds, from C++ or Python. No LibTorch.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct StateDict {
   Metadata metadata{};                           ///< kOptimizerMetadata, when there is an optimizer
   /// What stands among them and is not read, by name, and what it is: "mask": "a sparse tensor …".
   std::map<std::string, std::string> skipped{};
-  /// What else of an optimizer is not read, by name, and what it is; nobody asks for it.
+  /// What else of an optimizer is not read, by name, and what it is; it is not needed.
   std::map<std::string, std::string> left_out{};
   std::string found_under{};  ///< the key of the model; empty where that is the whole file
   /// The keys below which a dict holds tensors, with dots between the levels: what select() takes. The first few.

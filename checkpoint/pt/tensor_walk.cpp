@@ -120,7 +120,7 @@ class Walker {
     }
   }
 
-  // {"a": {"b": …}, "a.b": …} has two of one name, and whoever asks for it would get either.
+  // {"a": {"b": …}, "a.b": …} has two of one name, and a reader would get either.
   void claim(const std::string& name) const {
     if (!found_.tensors.contains(name) && !found_.skipped.contains(name)) return;
     throw FormatError("it holds two tensors of the name " + safetensors::quote_name(name) +

@@ -70,7 +70,7 @@ LocalExtra read_local_extra(std::string_view bytes, const DirectoryEntry& entry)
   return extra;
 }
 
-// Checksum and sizes once more, behind the data. The signature and the width of the sizes are left to the writer.
+// Checksum and sizes once more, after the data. The signature and the width of the sizes are left to the writer.
 bool is_descriptor(std::string_view bytes, const EntryHeader& header, const LocalExtra& extra) {
   Fields fields(bytes, "entry");
   const bool has_signature = bytes.size() == 16 || bytes.size() == 24;
@@ -85,7 +85,7 @@ bool is_descriptor(std::string_view bytes, const EntryHeader& header, const Loca
   return true;
 }
 
-// Whether an entry's own header says what its line in the directory says. What a descriptor behind the data or the
+// Whether an entry's own header says what its line in the directory says. What a descriptor after the data or the
 // extra field says instead is 0 or marked; torch.save knows all of it beforehand or nothing.
 bool has_right_sizes(const EntryHeader& local, const EntryHeader& expected, const LocalExtra& extra) {
   const bool has_descriptor = (local.flags & zip::kFlagDescriptor) != 0;

@@ -18,7 +18,7 @@ struct FileRecord {
   bool operator==(const FileRecord&) const = default;
 };
 
-/// Creates the file at construction; without finish() an incomplete file stays behind. Throws std::system_error.
+/// Creates the file at construction; without finish() an incomplete file remains. Throws std::system_error.
 class DurableFile : public ByteSink {
  public:
   DurableFile(FileSystem& file_system, std::filesystem::path path);
@@ -33,7 +33,7 @@ class DurableFile : public ByteSink {
   std::filesystem::path path_;
   FileDescriptor file_;
   FileRecord record_;
-  uint64_t flushing_ = 0;  // bytes that the disk has been told of
+  uint64_t flushing_ = 0;  // bytes whose write-back was requested
 };
 
 }  // namespace ddp::storage

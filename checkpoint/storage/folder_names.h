@@ -15,7 +15,7 @@ std::string folder_name(int64_t step);
 /// The step of a committed checkpoint's name; nothing for any other name.
 std::optional<int64_t> step_of(std::string_view name);
 
-/// What a killed process leaves behind.
+/// What a killed process leaves.
 struct Leftover {
   enum class Kind { kTemporary, kReplaced };
   Kind kind = Kind::kTemporary;

@@ -51,7 +51,7 @@ std::optional<int64_t> checkpoint_step(const std::filesystem::path& directory, c
 
 CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& folder, int64_t step) {
   CheckpointEntry entry{.step = step, .folder = folder};
-  // Without a manifest nobody knows; in front it is not overlooked.
+  // Without a manifest it is unknown; in front it is not overlooked.
   entry.manifest.sequence = std::numeric_limits<int64_t>::max();
   try {
     entry.manifest = read_manifest_alone(file_system, folder);
@@ -141,7 +141,7 @@ std::filesystem::path find_checkpoint(FileSystem& file_system, const std::filesy
       if (checkpoint_step(directory, name) == step) return directory / name;
     }
   } catch (const std::system_error&) {
-    // Whoever opens the folder is told.
+    // Opening the folder reports it.
   }
   return folder;
 }

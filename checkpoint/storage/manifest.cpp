@@ -229,7 +229,7 @@ Manifest parse_manifest(std::string_view text) {
     throw ManifestError("it was changed: its checksum is " + hexadecimal(checksum) + ", but it says " +
                         hexadecimal(stored));
   }
-  // Repeated or unsorted names, a leading zero, text behind the end: the checksum would be right all the same.
+  // Repeated or unsorted names, a leading zero, text after the end: the checksum would be right all the same.
   try {
     if (format_manifest(manifest) == text) return manifest;
   } catch (const std::invalid_argument& error) {

@@ -50,7 +50,7 @@ class StagedFolder {
 /// Removes a checkpoint so that no crash leaves half of it under its name.
 void remove_checkpoint(FileSystem& file_system, const std::filesystem::path& directory, int64_t step);
 
-/// Removes what killed processes have left, and puts back a checkpoint that one was about to replace. Nobody may be
+/// Removes what killed processes have left, and puts back a checkpoint that one was about to replace. No process may be
 /// writing there: for the holder of the WriterLock. Throws the first failure after all were tried.
 void remove_leftovers(FileSystem& file_system, const std::filesystem::path& directory);
 

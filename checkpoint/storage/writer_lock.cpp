@@ -74,7 +74,7 @@ void WriterLock::sign(const FileDescriptor& file) {
     file_system_.overwrite(file, this_process_name() + ", rank " + std::to_string(rank_) + ", since " + now() + "\n",
                            path_);
   } catch (const std::exception&) {
-    // A full disk, for example: the lock holds all the same, and others are told less.
+    // A full disk, for example: the lock holds all the same, and others' messages say less.
   }
 }
 

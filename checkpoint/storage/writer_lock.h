@@ -23,7 +23,7 @@ class DirectoryInUse : public std::runtime_error {
 /// Not taken at construction. For one thread at a time.
 class WriterLock {
  public:
-  /// `rank` is what others are told.
+  /// `rank` is for the messages of other processes.
   WriterLock(FileSystem& file_system, std::filesystem::path directory, int rank);
   /// Gives the lock back. In a process that was forked from the one that took it: leaves that one's lock alone.
   ~WriterLock();

@@ -75,7 +75,7 @@ void add_file(const RawFile& file, Parts& parts) {
 }
 
 // A file that is an optimizer's alone. No tensor of it is the model's, whose load_state_dict() would refuse it; what no
-// parameter has is passed over by whoever loads the optimizer, too.
+// parameter has is skipped by the code that loads the optimizer, too.
 void add_optimizer_file(const std::string& name, const RawFile& file, const std::string& optimizer, Parts& parts) {
   const auto groups = file.metadata.find(pt::kOptimizerMetadata);
   if (groups == file.metadata.end()) {
@@ -156,7 +156,7 @@ pt::PtTensor as_pt(const RawTensor& tensor) {
   return {.name = tensor.name, .dtype = tensor.dtype, .sizes = tensor.sizes, .bytes = tensor.bytes};
 }
 
-// Of a rank's number in a name; nothing for what is none, or more than a job has.
+// Of a rank's number in a name; nothing for other text, or more than a job has.
 std::optional<size_t> rank_of(std::string_view digits) {
   constexpr size_t kMostRanks = 1 << 20;
   size_t rank = 0;

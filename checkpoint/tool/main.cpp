@@ -100,7 +100,7 @@ bool list(const std::filesystem::path& directory, bool verify) {
   ddp::storage::FileSystem file_system;
   for (int listing = 0; listing < kListings; ++listing) {
     const auto found = ddp::storage::list_checkpoints(file_system, directory);
-    // Whoever names the wrong directory must not believe that what is in it is good.
+    // A user who names the wrong directory must not believe that its content is good.
     if (found.empty()) {
       const auto what = ddp::describe_unsupported_folder(directory);
       throw std::runtime_error(printable(directory) + " holds no checkpoints" + (what.empty() ? "" : ": " + what));

@@ -17,7 +17,7 @@ class AllReduceBackend {
 
   /// With AllReduceTraits::in_wait: starts the sum of `tensor`, in place, without waiting for other ranks. All ranks
   /// start the same ones in the same order. The sum makes progress in wait() of what is returned, which throws what it
-  /// failed with. Nobody may touch the tensor before.
+  /// failed with. The tensor must not be used before.
   virtual c10::intrusive_ptr<c10d::Work> all_reduce_in_wait(const at::Tensor& tensor) = 0;
 };
 

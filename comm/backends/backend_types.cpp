@@ -8,7 +8,7 @@
 
 namespace ddp::detail {
 
-// Each stands in the file of its name.
+// Each is in the file of its name.
 BackendType gloo_backend();
 BackendType nccl_backend();
 BackendType local_backend();

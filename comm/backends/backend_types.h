@@ -1,4 +1,4 @@
-// Internal: the backends that this process knows by name, and all that the library knows of each. Each stands in a file
+// Internal: the backends that this process knows by name, and all that the library knows of each. Each is in a file
 // of its own beside this one.
 #pragma once
 
@@ -16,8 +16,8 @@ struct BackendType {
   BackendTraits traits{};
   /// What c10d calls it; its own kinds have numbers of their own.
   c10d::ProcessGroup::BackendType c10d_type = c10d::ProcessGroup::CUSTOM;
-  /// Connects this rank with the group's others, which all call it; blocks until all have called it, or throws by the plan's
-  /// timeout. The backend keeps its keys in `store`.
+  /// Connects this rank with the group's others, which all call it; blocks until all have called it, or throws by the
+  /// plan's timeout. The backend keeps its keys in `store`.
   std::function<c10::intrusive_ptr<c10d::Backend>(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store)>
       make{};
   /// make() may connect the ranks by another known backend, whose name getBackendName() then says.

@@ -18,7 +18,7 @@ class CudaPlugin {
 
   /// Throws std::runtime_error when the NCCL that is loaded is not the version this was compiled with.
   virtual void check_nccl_version() const = 0;
-  /// A text that identifies the physical GPU (UUID) behind a device index.
+  /// A text that identifies the physical GPU (UUID) of a device index.
   virtual std::string device_uuid(int device_index) const = 0;
   /// Whether the calling thread's current stream is being captured into a graph. Makes no context.
   virtual bool is_capturing() const = 0;

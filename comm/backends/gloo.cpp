@@ -43,7 +43,7 @@ class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend {
   PairExchange pair_exchange_;
 };
 
-// Runs `make` in a thread of its own, which is left behind when it takes longer.
+// Runs `make` in its own thread, which is abandoned when it takes longer.
 template <typename Result, typename Make>
 Result within(std::chrono::milliseconds limit, Make make) {
   std::packaged_task<Result()> task(std::move(make));

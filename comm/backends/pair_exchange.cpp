@@ -29,7 +29,7 @@ struct PairExchange::Sum {
   c10::intrusive_ptr<c10d::Work> send;
 };
 
-/// Also those that nobody waits for, because a backward failed: gloo must be able to deliver them.
+/// Also those without a waiting thread, because a backward failed: gloo must be able to deliver them.
 class PairExchange::Sums {
  public:
   void add(std::shared_ptr<Sum> sum) {

@@ -45,12 +45,13 @@ class ShmHostsBackend::Call final : public c10d::Work {
       } else {
         future_->markCompleted(c10::IValue(tensors_));
       }
-    } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future's has thrown; nobody here can be told
+    } catch (
+        ...) {  // NOLINT(bugprone-empty-catch): a callback of the future has thrown; there is no caller to report it to
     }
   }
 
   std::vector<at::Tensor> result() override { return tensors_; }
-  // Who has waited for the call finds the future completed, also before the thread that ended it has come to that.
+  // After a wait for the call the future is completed, even if the thread that ended it has not done that yet.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     if (isCompleted()) future_->wait();
     return future_;
@@ -153,7 +154,7 @@ void ShmHostsBackend::shutdown() {
     runner_->changed.notify_one();
   }
   if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();  // a call that has ended held the last handle: it does what is left, and lets go of the parts
+    thread_.detach();  // a call that has ended held the last handle: it does what is left, and releases the parts
     return;
   }
   if (thread_.joinable()) thread_.join();

@@ -34,7 +34,8 @@ void ShmWork::complete() noexcept {
     }
     if (callback) callback(operation_->error() != nullptr);
     if (future) finish_once(*future);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future's has thrown; nobody here can be told
+  } catch (
+      ...) {  // NOLINT(bugprone-empty-catch): a callback of the future has thrown; there is no caller to report it to
   }
 }
 
@@ -64,7 +65,7 @@ bool ShmWork::isCompleted() {
   return operation_->has_ended();
 }
 
-// Who has waited for the operation finds the future completed, also before the thread that ended it has come to that.
+// After a wait for the operation the future is completed, even if the thread that ended it has not done that yet.
 c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
   std::unique_lock lock(future_mutex_);
   if (!future_) future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));

@@ -30,7 +30,7 @@ class ShmWork final : public c10d::Work {
   /// Once, when the operation has ended: completes the future and the profiler's record, and tells who follows.
   void complete() noexcept;
   /// Once at most: what is called when it has ended, at once where it has, and whether it has failed. Unlike a callback
-  /// of the future it makes nobody hurry.
+  /// of the future it does not start a thread.
   using EndCallback = std::function<void(bool has_failed)>;
   void add_end_callback(EndCallback callback);
 
@@ -39,14 +39,14 @@ class ShmWork final : public c10d::Work {
   std::exception_ptr exception() const override { return operation_->error(); }
   int sourceRank() const override;
   std::vector<at::Tensor> result() override { return description_.outputs; }
-  /// As gloo's: a collective that is not over in `timeout` goes on, a message is given up.
+  /// As gloo's: a collective that has not ended in `timeout` continues, a message is cancelled.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return description_.number; }
 
  private:
-  /// Whether nobody else has, who then is about to.
+  /// False when another thread has, or is about to.
   bool finish_once(c10::ivalue::Future& future);
 
   const Description description_;
@@ -61,7 +61,7 @@ class ShmWork final : public c10d::Work {
 };
 
 /// Has `callback` called when `work` has ended, without making it end sooner; it must not throw. False where the work
-/// tells nobody, or not the host.
+/// has no callback for the host.
 bool add_end_callback(c10d::Work& work, ShmWork::EndCallback callback);
 
 }  // namespace ddp::detail

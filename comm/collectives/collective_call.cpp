@@ -72,7 +72,7 @@ class OneCall final : public PendingCall {
   ~OneCall() override {
     if (!was_waited_for_ && !is_followed_) end_in(group_.state().log(), call_.is_collective, number_);
   }
-  // As long as its end is not seen it holds up the job in reports, whatever has become of its handle.
+  // Until its end is seen, reports show it as what the job waits for, whatever has become of its handle.
   void follow_work() {
     if (!work_ || call_.is_waited_for) return;
     is_followed_ = add_end_callback(*work_, [log = group_.state().shared_log(), number = number_,
@@ -93,7 +93,7 @@ class OneCall final : public PendingCall {
     }
     end_in(group_.state().log(), call_.is_collective, number_, wait.since());
     if (after_) after_();
-    // They may be used, and let go, on another stream than the one they were allocated on.
+    // They may be used, and released, on another stream than the one they were allocated on.
     used_here(call_.tensors);
     used_here(call_.results);
     origin_.follow_here();  // for temporary tensors of the caller's

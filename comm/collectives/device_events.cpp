@@ -31,7 +31,7 @@ constexpr uint64_t kAnchorAge = 1'000'000'000;
 constexpr uint64_t kAnchorPatience = 100'000;
 // A moment of the host's is taken for that of the device's though it may be so far off, where no better one is found.
 constexpr int kAnchorTries = 3;
-// What has not been reached is let go beyond so many, and looked for in so many at once.
+// At most so many pending events are kept, and so many are queried at once.
 constexpr size_t kMostPending = 4096;
 constexpr int kMostUnreached = 4;
 
@@ -145,7 +145,7 @@ class DeviceEvents {
     return ended_.size();
   }
 
-  // Once is enough for whoever reads it: a kind of device without such events, say.
+  // Printed once: a kind of device without such events, say.
   void fail(const char* why) {
     const std::lock_guard lock(mutex_);
     if (std::exchange(has_failed_, true)) return;

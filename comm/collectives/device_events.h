@@ -1,4 +1,4 @@
-// Internal: ranges on devices in the timeline, by events with a clock that nobody waits for. Device-generic.
+// Internal: ranges on devices in the timeline, by events that the host never waits for. Device-generic.
 #pragma once
 
 #include <c10/core/Device.h>

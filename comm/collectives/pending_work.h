@@ -1,4 +1,4 @@
-// Internal: a c10d Work behind a type that installed headers may name.
+// Internal: a c10d Work in a type that installed headers may name.
 #pragma once
 
 #include "comm/backends/c10d_compat.h"

@@ -84,13 +84,13 @@ detail::CallShape shape_of(const at::Tensor& tensor, const char* operation, cons
   return shape;
 }
 
-// Writes the call down while the other ranks come.
+// Records the call while the other ranks arrive.
 class AllReduceRecord final : public shm::WaitObserver {
  public:
   AllReduceRecord(const at::Tensor& tensor, const char* how, detail::CallLog& log)
       : tensor_(tensor), how_(how), log_(log), is_brief_(tensor.nbytes() <= kFewBytes), is_exact_(!is_brief_) {}
 
-  void told() noexcept override {
+  void announced() noexcept override {
     // An exact time would take longer than some of these sums.
     const auto now = is_brief_ ? Clock::time_point(std::chrono::microseconds(detail::page_tick())) : Clock::now();
     const auto append = [this](std::string& text) { detail::append_signature(text, kOperation, how_, tensor_); };
@@ -99,7 +99,7 @@ class AllReduceRecord final : public shm::WaitObserver {
     wait_.emplace(kOperation, call_->time);
   }
   void late() noexcept override {
-    if (!call_) told();
+    if (!call_) announced();
     if (is_brief_) log_.reopen(*call_, Clock::now());
     is_open_ = true;
     is_exact_ = true;

@@ -28,7 +28,7 @@ struct BackendTraits {
   std::chrono::milliseconds default_timeout = std::chrono::minutes(30);
 };
 
-/// Backends that can be named; they outlive whoever refers to them.
+/// Backends that can be named; they outlive all references to them.
 using BackendList = std::vector<const BackendTraits*>;
 
 /// A backend per device; null means that tensors on that device cannot be communicated.

@@ -25,14 +25,14 @@ struct RankState {
   RankReport report{};
 };
 
-/// The end of an error message, such as "; did not take part in it: rank 2 (no answer: …)", or "" when nobody can be
+/// The end of an error message, such as "; did not take part in it: rank 2 (no answer: …)", or "" when no rank can be
 /// named. `ranks` are the group's, this one's own report among them; `number` is the collective that failed here. A
 /// rank is named only when no other explanation is left: a rank whose own collective failed, or which waits in one, is
 /// a victim. When ranks have called different things in the same place, the minority is named; without a majority all
 /// are listed.
 std::string blame(const std::vector<RankState>& ranks, uint64_t number);
 
-/// Whether ranks have called different things in one place, nobody is in the minority, and a rank that lives has not
+/// Whether ranks have called different things in one place, no rank is in the minority, and a rank that lives has not
 /// come there yet: what it calls will tell.
 bool is_undecided(const std::vector<RankState>& ranks);
 

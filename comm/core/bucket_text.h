@@ -12,7 +12,7 @@ using BucketIndices = std::vector<std::vector<size_t>>;
 
 /// One line for each bucket, below a first line that says what this is; none for buckets that are not known.
 std::string to_text(const BucketIndices& buckets);
-/// The same back. Throws std::invalid_argument for a text that is none, and for buckets that do not hold each of
+/// The same back. Throws std::invalid_argument for other text, and for buckets that do not hold each of
 /// `parameters` parameters once.
 BucketIndices buckets_from(const std::string& text, size_t parameters);
 

@@ -54,7 +54,7 @@ void CallLog::show(Entry& entry, Clock::time_point now) {
   entry.event = begin_event(EventKind::kCollective, call.signature, call.number);
 }
 
-// With the lock. Mostly it is the last one; null where it is none of those that are kept.
+// With the lock. Mostly it is the last one; null where it is no longer kept.
 CallLog::Entry* CallLog::find(uint64_t number) {
   for (uint64_t back = 1; back <= calls_.size(); ++back) {
     Entry& entry = calls_[(begun_ - back) % kKept];

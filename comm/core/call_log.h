@@ -62,7 +62,7 @@ inline uint64_t microseconds_of(std::chrono::steady_clock::time_point time) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count());
 }
 
-/// Lines of text, and back. Throws std::invalid_argument for text that is none.
+/// Lines of text, and back. Throws std::invalid_argument for other text.
 std::string to_text(const RankReport& report);
 RankReport report_from(const std::string& text);
 
@@ -83,7 +83,7 @@ class CallLog {
     uint64_t number = 0;
     uint64_t time = 0;  ///< by page_clock()
     uint64_t in_page = 0;
-    bool is_recorded = false;  ///< stands in the timeline
+    bool is_recorded = false;  ///< is in the timeline
   };
   /// The same at `now`, which costs the caller no memory: `append(std::string&)` writes the signature, if the last
   /// shape was another one. `has_ended`: within a microsecond, as mostly; who sees that it lasts calls reopen(), and
@@ -111,7 +111,7 @@ class CallLog {
   void reopen(StartedCall& call, Clock::time_point now);
   /// `waits_since`: the caller has waited for it since then, by page_clock().
   void end(uint64_t number, std::optional<uint64_t> waits_since = std::nullopt);
-  /// A message between two ranks, which has no place in the order that all ranks keep: it stands in the page only.
+  /// A message between two ranks, which has no place in the order that all ranks keep: it is in the page only.
   /// Returns what end_message() wants.
   uint64_t begin_message(std::string_view signature);
   void end_message(uint64_t index, uint64_t waits_since);

@@ -21,7 +21,7 @@ struct DeviceChoice {
 DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device_count, const std::string& exclusive,
                                 const std::string& visible);
 
-/// Whether a scheduler told the rank alone (`source` is RankInfo's): Slurm's SLURM_PROCID without SLURM_LOCALID.
+/// Whether a scheduler gave the rank alone (`source` is RankInfo's): Slurm's SLURM_PROCID without SLURM_LOCALID.
 bool lacks_local_rank(const std::string& source, const EnvironmentLookup& lookup);
 
 /// The device then, as programs for Slurm have it: rank % devices. Throws as choose_cuda_device() where there is none.

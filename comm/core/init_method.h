@@ -20,7 +20,7 @@ struct InitMethod {
   std::optional<int> world_size{};
 };
 
-/// Reads "env://", "tcp://host:port" or "file:///path", each with "?rank=R&world_size=N" behind it or not; "" is
+/// Reads "env://", "tcp://host:port" or "file:///path", each with or without "?rank=R&world_size=N"; "" is
 /// "env://". What else a query has is ignored. Throws std::invalid_argument with what was got and what is expected.
 InitMethod parse_init_method(const std::string& url);
 

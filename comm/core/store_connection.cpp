@@ -29,7 +29,7 @@ using store::Query;
 
 // More than anything of ours; a greater length means that the other end is no store.
 constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
-// Memory is taken for what has come, not for what was announced: this much, then twice as much as is there.
+// Memory is allocated for what has arrived, not for what was announced: this much, then twice as much as is there.
 constexpr uint64_t kFirstPiece = uint64_t{64} << 10;
 // Between the looks of a thread that does not wait alone: a quarter longer each time, so that a key is noticed after a
 // fifth of the time that it took to come, and ranks that wait for minutes are no load on the store.

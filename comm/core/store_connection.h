@@ -1,4 +1,4 @@
-// A connection to the job's store that never waits longer than it was told to, whatever the store does: closed, frozen,
+// A connection to the job's store that never waits longer than its limit, whatever the store does: closed, frozen,
 // slow or gone. torch's own client has no limit on most receives, and lets no thread call while another one waits for a
 // key. Speaks TCPStore's protocol. No LibTorch here.
 #pragma once

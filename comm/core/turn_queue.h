@@ -20,7 +20,7 @@ class TurnQueue {
   TurnQueue(const TurnQueue&) = delete;
   TurnQueue& operator=(const TurnQueue&) = delete;
 
-  /// Waits for the turn; false when it has not come by `deadline`. Whoever gets it calls give_back().
+  /// Waits for the turn; false when `deadline` expires first. The thread that gets it calls give_back().
   bool take(TimePoint deadline);
   void give_back() noexcept;
 

@@ -33,7 +33,7 @@ class DesyncDebugger {
   DesyncDebugger(const DesyncDebugger&) = delete;
   DesyncDebugger& operator=(const DesyncDebugger&) = delete;
 
-  /// The calls of a group are told while its log lives. `group` is its path below the job's group, "" for that.
+  /// The calls of a group are reported while its log lives. `group` is its path below the job's group, "" for that.
   void add(const std::string& group, const std::shared_ptr<const CallLog>& log);
 
   /// Asks `ranks` of the job for their calls in `group`; those that have answered within `limit`. Throws what the store
@@ -43,7 +43,7 @@ class DesyncDebugger {
   /// Tells `ranks` what was found out about a failure in `group`.
   void tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
             const std::string& verdict) const;
-  /// What another rank has told about a failure in `group`, or this one has found out, if any.
+  /// What another rank has reported about a failure in `group`, or this one has found out, if any.
   std::optional<std::string> told(const std::string& group) const;
   /// This rank has found it out: its other collectives that fail now need not ask.
   void found(const std::string& group, const std::string& verdict);

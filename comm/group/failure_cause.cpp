@@ -114,7 +114,7 @@ std::string await_verdict(c10d::Store& store) {
   return get_text(store, keys::verdict());
 }
 
-// Whoever hosts the store may leave as soon as it knows this.
+// The rank that hosts the store may leave as soon as it knows this.
 void mark_learned(const Failure& failure) {
   const int in_job = failure.members[static_cast<size_t>(failure.info.rank)];
   try {

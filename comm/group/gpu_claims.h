@@ -13,7 +13,7 @@ namespace ddp::detail {
 struct GpuClaim {
   std::string uuid;     ///< of the physical GPU
   std::string backend;  ///< who needs one GPU per rank, for the message
-  /// How long to wait for the others' claims. Ranks that run Python make none: they and whoever is later are left to
+  /// How long to wait for the others' claims. Ranks that run Python make none: they and later ones are left to
   /// the backend.
   std::chrono::milliseconds patience = std::chrono::seconds(5);
   bool hosts_store = false;  ///< the store goes with this process: it stays until the others know of a refusal

@@ -23,7 +23,7 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Ranks that are threads share a process, and its progress page is nobody's.
+// Ranks that are threads share a process, so its progress page belongs to no rank.
 std::shared_ptr<CallLog> log_of(const GroupState::Parts& parts, const std::string& path, int leader) {
   if (parts.in_process) return std::make_shared<CallLog>();
   return std::make_shared<CallLog>(own_page().add_group(path, parts.info.rank, parts.info.world_size, leader));
@@ -134,7 +134,7 @@ void GroupState::close() {
   const bool in_job = path_.empty();
   const progress::PhaseScope phase(progress::Phase::kClosing);
   if (in_job) limit_store_calls();
-  // Whoever is still connecting would fail when this rank's sockets close.
+  // A rank that is still connecting would fail when this rank's sockets close.
   if (parts.store) wait_for_ranks(info_, job_, *parts.store, {keys::connected, keys::exited, keys::failed}, left());
   if (parts.store) announce(*parts.store, keys::closing(info_.rank), keys::kClosed + std::string("\n"));
   parts.group->shutdown();
@@ -160,7 +160,7 @@ void GroupState::abort(bool announce) noexcept {
     limit_store_calls();
     if (parts.store && announce) announce_failure(*parts.store);
     parts.group->abort();
-    // gloo's destructor waits for collectives in flight, and their peers may never come: it must not hold up the rank
+    // gloo's destructor waits for collectives in flight, and their peers may never arrive: it must not block the rank
     // that is giving up.
     std::thread([last = std::move(parts.group)] {}).detach();
     if (!parts.store || !path_.empty()) return;
@@ -175,7 +175,7 @@ void GroupState::announce(c10d::Store& store, const std::string& key, const std:
   const std::string text = how + to_text(log_->report());
   try {
     store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and nobody can be told
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, so nothing can be reported
   }
 }
 

@@ -1,4 +1,4 @@
-// Internal: what stands behind GroupHandle. Holds the c10d objects; never installed.
+// Internal: the implementation of GroupHandle. Holds the c10d objects; never installed.
 #pragma once
 
 #include <atomic>
@@ -77,7 +77,7 @@ class GroupState {
   c10::intrusive_ptr<c10d::Store> store() const;
 
   void close();
-  /// Without `announce` the other ranks are told nothing: it was not this rank that gave up.
+  /// Without `announce` nothing is reported to the other ranks: it was not this rank that gave up.
   void abort(bool announce = true) noexcept;
 
   /// The collectives that were called, for next_operation()'s numbers.

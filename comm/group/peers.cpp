@@ -12,10 +12,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<std::string> keys_of(const std::vector<int>& ranks, RankKey mark) {
+std::vector<std::string> keys_of(const std::vector<int>& ranks, RankKey key) {
   std::vector<std::string> all;
   all.reserve(ranks.size());
-  for (const int rank : ranks) all.push_back(mark(rank));
+  for (const int rank : ranks) all.push_back(key(rank));
   return all;
 }
 
@@ -37,22 +37,23 @@ void limit_store_calls(const JobServices& job) {
   if (job.bounded) job.bounded->set_limit(kLongestCall);
 }
 
-void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store, const std::vector<RankKey>& marks,
-                    std::chrono::milliseconds limit) noexcept {
+void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store,
+                    const std::vector<RankKey>& rank_keys, std::chrono::milliseconds limit) noexcept {
   constexpr auto kPollInterval = std::chrono::milliseconds(5);
   try {
     const auto deadline = Clock::now() + limit;
     const BoundedStore::Budget budget(job.bounded, limit);
     std::vector<int> others = other_ranks(info, store);
     for (;;) {
-      if (others.empty() || store.check(keys_of(others, marks.front()))) return;
+      if (others.empty() || store.check(keys_of(others, rank_keys.front()))) return;
       std::erase_if(others, [&](int rank) {
-        return std::ranges::any_of(marks, [&](RankKey mark) { return store.check({mark(rank)}); });
+        return std::ranges::any_of(rank_keys, [&](RankKey key) { return store.check({key(rank)}); });
       });
       if (others.empty() || Clock::now() > deadline) return;
       std::this_thread::sleep_for(kPollInterval);
     }
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and with it whoever hosted it
+  } catch (
+      const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and with it the rank that hosted it
   }
 }
 

@@ -28,10 +28,10 @@ void limit_store_calls(const JobServices& job);
 /// A key that a rank sets, see store_keys.h.
 using RankKey = std::string (*)(int rank);
 
-/// Until every other rank of the group has one of the marks in `store`, or `limit` is over, or the store does not
+/// Until every other rank of the group has set one of these keys in `store`, or `limit` expires, or the store does not
 /// answer. Ranks that are no ddprun programs (Python) do not announce themselves and are not awaited. Never throws.
-void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store, const std::vector<RankKey>& marks,
-                    std::chrono::milliseconds limit) noexcept;
+void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store,
+                    const std::vector<RankKey>& rank_keys, std::chrono::milliseconds limit) noexcept;
 
 /// Before the host of the store leaves because of a failure: the others learn from it why. Never throws.
 void wait_until_failure_is_known(const RankInfo& info, const JobServices& job) noexcept;

@@ -31,7 +31,7 @@
 namespace ddp::detail {
 namespace {
 
-/// The same store, which a thread may wait on for hours: it looks ever more seldom whether a key has come, four times a
+/// The same store, which a thread may wait on for hours: it polls a key less and less often, four times a
 /// second at last, and at once when this process sets one.
 class BackoffFileStore final : public ForwardingStore {
  public:
@@ -210,7 +210,7 @@ StoreConnections stores_in_file(const Store& file) {
   return {file, c10::make_intrusive<BackoffFileStore>(file), {}, {}};
 }
 
-// Registers this rank and compares it with those that came before.
+// Registers this rank and compares it with earlier ones.
 void register_rank(JobStore& store, const RankInfo& info, const BackendMap& backends, const StoreConnections& stores,
                    const std::string& file) {
   const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), stores.first);

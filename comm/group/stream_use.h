@@ -14,7 +14,7 @@ namespace ddp::detail {
 std::optional<c10::Stream> current_stream(c10::Device device);
 
 /// Tells the allocator that `stream` uses the memory of `tensor`, also a sparse one: once freed, the memory is given
-/// out again only when the stream has come past what is queued on it by then.
+/// out again only when the stream has executed what is queued on it by then.
 void used_on(const at::Tensor& tensor, c10::Stream stream);
 
 /// The same for the current stream of the tensor's device. Undefined tensors are left out.

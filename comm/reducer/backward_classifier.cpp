@@ -138,9 +138,9 @@ BackwardKind BackwardClassifier::classify(bool sync_enabled) const {
   if (any_output(/*reduces=*/true, through)) return BackwardKind::kReduceAgain;
   if (any_output(/*reduces=*/false, through) || last_is_local_and_unknown()) return BackwardKind::kLocal;
   // Such as a gradient penalty, whose graph need not have the output itself.
-  const auto behind = [&](Node* node) { return runs_successor(graph, node); };
-  if (outstanding_ > 0 || any_output(/*reduces=*/true, behind)) return BackwardKind::kReduceAgain;
-  return any_output(/*reduces=*/false, behind) ? BackwardKind::kLocal : BackwardKind::kWithoutForward;
+  const auto after = [&](Node* node) { return runs_successor(graph, node); };
+  if (outstanding_ > 0 || any_output(/*reduces=*/true, after)) return BackwardKind::kReduceAgain;
+  return any_output(/*reduces=*/false, after) ? BackwardKind::kLocal : BackwardKind::kWithoutForward;
 }
 
 void BackwardClassifier::finish_reduction() {

@@ -14,7 +14,7 @@ class BucketTransport {
   virtual ~BucketTransport() = default;
 
   /// Starts without waiting for other ranks, in the backward thread, in the same order on every rank. Returns the
-  /// future after which finish() waits for nobody; null where only finish() can tell.
+  /// future after which finish() does not wait; null where only finish() can tell.
   virtual TensorFuture start() = 0;
 
   /// Ends it: what c10d::Reducer takes for the future's value. Called once: with start()'s future in the thread that

@@ -109,7 +109,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   bool has_refused_ = false;  // the last backward, for gradients that did not come
   bool has_thrown_ = false;   // the last backward, while gradients were reduced
   uint64_t reduction_ = 1;
-  std::vector<uint64_t> taken_;  // for each parameter the reduction in which its last gradient came
+  std::vector<uint64_t> taken_;  // for each parameter the reduction that took its last gradient
   // Parameters without gradient in the first reduction after a forward, which another backward may still bring.
   std::unordered_set<size_t> missing_;
   AbsentGradients absent_;

@@ -155,7 +155,7 @@ void HeldGradients::give_back() {
   }
 }
 
-// Views of a bucket that only the program has cannot be told from one another: all of its gradients stay.
+// Views of a bucket that only the program has are indistinguishable: all of its gradients stay.
 ScopedGradientRemoval::ScopedGradientRemoval(const HeldGradients& kept)
     : parameters_(kept.parameters_), gradients_(kept.parameters_.size()) {
   std::vector<bool> stays(parameters_.size(), false);

@@ -30,7 +30,7 @@ TensorFuture HookTransport::start() {
   }
 }
 
-// Noted before anybody who waits for the result can go on.
+// Recorded before a thread that waits for the result can continue.
 c10::IValue HookTransport::finish(c10::ivalue::Future* arrived) {
   if (arrived->hasError()) note_->set(place_ + ": " + arrived->tryRetrieveErrorMessage());
   c10::IValue value = arrived->value();

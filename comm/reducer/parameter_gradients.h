@@ -35,7 +35,7 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
     /// p.grad() of `parameter` is complete. `incoming` is what autograd has accumulated into it; undefined where the
     /// loss does not depend on the parameter. Returns true when the gradient lies in its bucket and is no view of it.
     virtual bool take(size_t parameter, const at::Tensor& incoming) = 0;
-    /// All gradients have come and all reductions under way are complete. `is_outermost`: not within another backward.
+    /// All gradients have arrived and all started reductions are complete. `is_outermost`: not within another backward.
     /// Returns true to be called again after the callbacks that it has queued.
     virtual bool end_backward(bool is_outermost) = 0;
     /// A backward has thrown.
@@ -58,8 +58,8 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   /// The last one of these; undefined before.
   const at::Tensor& alias(size_t parameter) const { return aliases_[parameter]; }
 
-  /// Replaces each gradient that is a view by a tensor on the same memory that is none; the same one from step to step
-  /// while the bucket stays the same.
+  /// Replaces each gradient that is a view by a tensor on the same memory that is not a view; the same one from step to
+  /// step while the bucket stays the same.
   void replace_views();
   /// Releases the buckets' memory.
   void forget();
@@ -84,7 +84,7 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   std::vector<at::Tensor> aliases_;
   std::weak_ptr<Listener> listener_;
   std::atomic<bool> end_queued_{false};
-  std::atomic<bool> has_gradients_{false};  // some have come in this backward
+  std::atomic<bool> has_gradients_{false};  // some have arrived in this backward
   std::atomic<uint64_t> event_{0};          // of this backward in the timeline
   std::atomic<uint64_t> range_{0};          // the same on the device
   std::optional<WrappedParameters> hooks_;

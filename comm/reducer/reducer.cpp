@@ -190,7 +190,7 @@ DdpLoggingData GradientReducer::logging_data() const {
 }
 
 // While the stream is being captured. Warm-up as in Python: regrouping the buckets and taking the first times, all of
-// which the host has to wait for, are over after 11 iterations.
+// which the host has to wait for, end after 11 iterations.
 void GradientReducer::check_capture(const ForwardSettings& forward) const {
   constexpr int64_t kWarmUp = 11;
   const auto refuse = [&](const std::string& why) {

@@ -249,7 +249,7 @@ void ReducerEngine::restart_static_count() {
   for (auto& [parameter, count] : numGradHooksTriggeredMap_) count = 0;
 }
 
-// A parameter is used where there is a gradient to be averaged, also one that came under no_sync() before.
+// A parameter is used where there is a gradient to be averaged, also one from an earlier no_sync().
 void ReducerEngine::finish_static_backward(bool is_repeated) {
   const at::Tensor known = is_repeated ? local_used_map_.clone() : at::Tensor();
   const bool is_known = local_used_map_reduced_;
@@ -348,7 +348,7 @@ std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const Reduction
   const bool has_list = !options.bucket_cap_bytes_list.empty();
   const int64_t cap = largest_bucket_bytes(options);
   const int64_t first_cap = has_list ? cap : first_bucket_bytes(options);
-  // As in Python's DDP: a single bucket until the first backward has told the order in which gradients become ready,
+  // As in Python's DDP: a single bucket until the first backward has shown the order in which gradients become ready,
   // unless that order is never asked for, or single caps are given.
   const bool begins_with_one = !has_list && (options.static_graph || !options.find_unused_parameters);
   const std::vector<size_t> limits = begins_with_one

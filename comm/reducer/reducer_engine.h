@@ -32,7 +32,7 @@ class ReducerEngine final : public c10d::Reducer {
 
   /// Indices of the parameters in each bucket, in the order of reduction.
   std::vector<std::vector<size_t>> assignment() const;
-  /// The same of the next step, which regroups them where the first backward has told the order; none before it.
+  /// The same of the next step, which regroups them where the first backward has shown the order; none before it.
   std::vector<std::vector<size_t>> next_assignment(const std::vector<size_t>& limits) const;
   /// Whether the parameters of each bucket may share one.
   bool can_have(const std::vector<std::vector<size_t>>& buckets) const;

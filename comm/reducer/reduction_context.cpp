@@ -21,7 +21,7 @@
 namespace ddp::detail {
 namespace {
 
-// The first callback of a backward. The wait ends behind all callbacks, which let the stream of backward wait for the
+// The first callback of a backward. The wait ends after all callbacks, which let the stream of backward wait for the
 // buckets; on the host with the event of backward, unless recording began within it and that event is not there.
 void begin_wait(c10::Device device) {
   const uint64_t on_host = begin_event(EventKind::kWait, "wait for gradients");
@@ -128,7 +128,7 @@ TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
   return reduction.arrived ? reduction.arrived : finish_before_reducer(reduction);
 }
 
-// The Reducer queues its last step behind the last bucket's reduction, so what is queued in that call comes first. A
+// The Reducer queues its last step after the last bucket's reduction, so what is queued in that call comes first. A
 // reentrant backward, whose end may be the Reducer's, comes before what earlier buckets have queued: whichever is first
 // finishes all. Buckets of a backward that failed are gone with what it had queued.
 TensorFuture ReductionContext::finish_before_reducer(const PendingReduction& reduction) const {
@@ -152,7 +152,7 @@ TensorFuture ReductionContext::finish_before_reducer(const PendingReduction& red
   return sum;
 }
 
-// A backward that goes on is not held up; without one there is nothing to wait for later.
+// A running backward is not delayed; without one there is nothing to wait for later.
 void ReductionContext::compare_hooks() const {
   if (!hook_->begin(group_, failure_)) return;
   at_end_of_backward([hook = hook_] { hook->settle(); });

@@ -87,7 +87,7 @@ bool Collective::step(SlotAccess& slots) {
     return true;
   }
   // The others may have no need of what this rank puts into its slot when it combines: it has to have done so itself,
-  // and they may have come to that round since it looked.
+  // and they may have reached that round since it looked.
   if (filled_ == taken_ + kSlots || !slots.has_slot(base + filled_)) return false;
   fill(slots, filled_, slot(slots, slots.rank(), filled_));
   slots.filled(base + filled_++, plan_.signature);

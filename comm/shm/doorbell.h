@@ -26,7 +26,7 @@ class Cause {
   uint32_t code_;
 };
 
-/// Wakes the rank behind `sleeper` where it waits for `cause`; after the change itself, by a sequentially consistent
+/// Wakes the rank of `sleeper` where it waits for `cause`; after the change itself, by a sequentially consistent
 /// store, as all in shared memory is. Costs a read where it is awake.
 void wake(RankBlock& sleeper, Cause cause);
 /// Whatever it waits for.

@@ -72,7 +72,7 @@ bool Driver::is_done_at_once(JointOperation& operation, WaitObserver* observer) 
     for (int turn = 0; turn < kTurns; ++turn) {
       bool moved = false;
       const bool is_done = operation.advance(slots_, moved);
-      if (observer != nullptr && turn == 0) observer->told();
+      if (observer != nullptr && turn == 0) observer->announced();
       if (!is_done) continue;
       operation.ended_.store(true, std::memory_order_release);
       return true;
@@ -144,7 +144,7 @@ void Driver::leave_neighbours(const std::vector<int>& awaited, int processor_bef
   move_pause_.moved(Clock::now());
 }
 
-// Whether the limit's time is over.
+// Whether the limit has expired.
 bool Driver::sleep(const Limit& limit) {
   std::chrono::nanoseconds slice = kSlice;
   const auto before = Clock::now();
@@ -166,14 +166,14 @@ bool Driver::sleep(const Limit& limit) {
   return limit.time && now >= *limit.time;
 }
 
-// A message's time may be over, or its rank dead, while collectives go on and let nobody sleep.
+// A message may time out, or its rank die, while collectives run and this thread never sleeps.
 void Driver::check_for_stall_if_due() {
   constexpr uint32_t kTurns = 64;  // as many cost less than a look at the clock each
   if (mailbox_.is_empty() || ++turns_ % kTurns != 0 || Clock::now() - looked_at_ < kSlice) return;
   check_for_stall(/*thoroughly=*/true);
 }
 
-// After it was seen that nobody will do what is awaited it is tried once more: it may have been done before.
+// When no rank will do what is awaited, it is tried once more: it may have been done before.
 void Driver::check_for_stall(bool thoroughly) {
   if (thoroughly) looked_at_ = Clock::now();
   if (thoroughly && !is_idle()) {

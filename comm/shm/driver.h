@@ -1,5 +1,5 @@
 // Internal: does the operations of one rank in one group, in one thread at a time: takes them from the queue, advances
-// them, sleeps while other ranks have to do something, and ends those for which nobody will. No LibTorch.
+// them, sleeps while other ranks have to do something, and ends those that no rank will serve. No LibTorch.
 #pragma once
 
 #include <chrono>
@@ -47,7 +47,7 @@ class Driver {
   bool concerns_others() const { return joints_.size() != 1 || joints_.front()->concerns_others(); }
   /// What has ended since it was last emptied.
   std::vector<OperationPtr>& ended() { return ended_; }
-  /// Ends everything with `error` and takes leave of the other ranks, which are told the first failure of this rank if
+  /// Ends everything with `error` and announces this rank's end to the others, with its first failure if
   /// it `has_failed`, `error` if there was none.
   void leave(const std::exception_ptr& error, bool has_failed);
 
@@ -73,7 +73,7 @@ class Driver {
   bool sleep(const Limit& limit);
   struct StallReason {
     std::string text;
-    std::optional<int> gone{};  ///< the rank that will do nothing any more; without one, time is over
+    std::optional<int> gone{};  ///< the rank that will do nothing any more; without one, it timed out
   };
   void check_for_stall_if_due();
   void check_for_stall(bool thoroughly);

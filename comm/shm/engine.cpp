@@ -160,7 +160,7 @@ void Engine::tell(Lock& lock, const std::vector<OperationPtr>& ended) {
   lock.lock();
 }
 
-// With the lock, when nobody drives.
+// With the lock, when no thread drives.
 bool Engine::concerns_others() const {
   return pending_ != 1 || driver_.concerns_others();
 }
@@ -175,7 +175,7 @@ void Engine::hand_over() {
 
 void Engine::run_thread() {
   Lock lock(queue_.mutex());
-  bool goes_on = false;  // with what nobody has come to wait for: there is more
+  bool goes_on = false;  // there is more that no thread waits for
   for (;;) {
     for_thread_.wait(lock, [&] { return queue_.is_stopping() || (pending_ > 0 && !is_driven_); });
     if (!is_urgent_ && !goes_on) look_later(lock);

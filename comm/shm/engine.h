@@ -1,8 +1,8 @@
-// Internal: the operations of one rank in one group, and the threads that drive them. Whoever waits for one does the
-// work itself, so a call that is waited for at once needs no second thread; what nobody waits for is done by a thread
-// of the engine, which is started when there is such an operation for the first time. It works at once on what other
-// ranks wait for, and after a moment on what only this rank needs: whoever started that mostly comes to wait for it. No
-// LibTorch.
+// Internal: the operations of one rank in one group, and the threads that drive them. The thread that waits for one
+// does the work itself, so a call that is waited for at once needs no second thread; operations without a waiting
+// thread are done by a thread of the engine, which is started when there is such an operation for the first time. It
+// works at once on what other ranks wait for, and after a moment on what only this rank needs: its starter mostly waits
+// for it soon. No LibTorch.
 #pragma once
 
 #include <condition_variable>
@@ -34,22 +34,22 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void start(MessagePtr message);
   /// start() and wait().
   void run(const JointPtr& operation);
-  /// Makes what goes on with an operation that is not done at once.
+  /// Makes the operation that continues one that is not done at once.
   using Hold = std::function<JointPtr()>;
   /// The same, of an operation in memory of the caller's. Null where it was done within a few looks, else what `hold`
   /// has made of it, which has ended. `observer` may be null.
   JointPtr run(JointOperation& operation, const Hold& hold, WaitObserver* observer);
-  /// Until it has ended, or `limit` is over, which returns false and leaves it going. Does not throw its error.
+  /// Until it has ended, or `limit` expires, which returns false and leaves it running. Does not throw its error.
   bool wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit = std::nullopt);
   /// Does what can be done now.
   void poll();
-  /// Somebody is told when operations end, and does not wait for them here.
+  /// A callback waits for operations: the thread does not delay them.
   void make_urgent();
   /// From now on it has so long, then it fails.
   void limit(Message& message, std::chrono::milliseconds timeout);
   /// Waits until the joint operations have ended, as long as their timeouts let them, and makes messages that have not
   /// ended fail with `why`. `has_failed`: does not wait, so that both fail, and those of other ranks that need this
-  /// one; they are told the first failure that this rank has had, `why` if there was none. The first call counts, but a
+  /// one; they get the first failure that this rank has had, `why` if there was none. The first call counts, but a
   /// later one that has failed ends its waiting.
   void stop(const std::string& why, bool has_failed);
 
@@ -77,7 +77,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // With the queue's lock.
   std::condition_variable_any changed_;     // an operation has ended, or no thread drives any more
-  std::condition_variable_any for_thread_;  // there is work that nobody does
+  std::condition_variable_any for_thread_;  // there is work that no thread does
   bool is_driven_ = false;
   bool has_left_ = false;
   int waiting_ = 0;           // threads for changed_

@@ -32,7 +32,7 @@ enum class Presence : uint32_t { kAttaching, kAttached, kLeft, kFailed };
 /// What a rank says of itself.
 struct RankBlock {
   alignas(kLine) std::atomic<uint64_t> combined;  ///< rounds whose share this rank has combined
-  alignas(kLine) std::atomic<uint64_t> taken;     ///< rounds in which it reads nobody's slot any more
+  alignas(kLine) std::atomic<uint64_t> taken;     ///< rounds in which it reads no slot any more
   alignas(kLine) std::atomic<uint32_t> bell;      ///< counts when it is woken: the futex
   std::atomic<uint32_t> sleeping;                 ///< what for, see doorbell.h
   alignas(kLine) std::atomic<Presence> presence;
@@ -56,7 +56,7 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
-/// A rank's part in one round. What is tiny stands in the line of the stamp, so that it costs one miss.
+/// A rank's part in one round. What is tiny is in the line of the stamp, so that it costs one miss.
 struct SlotHeader {
   alignas(kLine) std::atomic<uint64_t> stamp;  ///< the round, counted from 1, when the slot is filled
   Signature signature;

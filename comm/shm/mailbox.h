@@ -73,7 +73,7 @@ class Mailbox {
     Announcement announcement;
   };
   struct Incoming {
-    std::deque<Note> notes;  // of messages that nobody has wanted yet
+    std::deque<Note> notes;  // of messages without a receive yet
     MessagePtr current;
   };
 

@@ -45,7 +45,7 @@ class Broadcast final : public Collective {
   const bool is_root_;
 };
 
-// `root` alone takes, or all do where there is none.
+// `root` alone takes, or all do without a root.
 class Gather final : public Collective {
  public:
   Gather(std::vector<std::byte*> outputs, const std::byte* input, size_t bytes, const Plan& plan)

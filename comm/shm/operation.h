@@ -21,7 +21,7 @@ struct Awaited {
   bool any_of_them = false;  ///< one of them suffices
 };
 
-/// Something that was started and has ended or not. Whoever starts it keeps its memory until it has.
+/// Something that was started and has ended or not. Its starter keeps the memory until it has.
 class Operation {
  public:
   using Clock = std::chrono::steady_clock;
@@ -70,9 +70,9 @@ class JointOperation : public Operation {
 /// What a caller does beside an operation that it waits for.
 class WaitObserver {
  public:
-  /// This rank has told the others its part. Called once at most.
-  virtual void told() noexcept = 0;
-  /// The others have not come at once; this rank need not have told them its part yet.
+  /// The other ranks can read this rank's part. Called once at most.
+  virtual void announced() noexcept = 0;
+  /// The others have not arrived at once; this rank's part need not be readable yet.
   virtual void late() noexcept = 0;
 
  protected:

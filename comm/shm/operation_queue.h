@@ -1,4 +1,4 @@
-// Internal: what has been started in a group and nobody has taken yet, and messages to the driver. No
+// Internal: started operations of a group that the driver has not taken yet, and messages to the driver. No
 // LibTorch.
 #pragma once
 

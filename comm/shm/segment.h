@@ -21,7 +21,7 @@ class Segment {
 
   /// Text by which others attach. Valid until forget_ticket() and while this process lives.
   std::string ticket() const;
-  /// Nobody else is to attach: from now on only mappings keep the memory.
+  /// No further process is to attach: from now on only mappings keep the memory.
   void forget_ticket();
 
   int ranks() const { return ranks_; }

@@ -34,7 +34,7 @@ class SlotAccess {
   /// The next `rounds` rounds are one operation's: the number of the first. All ranks claim alike.
   uint64_t claim(uint64_t rounds) { return std::exchange(next_round_, next_round_ + rounds); }
 
-  /// Whether this rank may fill its slot of `round`: nobody reads any more what was in it.
+  /// Whether this rank may fill its slot of `round`: no rank reads its old content any more.
   bool has_slot(uint64_t round);
   /// A rank that still reads it.
   int reader_of_slot(uint64_t round) const;
@@ -57,7 +57,7 @@ class SlotAccess {
   int processor() const { return processor_ - 1; }
   /// Where the others have been seen last.
   std::vector<int> processors_of_others() const;
-  /// Whether `rank` has last been seen on the processor of this one: then it cannot go on before this one sleeps.
+  /// Whether `rank` has last been seen on the processor of this one: then it cannot run before this one sleeps.
   bool shares_processor_with(int rank) const;
 
   void filled(uint64_t round, const Signature& signature);

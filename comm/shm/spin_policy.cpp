@@ -35,8 +35,8 @@ bool SpinPolicy::pass_moment() {
   return now - since_ < limit_;
 }
 
-// Who is let go for a whole slice of time, because something else than ranks uses the processors, comes back late: a
-// sleeper is woken sooner.
+// A process that runs for a whole slice of time, because something else than ranks uses the processors, comes back
+// late: a sleeper is woken sooner.
 bool SpinPolicy::let_others_go() {
   constexpr uint32_t kMostLooks = 8;
   constexpr uint32_t kRefrains = 32;

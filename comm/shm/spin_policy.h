@@ -11,7 +11,7 @@ namespace ddp::shm {
 bool has_to_share(int ranks);
 
 /// Where each rank has a processor, looking beats sleeping for as long as waits have recently been short; where ranks
-/// share them, the others are let go first, as long as that brings this one back soon.
+/// share them, the others run first, as long as this one gets the processor back soon.
 class SpinPolicy {
  public:
   /// How long a wait looks at least and at most.
@@ -57,7 +57,7 @@ class SpinPolicy {
   const Range range_;
   std::chrono::nanoseconds limit_;
   uint32_t looks_ = 0;
-  uint32_t refrains_ = 0;  // waits in which others are not let go, since that has taken long
+  uint32_t refrains_ = 0;  // waits in which this rank does not yield, since that has taken long
   Clock::time_point since_{};
 };
 

@@ -17,7 +17,7 @@ using WeakNodePtr = std::weak_ptr<torch::autograd::Node>;
 using WeakNodePtr = c10::weak_intrusive_ptr<torch::autograd::Node>;
 #endif
 
-/// A node of class `Node` that ends as autograd wants it: without recursion over the graph behind it.
+/// A node of class `Node` that ends as autograd wants it: without recursion over the graph.
 template <typename Node, typename... Arguments>
 NodePtr make_node(Arguments&&... arguments) {
 #if TORCH_VERSION_MINOR < 13

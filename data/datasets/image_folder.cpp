@@ -60,7 +60,7 @@ int64_t ImageFolder::read_or_replace(int64_t index, int64_t epoch, std::span<con
   }
 }
 
-// What stands in the share beside a random place: in any order every picture of a small share has its turn, and the
+// What is in the share beside a random place: in any order every picture of a small share has its turn, and the
 // choice is the same whatever batches, workers and resumes do.
 int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64_t> share, const DataError& error,
                              std::span<float> out) const {

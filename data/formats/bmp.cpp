@@ -95,7 +95,7 @@ size_t read_palette(const Fields& fields, const std::vector<uint8_t>& bytes, siz
 }
 
 // Reads Windows' headers (40 to 124 bytes) and OS/2's (12 and 64). Throws DataError for a header that is damaged, cut
-// short, or of a kind that nobody reads.
+// short, or of an unknown kind.
 BmpHeader read_bmp_header(const std::vector<uint8_t>& bytes, const std::filesystem::path& path) {
   const Fields fields(bytes, path);
   BmpHeader header{.pixels_at = fields.u32(10)};

@@ -1,4 +1,4 @@
-// The kinds of picture files: told apart by their first bytes, and by the names that torchvision takes for pictures.
+// The kinds of picture files: distinguished by their first bytes, and by the names that torchvision takes for pictures.
 // No LibTorch.
 #pragma once
 

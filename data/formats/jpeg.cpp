@@ -164,7 +164,7 @@ ErrorHandler& handler_of(j_common_ptr decoder) {
   std::longjmp(handler.back, 1);
 }
 
-/// A level of -1 is a warning. Where data is missing libjpeg goes on with grey, which nobody wants to train on; other
+/// A level of -1 is a warning. Where data is missing libjpeg continues with grey, which is useless for training; other
 /// oddities, such as bytes between two markers, are common and harmless.
 void note(j_common_ptr decoder, int level) {
   const int code = decoder->err->msg_code;
@@ -224,7 +224,7 @@ void limit_scans(j_common_ptr decoder) {
   if (handler.count.scans < known.input_scan_number) add_current_scan(known, handler);
 }
 
-/// Counts the scans that begin in what libjpeg has not read yet, behind the header of the first, so that a file with
+/// Counts the scans that begin in what libjpeg has not read yet, after the header of the first, so that a file with
 /// too many is refused before any of them is read.
 void check_further_scans(const jpeg_decompress_struct& decoder, ErrorHandler& handler) {
   ScanCount count = handler.count;
@@ -267,7 +267,7 @@ void read_inks(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint
   cmyk_to_rgb(inks.data(), decoder.output_width, rgb);
 }
 
-/// The C part. No object with a destructor may live here: a jump would leave it behind. `inks` is room for a row.
+/// The C part. No object with a destructor may live here: a longjmp would not destroy it. `inks` is room for a row.
 Outcome decode(jpeg_decompress_struct& decoder, ErrorHandler& handler, const std::vector<uint8_t>& bytes,
                const std::filesystem::path& path, const DecodeOptions& options, JpegCoefficients& coefficients,
                std::vector<uint8_t>& inks, Image& image) {

@@ -94,7 +94,7 @@ void read_rows(Reader& reader, int passes, Rows rows, std::vector<uint8_t>& row,
   }
 }
 
-/// The C part. No object with a destructor may live here: a jump would leave it behind. `row` becomes room for a row.
+/// The C part. No object with a destructor may live here: a longjmp would not destroy it. `row` becomes room for a row.
 Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path, const DecodeOptions& options,
                Rows rows, std::vector<uint8_t>& row, Image& image) {
   const auto file_bytes = static_cast<int64_t>(source.left);

@@ -141,7 +141,7 @@ class Pnm {
 
   const std::vector<uint8_t>& bytes_;
   const std::filesystem::path& path_;
-  size_t at_ = 2;  // behind P and the digit
+  size_t at_ = 2;  // after P and the digit
   bool is_plain_ = false;
   bool is_bitmap_ = false;
   int channels_ = 1;

@@ -23,7 +23,7 @@ struct TiffLayout {
   int compression = 1;            ///< libtiff's COMPRESSION_…
   int orientation = 1;            ///< as in EXIF: 1 to 8
   bool is_separate = false;       ///< each colour in strips or tiles of its own
-  bool is_premultiplied = false;  ///< the first sample behind the colours is an opacity that they were multiplied with
+  bool is_premultiplied = false;  ///< the first sample after the colours is an opacity that they were multiplied with
 };
 
 /// Pixels of one row that stand side by side, from column `x` on.

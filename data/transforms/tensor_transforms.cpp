@@ -107,7 +107,7 @@ at::Tensor rotate(const at::Tensor& image, double degrees, const RotationOptions
                                 c10::toString(image.scalar_type()) + ": convert it with to(torch::kFloat)");
   }
   const auto grid = rotation_grid(degrees, image.size(1), image.size(2)).to(image.scalar_type());
-  // A channel of ones tells what came from outside.
+  // A channel of ones marks pixels from outside.
   const auto inside = at::ones({1, image.size(1), image.size(2)}, image.options());
   constexpr int64_t kBilinear = 0, kNearest = 1, kZeros = 0;
   const auto turned = at::grid_sampler_2d(at::cat({image, inside}).unsqueeze(0), grid,

@@ -22,7 +22,7 @@ struct ParallelStep {
 using HorovodOptimizer = std::shared_ptr<ddp::horovod::DistributedOptimizer>;
 
 /// What reduces the gradients with horovod, null otherwise. Made before amp::initialize(), as Horovod's users do:
-/// behind that an optimizer of level O2 has float masters, and the gradients to reduce are those of the net's
+/// after that an optimizer of level O2 has float masters, and the gradients to reduce are those of the net's
 /// parameters.
 inline HorovodOptimizer make_horovod_optimizer(const std::string& parallel, models::ImageClassifier& net,
                                                torch::optim::SGD& optimizer, const ddp::GroupHandle& group) {

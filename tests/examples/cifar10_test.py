@@ -373,7 +373,7 @@ class BadInput(Cifar10Test):
         before = read_bytes(path)
         result = self.run_ranks(2, *self.arguments("--epochs", "2", "--lr", "0", "--resume"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn(f"passed over: the checkpoint {self.checkpoint(1)} is damaged: model.safetensors has", result.stderr)
+        self.assertIn(f"skipped: the checkpoint {self.checkpoint(1)} is damaged: model.safetensors has", result.stderr)
         self.assertEqual([epoch[0] for epoch in self.epochs(result.stdout.splitlines())], [1])
         self.assertNotEqual(read_bytes(path), before, "the epoch was trained and saved again")
 

@@ -103,7 +103,7 @@ class ModelImpl : public torch::nn::Module {
   }
 
   /// Calls the model's forward with the floating-point tensors in `arguments` cast to its type (in vectors, tuples,
-  /// maps, structs … too, see <ddprun/comm/output_tensors.h>, but not behind pointers), and returns what it
+  /// maps, structs … too, see <ddprun/comm/output_tensors.h>, but not through pointers), and returns what it
   /// returns with tensors cast to float32 or `cast_model_outputs`. At O1 nothing is cast; the forward runs in autocast.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) -> detail::CastForwardResult<Holder, Arguments...> {

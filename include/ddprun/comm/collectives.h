@@ -135,7 +135,7 @@ Pending<at::Tensor> all_to_all_async(const at::Tensor& tensor, const GroupHandle
 /// What all_to_all_uneven() received.
 struct UnevenParts {
   at::Tensor tensor{};            ///< (sum of counts, S…)
-  std::vector<int64_t> counts{};  ///< how many rows came from each rank
+  std::vector<int64_t> counts{};  ///< how many rows each rank sent
 };
 
 /// Sends the next counts[i] rows of `tensor` to rank i, in rank order; the counts may be 0 and must add up to the first

@@ -59,7 +59,7 @@ class GroupHandle {
   const RankInfo& info() const;  ///< this rank's place in the job, and where it is from
   bool is_open() const;          ///< false once the owner was closed
 
-  /// For this project's own layers: the state behind the handle.
+  /// For this project's own layers: the handle's state.
   detail::GroupState& state() const;
 
  private:

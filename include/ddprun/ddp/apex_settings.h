@@ -20,7 +20,7 @@ struct ApexSettings {
   int64_t message_size = 10'000'000;
   /// Reduce everything in one piece per dtype when backward has computed all of it.
   bool delay_allreduce = false;
-  /// Names of parameters whose gradients start the reduction of what has come before; message_size is then unused.
+  /// Names of parameters whose gradients start the reduction of earlier gradients; message_size is then unused.
   std::vector<std::string> allreduce_trigger_params{};
   /// Divide by the number of ranks; false leaves the sum.
   bool gradient_average = true;

@@ -33,7 +33,7 @@ class Average {
     /// sum / samples; NaN without any sample.
     double mean() const;
   };
-  /// Over all ranks; the difference of two is what came between them. Every rank must call it. Does not reset.
+  /// Over all ranks; the difference of two is what was added between them. Every rank must call it. Does not reset.
   Totals totals(const GroupHandle& group) const;
 
   /// Forgets everything.

@@ -124,7 +124,7 @@ class AveragedModelImpl : public AveragedModelBase {
   std::shared_ptr<Contained> module_;
 };
 
-/// A copy of `net` that averages its weights while training goes on:
+/// A copy of `net` that averages its weights during training:
 ///
 ///     ddp::optim::AveragedModel ema(net, {.avg_fn = ddp::optim::get_ema_avg_fn(0.999)});
 ///     for (auto& batch : loader) {

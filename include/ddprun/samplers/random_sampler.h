@@ -12,7 +12,7 @@ namespace ddp {
 
 /// Settings of a RandomSampler, all optional.
 struct RandomSamplerOptions {
-  bool replacement = false;                 ///< a sample may come again before all others have come
+  bool replacement = false;                 ///< a sample may repeat before all others were drawn
   std::optional<int64_t> num_samples = {};  ///< per epoch, over all ranks; default: the dataset's size
   std::optional<int> num_replicas{};        ///< number of ranks that share the samples
   std::optional<int> rank{};                ///< this process's: 0 … num_replicas-1

@@ -27,7 +27,7 @@ using Groups = std::vector<Group>;
 
 class Scheduler;
 
-/// A schedule and how far it has come; a copy is independent of it. Made by the functions below. Not for use by
+/// A schedule and its progress; a copy is independent of it. Made by the functions below. Not for use by
 /// several threads at once.
 class Schedule {
  public:
@@ -51,7 +51,7 @@ class Schedule {
   /// that name as JSON. Throws std::invalid_argument for anything else, and then changes nothing.
   void load(const std::string& state);
 
-  /// For the library: the arithmetic behind it.
+  /// For the library: its arithmetic.
   Scheduler& scheduler() { return *scheduler_; }
 
  private:

@@ -1,4 +1,4 @@
-// What an epoch came to, and the console line that says so. Standard library only.
+// The results of an epoch, and its console line. Standard library only.
 #pragma once
 
 #include <cstdint>

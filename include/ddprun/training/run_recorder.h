@@ -70,9 +70,9 @@ class RunRecorder {
   /// The mean loss over the epoch's samples of all ranks so far; NaN without any. Every rank must call it.
   double mean_loss();
 
-  /// The epoch is over and evaluated: writes it everywhere, and is to be saved then: of a run that was killed between
-  /// the two the row comes once more and replaces the first, while after the checkpoint it would be missing. Writes
-  /// nothing when no rank had a batch, as after a resume at the epoch's end. After a resume in mid-epoch the
+  /// The epoch has ended and was evaluated: writes it everywhere, and is to be saved then: of a run that was killed
+  /// between the two the row comes once more and replaces the first, while after the checkpoint it would be missing.
+  /// Writes nothing when no rank had a batch, as after a resume at the epoch's end. After a resume in mid-epoch the
   /// numbers are those of its rest. Every rank must call it.
   void end_epoch(const std::vector<EpochMetric>& metrics = {});
 

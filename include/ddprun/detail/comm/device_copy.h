@@ -6,7 +6,7 @@
 
 namespace ddp {
 
-/// Whether the host may go on before a copy to `target` has ended: not when the copy lies in the CPU's memory, which
+/// Whether the host may continue before a copy to `target` has ended: not when the copy is in the CPU's memory, which
 /// the host can read at once and then reads what was there before. A device's own work waits for the copy in order.
 inline bool may_return_before_copied(c10::Device target) {
   return !target.is_cpu();

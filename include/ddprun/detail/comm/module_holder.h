@@ -40,7 +40,7 @@ struct NoModel {
 };
 std::shared_ptr<torch::nn::Module> as_module(const NoModel& model);
 
-// Names the holder without instantiating anything of a type that is none.
+// Names the holder without instantiating anything of another type.
 template <typename Model, bool is_plain>
 struct HolderOf {
   static_assert(is_plain || kHoldsModule<Model>,

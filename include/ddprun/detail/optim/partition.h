@@ -8,7 +8,7 @@
 namespace ddp::optim {
 
 /// Deals parameters out to ranks so that each gets nearly the same number of elements: by size, largest first, each to
-/// the rank that has least so far. Later groups go on where earlier ones ended. Reference: the partition of Python's
+/// the rank that has least so far. Later groups continue where earlier ones ended. Reference: the partition of Python's
 /// ZeroRedundancyOptimizer, index by index.
 class Partition {
  public:

@@ -32,7 +32,7 @@ class FileDescriptor {
   int number_ = -1;
 };
 
-/// What became of the wish to lock a file.
+/// The result of locking a file.
 enum class LockResult {
   kTaken,
   kHeld,         ///< somebody else has it
@@ -77,8 +77,8 @@ class FileSystem {
 
   /// A file to lock, made if it is not there.
   virtual FileDescriptor open_lock(const std::filesystem::path& path);
-  /// Locks the file for whoever has it open, at once or not at all (flock). The lock ends with unlock(), or when the
-  /// last process that has this opening of it, by fork, closes it or dies.
+  /// Locks the file for its open file description, at once or not at all (flock). The lock ends with unlock(), or when
+  /// the last process that has this opening of it, by fork, closes it or dies.
   virtual LockResult lock(const FileDescriptor& file, const std::filesystem::path& path);
   virtual void unlock(const FileDescriptor& file) noexcept;
   /// Whether `path` still names this open file.

@@ -127,8 +127,9 @@ bool Collective::may_combine(SlotAccess& slots) const {
 void Collective::check_signature(SlotAccess& slots, int rank, uint64_t round) const {
   const Signature& theirs = slots.signature_of(rank, round);
   if (theirs == plan_.signature) return;
-  throw std::runtime_error("rank " + std::to_string(rank) + " called " + text_of(theirs) + ", this rank " +
-                           text_of(plan_.signature) + ": all ranks must call the same");
+  throw std::runtime_error("rank " + std::to_string(rank) + " called " + text_of(theirs) + ", rank " +
+                           std::to_string(slots.rank()) + " " + text_of(plan_.signature) +
+                           ": all ranks must call the same");
 }
 
 Awaited Collective::awaited(const SlotAccess& slots) const {

@@ -67,7 +67,7 @@ TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: all_reduce sums any number of 
 struct CountedNote final : WaitObserver {
   void announced() noexcept override { ++times_told; }
   void late() noexcept override {
-    if (times_told == 0) told();
+    if (times_told == 0) announced();
     was_told_before = times_told == 1 && ++times_late == 1;
   }
   int times_told = 0;

@@ -79,11 +79,13 @@ TEST_CASE_METHOD(test::EveryWire, "FrozenParameters: a layer is frozen after wra
           const bool frozen = step / 3 == 1;
           set_trainable(net, !frozen || !is_first, !frozen || is_first);
           optimizer.zero_grad();
-          const auto before = net->first->weight.detach().clone();
+          const auto first_before = net->first->weight.detach().clone();
+          const auto second_before = net->second->weight.detach().clone();
           model(numbers({3, 6}, group.rank() + 10 * step)).square().sum().backward();
           expect_means(net, size, step, !frozen || !is_first, !frozen || is_first);
           optimizer.step();
-          RANK_CHECK(before.equal(net->first->weight) == (frozen && is_first));
+          RANK_CHECK(first_before.equal(net->first->weight) == (frozen && is_first));
+          RANK_CHECK(second_before.equal(net->second->weight) == (frozen && !is_first));
         }
       }
     }

@@ -43,8 +43,7 @@ void check(const std::vector<NamedTensor>& parameters, const std::string& rank) 
     if (!tensor.defined()) refuse(rank, "parameter '" + name + "' is an undefined tensor");
     if (!tensor.is_leaf()) {
       refuse(rank, "parameter '" + name +
-                       "' was computed from other tensors: expected a leaf, whose gradient backward "
-                       "accumulates");
+                       "' was computed from other tensors: expected a leaf, whose gradient backward accumulates");
     }
   }
 }

@@ -81,8 +81,7 @@ size_t convert_sync_batchnorm(torch::nn::Module& model, const GroupHandle& group
     if (!member.module) {
       throw std::invalid_argument(
           who(group.info()) +
-          ": convert_sync_batchnorm: the batch norm itself has to be held by a module holder or "
-          "a std::shared_ptr");
+          ": convert_sync_batchnorm: the batch norm itself has to be held by a module holder or a std::shared_ptr");
     }
     if (const at::Tensor* key = member.key()) {
       layers.push_back(std::make_shared<ConvertedLayer>(ConvertedLayer{

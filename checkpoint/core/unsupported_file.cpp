@@ -66,8 +66,7 @@ bool is_text(std::string_view beginning) {
 std::string describe_text(std::string_view text) {
   if (text.starts_with("version https://git-lfs.github.com/spec/")) {
     return "it is a Git LFS pointer, which stands for the file itself: run `git lfs pull` in its repository, or "
-           "download "
-           "the file";
+           "download the file";
   }
   const auto content = without_space(text);
   if (begins_with(content, "<!doctype html") || begins_with(content, "<html") || begins_with(content, "<head")) {
@@ -100,8 +99,7 @@ std::string describe_unsupported_file(std::string_view bytes, const std::filesys
   }
   if (is_pickle(beginning)) {
     return "it is a pickle that torch.save did not write: load it in Python, if you trust it, and save a dict of "
-           "tensors "
-           "with torch.save";
+           "tensors with torch.save";
   }
   if (std::ranges::all_of(beginning, [](char c) { return c == '\0'; })) {
     return "it begins with zeros alone: a download or a copy of it was interrupted";

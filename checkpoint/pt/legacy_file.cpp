@@ -102,8 +102,7 @@ void refuse_tar(std::string_view file) {
   if (!looks_like_tar(file)) return;
   throw FormatError(
       "it is a tar archive, as torch.save wrote before PyTorch 0.1.10, which torch.load(weights_only=True) does not "
-      "read "
-      "either; load it in Python with weights_only=False, if you trust it, and save it again");
+      "read either; load it in Python with weights_only=False, if you trust it, and save it again");
 }
 
 }  // namespace ddp::pt

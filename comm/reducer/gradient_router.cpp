@@ -256,8 +256,7 @@ void GradientRouter::refuse_after_missing_gradients() {
       context_->rank() +
       ": Expected to have finished reduction in the prior iteration before starting a new one: no backward of the last "
       "forward brought a gradient for some parameters of the model. Use every output of the forward in the loss, or "
-      "set "
-      "DdpOptions::find_unused_parameters = true for a model of which a loss may leave parameters out.\n"
+      "set DdpOptions::find_unused_parameters = true for a model of which a loss may leave parameters out.\n"
       "Parameters which did not receive grad for rank " +
       rank + ": " + names_of_missing() + "\n Parameter indices which did not receive grad for rank " + rank + ": " +
       indices);

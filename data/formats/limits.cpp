@@ -19,8 +19,7 @@ void check_working_memory(const std::filesystem::path& path, int64_t bytes, int6
   if (bytes <= std::max(kAlways, kPerByte * file_bytes)) return;
   throw DataError(path, what + " take " + std::to_string(bytes) + " bytes of memory beside the picture, in a file of " +
                             std::to_string(file_bytes) +
-                            " bytes: expected at most 56 MiB or 56 times its size; store "
-                            "it in another way");
+                            " bytes: expected at most 56 MiB or 56 times its size; store it in another way");
 }
 
 }  // namespace ddp

@@ -27,6 +27,7 @@ class Step:
     path: pathlib.PurePath
     functions: list[str]  # "Class::function" or "function"
     begins: bool  # it goes back to a function of before
+    via: str | None  # the function by which a template reaches it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +45,14 @@ def read_step(text: str) -> Step:
     words = text.split()
     begins = words[0] == "then"
     path, *functions = words[begins:]
+    via = functions.pop() if functions[-2:-1] == ["via"] else None
+    functions = [function for function in functions if function != "via"]
     qualified, scope = [], ""
     for function in functions:
         name = function if "::" in function else scope + function
         scope = name[: name.rindex("::") + 2] if "::" in name else ""
         qualified.append(name)
-    return Step(pathlib.PurePath(path), qualified, begins)
+    return Step(pathlib.PurePath(path), qualified, begins, via)
 
 
 def read_walks(design: str):
@@ -115,6 +118,11 @@ class Sources:
         return overrides and bool(self.includes(path) & self.includes(other))
 
 
+    def is_called(self, name: str, path: pathlib.PurePath, before: list[pathlib.PurePath]) -> bool:
+        call = re.compile(rf"(?:\.|->){re.escape(name)}\(")
+        return self.body(path, name) is not None and any(call.search(self.text(other)) for other in before)
+
+
 def simple(function: str) -> str:
     return function.rpartition("::")[2]
 
@@ -145,6 +153,15 @@ def call_violations(sources: Sources, walk: Walk):
         yield f"{last[1]} in {last[0]} does not name {walk.end}"
 
 
+def include_violations(tree, sources: Sources, walk: Walk, files: list[pathlib.PurePath]):
+    via = {step.path: step.via for step in walk.steps if step.via}
+    for number, path in enumerate(files[1:], 1):
+        if path in via and not sources.is_called(via[path], path, files[:number]):
+            yield f"{path} defines no {via[path]}(), or no file before it calls that"
+        elif path not in via and not any(tree.meet(path, other) for other in files[:number]):
+            yield f"{path} includes no file before it, and none includes it"
+
+
 def walk_violations(tree):
     sources = Sources(tree)
     for walk in read_walks((tree.root / "docs/design.md").read_text()):
@@ -159,8 +176,7 @@ def walk_violations(tree):
         for path, floor, before in zip(files[1:], floors[1:], floors):
             if not walk.may_climb and floor > before:
                 yield f"{where} climbs at {path}"
-        for number, path in enumerate(files[1:], 1):
-            if walk.by_includes and not missing and not any(tree.meet(path, other) for other in files[:number]):
-                yield f"docs/design.md: in the walk of {walk.name}, {path} includes no file before it, and none includes it"
+        if walk.by_includes and not missing:
+            yield from (f"{where}: {violation}" for violation in include_violations(tree, sources, walk, files))
         if not missing and any(step.functions for step in walk.steps):
             yield from (f"{where}: {violation}" for violation in call_violations(sources, walk))

@@ -220,7 +220,19 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("docs/design.md", walk + "\n")
         self.assertEqual(check("check_includes.py", self.root).returncode, 0)
         self.write("docs/design.md", walk + ", launcher/other.cpp\n")
-        self.assert_reports("check_includes.py", "in the walk of one, launcher/other.cpp includes no file before it")
+        self.assert_reports("check_includes.py", "the walk of one: launcher/other.cpp includes no file before it")
+
+    def test_a_walk_through_the_call_of_a_template(self):
+        self.write("launcher/main.cpp", "template <typename T>\nvoid use(T& job) {\n  job.run();\n}\n")
+        self.write("launcher/job.cpp", "void Job::run() {\n}\n")
+        walk = "\n    ddp → comm      launcher → std\n\n## Walks\n    one (at most 4, by includes): launcher/main.cpp, launcher/job.cpp via "
+        self.write("docs/design.md", walk + "run\n")
+        self.assertEqual(check("check_includes.py", self.root).returncode, 0)
+        self.write("docs/design.md", walk + "stop\n")
+        self.assert_reports("check_includes.py", "launcher/job.cpp defines no stop(), or no file before it calls that")
+        self.write("launcher/main.cpp", "")
+        self.write("docs/design.md", walk + "run\n")
+        self.assert_reports("check_includes.py", "launcher/job.cpp defines no run(), or no file before it calls that")
 
     def test_paths_of_one_machine_and_cuda_sources(self):
         self.write("scripts/run", "echo\ncat /" + "home/somebody/data\n")

@@ -17,7 +17,6 @@
 #include "checkpoint/core/saved_optimizer.h"
 #include "checkpoint/optimizer_kinds.h"
 #include "checkpoint/optimizer_state.h"
-#include "checkpoint/parameter_names.h"
 #include "checkpoint/skipped_items.h"
 
 namespace ddp {

@@ -61,7 +61,7 @@ void leave_evaluation() {
 
 }  // namespace
 
-// Shadows the other ranks' forwards and backwards on a rank that has joined.
+// Shadows the other ranks' forwards and backwards on a rank that has joined. Reference: _DDPJoinHook.
 class DdpJoinHook final : public JoinHook {
  public:
   DdpJoinHook(DdpCore& core, bool keep_gradients) : core_(core), keep_gradients_(keep_gradients) {}

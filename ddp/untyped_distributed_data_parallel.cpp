@@ -14,6 +14,7 @@
 namespace ddp {
 namespace {
 
+// The parameters and buffers of a model that is given as a list of tensors.
 class ListedParameters final : public ModelParameters {
  public:
   /// Throws std::invalid_argument, whose text `rank` begins, when a name is empty or there twice, or a tensor is

@@ -1,5 +1,5 @@
-// Internal: per-channel reductions over a dense CPU tensor (N, C, …) in either memory format, in double, on all of
-// LibTorch's threads. The result does not depend on the number of threads.
+// Internal: batch norm's loops over a dense CPU tensor (N, C, …) in either memory format, on all of LibTorch's threads.
+// Reductions are in double, and their results do not depend on the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

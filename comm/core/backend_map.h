@@ -11,6 +11,7 @@
 
 namespace ddp {
 
+/// What the library has to know of a backend to choose it and to use it; comm/backends/ makes them.
 struct BackendTraits {
   std::string name{};       ///< in ProcessGroupOptions::backend: "nccl"
   std::string title{name};  ///< in sentences: "NCCL"

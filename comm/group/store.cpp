@@ -31,8 +31,8 @@
 namespace ddp::detail {
 namespace {
 
-/// The same store, which a thread may wait on for hours: it polls a key less and less often, four times a
-/// second at last, and at once when this process sets one.
+// c10d's file store, which a thread may wait on for hours: it polls a key less and less often, four times a second at
+// last, and at once when this process sets one.
 class BackoffFileStore final : public ForwardingStore {
  public:
   explicit BackoffFileStore(c10::intrusive_ptr<c10d::Store> store) : ForwardingStore(std::move(store)) {}

@@ -20,7 +20,7 @@
 
 namespace ddp::detail {
 
-/// One bucket's; 0 while nothing is recorded.
+/// A gradient bucket in the timeline, from when it is ready until its sum is there; 0 while nothing is recorded.
 struct BucketEvent {
   uint64_t on_host = 0;
   uint64_t on_device = 0;
@@ -31,7 +31,7 @@ struct BucketEvent {
   void end() const;
 };
 
-/// In the backward thread.
+/// Those of a backward, and the time in which it waits for them. In the backward thread.
 class BucketEvents {
  public:
   /// The next bucket of this backward is ready. `at_end` is what runs a function when backward has computed all there

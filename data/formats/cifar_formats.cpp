@@ -17,6 +17,8 @@
 namespace ddp {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr size_t kImage = size_t{3} * 32 * 32;
 constexpr size_t kRecord = 2 + kImage;
 constexpr uint64_t kMostImages = 1'000'000;
@@ -52,10 +54,6 @@ Cifar100Content read_records(const std::filesystem::path& file) {
   source.require_end();
   return content;
 }
-
-}  // namespace
-namespace fs = std::filesystem;
-namespace {
 
 constexpr int kTrainFiles = 5;
 constexpr uintmax_t kMaxNamesBytes = 4096;

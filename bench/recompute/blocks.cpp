@@ -60,27 +60,27 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-struct Way {
+struct Remedy {
   const char* name;
   bool is_region = false;
   bool is_bfloat16 = false;
   int passes = 1;  // of which each has its part of the batch
 };
-constexpr std::array kWays{Way{.name = "plain"}, Way{.name = "halves", .passes = 2},
-                           Way{.name = "bfloat16", .is_bfloat16 = true}, Way{.name = "region", .is_region = true},
-                           Way{.name = "both", .is_region = true, .is_bfloat16 = true}};
+constexpr std::array kRemedies{
+    Remedy{.name = "plain"}, Remedy{.name = "halves", .passes = 2}, Remedy{.name = "bfloat16", .is_bfloat16 = true},
+    Remedy{.name = "region", .is_region = true}, Remedy{.name = "both", .is_region = true, .is_bfloat16 = true}};
 
-double step(std::vector<Block>& blocks, const at::Tensor& batch, const Way& way, int64_t& bytes) {
+double step(std::vector<Block>& blocks, const at::Tensor& batch, const Remedy& remedy, int64_t& bytes) {
   const auto begin = std::chrono::steady_clock::now();
-  for (const at::Tensor& input : batch.chunk(way.passes)) {
+  for (const at::Tensor& input : batch.chunk(remedy.passes)) {
     const int64_t before = CountingAllocator::now();
     at::Tensor x = input;
     {
-      const ddp::Autocast autocast(c10::kCPU, {.dtype = c10::kBFloat16, .enabled = way.is_bfloat16});
-      for (Block& block : blocks) x = way.is_region ? ddp::checkpoint(block, x) : block(x);
+      const ddp::Autocast autocast(c10::kCPU, {.dtype = c10::kBFloat16, .enabled = remedy.is_bfloat16});
+      for (Block& block : blocks) x = remedy.is_region ? ddp::checkpoint(block, x) : block(x);
     }
     bytes = CountingAllocator::now() - before;
-    (x.pow(2).mean() / way.passes).backward();
+    (x.pow(2).mean() / remedy.passes).backward();
   }
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -96,17 +96,17 @@ int main(int argc, char** argv) {
   std::vector<Block> blocks;
   for (int i = 0; i < kBlocks; ++i) blocks.emplace_back();
   const at::Tensor input = at::rand({256, kWidth});
-  std::array<std::vector<double>, kWays.size()> times;
-  std::array<int64_t, kWays.size()> bytes{};
+  std::array<std::vector<double>, kRemedies.size()> times;
+  std::array<int64_t, kRemedies.size()> bytes{};
   for (int i = 0; i <= steps; ++i) {  // in turn, so that other load meets all; the first makes the gradients
-    for (size_t way = 0; way < kWays.size(); ++way) {
-      const double took = step(blocks, input, kWays[way], bytes[way]);
-      if (i > 0) times[way].push_back(took);
+    for (size_t remedy = 0; remedy < kRemedies.size(); ++remedy) {
+      const double took = step(blocks, input, kRemedies[remedy], bytes[remedy]);
+      if (i > 0) times[remedy].push_back(took);
     }
   }
-  for (size_t way = 0; way < kWays.size(); ++way) {
-    std::sort(times[way].begin(), times[way].end());
-    std::printf("%s %lld %.3f\n", kWays[way].name, static_cast<long long>(bytes[way]),
-                times[way][times[way].size() / 2]);
+  for (size_t remedy = 0; remedy < kRemedies.size(); ++remedy) {
+    std::sort(times[remedy].begin(), times[remedy].end());
+    std::printf("%s %lld %.3f\n", kRemedies[remedy].name, static_cast<long long>(bytes[remedy]),
+                times[remedy][times[remedy].size() / 2]);
   }
 }

@@ -92,11 +92,11 @@ void GradientRouter::begin(size_t parameter) {
           "backward under model->no_sync(), since it is the same on all ranks. Gradients that are meant to stay on "
           "this rank: run forward and backward under model->no_sync()");
   }
-  // c10d refuses them when its buckets are there already; those that it allocates again it divides twice.
-  if (context_->options().lazy_bucket_allocation && at::GradMode::is_enabled()) {
+  // c10d averages their values and not their graphs, refuses most of them, and divides some twice.
+  if (at::GradMode::is_enabled()) {
     throw std::logic_error(context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
-                           " got a gradient that has a graph of its own (create_graph), which cannot be averaged with "
-                           "DdpOptions::lazy_bucket_allocation. Compute such gradients with autograd::grad()");
+                           " got a gradient that has a graph of its own (create_graph), which cannot be averaged over "
+                           "the ranks. Compute such gradients with autograd::grad(), or under model->no_sync()");
   }
   mode_ = Mode::kReducing;
   watch_.begin(context_->model().parameters);

@@ -26,7 +26,7 @@ constexpr auto kPatience = 1s;
 constexpr auto kShortPause = 100us;
 constexpr size_t kNameBytes = 128;
 
-at::Tensor to_bytes(const std::string& name) {
+at::Tensor padded_bytes(const std::string& name) {
   const at::Tensor bytes = at::zeros({static_cast<int64_t>(kNameBytes)}, at::kByte);
   std::copy_n(name.begin(), std::min(name.size(), kNameBytes), bytes.mutable_data_ptr<uint8_t>());
   return bytes;
@@ -73,7 +73,7 @@ bool HookAgreement::begin(const GroupHandle& group, const std::shared_ptr<Reduct
   // A collective and not the store: a rank that ended in its first step is noticed at once. The names are in its own,
   // for the message of a rank that ends in the middle of a bucket.
   const c10::Device device = host_value_device(group);
-  at::Tensor own = to_bytes(name_).to(device);
+  at::Tensor own = padded_bytes(name_).to(device);
   at::Tensor names = at::empty({static_cast<int64_t>(kNameBytes) * group.size()}, own.options());
   const LoggedCollective collective(group, "comparison of the communication hooks (" + shown(name_) + " here)", note);
   const WorkPtr work = collective.start(

@@ -265,24 +265,39 @@ TEST_CASE_METHOD(HeldGradients, "HeldGradients: programs made at random see the 
   }
 }
 
-TEST_CASE_METHOD(test::EveryWire, "HeldGradients: those with a graph are refused where buckets come and go") {
-  if (TORCH_VERSION_MINOR < 15) SKIP("lazy_bucket_allocation came with LibTorch 2.15");
+TEST_CASE_METHOD(test::EveryWire,
+                 "HeldGradients: those with a graph are refused with every option, and local ones are not") {
+  std::vector<DdpOptions> all{{}, {.gradient_as_bucket_view = false}, {.find_unused_parameters = true}};
+  // A bucket for each parameter, which c10d does not refuse.
+  all.push_back({.bucket_cap_bytes = 1});
+  if (TORCH_VERSION_MINOR >= 12) all.push_back({.bucket_cap_bytes = 1, .batched_grad_copy = true});
+  if (TORCH_VERSION_MINOR >= 15) all.push_back({.lazy_bucket_allocation = true});
   run(2, [&](const GroupHandle& group) {
-    for (const bool as_views : {true, false}) {
+    for (const DdpOptions& options : all) {
       auto net = make<TwoLayers>(2);
-      const DdpOptions options{.gradient_as_bucket_view = as_views, .lazy_bucket_allocation = true};
       DistributedDataParallel<TwoLayers> model(net, group, options);
       const auto loss = [&] { return model(numbers({2, 6}, group.rank())).square().sum(); };
-      loss().backward();
-      net->zero_grad();
+      const auto forget = [&] {
+        for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::Tensor();  // they hold the graph
+      };
+      {
+        const auto no_sync = model->no_sync();
+        loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+        RANK_CHECK(net->first->weight.grad().grad_fn() != nullptr);
+        forget();
+      }
+      for (int step = 0; step < 2; ++step) {
+        loss().backward();
+        net->zero_grad();
+      }
       std::string message;
       try {
         loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
       } catch (const std::exception& error) {
         message = error.what();
       }
-      RANK_CHECK_THAT(message, ContainsSubstring("a graph of its own") && ContainsSubstring("lazy_bucket_allocation"));
-      for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::Tensor();  // they may hold the graph
+      RANK_CHECK_THAT(message, ContainsSubstring("a graph of its own") && ContainsSubstring("autograd::grad()"));
+      forget();
     }
   });
 }

@@ -8,6 +8,7 @@
 
 #include <ddprun/data/byte_source.h>
 
+#include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
 
 namespace ddp {
@@ -139,6 +140,7 @@ class Bmp {
   }
 
   Image decode() {
+    check_unpacked_size(path_, header_.height * header_.width * 3, static_cast<int64_t>(bytes_.size()));
     const bool is_packed = header_.compression == BmpCompression::kRle8 || header_.compression == BmpCompression::kRle4;
     if (is_packed) {
       const size_t begin = at_;

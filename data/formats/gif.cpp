@@ -8,6 +8,7 @@
 
 #include <ddprun/data/byte_source.h>
 
+#include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
 
 namespace ddp {
@@ -153,6 +154,7 @@ class Gif {
     width = std::max(width, left + columns);
     height = std::max(height, top + rows);
     check_image_size(path_, height, width, options_);
+    check_unpacked_size(path_, height * width * 3, static_cast<int64_t>(bytes_.size()));
     const uint8_t picture_flags = byte();
     if ((picture_flags & 0x80) != 0) {
       read_palette(picture_flags, own);

@@ -237,6 +237,7 @@ def bmps():
     yield "claims.bmp", bmp(SIDE, SIDE, 8, 0, b"")
     yield "claims-rle.bmp", bmp(SIDE, SIDE, 8, 1, b"")
     yield "cut-rle.bmp", bmp(SIDE, SIDE, 8, 1, b"\5\7" * 100)
+    yield "refused-rle.bmp", bmp(SIDE, SIDE, 8, 1, b"\5\7\0\1")
     yield "blank-rle.bmp", bmp(SIDE - 4000, SIDE - 2000, 8, 1, b"\0\1")
     yield "long-rle.bmp", bmp(SIDE - 4000, SIDE - 2000, 4, 2, b"\xff\1" * 490_000 + b"\0\1")
 
@@ -282,6 +283,7 @@ def gifs():
     yield "cut-interlaced.gif", gif(SIDE, SIDE, 0, 0, SIDE, SIDE, lzw(100_000), interlaced=True)
     yield "blank.gif", gif(12_000, 14_000, 0, 0, 12_000, 14_000, lzw(90_000))
     yield "blank-interlaced.gif", gif(12_000, 14_000, 0, 0, 12_000, 14_000, lzw(90_000), interlaced=True)
+    yield "refused-screen.gif", gif(SIDE, SIDE, 0, 0, 1, 1, lzw(10))
     yield "screen.gif", gif(12_000, 14_000, 0, 0, 1, 1, lzw(10))
 
 

@@ -91,7 +91,7 @@ def page_table(record: dict) -> str:
     if rows:
         lines = [*lines, *([""] if lines else []), *usual_table(name, rows)]
     command = " ".join([*(f"{key}={value}" for key, value in record.get("settings", {}).items()), "scripts/bench", name, "--record"])
-    lines.append(f"\nMeasured by `{command}` on {record['cores']} cores, on which {record['load']} threads wanted to run meanwhile.")
+    lines.append(f"\nMeasured by `{command}` on {record['cores']} cores at a load average of {record['load']}.")
     return "".join(line + "\n" for line in lines)
 
 

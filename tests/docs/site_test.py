@@ -32,7 +32,7 @@ TOO_WIDE = """[...document.querySelectorAll('article *')].filter(e => e.getBound
 # What users type, and the pages of which one has to be among the first five results.
 QUESTIONS = {
     "gradient accumulation": {"guide-accumulation"},
-    "out of memory": {"faq"},
+    "out of memory": {"faq", "guide-memory"},
     "resume after crash": {"checkpoints", "training", "faq"},
     "slurm": {"many-nodes"},
     "different batch sizes per rank": {"ddp", "faq"},
@@ -55,7 +55,7 @@ QUESTIONS = {
 MORE_QUESTIONS = {
     "training hangs at the end": {"watching", "ddp", "faq"},
     "docker shm too small": {"faq"},
-    "model too large for one gpu": {"faq"},
+    "model too large for one gpu": {"faq", "guide-memory"},
     "gradient clipping with ddp": {"faq", "optim"},
     "print only on rank 0": {"port", "collectives"},
     "NCCL error unhandled system error": {"faq", "errors", "watching"},

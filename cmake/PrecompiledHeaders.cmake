@@ -94,7 +94,7 @@ function(ddprun_compile_texts target)
     set(set standard)
     set(flag "$<$<CONFIG:Release>:-O1>")
   endif()
-  target_compile_options(${target}_texts PRIVATE "${flag}" -Wno-maybe-uninitialized) # false alarms with so little inlined
+  target_compile_options(${target}_texts PRIVATE "${flag}" $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>) # false alarms with so little inlined
   ddprun_use_precompiled_headers(${target}_texts ${set})
 endfunction()
 

@@ -95,6 +95,15 @@ class Listed(unittest.TestCase):
             text = subprocess.run([PROGRAMS / name, *rest, "--help"], capture_output=True, text=True, check=True).stdout
             self.assertEqual([line for line in text.splitlines() if len(line) > 80 and not line.startswith("Usage:")], [], name)  # a path in it
 
+    def test_the_files_that_recipes_name_exist(self):
+        text = (SOURCE / "CONTRIBUTING.md").read_text()
+        recipes = text[text.index("## Add a launcher option") :]
+        names = [name for name in re.findall(r"`([a-z]\w*/[\w/.-]+\.\w+)`", recipes) if "/x." not in name]  # x stands for the reader's own
+        self.assertGreater(len(names), 60)
+        for name in names:
+            with self.subTest(file=name):
+                self.assertTrue((SOURCE / name).is_file() or (SOURCE / "include" / name).is_file())
+
     def test_inline_names_exist(self):
         helped = subprocess.run([PROGRAMS / "ddprun", "--help"], capture_output=True, text=True, check=True).stdout
         options = set(re.findall(r"--(\w+)", helped))

@@ -1,6 +1,6 @@
 """What docs/ says of ddprun's options is what ddprun says: the tables are its own, and no default is repeated beside them.
 
-    DDPRUN=build/release/bin/ddprun python3 -B tests/launcher/options/documentation_test.py --write     # writes the tables
+    DDPRUN=build/release/bin/ddprun PYTHONPATH=tests/launcher python3 -B tests/launcher/options/documentation_test.py --write     # writes the tables
 """
 
 import pathlib

@@ -4,6 +4,11 @@ import os
 import shutil
 import subprocess
 
+from netlink import Netlink
+
+
+INTERRUPTIONS = ("link", "cable", "drop", "send", "receive")
+
 
 def obstacle():
     """Why there can be no hosts here, "" when there can."""
@@ -31,12 +36,15 @@ class Hosts:
         self.switch = self.tag + "s"
         self.names = [f"{self.tag}h{host}" for host in range(count)]
         self.kinds = kinds
+        self.netlinks = {}
         try:
             self.ip("netns", "add", self.switch)
             self.ip("-n", self.switch, "link", "add", "br0", "type", "bridge")
             self.ip("-n", self.switch, "link", "set", "br0", "up")
             for host, name in enumerate(self.names):
                 self.add(host, name)
+                self.netlinks[name] = Netlink(name, ["eth0"])
+            self.netlinks[self.switch] = Netlink(self.switch, [f"port{host}" for host in range(count)])
         except subprocess.CalledProcessError:
             self.close()
             raise
@@ -64,16 +72,32 @@ class Hosts:
         return ["ip", "netns", "exec", self.names[host]]
 
     def cable(self, host, plugged):
-        self.ip("-n", self.switch, "link", "set", f"port{host}", "up" if plugged else "down")
+        self.netlinks[self.switch].set_interface(f"port{host}", plugged)
 
     def interface(self, host, up):
-        self.ip("-n", self.names[host], "link", "set", "eth0", "up" if up else "down")
+        self.netlinks[self.names[host]].set_interface("eth0", up)
+
+    def interrupt(self, kind, host, down):
+        """INTERRUPTIONS has the kinds. With "drop" the switch drops what comes from there and goes there, with "send" and "receive" what a
+        host sends, and is sent over IPv4, gets lost; nobody is told."""
+        if kind == "link":
+            self.interface(host, up=not down)
+        elif kind == "cable":
+            self.cable(host, plugged=not down)
+        elif kind == "drop":
+            self.netlinks[self.switch].set_forwarding(f"port{host}", not down)
+        else:
+            for other in set(range(len(self.names))) - {host}:
+                sender, receiver = (host, other) if kind == "send" else (other, host)
+                self.netlinks[self.names[sender]].set_neighbour(self.address(receiver), is_lost=down)
 
     def slow_down(self, host, rate, latency):
         subprocess.run(["tc", "-n", self.names[host], "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "4kb",
                         "latency", latency], check=True)
 
     def close(self):
+        for netlink in self.netlinks.values():
+            netlink.close()
         for name in [*self.names, self.switch]:
             subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
 

@@ -1,10 +1,7 @@
 """Interruptions of the network between hosts, which are network namespaces on a switch: below --node_timeout no job ends,
-above it all nodes end, or restart, together. FULL=1 is the whole matrix; SEED repeats a run of the random one, ROUNDS is
-its length."""
+above it all nodes end, or restart, together. FULL=1 is the whole matrix."""
 
-import contextlib
 import os
-import random
 import re
 import signal
 import subprocess
@@ -14,141 +11,15 @@ import unittest
 
 import etcd_nodes
 import ssh_hosts
-from harness import DDPRUN, Job, LauncherTest, main, shell, wait_until
-from hosts import Hosts, obstacle
+from harness import LauncherTest, main, shell, wait_until
+from hosts import INTERRUPTIONS, obstacle
+from interrupted_nodes import BUSY, NODES, QUIET, Nodes
 from remote_hosts_test import OnNamespaces
 
 WHY_NOT = obstacle()
 NO_SSH = ssh_hosts.obstacle()
 NO_ETCD = etcd_nodes.WHY_NOT
-ETCD_PORT = 2379
-NODES = 4
 LENGTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5) if os.environ.get("FULL") else (0.1, 0.3, 2)
-SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
-ROUNDS = int(os.environ.get("ROUNDS", "0"))
-
-# Without traffic: a rank that waits. It fails when it is told to.
-QUIET = r"""
-import os, time
-os.chdir(os.environ["DDPRUN_TEST_FOLDER"])
-name = f"{os.environ['JOB']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}.{os.environ['RANK']}"
-with open("part." + name, "w") as file:
-    file.write(str(os.getpid()))
-os.rename("part." + name, "ready." + name)
-while not os.path.exists("end." + os.environ["JOB"]):
-    time.sleep(0.02)
-"""
-# With traffic: it counts, and sets and gets values, in the job's store. All of them have to be right.
-BUSY = QUIET.replace("while not", r"""
-import socket, struct
-text = lambda data: struct.pack("<Q", len(data)) + data
-store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-store.sendall(struct.pack("<BI", 0, 0x3C85F7CE))
-key = os.environ["RANK"].encode()
-number = 0
-def step():
-    global number
-    number += 1
-    value = str(number).encode() * (1 + number * 997 % 20000)
-    store.sendall(b"\1" + text(key) + text(value) + b"\3" + text(key) + b"\4" + text(b"count" + key) + struct.pack("<q", 1))
-    assert store.recv(8 + len(value), socket.MSG_WAITALL) == text(value)
-    assert store.recv(8, socket.MSG_WAITALL) == struct.pack("<q", number)
-while not""").replace("    time.sleep(0.02)", "    step(); time.sleep(0.01)")
-
-
-class Nodes:
-    """A job on hosts of its own, and what can happen to their network."""
-
-    def __init__(self, test, name, meeting, program=QUIET, options=()):
-        self.test = test
-        self.name = name
-        self.hosts = Hosts(NODES + (meeting == "etcd"), (4,))
-        test.addCleanup(self.hosts.close)
-        if meeting == "etcd":
-            self.start_etcd()
-        script = test.write(f"rank.{name}.py", program)
-        self.jobs = []
-        self.logs = []
-        for place in range(NODES):
-            words = [*self.hosts.on(place), DDPRUN, *self.meeting(meeting, place), "-n", "1", "--grace", "5", "--store_proxy", "all",
-                     *options, sys.executable, script]
-            log = open(test.path(f"log.{name}.{place}"), "w", encoding="utf-8")
-            test.addCleanup(log.close)
-            job = Job(words[1:], test.folder, environment={"JOB": name}, program=words[0], stdout=log, stderr=log)
-            test.addCleanup(job.clean_up)
-            self.jobs.append(job)
-
-    def start_etcd(self):
-        """On a host of its own, which is never interrupted."""
-        command = etcd_nodes.etcd_command(self.test.path("etcd." + self.name), f"http://{self.hosts.address(NODES)}:{ETCD_PORT}")
-        server = subprocess.Popen([*self.hosts.on(NODES), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.test.addCleanup(server.wait)
-        self.test.addCleanup(server.kill)
-
-    def meeting(self, kind, place):
-        if kind == "etcd":
-            return ["--nnodes", f"2:{NODES}", "--rdzv_backend", "etcd", "--rdzv_endpoint", f"{self.hosts.address(NODES)}:{ETCD_PORT}"]
-        endpoint = f"{self.hosts.address(0)}:29400"
-        if kind == "static":
-            return ["--nnodes", str(NODES), "--node_rank", str(place), "--master_addr", self.hosts.address(0), "--master_port", "29400"]
-        nnodes = {"c10d": str(NODES), "elastic": f"2:{NODES}"}[kind]
-        return ["--nnodes", nnodes, "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint]
-
-    def wait_for_ranks(self, attempt=0, count=NODES):
-        for rank in range(count):
-            wait_until(lambda rank=rank: os.path.exists(self.test.path(f"ready.{self.name}.{attempt}.{rank}")),
-                       f"rank {rank} of attempt {attempt}\n{self.log()}", patience=90)
-
-    def is_there(self, place):
-        return self.jobs[place].process.poll() is None
-
-    def end_ranks(self):
-        self.test.write("end." + self.name, "")
-
-    def end(self, status, places=range(NODES)):
-        for place in places:
-            try:
-                got = self.jobs[place].process.wait(120)
-            except subprocess.TimeoutExpired:
-                got = "none"
-            self.test.assertEqual(got, status, f"node {place}\n{self.log()}")
-
-    def log(self):
-        text = ""
-        for place in range(NODES):
-            text += f"--- {self.name}, node {place}\n" + self.test.read(f"log.{self.name}.{place}")[-4000:]
-        return text
-
-    def interrupt(self, kind, place, down):
-        """`kind` of interruption at host `place`; with all, at every one."""
-        for host in range(NODES) if place == "all" else [place]:
-            getattr(self, "set_" + kind)(host, down)
-
-    def set_link(self, host, down):
-        self.hosts.interface(host, up=not down)
-
-    def set_cable(self, host, down):
-        self.hosts.cable(host, plugged=not down)
-
-    def set_drop(self, host, down):
-        """The switch drops what comes from there and goes there; nobody is told."""
-        subprocess.run(["bridge", "-n", self.hosts.switch, "link", "set", "dev", f"port{host}", "state", "0" if down else "3"], check=True)
-
-    def set_send(self, host, down):
-        for other in range(len(self.hosts.names)):
-            if other != host:
-                self.lose(host, other, down)
-
-    def set_receive(self, host, down):
-        for other in range(len(self.hosts.names)):
-            if other != host:
-                self.lose(other, host, down)
-
-    def lose(self, sender, receiver, down):
-        """What one host sends to another one goes to an address that no interface has."""
-        words = ["lladdr", "02:00:00:00:00:99", "nud", "permanent"] if down else []
-        subprocess.run(["ip", "-n", self.hosts.names[sender], "neigh", "replace" if down else "del", self.hosts.address(receiver),
-                        *words, "dev", "eth0"], check=True)
 
 
 class Survival(LauncherTest):
@@ -259,7 +130,7 @@ class Short(Survival):
                 job = Nodes(self, f"at{place}", "static")
                 job.wait_for_ranks()
                 supervisor = job.jobs[place].supervisor()
-                others = [node for node in range(NODES) if node != place]
+                others = job.others(place)
                 os.kill(supervisor, signal.SIGKILL)
                 begin = time.monotonic()
                 wait_until(lambda job=job, others=others: all(f"stopped because of node {place}" in self.read(f"log.{job.name}.{node}")
@@ -282,7 +153,7 @@ class Long(LauncherTest):
             job.interrupt("drop", place, down=False)
         for job, place in jobs:
             job.end(1)
-            others = [node for node in range(NODES) if node != place]
+            others = job.others(place)
             # Those that are connected to the coordinator name the one that is not.
             named = {tuple(re.findall(r"stopped because of node (\d)", self.read(f"log.{job.name}.{node}"))) for node in others}
             self.assertEqual(len(named), 1, job.log())
@@ -389,19 +260,27 @@ class Ssh(OnNamespaces):
 
     kinds = (4,)
 
+    # With traffic: each rank prints numbers, none of which may be missing.
+    COUNT = "n=0; while [ ! -e end ]; do echo $n; n=$((n + 1)); : > ready.$RANK; sleep 0.05; done; echo bye $n"
+
     def test_interruptions_end_no_job(self):
-        job = self.job("-H", "localhost:1,10.203.0.2:1,10.203.0.3:1", *shell(": > ready.$RANK; until [ -e end ]; do sleep 0.05; done; echo bye"))
+        job = self.job("-H", "localhost:1,10.203.0.2:1,10.203.0.3:1", *shell(self.COUNT))
         self.wait_for_files("ready.0", "ready.1", "ready.2")
-        for host in (0, 1):
-            for length in LENGTHS:
-                self.hosts.cable(host, plugged=False)
-                time.sleep(length)
-                self.hosts.cable(host, plugged=True)
-                time.sleep(1.5)
+        for kind in INTERRUPTIONS if os.environ.get("FULL") else ("cable",):
+            for host in (0, 1):
+                for length in LENGTHS:
+                    self.hosts.interrupt(kind, host, down=True)
+                    time.sleep(length)
+                    self.hosts.interrupt(kind, host, down=False)
+                    time.sleep(1.5)
+                    self.assertIsNone(job.process.poll(), f"{kind} at {host} for {length} s ended the job")
         self.write("end", "")
         status, out, err = job.finish()
         self.assertEqual(status, 0, err)
-        self.assertEqual(out.count("bye"), 3)
+        for rank in range(3):
+            lines = re.findall(rf"^\[{rank}\] (.*)$", out, re.M)
+            count = int(lines[-1].removeprefix("bye "))
+            self.assertEqual(lines, [*map(str, range(count)), f"bye {count}"])
 
     def test_a_users_short_patience_with_the_connection_does_not_count(self):
         for sshd in self.sshds:
@@ -420,93 +299,17 @@ class Ssh(OnNamespaces):
 class Full(Survival):
     def test_no_job_ends_below_the_limit(self):
         for meeting in ("static", "c10d", "elastic", *(() if NO_ETCD else ("etcd",))):
-            for kind in ("link", "cable", "drop", "send", "receive"):
+            for kind in INTERRUPTIONS:
                 with self.subTest(meeting=meeting, kind=kind):
                     self.survive([(meeting, kind, place, is_busy) for place in (0, 2, "all") for is_busy in (False, True)])
                     self.doCleanups()
                     self.setUp()
 
 
-class Random(LauncherTest):
-    """A static job, whose restarts end it only when it has to, and an elastic one."""
-
-    def test_no_job_ends_without_need_and_no_node_is_left_alone(self):
-        dice = random.Random(SEED)
-        for number in range(ROUNDS):
-            kind = os.environ.get("KIND") or dice.choice(["interrupt", "interrupt", "start", "freeze", "rank", "restart", "launcher", "long"])
-            meeting = dice.choice(["static", "c10d", "elastic", *([] if NO_ETCD else ["etcd"])])
-            print(f"{number}: {kind} in {meeting} (SEED={SEED})", flush=True)
-            with self.subTest(seed=SEED, number=number, kind=kind, meeting=meeting):
-                self.one(kind, meeting, dice, f"{number}")
-            self.doCleanups()
-            self.setUp()
-
-    def one(self, kind, meeting, dice, name):
-        options = ["--node_timeout", "2" if kind == "long" else "10", "--max_restarts", "1" if kind == "restart" else "0"]
-        job = Nodes(self, name, meeting, dice.choice([QUIET, BUSY]), options)
-        place = dice.randrange(NODES)
-        how = dice.choice(["link", "cable", "drop", "send", "receive"])
-        if kind != "start":
-            job.wait_for_ranks()
-        time.sleep(dice.random() * 0.3)
-        if kind in ("interrupt", "start"):
-            where = dice.choice([place, place, "all"])
-            # Several of them that follow each other closely are one: all together are below the limit.
-            count = dice.choice([1, 1, 3])
-            for _ in range(count):
-                job.interrupt(how, where, down=True)
-                time.sleep(dice.choice([0.05, 0.1, 0.2, 0.3, 0.5, 1, 2] if count > 1 else [0.1, 0.2, 0.3, 0.5, 1, 2, 4, 5, 7]))
-                job.interrupt(how, where, down=False)
-                time.sleep(dice.random() * 0.7)
-            job.wait_for_ranks()
-            job.end_ranks()
-            job.end(0)
-        elif kind == "freeze":
-            supervisor = job.jobs[place].supervisor()
-            os.kill(supervisor, signal.SIGSTOP)
-            time.sleep(dice.choice([0.1, 0.5, 1.5, 3, 6]))
-            os.kill(supervisor, signal.SIGCONT)
-            job.end_ranks()
-            job.end(0)
-        elif kind == "rank":
-            where = dice.choice([place, "all"])
-            job.interrupt(how, where, down=True)
-            time.sleep(dice.choice([0, 0.3, 1.5]))
-            os.kill(int(self.read(f"ready.{name}.0.{dice.randrange(NODES)}")), signal.SIGKILL)
-            time.sleep(dice.choice([0.2, 1, 3]))
-            job.interrupt(how, where, down=False)
-            job.end(137)
-        elif kind == "restart":
-            os.kill(int(self.read(f"ready.{name}.0.{dice.randrange(NODES)}")), signal.SIGKILL)
-            time.sleep(dice.choice([0, 0.02, 0.1, 0.3]))
-            job.interrupt(how, place, down=True)
-            time.sleep(dice.choice([0.2, 1, 3, 6]))
-            job.interrupt(how, place, down=False)
-            job.wait_for_ranks(1)
-            job.end_ranks()
-            job.end(0)
-        elif kind == "launcher":
-            os.kill(job.jobs[place].supervisor(), signal.SIGKILL)
-            begin = time.monotonic()
-            job.end(1, [node for node in range(NODES) if node != place])
-            self.assertLess(time.monotonic() - begin, 8, job.log())
-        else:
-            job.interrupt(how, place, down=True)
-            time.sleep(dice.choice([4, 6]))
-            job.interrupt(how, place, down=False)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                job.jobs[0].process.wait(90)
-            job.end(1)
-
-
-if not os.environ.get("FULL"):
-    del Full
-if not ROUNDS:
-    del Random
-if os.environ.get("FULL") or ROUNDS:
+if os.environ.get("FULL"):
     del Short, Long
-if ROUNDS and not os.environ.get("FULL"):
-    del Ssh
+else:
+    del Full
 
 if __name__ == "__main__":
     if WHY_NOT:

@@ -3,7 +3,7 @@
 A benchmark is a folder bench/NAME with a program `run` that prints one JSON object per row: case, metric, ours, peer (null
 when there is nothing to compare with) and ratio, how many times ours is better. It is told where things are by the
 variables BENCH_PROGRAMS (the folder of built programs) and BENCH_PYTHON (an interpreter with PyTorch). With BENCH_QUICK it
-measures little, once: to see whether it works.
+measures little, once: to see whether it works. It ends with status 77 on a machine on which it cannot run.
 
 With --record the rows are kept in docs/benchmarks.json, and the pages get their tables from there: those between
 `<!-- benchmark NAME -->` and `<!-- end -->`. A benchmark whose rows are shown otherwise has a bench/NAME/shown.py:
@@ -24,6 +24,7 @@ DOCS = BENCH.parent / "docs"
 RECORD = "benchmarks.json"
 TABLE = re.compile(r"(<!-- benchmark (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PLACES = ("BENCH_PROGRAMS", "BENCH_PYTHON")  # other variables of this beginning say how much is measured
+CANNOT_RUN = 77
 COLUMNS = ["case", "metric", "ours", "peer", "ratio"]
 
 
@@ -38,6 +39,8 @@ def rows(name: str):
             if list(row) != COLUMNS:
                 raise ValueError(f"bench/{name}/run printed the fields {list(row)}, not {COLUMNS}")
             yield row
+    if bench.returncode == CANNOT_RUN:
+        sys.exit(CANNOT_RUN)
     if bench.returncode != 0:
         sys.exit(f"bench/{name}/run failed with exit status {bench.returncode}")
 

@@ -10,7 +10,7 @@ from harness import LauncherTest, main
 
 RANKS = 64
 USUAL_TIMEOUT = 120
-LIMIT = 0.02  # of a processor; 0.002 on a quiet machine, 0.44 when each rank's sockets were looked for on their own
+LIMIT = 0.005  # of a processor; 0.0015 is measured, and 0.44 was when each rank's sockets were looked for on their own
 SOCKETS = 20_000
 
 

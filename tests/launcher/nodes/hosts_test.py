@@ -59,6 +59,15 @@ class TwoHosts(OnHosts):
         self.hosts.interface(1, up=True)
         self.end_well([early, self.node(0, "true")])
 
+    def test_node_0_says_once_that_others_can_join_where_there_is_no_secret(self):
+        self.write("secret", "sixteen bytes or more")
+        line = f"ddprun: anyone who can connect to {self.hosts.address(0)} port 29500 can join this job: "
+        for options, lines in (((), [1, 0]), (("--max_restarts", "1"), [1, 0]), (("--rdzv_secret_file", self.path("secret")), [0, 0])):
+            nodes = [self.node(rank, *shell("[ $TORCHELASTIC_RESTART_COUNT = $TORCHELASTIC_MAX_RESTARTS ]"), options=options) for rank in range(2)]
+            ends = [node.finish() for node in nodes]
+            self.assertEqual([status for status, _, _ in ends], [0, 0], ends)
+            self.assertEqual([err.count(line) for _, _, err in ends], lines, ends)
+
     def test_a_host_that_does_not_answer_yet_is_waited_for(self):
         self.hosts.cable(0, plugged=False)
         nodes = [self.node(rank, "true") for rank in (1, 0)]

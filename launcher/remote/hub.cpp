@@ -90,7 +90,7 @@ std::size_t Link::on_preamble(std::string_view bytes) {
 void Link::tick() {
   const auto timeout = std::chrono::milliseconds(ssh_.timeout_ms);
   const auto now = EventLoop::Clock::now();
-  if (timer_.is_running() && now - timer_.due() > timeout / 4) asking_since_ = now;
+  if (next_tick_ && now - *next_tick_ > timeout / 4) asking_since_ = now;
   if (state_ == State::kConnecting && now - begin_ > timeout + kMoreThanSsh) {
     is_late_ = true;
     kill();
@@ -101,7 +101,8 @@ void Link::tick() {
   } else if (state_ == State::kOpen) {
     send({Kind::kPing, hosts_.front().number, ""});
   }
-  timer_.start_at(now + timeout / 4, [this] { tick(); });
+  next_tick_ = now + timeout / 4;
+  timer_.start_at(*next_tick_, [this] { tick(); });
 }
 
 bool Link::read_errors() {

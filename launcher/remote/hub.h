@@ -74,6 +74,7 @@ class Link {
   bool is_at_end_ = false;
   EventLoop::Clock::time_point begin_ = EventLoop::Clock::now();
   EventLoop::Clock::time_point asking_since_ = begin_;  // this process did not stand still itself
+  std::optional<EventLoop::Clock::time_point> next_tick_;
   EventLoop::Timer timer_{loop_};
   EventLoop::Timer end_timer_{loop_};
 };

@@ -48,8 +48,6 @@ class EventLoop {
       if (id_) loop_.cancel(*std::exchange(id_, std::nullopt));
     }
     bool is_running() const { return id_.has_value(); }
-    /// When it ends; only while it runs.
-    Clock::time_point due() const { return id_->first; }
 
    private:
     EventLoop& loop_;

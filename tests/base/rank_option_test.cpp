@@ -77,7 +77,7 @@ TEST_CASE("RankOption: is refused when missing under a launcher") {
 TEST_CASE("RankOption: is refused when missing in a rank that is a thread") {
   const ThreadJob job({.rank = 0, .size = 4});
   CHECK_THROWS_MATCHES(rank_of(std::nullopt), std::invalid_argument,
-                       MessageMatches(ContainsSubstring("rank 0 of 4: Thing: it was not told")));
+                       MessageMatches(ContainsSubstring("rank 0 of 4: Thing: it does not know")));
   CHECK(rank_of(3) == 3);
 }
 

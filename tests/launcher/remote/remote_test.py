@@ -353,8 +353,13 @@ class Ending(OnHosts):
 
     def test_ctrl_z_suspends_the_ranks_of_all_hosts(self):
         job = self.sleeping("--ssh-timeout", "1")
-        sleepers = [pid for pid in job.members() if comm(pid) == "sleep"]
-        self.assertEqual(len(sleepers), 3)
+        sleepers = []
+
+        def are_there():  # a shell has its own name until it runs sleep
+            sleepers[:] = [pid for pid in job.members() if comm(pid) == "sleep"]
+            return len(sleepers) == 3
+
+        wait_until(are_there, "three ranks that sleep")
         job.signal(signal.SIGTSTP)
         wait_until(lambda: all(process_state(pid) == "T" for pid in [*sleepers, job.process.pid]), "suspension")
         time.sleep(2)  # longer than silence may last while nobody is suspended

@@ -217,8 +217,8 @@ TEST_CASE("Checks: contradicting or unknown options are refused") {
     RANK_CHECK_THAT(message({.delayed = {.names = {"first.weight"}, .trigger = "first.weight"}}),
                     ContainsSubstring("is among delayed.names"));
     RANK_CHECK_THAT(message({.delayed = {.names = {"nothing"}, .trigger = "first.weight"}}),
-                    ContainsSubstring("'nothing' is no parameter"));
-    RANK_CHECK_THAT(message({.bucket_ends = {"nothing"}}), ContainsSubstring("'nothing', which is no parameter"));
+                    ContainsSubstring("'nothing' is not a parameter"));
+    RANK_CHECK_THAT(message({.bucket_ends = {"nothing"}}), ContainsSubstring("'nothing', which is not a parameter"));
     if (TORCH_VERSION_MINOR < 12) {
       RANK_CHECK_THAT(message({.batched_grad_copy = true}),
                       ContainsSubstring("batched_grad_copy needs LibTorch 2.12 or newer, this is 2."));

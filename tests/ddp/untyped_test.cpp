@@ -151,7 +151,7 @@ TEST_CASE("Untyped DDP: bad lists are refused by name") {
     refused({.parameters = {{"a", leaf}, {"a", leaf}}}, "two parameters named 'a'");
     refused({.parameters = {{"a", at::Tensor()}}}, "parameter 'a' is an undefined tensor");
     refused({.parameters = {{"a", leaf * 2}}}, "parameter 'a' was computed from other tensors");
-    refused({.parameters = {{"a", leaf}}, .sparse_gradients = {"b"}}, "sparse_gradients: 'b' is no parameter");
+    refused({.parameters = {{"a", leaf}}, .sparse_gradients = {"b"}}, "sparse_gradients: 'b' is not a parameter");
     refused({}, "doesn't have any parameter that requires a gradient");
   });
 }

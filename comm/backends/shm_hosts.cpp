@@ -45,8 +45,7 @@ class ShmHostsBackend::Call final : public c10d::Work {
       } else {
         future_->markCompleted(c10::IValue(tensors_));
       }
-    } catch (
-        ...) {  // NOLINT(bugprone-empty-catch): a callback of the future has thrown; there is no caller to report it to
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future has thrown, and there is no caller
     }
   }
 

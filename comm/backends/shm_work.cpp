@@ -34,8 +34,7 @@ void ShmWork::complete() noexcept {
     }
     if (callback) callback(operation_->error() != nullptr);
     if (future) finish_once(*future);
-  } catch (
-      ...) {  // NOLINT(bugprone-empty-catch): a callback of the future has thrown; there is no caller to report it to
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future has thrown, and there is no caller
   }
 }
 

@@ -52,8 +52,7 @@ void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& s
       if (others.empty() || Clock::now() > deadline) return;
       std::this_thread::sleep_for(kPollInterval);
     }
-  } catch (
-      const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and with it the rank that hosted it
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and so is its host
   }
 }
 

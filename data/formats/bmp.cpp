@@ -140,7 +140,6 @@ class Bmp {
   }
 
   Image decode() {
-    check_unpacked_size(path_, header_.height * header_.width * 3, static_cast<int64_t>(bytes_.size()));
     const bool is_packed = header_.compression == BmpCompression::kRle8 || header_.compression == BmpCompression::kRle4;
     if (is_packed) {
       const size_t begin = at_;
@@ -150,6 +149,7 @@ class Bmp {
     } else {
       require_rows();
     }
+    check_unpacked_size(path_, header_.height * header_.width * 3, static_cast<int64_t>(bytes_.size()));
     image_ = {.height = header_.height, .width = header_.width};
     image_.pixels.resize(static_cast<size_t>(header_.height * header_.width * 3));
     if (is_packed) {

@@ -154,7 +154,6 @@ class Gif {
     width = std::max(width, left + columns);
     height = std::max(height, top + rows);
     check_image_size(path_, height, width, options_);
-    check_unpacked_size(path_, height * width * 3, static_cast<int64_t>(bytes_.size()));
     const uint8_t picture_flags = byte();
     if ((picture_flags & 0x80) != 0) {
       read_palette(picture_flags, own);
@@ -162,6 +161,7 @@ class Gif {
     }
     const Frame frame{.left = left, .top = top, .columns = columns, .rows = rows};
     unpack(columns * rows, {}, [](uint32_t) {});  // only to see that nothing is missing, before memory is taken
+    check_unpacked_size(path_, height * width * 3, static_cast<int64_t>(bytes_.size()));
     Image image{
         .height = height, .width = width, .pixels = std::vector<uint8_t>(static_cast<size_t>(height * width * 3))};
     for (auto* rgb = image.pixels.data(); rgb != image.pixels.data() + image.pixels.size(); rgb += 3)

@@ -112,8 +112,8 @@ TEST_CASE("Pickle: malformed programs are refused with their reason") {
   CHECK_THAT(refusal("R"s), ContainsSubstring("more values than there are"));
   CHECK_THAT(refusal("N(\x85"s), ContainsSubstring("more values than there are"));
   CHECK_THAT(refusal("t"s), ContainsSubstring("mark is missing"));
-  CHECK_THAT(refusal("NNa"s), ContainsSubstring("no list"));
-  CHECK_THAT(refusal("NNNs"s), ContainsSubstring("no dict"));
+  CHECK_THAT(refusal("NNa"s), ContainsSubstring("not a list"));
+  CHECK_THAT(refusal("NNNs"s), ContainsSubstring("not a dict"));
   CHECK_THAT(refusal("}(Nu"s), ContainsSubstring("key without a value"));
   CHECK_THAT(refusal("}]Ns"s), ContainsSubstring("a key that is a list or a dict"));
   CHECK_THAT(refusal("}}Ns"s), ContainsSubstring("a key that is a list or a dict"));

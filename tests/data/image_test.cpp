@@ -237,7 +237,7 @@ TEST_CASE("Image: whatever a reader throws is a DataError that names the file") 
   getrlimit(RLIMIT_AS, &before);
   const rlimit small{size_t{400} << 20, before.rlim_max};
   const std::string content = test::BmpFile{.bits = 8, .compression = 1, .palette = std::string(1024, 'x')}.bytes(
-      16000, 16000, std::string("\0\1", 2));  // 768 MB of one colour
+      12000, 14000, std::string("\0\1", 2));  // 504 MB of one colour
   setrlimit(RLIMIT_AS, &small);
   std::string said;
   try {

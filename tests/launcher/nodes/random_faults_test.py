@@ -37,8 +37,16 @@ class RandomFaults(LauncherTest):
         job = Nodes(self, name, meeting, dice.choice([QUIET, BUSY]), options)
         if is_up:
             job.wait_for_ranks()
-        time.sleep(dice.random() * 0.3)
+        self.pause(dice.random() * 0.3)
         return job, dice.choice(INTERRUPTIONS), dice.randrange(NODES)
+
+    def pause(self, seconds):
+        """An interruption on a machine that is too busy for this is a longer one than was meant, and proves nothing."""
+        begin = time.monotonic()
+        time.sleep(seconds)
+        late = time.monotonic() - begin - seconds
+        if late > 1:
+            self.skipTest(f"this machine is too busy: {seconds} s took {late:.1f} s more")
 
     def end_well(self, job, places=range(NODES)):
         job.end_ranks()
@@ -54,9 +62,9 @@ class RandomFaults(LauncherTest):
         count = dice.choice([1, 1, 3])
         for _ in range(count):
             job.interrupt(how, where, down=True)
-            time.sleep(dice.choice([0.05, 0.1, 0.2, 0.3, 0.5, 1, 2] if count > 1 else [0.1, 0.2, 0.3, 0.5, 1, 2, 4, 5, 7]))
+            self.pause(dice.choice([0.05, 0.1, 0.2, 0.3, 0.5, 1, 2] if count > 1 else [0.1, 0.2, 0.3, 0.5, 1, 2, 4, 5, 7]))
             job.interrupt(how, where, down=False)
-            time.sleep(dice.random() * 0.7)
+            self.pause(dice.random() * 0.7)
         job.wait_for_ranks()
         self.end_well(job)
 
@@ -71,7 +79,7 @@ class RandomFaults(LauncherTest):
         is_cut = dice.choice([False, False, True])
         if is_cut:
             job.interrupt(how, place, down=True)
-        time.sleep(dice.choice([0.1, 0.5, 1.5, 3, 6]))
+        self.pause(dice.choice([0.1, 0.5, 1.5, 3, 6]))
         if is_cut:
             job.interrupt(how, place, down=False)
         os.kill(process, signal.SIGCONT)
@@ -81,18 +89,18 @@ class RandomFaults(LauncherTest):
         job, how, place = self.job(meeting, dice, name)
         where = dice.choice([place, "all"])
         job.interrupt(how, where, down=True)
-        time.sleep(dice.choice([0, 0.3, 1.5]))
+        self.pause(dice.choice([0, 0.3, 1.5]))
         self.kill_rank(job, dice)
-        time.sleep(dice.choice([0.2, 1, 3]))
+        self.pause(dice.choice([0.2, 1, 3]))
         job.interrupt(how, where, down=False)
         job.end(137)
 
     def fault_interruption_in_a_restart(self, meeting, dice, name):
         job, how, place = self.job(meeting, dice, name, "--max_restarts", "1")
         self.kill_rank(job, dice)
-        time.sleep(dice.choice([0, 0.02, 0.1, 0.3]))
+        self.pause(dice.choice([0, 0.02, 0.1, 0.3]))
         job.interrupt(how, place, down=True)
-        time.sleep(dice.choice([0.2, 1, 3, 6]))
+        self.pause(dice.choice([0.2, 1, 3, 6]))
         job.interrupt(how, place, down=False)
         job.wait_for_ranks(1)
         self.end_well(job)
@@ -118,7 +126,7 @@ class RandomFaults(LauncherTest):
     def fault_long_interruption(self, meeting, dice, name):
         job, how, place = self.job(meeting, dice, name, "--node_timeout", "2")
         job.interrupt(how, place, down=True)
-        time.sleep(dice.choice([4, 6]))
+        self.pause(dice.choice([4, 6]))
         job.interrupt(how, place, down=False)
         job.end(1)
 

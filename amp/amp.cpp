@@ -71,7 +71,7 @@ const Properties& Amp::properties() const {
 
 void Amp::require_initialized(const Module& net) const {
   if (state_->models.count(&net) > 0) return;
-  throw std::invalid_argument(state_->rank + "amp: model() wants a model that was passed to amp.initialize");
+  throw std::invalid_argument(state_->rank + "amp: model() expects a model that was passed to amp.initialize");
 }
 
 CastScope Amp::autocast() const {

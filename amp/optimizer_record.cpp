@@ -138,8 +138,8 @@ void OptimizerRecord::note(const at::Tensor& found_inf) {
 void OptimizerRecord::step() {
   if (scaled_gradients_) {
     throw std::runtime_error(rank_ +
-                             "amp: the gradients of this optimizer are still scaled: its last scale_loss() had "
-                             "delay_unscale, so another one without it has to come before step()");
+                             "amp: the gradients of this optimizer are still scaled: its last scale_loss() used "
+                             "delay_unscale; call scale_loss() once without delay_unscale before step()");
   }
   if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(optimizer_); fused != nullptr && found_inf_.defined()) {
     fused->step_scaled({.found_inf = found_inf_});

@@ -1,6 +1,6 @@
 // Internal: a lock for sections of some nanoseconds. Taking it and giving it back costs one locked instruction, where
-// std::mutex takes two and two calls. Who finds it taken for longer sleeps for moments, so that its owner may run, of
-// whatever priority.
+// std::mutex takes two and two calls. A thread that finds it taken for longer sleeps briefly, so that the owner can
+// run whatever its priority.
 #pragma once
 
 #include <atomic>

@@ -6,7 +6,7 @@ namespace ddp::detail {
 namespace {
 
 // Well-formed characters of several bytes, table 3-7 of the Unicode standard: the first byte, the second, and how many
-// there are. Those behind the second are 0x80 to 0xBF.
+// there are. The bytes after the second are 0x80 to 0xBF.
 struct Form {
   std::uint8_t first_low, first_high;
   std::uint8_t second_low, second_high;

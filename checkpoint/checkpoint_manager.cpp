@@ -272,7 +272,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
     if (writer_ && state.rng && !result.rng_restored) {
       options_.notify(result.world_size == group_.size()
                           ? "the checkpoint holds no random streams: they are left as they are"
-                          : "the random streams start anew: the checkpoint was saved by " +
+                          : "the ranks start new random streams: the checkpoint was saved by " +
                                 std::to_string(result.world_size) + (result.world_size == 1 ? " rank" : " ranks") +
                                 ", and these are " + std::to_string(group_.size()));
     }

@@ -70,7 +70,7 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
   if (!pt::looks_like_pt(bytes.view)) {
     throw std::runtime_error(
         path.string() + " is neither a checkpoint folder nor a .pt file: " +
-        unsupported_file_or(bytes.view, path, "load_weights() reads files with a model's tensors alone"));
+        unsupported_file_or(bytes.view, path, "only load_weights() reads files that hold nothing but tensors"));
   }
   const pt::PtFile file(std::move(bytes), path);
   ReceivedRun run;

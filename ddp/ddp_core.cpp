@@ -282,8 +282,8 @@ void DdpCore::sync_buffers() {
   // Collected anew each time: modules may replace their buffers.
   const std::vector<NamedTensor> buffers = parameters_->buffers();
   if (buffers.empty()) return;
-  // Without autograd's version counter: a backward may still be to come that has saved them, and their new values are
-  // what it shall see, as after batch norm's own update.
+  // Without autograd's version counter: a later backward may have saved them, and it must see their new values, as
+  // after batch norm's own update.
   std::vector<at::Tensor> values;
   for (const NamedTensor& buffer : buffers) values.push_back(buffer.tensor.variable_data());
   broadcast_coalesced(values, join_enabled() ? common_rank(true) : 0, group_);

@@ -10,7 +10,7 @@ void refuse_changed_model(const std::string& rank, const std::string& what) {
   throw std::runtime_error(
       rank + ": " + what +
       " after the model was wrapped in DistributedDataParallel, whose gradient buckets don't follow. "
-      "Change the model before wrapping it, or wrap it anew on all ranks.");
+      "Change the model before wrapping it, or wrap it again on all ranks.");
 }
 
 ParameterSnapshot::ParameterSnapshot(std::string name, const at::Tensor& tensor) : name_(std::move(name)) {
@@ -44,7 +44,7 @@ void ParameterSnapshot::refuse(const at::Tensor& now, const std::string& rank) c
         rank + ": parameter '" + name_ +
         "' was frozen when the model was wrapped in DistributedDataParallel and requires gradients now, which would "
         "not be averaged over the ranks. Freeze it after wrapping the model, or destroy the wrapper and wrap the model "
-        "anew on all ranks.");
+        "again on all ranks.");
   }
   refuse_changed_model(rank, text.str());
 }

@@ -60,7 +60,7 @@ NamedTensors named_parameters_of(torch::optim::Optimizer& inner, const GroupHand
   std::unordered_map<const c10::TensorImpl*, std::string> name_of;
   for (const auto& [name, tensor] : named) {
     if (!names.insert(name).second)
-      refuse(group, "names in named_parameters must be unique, but '" + name + "' is there twice");
+      refuse(group, "names in named_parameters must be unique, but '" + name + "' is given twice");
     name_of.emplace(tensor.unsafeGetTensorImpl(), name);
   }
   NamedTensors result;
@@ -107,7 +107,7 @@ BucketPlan groups_of(const std::vector<at::Tensor>& parameters, const GroupHandl
       if (found == parameters.end())
         refuse(group, "groups: a tensor is not a parameter of the optimizer that requires gradients");
       const auto index = static_cast<size_t>(found - parameters.begin());
-      if (!used.insert(index).second) refuse(group, "groups: a parameter is there twice");
+      if (!used.insert(index).second) refuse(group, "groups: a parameter is given twice");
       members.push_back(index);
     }
     if (!members.empty()) groups.push_back(std::move(members));

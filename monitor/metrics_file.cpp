@@ -124,7 +124,7 @@ int open_alone(const fs::path& path, bool append) {
   if (file < 0) throw std::runtime_error(path.string() + ": cannot be opened: " + detail::errno_text());
   std::string error;
   if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    error = "is being written already, by this program or another one: every table needs a file of its own";
+    error = "is being written already, by this program or another one: every table needs its own file";
   } else if (!append && ::ftruncate(file, 0) != 0 && errno != EINVAL) {  // a pipe has no length
     error = "cannot be emptied: " + detail::errno_text();
   }

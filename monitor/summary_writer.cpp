@@ -74,7 +74,7 @@ class SummaryWriter::Files {
 
 SummaryWriter::SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options)
     : SummaryWriter(folder, options,
-                    require_rank("SummaryWriter", options.rank, "write a file of their own into " + folder.string(),
+                    require_rank("SummaryWriter", options.rank, "write their own file into " + folder.string(),
                                  "SummaryWriter(folder, group)")) {}
 
 SummaryWriter::SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options, int rank)

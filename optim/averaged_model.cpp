@@ -22,7 +22,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// clone() makes each layer anew, with initial values that it draws; what the program draws next shall not depend on it.
+// clone() creates each layer with new random initial values; this must not change the program's later random numbers.
 class GeneratorStateGuard {
  public:
   GeneratorStateGuard() : state_(read()) {}

@@ -212,7 +212,8 @@ std::vector<at::Tensor> ZeroCore::owned_by(int rank) const {
 int ZeroCore::rank_of(const at::Tensor& parameter) const {
   const auto found = rank_of_.find(identity(parameter));
   if (found == rank_of_.end()) {
-    throw std::invalid_argument(who(group_.info()) + ": ZeroRedundancyOptimizer: not a parameter of this optimizer");
+    throw std::invalid_argument(who(group_.info()) +
+                                ": ZeroRedundancyOptimizer: the tensor is not a parameter of this optimizer");
   }
   return found->second;
 }

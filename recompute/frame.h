@@ -66,7 +66,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   /// Runs `function` for the first time.
   void run_first(const std::function<void()>& function);
-  /// After a first run that failed: lets go of the inputs, which may hold the graph that holds this frame.
+  /// After a first run that failed: releases the inputs, which may hold the graph that holds this frame.
   void abandon() noexcept;
 
   /// Notes a tensor that autograd saves in the first run, and returns its position.

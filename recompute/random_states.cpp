@@ -54,7 +54,7 @@ RandomStatesScope::~RandomStatesScope() {
 std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   std::vector<c10::Device> result;
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined() || tensor.device().is_cpu()) continue;
+    if (!tensor.defined() || tensor.device().is_cpu() || tensor.is_meta()) continue;
     if (std::find(result.begin(), result.end(), tensor.device()) == result.end()) result.push_back(tensor.device());
   }
   return result;

@@ -22,7 +22,7 @@ class Scheduler {
   virtual void start(Groups& groups) = 0;         ///< Python's constructor
   virtual void initial_step(Groups& groups) = 0;  ///< its last act
   virtual void step(Groups& groups) = 0;
-  virtual void restart(Groups& groups) = 0;  ///< step 0 again, when a sequence comes to this scheduler
+  virtual void restart(Groups& groups) = 0;  ///< step 0 again, when a sequence reaches this scheduler
   virtual void undo() = 0;                   ///< takes back the counting of initial_step()
   virtual bool is_composed() const { return false; }
 

@@ -104,7 +104,7 @@ SyncBatchNormJoinable::SyncBatchNormJoinable(torch::nn::Module& model, GroupHand
   for (const auto& layer : layers_) {
     if (&layer->group().state() == &group_.state() || &layer->group().state() != &layers_.front()->group().state()) {
       throw std::invalid_argument(layer->describe() +
-                                  ": SyncBatchNormJoinable: the layers need a process group of their own, the same for "
+                                  ": SyncBatchNormJoinable: the layers need their own process group, the same for "
                                   "all of them and another one than DistributedDataParallel's");
     }
   }

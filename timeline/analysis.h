@@ -41,7 +41,7 @@ struct PathPart {
 
 struct StepSummary {
   std::int64_t number = 0;
-  int restart = 0;         // of the job: steps are counted again behind each
+  int restart = 0;         // of the job: steps are numbered again after each
   std::int64_t begin = 0;  // of the first rank
   std::int64_t end = 0;    // of the last one
   std::vector<PathPart> path{};

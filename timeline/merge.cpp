@@ -106,7 +106,7 @@ class Merger {
     const auto args = event.value("args", ordered_json::object());
     return args.is_object() ? restart_of(args.value("name", "")) : 0;
   }
-  // Where nodes come and go, a rank is on another node behind a restart.
+  // Where nodes come and go, a rank may be on another node after a restart.
   void claim(std::int64_t rank, int restart, const std::string& name) {
     const auto [owner, is_new] = owners_.try_emplace({rank, restart}, name);
     if (owner->second == name) return;

@@ -215,7 +215,7 @@ std::string path_shares(const Trace& trace, const Analysis& analysis, std::size_
 std::string path_of(const Trace& trace, const StepSummary& step, std::size_t columns) {
   std::vector<Row> rows{{"at", "for", "rank", "does"}};
   constexpr std::size_t kMostRows = 40;
-  constexpr std::int64_t kUnseen = 1000;  // a shorter part of the whole is none
+  constexpr std::int64_t kUnseen = 1000;  // parts shorter than 1/1000 of the step are left out
   for (const PathPart& part : step.path) {
     if (rows.size() > kMostRows) break;
     if (kUnseen * (part.end - part.begin) < step.duration()) continue;

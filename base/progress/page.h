@@ -9,8 +9,8 @@
 
 namespace ddp::detail {
 
-// A change of what is here is a new version, and such a page is not read; what is added behind the last field is
-// zero in pages of older programs.
+// Changing a field requires a new version; pages of another version are not read. Fields added after the last one
+// are zero in pages of older programs.
 inline constexpr std::uint32_t kPageVersion = 1;
 // The launcher writes it before it starts the program, which then knows that the descriptor is still the one it was
 // given.
@@ -99,7 +99,7 @@ struct NamedTimes {
 
 struct Page {
   Word greeting;
-  Word version;                         // set last by who writes the page; 0: nobody does
+  Word version;                         // set last by the writer of the page; 0: there is none
   Word bytes;                           // of the writer's Page
   Word process;                         // its number
   Word step;                            // steps that have ended

@@ -74,8 +74,8 @@ struct StepAccount {
 // Nothing before the first step, and while it is being written again and again.
 std::optional<StepAccount> read_account(const Page& page);
 
-// What a look costs depends on `most_collectives`, the last so many. Nothing where no program writes the page, or one
-// with another layout.
+// The cost depends on `most_collectives`, how many of the last collectives are read. Nothing when no program writes the
+// page, or a program with another layout does.
 std::optional<ProgressSnapshot> read_page(const Page& page, std::size_t most_collectives = kRingEntries);
 
 // When anything changed in the page last, microseconds; 0 where no program writes it.

@@ -151,7 +151,7 @@ PageGroup PageWriter::add_group(std::string_view path, int rank, int size, int l
 }
 
 std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
-                                           std::uint64_t now, CollectiveKind kind) noexcept {
+                                           std::uint64_t now, CollectiveFlags kind) noexcept {
   const std::uint64_t index = page_.next_collective.fetch_add(1, kRelaxed);
   RingEntry& entry = page_.ring[index % kRingEntries];
   entry.sequence.store(2 * index + 1, kRelaxed);  // the releasing stores below come after it

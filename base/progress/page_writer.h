@@ -13,7 +13,7 @@ namespace ddp::detail {
 
 using PageGroup = std::uint32_t;
 
-struct CollectiveKind {
+struct CollectiveFlags {
   bool is_message = false;
   bool has_ended = false;  // at once; PageWriter::reopen_collective() where it turns out not to have
 };
@@ -41,7 +41,7 @@ class PageWriter {
   PageGroup add_group(std::string_view path, int rank, int size, int leader) noexcept;
   // Returns what finish_collective() wants. `signature` is what all ranks must call in this place.
   std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
-                                 std::uint64_t now = page_clock(), CollectiveKind kind = {}) noexcept;
+                                 std::uint64_t now = page_clock(), CollectiveFlags kind = {}) noexcept;
   // Both without effect when a thousand others have begun since. `time`: of its begin.
   void reopen_collective(std::uint64_t index, std::uint64_t time) noexcept;
   void finish_collective(std::uint64_t index, std::uint64_t now = page_clock()) noexcept;

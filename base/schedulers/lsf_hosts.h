@@ -28,7 +28,7 @@ inline bool is_number(const std::string& word) {
   return std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// The hosts of such a list, each once. Throws std::invalid_argument for what is no list.
+/// The hosts of such a list, each once. Throws std::invalid_argument if it is not a valid list.
 inline std::vector<std::string> lsf_hosts(std::string_view list) {
   const std::vector<std::string> words = split_words(list);
   std::vector<std::string> hosts;

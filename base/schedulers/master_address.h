@@ -1,4 +1,5 @@
-// Where ranks meet to which nobody gave an address: what the scheduler or mpirun tells all of them alike.
+// The meeting point of ranks that were given no address: derived from values that the scheduler or mpirun sets equally
+// for all of them.
 #pragma once
 
 #include <cstdint>

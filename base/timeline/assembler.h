@@ -27,11 +27,12 @@ class Assembler {
   explicit Assembler(Sink sink);
 
   // From now on the clock of what comes is so many nanoseconds ahead of that of the events. What comes later in a lane
-  // is told no earlier than what arrived before, however that changes.
+  // is never reported as earlier than what arrived before it, even when this offset changes.
   void set_ahead(std::int64_t ahead);
   // Records of lane number `lane`, all of which have arrived in order; `position` is that of the first word.
   void take(std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words);
-  // Every lane has been read: what ended in another thread than it began in before the last call is told now.
+  // Every lane has been read: events that ended in another thread than they began in, before the last call, are
+  // reported now.
   void settle();
   // Nothing more comes, or nothing for now: what is open ends at `now`, unfinished, but for a step, of which a part is
   // none.

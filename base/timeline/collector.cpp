@@ -118,7 +118,7 @@ void Collector::add(int rank, std::string name, std::shared_ptr<TimelineRing> ri
   });
 }
 
-// Those that have told their names to who read the ring before.
+// Threads that have given their names to an earlier reader of the ring.
 void Collector::name_threads(int rank, const TimelineRing& ring) {
   const std::uint64_t process = ring.process.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < kLanes; ++i) {

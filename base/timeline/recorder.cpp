@@ -201,8 +201,8 @@ void Recorder::step(std::uint64_t ended, bool is_reported) noexcept {
   }
 }
 
-// What follows the last step that was asked for begins: recording ends. What its reader has chosen meanwhile counts.
-// Where no further step comes, it is not known where that one ended.
+// Whether the event begins after the last requested step: then recording ends. A later choice of the reader counts.
+// If no further step follows, the end of that step is not known.
 bool Recorder::ends_before(EventKind kind) noexcept {
   const bool is_next = kind == EventKind::kData || kind == EventKind::kForward || kind == EventKind::kEvaluation ||
                        kind == EventKind::kClosing;

@@ -21,7 +21,7 @@ class TraceFile {
 
   // One event, or several lines with ",\n" between them; in the file at the next flush().
   void add(std::string_view lines);
-  // A JSON object that is behind the events; the last one counts.
+  // A JSON object that is written after the events; the last one set is used.
   void set_totals(std::string totals) { totals_ = std::move(totals); }
   // Does nothing once the file has a problem, and then it ends where it was whole last.
   void flush();
@@ -35,7 +35,7 @@ class TraceFile {
   // Device and inode.
   using Identity = std::pair<std::uint64_t, std::uint64_t>;
   Identity identity() const { return identity_; }
-  // Where the file is, or was when it came to rest: it may have been renamed.
+  // The current path of the file, or its path when it was closed: it may have been renamed.
   std::string place() const;
   std::size_t waiting() const { return buffer_.size(); }
   const std::string& path() const { return path_; }

@@ -29,8 +29,8 @@ struct RetainedStep {
 /// Throws std::invalid_argument for counts below 1.
 void check_policy(const RetentionPolicy& policy);
 
-/// The steps of `valid` (any order, damaged checkpoints left out) that `policy` gives up, oldest first. Among equal
-/// metrics the older one is better; non-finite metrics are no candidates.
+/// The steps of `valid` (any order, damaged checkpoints left out) that `policy` removes, oldest first. Among equal
+/// metrics the older one is better; steps with non-finite metrics are never the best.
 std::vector<int64_t> steps_to_remove(const std::vector<RetainedStep>& valid, const RetentionPolicy& policy);
 
 }  // namespace storage

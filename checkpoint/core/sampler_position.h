@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-/// What a sampler's state tells in numbers.
+/// The numbers in a sampler's state.
 struct SamplerPosition {
   uint64_t seed = 0;
   int64_t epoch = 0;

@@ -43,7 +43,9 @@ ShardedIndex parse_sharded_index(std::string_view text) {
       return std::invalid_argument("tensor " + safetensors::quote_name(name) + " is said to be in " +
                                    safetensors::quote_name(place) + ", which is " + why);
     };
-    if (!file.is_string() || !stays_inside(file.get<std::string>())) throw refuse("no file in the index's folder");
+    if (!file.is_string() || !stays_inside(file.get<std::string>())) {
+      throw refuse("not a file name inside the index's folder");
+    }
     if (is_sharded_index(file.get<std::string>())) {
       throw refuse("an index itself: only files with tensors can be named there");
     }

@@ -18,7 +18,7 @@ const DTypeInfo* dtype_by_storage(std::string_view storage);
 
 /// A dtype of PyTorch's whose tensors are not read: quantized ones, bits, and numbers of less than a byte.
 bool is_other_dtype(std::string_view name);
-/// Bytes per element of a storage of dtype `name`, of those too; 0 when there is none of that name.
+/// Bytes per element of a storage of dtype `name`, of those too; 0 for an unknown name.
 size_t storage_element_bytes(std::string_view name);
 
 /// Such a dtype by the class of its storages; null when there is none.

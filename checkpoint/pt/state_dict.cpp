@@ -83,7 +83,7 @@ std::map<std::string, const Value*> index_of(const Value& dict, Budget& budget) 
     const auto [known, is_new] = index.try_emplace(std::move(*key), &items[i + 1]);
     if (is_new) continue;
     if ((known->second - 1)->kind() != items[i].kind()) {
-      throw UnknownOptimizerForm("it holds an optimizer's state with two keys that read " +
+      throw UnknownOptimizerForm("it holds an optimizer's state with two keys that both read " +
                                  safetensors::quote_name(known->first));
     }
     known->second = &items[i + 1];

@@ -213,7 +213,7 @@ std::map<std::string, const Value*> named_items(const Value& dict) {
     if (!key) continue;
     const auto [known, is_new] = named.try_emplace(*key, &items[i + 1]);
     if (!is_new && (known->second - 1)->kind() != items[i].kind()) {
-      throw FormatError("one of its dicts has two keys that read " + safetensors::quote_name(*key));
+      throw FormatError("one of its dicts has two keys that both read " + safetensors::quote_name(*key));
     }
     known->second = &items[i + 1];
   }

@@ -32,7 +32,7 @@ class Machine {
     try {
       while (!step(static_cast<Op>(read_byte()))) {
         if (pickle_->size() > kMostGrowth * position_ + kMostSize) {
-          fail("its values are made of each other and take more memory than a file of its size can need");
+          fail("its values contain each other so often that they need more memory than a file of this size can hold");
         }
       }
       if (stack_.size() != 1 || !marks_.empty()) fail("it ends with values left over");

@@ -16,7 +16,7 @@ using safetensors::quote_name;
 constexpr uint16_t kVersionWith64 = 45;
 constexpr uint16_t kMadeByTorch = 0x031e;
 
-// A text, as people write it: bytes that were put between record and end by damage are none.
+// A comment must be printable text: bytes between record and end that come from damage are not accepted as one.
 bool is_comment(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 || c == '\t' || c == '\r' || c == '\n';
@@ -128,7 +128,7 @@ bool read_extra(std::string_view extra, DirectoryEntry& entry) {
 
 void check_packing(const DirectoryEntry& entry, const Fields& fields) {
   const auto& header = entry.header;
-  // No byte of deflated data stands for more.
+  // The most bytes that one byte of deflated data can expand to.
   constexpr uint64_t kMostGrowth = 1032;
   if (header.method == kStored) {
     if (header.size != header.stored) fields.fail();

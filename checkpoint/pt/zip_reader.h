@@ -1,4 +1,4 @@
-// Reads zip files of the kind that torch.load takes: as torch.save writes them, or packed anew by zip or Python's
+// Reads zip files of the kind that torch.load takes: as torch.save writes them, or repacked by zip or Python's
 // zipfile. Every byte of the file must be accounted for, so that damage anywhere is noticed. Works on bytes in memory
 // (a mapped file); no LibTorch.
 #pragma once

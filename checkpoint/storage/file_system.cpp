@@ -130,7 +130,7 @@ void FileSystem::sync_folder(const std::filesystem::path& path) {
 }
 
 void FileSystem::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail("cannot give its final name to", to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail("cannot rename the temporary file or folder to", to, errno);
 }
 
 bool FileSystem::exchange(const std::filesystem::path& left, const std::filesystem::path& right) {

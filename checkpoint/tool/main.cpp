@@ -77,7 +77,7 @@ Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::Chec
   }
   std::printf("step %" PRId64 ": ", entry.step);
   if (failure && was_removed_or_replaced(file_system, entry)) {
-    std::printf("removed or replaced meanwhile\n");
+    std::printf("removed or replaced while it was being read\n");
     return Found::kGone;
   }
   if (failure) {

@@ -28,7 +28,7 @@ class CudaPlugin {
 
 /// The plugin, or null on a CPU run; `why` (if not null) receives the reason for its absence, for error messages. The
 /// first call loads it, and libtorch_cuda with it. Throws std::runtime_error when that comes too late: before it the
-/// program has asked LibTorch about CUDA, which then sees none for good.
+/// program has asked LibTorch about CUDA, which will report no device until the process ends.
 const CudaPlugin* cuda_plugin(std::string* why = nullptr);
 
 /// The plugin; throws std::invalid_argument with the reason for its absence. `purpose` begins the message.

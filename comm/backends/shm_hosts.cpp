@@ -126,7 +126,7 @@ void ShmHostsBackend::Runner::run() {
   }
 }
 
-// Where a step has failed the others would wait for this rank: it takes leave of them, which tells them at once.
+// After a failed step the others would wait for this rank: it announces its departure, so that they learn it at once.
 void ShmHostsBackend::Runner::run(Call& call) const {
   try {
     call.run();

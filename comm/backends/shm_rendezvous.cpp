@@ -87,7 +87,7 @@ class Rendezvous {
     }
   }
 
-  // Looks meanwhile, the more seldom the longer it takes.
+  // Polls while it waits, at intervals that grow with the time waited.
   template <typename Look>
   void await(const std::vector<std::string>& keys, const Look& look) {
     constexpr milliseconds kFirst{20};

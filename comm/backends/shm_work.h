@@ -27,7 +27,7 @@ class ShmWork final : public c10d::Work {
   ShmWork(Description about, std::shared_ptr<shm::Engine> engine, std::shared_ptr<shm::Operation> operation,
           std::shared_ptr<shm::Message> message = nullptr);
 
-  /// Once, when the operation has ended: completes the future and the profiler's record, and tells who follows.
+  /// Once, when the operation has ended: completes the future and the profiler's record, and notifies the waiters.
   void complete() noexcept;
   /// Once at most: what is called when it has ended, at once where it has, and whether it has failed. Unlike a callback
   /// of the future it does not start a thread.

@@ -27,11 +27,11 @@ using std::chrono::microseconds;
 
 // Clocks of host and device drift apart by some microseconds a second.
 constexpr uint64_t kAnchorAge = 1'000'000'000;
-// An idle stream comes to an event so soon; a busy one is asked again later.
+// An idle stream reaches an event within this time; a busy one is queried again later.
 constexpr uint64_t kAnchorPatience = 100'000;
-// A moment of the host's is taken for that of the device's though it may be so far off, where no better one is found.
+// After this many tries a late anchor between the clocks of host and device is used if there is no better one.
 constexpr int kAnchorTries = 3;
-// At most so many pending events are kept, and so many are queried at once.
+// The most pending events that are kept, and the most that are queried at once.
 constexpr size_t kMostPending = 4096;
 constexpr int kMostUnreached = 4;
 
@@ -138,7 +138,7 @@ class DeviceEvents {
     ended_.push_back(std::move(pending));
   }
 
-  // How many are still to come.
+  // Returns how many are still pending.
   size_t take() {
     const std::lock_guard lock(mutex_);
     take_reached();

@@ -7,7 +7,7 @@
 
 namespace ddp::detail {
 
-/// Who waits for an all-reduce.
+/// What waits for an all-reduce.
 enum class AllReduceWaiter : uint8_t {
   kCaller,    ///< the calling thread, at once
   kHandle,    ///< a thread that calls wait() of its Work, or no thread

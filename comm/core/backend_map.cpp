@@ -7,7 +7,7 @@
 namespace ddp {
 namespace {
 
-// Those of one rank are chosen by themselves.
+// Backends for one rank are left out: they are chosen automatically.
 std::string names_of(const BackendList& known) {
   std::string names;
   for (const BackendTraits* backend : known) {
@@ -47,7 +47,7 @@ class Parser {
     if (device != "cpu" && device != "cuda") fail("device '" + device + "' is neither cpu nor cuda");
     const BackendTraits* backend = find(name, known_);
     if (backend == nullptr) fail_unknown(name);
-    if (backend->for_one_rank) fail(name + " is for a single process, and not a part of a list");
+    if (backend->for_one_rank) fail(name + " is for a single process and cannot be part of a list");
     const bool is_cpu = device == "cpu";
     if (is_cpu && !backend->serves_cpu) fail(name + " serves CUDA tensors only");
     if (!is_cpu && !backend->serves_cuda) fail(name + " serves CPU tensors only");
@@ -60,7 +60,7 @@ class Parser {
     // Named by torch.distributed, which has it only in builds from source with an MPI compiler.
     if (name.find("mpi") != std::string::npos) {
       fail(
-          "LibTorch's builds have no MPI backend (no ProcessGroupMPI inside). mpirun can start the ranks all the same: "
+          "LibTorch's builds have no MPI backend (no ProcessGroupMPI inside). mpirun can still start the ranks: "
           "its variables are read, and gloo or nccl connects them");
     }
     fail("'" + name + "' is not a known backend");

@@ -120,7 +120,7 @@ std::string describe_elsewhere(const std::vector<RankState>& ranks, uint64_t num
 // Wherever they were: ranks that are one collective apart see the same failure.
 std::string describe_gone(const std::vector<RankState>& ranks) {
   if (const Ranks found = ranks_of_kind(ranks, Kind::kGaveUp); !found.empty()) {
-    return not_participating(found, "it gave up before, because of an error of its own");
+    return not_participating(found, "it gave up earlier, because of its own error");
   }
   if (const Ranks found = ranks_of_kind(ranks, Kind::kSilent); !found.empty()) {
     return not_participating(found, "no answer: killed, stopped or cut off");

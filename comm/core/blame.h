@@ -36,8 +36,8 @@ std::string blame(const std::vector<RankState>& ranks, uint64_t number);
 /// come there yet: what it calls will tell.
 bool is_undecided(const std::vector<RankState>& ranks);
 
-/// The same as blame() where the ranks could not be connected, which they do before any collective. Named is who gave
-/// up or died, else who has not come: "; never arrived: rank 1".
+/// The same as blame() where the ranks could not connect, which they do before any collective. It names the ranks
+/// that gave up or died, else those that never arrived: "; never arrived: rank 1".
 std::string blame_for_connecting(const std::vector<RankState>& ranks);
 
 }  // namespace ddp::detail

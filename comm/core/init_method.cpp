@@ -63,7 +63,7 @@ void parse_address(const std::string& url, std::string_view address, InitMethod&
   method.port = static_cast<uint16_t>(parse_number(url, "the port", address.substr(colon + 1), 1, 65535));
 }
 
-// A query that tells the place stands for the launcher's variables; the local rank stays theirs.
+// A query that gives rank or world size replaces the launcher's variables, except for the local rank.
 RankInfo place_of_environment(const InitMethod& method, const EnvironmentLookup& lookup) {
   std::map<std::string, std::string> said;
   const LauncherVariables* family = launcher_variables(lookup);

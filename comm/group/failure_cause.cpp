@@ -144,7 +144,7 @@ std::string find_cause(const Failure& failure) {
     return verdict;
   } catch (const StoreOutOfTime& error) {
     return desync_debugger.told(failure.path)
-        .value_or(std::string("; which ranks are missing could not be found out in time: ") + error.what());
+        .value_or(std::string("; it could not be determined in time which ranks are missing: ") + error.what());
   } catch (const std::exception& error) {
     // Told nothing: its host has failed as well, and left.
     return desync_debugger.told(failure.path).value_or(about_store(failure.info, error.what()));

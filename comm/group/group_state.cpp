@@ -179,7 +179,7 @@ void GroupState::announce(c10d::Store& store, const std::string& key, const std:
   }
 }
 
-// A rank that gives up because of others is no cause.
+// A rank that gives up because of others is not the cause of the failure.
 void GroupState::announce_failure(c10d::Store& store) const {
   if (!job_.desync_debugger->has_failed())
     return announce(store, keys::exited(info_.rank), keys::kGaveUp + std::string("\n"));

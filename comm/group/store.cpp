@@ -173,7 +173,7 @@ void claim_rank(c10d::Store& space, const RankInfo& info, const std::string& fil
   const std::string holder = set_once(space, keys::holder(info.rank), me);
   if (holder != me) {
     throw std::runtime_error(who(info) + " (" + me + "): this rank is already taken by " + holder +
-                             ". Every process of the job needs a RANK of its own." +
+                             ". Every process of the job needs its own RANK." +
                              (file.empty() ? "" : " If that one is of an earlier job: remove the file " + file + "."));
   }
 }

@@ -1,4 +1,4 @@
-// Internal: connects to the job's store and settles on it who is who.
+// Internal: connects to the job's store and agrees there which process has which rank.
 #pragma once
 
 #include <chrono>

@@ -85,8 +85,9 @@ void GradientRouter::begin(size_t parameter) {
     case BackwardKind::kWithoutForward:
       throw std::logic_error(
           context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
-          " got a gradient in a backward of no forward of the wrapper (or of one whose gradients were reduced already "
-          "and whose output type is not known), so it would not be averaged over the ranks. A loss of the model: "
+          " got a gradient in a backward that belongs to no forward of the wrapper (or to one whose gradients were "
+          "already reduced and whose output type is not known), so it would not be averaged over the ranks. A loss of "
+          "the model: "
           "compute it from model(x), not from net(x), and call model(x) once for each backward. A loss of the "
           "parameters alone, such as a penalty on the weights: add it to the loss of the model, or call its "
           "backward under model->no_sync(), since it is the same on all ranks. Gradients that are meant to stay on "
@@ -254,9 +255,9 @@ void GradientRouter::refuse_after_missing_gradients() {
   const std::string rank = std::to_string(context_->group().rank());
   throw std::runtime_error(
       context_->rank() +
-      ": Expected to have finished reduction in the prior iteration before starting a new one: no backward of the last "
-      "forward brought a gradient for some parameters of the model. Use every output of the forward in the loss, or "
-      "set DdpOptions::find_unused_parameters = true for a model of which a loss may leave parameters out.\n"
+      ": Expected to have finished reduction in the prior iteration before starting a new one: the backward of "
+      "the last forward gave some parameters of the model no gradient. Use every output of the forward in the loss, or "
+      "set DdpOptions::find_unused_parameters = true if the loss does not depend on all parameters.\n"
       "Parameters which did not receive grad for rank " +
       rank + ": " + names_of_missing() + "\n Parameter indices which did not receive grad for rank " + rank + ": " +
       indices);

@@ -30,7 +30,7 @@ class LoggedCollective {
   /// Both: a Work that ends with finish(). NCCL's is returned as it is: its watchdog reports.
   WorkPtr run(const std::function<WorkPtr()>& begin) const;
 
-  /// For ends that no future tells.
+  /// For a collective whose end no future reports.
   void end() const;
   [[noreturn]] void fail(const std::exception& error) const;
 

@@ -30,7 +30,7 @@ bool syncs_buffers_at_start(const DdpOptions& options);
 /// Whether buffers are made equal before forwards, and at the end of join().
 bool syncs_buffers_in_forward(const DdpOptions& options);
 
-/// Throws std::invalid_argument, beginning with `rank`, for options that cannot be had, or not together.
+/// Throws std::invalid_argument, beginning with `rank`, for options that are not supported, or not in combination.
 void check_options(const DdpOptions& options, const std::string& rank);
 
 /// Whether the gradients of `ranks` ranks are copied into buckets together: what the option says, else what is faster,

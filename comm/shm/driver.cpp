@@ -7,9 +7,9 @@
 namespace ddp::shm {
 namespace {
 
-// So often a rank that waits sees whether the others still live.
+// How often a waiting rank checks whether the others are still alive.
 constexpr auto kSlice = std::chrono::milliseconds(10);
-// On a busy machine a rank that waits comes to look only so much later.
+// On a busy machine a waiting rank may check only this much later.
 constexpr auto kLatestLook = 100 * kSlice;
 
 std::exception_ptr error_of(const std::string& why) {
@@ -78,7 +78,7 @@ bool Driver::is_done_at_once(JointOperation& operation, WaitObserver* observer) 
       return true;
     }
   } catch (...) {
-    // The ranks disagree, which the driver finds once more, and tells all.
+    // The ranks disagree. The driver finds this again and reports it to all operations.
   }
   return false;
 }
@@ -236,7 +236,7 @@ std::optional<Driver::StallReason> Driver::stall_reason_of(Operation& operation,
   return StallReason{.text = std::move(text)};
 }
 
-// Another thread may set a limit meanwhile, which counts.
+// Another thread may set a deadline at the same time; that one is used.
 void Driver::begin_turn(Operation& operation) {
   Clock::rep none = 0;
   if (operation.deadline_.load() != none) return;

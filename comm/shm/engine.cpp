@@ -145,7 +145,7 @@ void Engine::work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy) {
   }
 }
 
-// With the lock: so many operations have ended.
+// Called with the lock held: `ended` operations have ended.
 void Engine::forget(size_t ended) {
   pending_ -= ended;
   if (pending_ == 0) is_urgent_ = false;

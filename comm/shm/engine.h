@@ -45,7 +45,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void poll();
   /// A callback waits for operations: the thread does not delay them.
   void make_urgent();
-  /// From now on it has so long, then it fails.
+  /// From now on it has `timeout` to end, then it fails.
   void limit(Message& message, std::chrono::milliseconds timeout);
   /// Waits until the joint operations have ended, as long as their timeouts let them, and makes messages that have not
   /// ended fail with `why`. `has_failed`: does not wait, so that both fail, and those of other ranks that need this
@@ -84,7 +84,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   size_t pending_ = 0;        // operations that have not ended
   uint64_t started_ = 0;      // operations
   bool is_urgent_ = false;    // the thread shall not look later
-  bool looks_later_ = false;  // it does so by itself
+  bool looks_later_ = false;  // it decided so itself
   std::thread thread_;
 };
 

@@ -81,7 +81,7 @@ std::optional<std::string> Peers::gone(int rank) {
   if (auto goodbye = said_goodbye(rank)) return goodbye;
   const RankBlock& block = segment_.block(rank);
   if (block.pid == getpid() || !has_died(rank)) return std::nullopt;
-  // It may have said why meanwhile, as its last act.
+  // It may have written the reason just before it ended.
   if (auto goodbye = said_goodbye(rank)) return goodbye;
   return name(rank) + " has died";
 }
@@ -111,7 +111,7 @@ std::string Peers::name_with_cause(int rank, std::chrono::nanoseconds recently) 
   }
 }
 
-// A descriptor that was opened while the process of this start was alive stands for no later one of its number.
+// A pidfd opened while the process with this start time was alive cannot refer to a later process of the same pid.
 bool Peers::has_died(int rank) {
   const RankBlock& block = segment_.block(rank);
   int& pidfd = pidfds_[static_cast<size_t>(rank)];

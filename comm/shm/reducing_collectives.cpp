@@ -10,10 +10,10 @@
 namespace ddp::shm {
 namespace {
 
-// More lines than these the processor fetches fast enough by itself, in a row.
+// Beyond this size the hardware prefetcher is fast enough for consecutive cache lines.
 constexpr size_t kSmall = size_t{4} << 10;
-// Up to here every rank combines all by itself, which takes one wait instead of two. Two ranks read as much of each
-// other in either way, as long as their own stays in the cache.
+// Up to this size every rank combines everything itself, which takes one wait instead of two. With two ranks the
+// amount read from the other one is the same, as long as its own data stay in the cache.
 constexpr size_t kDirectBytes = size_t{16} << 10;
 constexpr size_t kDirectBytesOfTwo = size_t{4} << 20;
 constexpr size_t kDirectChunk = size_t{64} << 10;

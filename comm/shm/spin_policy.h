@@ -19,10 +19,10 @@ class SpinPolicy {
     std::chrono::nanoseconds least;
     std::chrono::nanoseconds most;
   };
-  /// Of who has nothing else to do: longer than a sleeper takes to come back on a machine that is busy. Two ranks of
-  /// which each gives up before the other one is back would do so at every step.
+  /// For a thread that has nothing else to do: longer than a sleeping one takes to wake up on a busy machine. Two
+  /// ranks that each stop spinning before the other one is awake would do so at every step.
   static constexpr Range kIdle{std::chrono::microseconds(10), std::chrono::microseconds(200)};
-  /// Of a thread beside one that computes.
+  /// For a thread that runs beside a computing one.
   static constexpr Range kBusy{std::chrono::microseconds(2), std::chrono::microseconds(20)};
 
   /// `shares_processors`: more ranks than processors, see has_to_share().

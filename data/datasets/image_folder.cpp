@@ -74,7 +74,7 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
     check_index(other);
     if (other == index) continue;
     try {
-      // Not the numbers of `other` itself, which may stand in the same batch.
+      // Not the random numbers of `other` itself, which may be in the same batch too.
       read(other, random, out);
       return other;
     } catch (const DataError&) {
@@ -83,7 +83,7 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
   }
   const std::string problem = std::string(error.what()).substr(error.path().string().size() + 2);
   throw DataError(error.path(), problem + "; and of " + std::to_string(tries) +
-                                    " pictures looked at to stand in its place none can be read");
+                                    " pictures tried as a replacement, none can be read");
 }
 
 void ImageFolder::read(int64_t index, SampleRandom random, std::span<float> out) const {

@@ -63,7 +63,7 @@ Content read_whole(const std::filesystem::path& path, uint64_t most) {
     const ssize_t count = ::read(file.get(), content.data() + at, content.size() - at);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      throw DataError(path, "cannot be read: " + (count < 0 ? cause() : std::string("the file has become shorter")));
+      throw DataError(path, "cannot be read: " + (count < 0 ? cause() : std::string("the file shrank while reading")));
     }
     at += static_cast<size_t>(count);
   }

@@ -103,7 +103,7 @@ void read_values(ByteSource& source, const Header& header, std::vector<float>& v
   constexpr uint64_t kPerByte = 128;
   if (source.is_compressed() && count > kAlways + kPerByte * source.file_bytes()) {
     throw DataError(source.path(), "its " + std::to_string(source.file_bytes()) + " bytes would be unpacked to " +
-                                       std::to_string(count) + " voxels: expected at most 2^28 and 128 for each byte");
+                                       std::to_string(count) + " voxels: expected at most 2^28 plus 128 per byte");
   }
   values.reserve(static_cast<size_t>(count));  // used as the voxels come
   std::vector<uint8_t> stored(static_cast<size_t>(std::min(count, kAtOnce)) * sizeof(Number));
@@ -159,8 +159,8 @@ NiftiVolume read_volume(const std::filesystem::path& path) {
   const float offset = header.data_offset();
   constexpr float kLargestOffset = 1 << 24;  // whole floats up to there are exact
   if (!(offset >= static_cast<float>(kHeaderBytes) && offset <= kLargestOffset)) {
-    throw DataError(path, "the volume's place in the file, byte " + std::to_string(offset) +
-                              ", is not after the header: the header is damaged");
+    throw DataError(path, "the volume's offset in the file, " + std::to_string(offset) +
+                              ", is not after the header or is above 2^24: the header is damaged");
   }
   check_scaling(path, header);
   source.skip(static_cast<uint64_t>(offset) - kHeaderBytes);

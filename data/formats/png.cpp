@@ -76,7 +76,7 @@ enum class Decoded { kDone, kTooLarge, kUnchecked, kFailed };
 /// What is done with the rows. kTry: they are kept, but an interlaced picture that is large is kUnchecked at once.
 enum class Rows { kTry, kDrop, kKeep };
 
-/// Rows of a picture in one pass are given memory as they come; those of the others lie all over it.
+/// Memory for a picture in one pass is allocated as rows are read; interlaced rows are spread over all of it.
 void read_rows(Reader& reader, int passes, Rows rows, std::vector<uint8_t>& row, Image& image) {
   const size_t row_bytes = row.size();
   const size_t bytes = static_cast<size_t>(image.height) * row_bytes;

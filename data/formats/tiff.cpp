@@ -65,7 +65,7 @@ class TiffPicture {
     if (!is_in_order()) image_.pixels.resize(bytes);
   }
 
-  /// Whether a row's place is where the rows before it end; then memory is taken as they come.
+  /// Whether the rows are stored in order without gaps; then memory is allocated as they are read.
   static bool is_in_order(const TiffLayout& layout) {
     return !layout.is_separate && (layout.orientation < 2 || layout.orientation > 8);
   }

@@ -197,8 +197,8 @@ void Replicas::make(size_t count) {
       modules_.pop_back();
       values_.pop_back();
       throw std::runtime_error(
-          "DataParallel: the copy of the model has other parameters or buffers than the model. Its "
-          "reset() must register what its constructor does.");
+          "DataParallel: the copy of the model does not have the same parameters and buffers as the model. The model's "
+          "reset() must register everything that its constructor registers.");
     }
     for (const at::Tensor& parameter : values_.back()->parameters) parameter.set_requires_grad(false);
   }

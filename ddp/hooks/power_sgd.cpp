@@ -281,7 +281,7 @@ class PowerSgdState {
   const CommHook before_start_;
   SeedSequence seeds_;
   std::unordered_map<size_t, Memory> memories_;
-  // One for good: what is kept from step to step is allocated, used and freed on it alone.
+  // The same one for all steps: what is kept between steps is allocated, used and freed only on it.
   std::optional<c10::Stream> side_stream_;
   int64_t iteration_ = 0;
   PowerSgdStatistics statistics_;

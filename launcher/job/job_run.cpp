@@ -292,7 +292,7 @@ bool JobRun::wait_before_restart() {
   return !is_over();
 }
 
-// Whatever the job is doing: running, being stopped, waiting for a restart or for who reads its output.
+// Whatever the job is doing: running, being stopped, waiting for a restart or for a reader of its output.
 void JobRun::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
   if (supervisor_) stop_late("--timeout expired");

@@ -1,4 +1,4 @@
-// A running job as others see it: reports when it hangs, tells who asks, and keeps what its last collectives were.
+// Watches a running job: reports hangs, answers status queries, and records its last collectives.
 #pragma once
 
 #include <sys/types.h>
@@ -41,15 +41,15 @@ struct WatchedPlace {
 
 class JobWatch {
  public:
-  // All references must outlive this. Throws LaunchError when the address for metrics, or the file of the timeline,
-  // cannot be had.
+  // All references must outlive this. Throws LaunchError when the address for metrics cannot be bound or the file of
+  // the timeline cannot be opened.
   JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const Options& options, const LogLayout& layout,
            const std::string& run_id, pid_t guardian, std::shared_ptr<SideChannel> channel);
 
   // The ranks of an attempt have been started. `supervisor` must outlive it, `ports` are those of its store.
   void begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> ports, int attempt, WatchedPlace place);
   void rank_ended();
-  // What another node's tells this one.
+  // A message from the JobWatch of another node.
   void on_word(int from, const std::string& text);
   // All of them have, and other nodes may still need this one.
   void ranks_ended();

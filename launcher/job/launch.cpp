@@ -70,7 +70,7 @@ int with_error_report(const Body& body) noexcept {
   }
 }
 
-// Where one is closed (`>&-`), the next file that is opened would be taken for it. False when standard output was.
+// Where one is closed (`>&-`), the next file that is opened would get its number. False when standard output was.
 bool open_missing_standard_descriptors() {
   const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {

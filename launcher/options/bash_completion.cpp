@@ -41,10 +41,10 @@ _ddprun_offer() {
 
 # By option: how compgen finds its value in the next word, "-" where it does not know any; empty where no word follows.
 declare -gA _ddprun_values=()
-# The options behind these words for ddprun itself, and the words of which one follows such a word.
+# By subcommand of ddprun: its options, and the words of which one has to follow it.
 declare -gA _ddprun_options=() _ddprun_verbs=()
 
-# Options with the names $3 ... behind $1.
+# Options with the names $3 ... after $1.
 _ddprun_add() {
   local words=$1 value=$2 name
   shift 2
@@ -68,7 +68,7 @@ _ddprun_value() {
 )bash";
 
 constexpr std::string_view kBashEnd =
-    R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
+    R"bash(# What may follow the words "$@", of which $1 is one for ddprun itself.
 _ddprun_subcommand() {
   local own=$1 i=1
   if [[ -n ${_ddprun_verbs[$1]} ]]; then

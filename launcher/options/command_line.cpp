@@ -72,7 +72,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kDdprunVersion + "\n"};
   const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
   if (options.program.empty() && needs_program) throw UsageError(no_program_text(given));
-  // Those that the front names hosts to, or that it starts, are told where they are.
+  // A ddprun with a list of hosts, or one that another ddprun has started, already knows its place.
   const bool is_placed = options.part_descriptor || !options.hosts.empty() || !options.host_file.empty();
   if (is_about_a_job(options.mode) && !is_placed)
     take_from_scheduler(process_context(), given_options(app, options.own_arguments), options);
@@ -85,7 +85,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
       "Starts one process per rank of a distributed program and ends them together.\n"
       "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
       "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing;\n"
-      "`ddprun timeline start|stop [JOB]` records it. Each has a --help of its own.",
+      "`ddprun timeline start|stop [JOB]` records it. Each has its own --help.",
       "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
   Options options;
   OptionTable table(app);

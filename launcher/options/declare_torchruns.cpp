@@ -111,7 +111,7 @@ void read_rendezvous_settings(const std::string& text, Options& options) {
 void check_event_handler(const std::string& name) {
   if (name == "null" || name == "dynamic_rendezvous") return;
   throw UsageError("--event_log_handler: expected null, got '" + name +
-                   "': ddprun runs no handlers of Python; --events FILE writes the events of the job");
+                   "': ddprun does not run Python handlers; --events FILE writes the events of the job");
 }
 
 void check_logs_specs(const std::string& name) {

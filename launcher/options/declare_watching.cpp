@@ -37,14 +37,14 @@ std::uint64_t parse_step(const std::string& text, const std::string& whole) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, step);
   if (text.empty() || error != std::errc() || stop != end) {
-    throw UsageError("--timeline_steps: expected FIRST:LAST, numbers of steps, got '" + whole + "'");
+    throw UsageError("--timeline_steps: expected FIRST:LAST, two step numbers, got '" + whole + "'");
   }
   return step;
 }
 
 // FIRST:LAST as Python's slices have it; either may be left out, and with the colon there is one step.
 void read_steps(const std::string& text, WatchOptions& options) {
-  if (text == ":") throw UsageError("--timeline_steps: expected FIRST:LAST, numbers of steps, got ':'");
+  if (text == ":") throw UsageError("--timeline_steps: expected FIRST:LAST, two step numbers, got ':'");
   const std::size_t colon = text.find(':');
   WatchOptions::StepRange steps{.first = 0, .last = std::numeric_limits<std::uint64_t>::max()};
   const std::string first = text.substr(0, colon);

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::string_view kScanner = R"fish(
 # The program and its arguments before the cursor, as one types them, a line each. Status 0 when there is a program,
-# 1 when an option or the program comes next, 2 when only the program may, 3 when it is the value of an option, 4 behind a
-# word for ddprun itself.
+# 1 when an option or the program comes next, 2 when only the program may, 3 when it is the value of an option,
+# 4 after a subcommand of ddprun.
 function __ddprun_program
     set -l words (commandline -opc)
     set -e words[1]
@@ -71,7 +71,7 @@ function __ddprun_at_first
     test (count (commandline -opc)) = 1
 end
 
-# $argv are the first words behind it.
+# $argv are the first words after ddprun.
 function __ddprun_in
     set -l words (commandline -opc)
     set -e words[1]
@@ -82,7 +82,7 @@ function __ddprun_in
     end
 end
 
-# Behind a word for ddprun itself, where another word of its own comes next.
+# After a subcommand of ddprun that needs another word.
 function __ddprun_at_verb
     __ddprun_in $argv
     and test (count (commandline -opc)) = 2

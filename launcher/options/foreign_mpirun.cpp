@@ -104,7 +104,7 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"hydra deepspeed", "-launcher,-bootstrap", "NAME", kRefused,
      "ddprun uses ssh (--ssh_command); under Slurm: srun --ntasks-per-node=1 ddprun ..."},
     {"hydra", "-launcher-exec,-bootstrap-exec", "COMMAND", kTranslated, "--ssh_command=$1"},
-    {"hydra", "-rmk", "NAME", kIgnored, "ddprun reads the variables of Slurm, LSF and others by itself"},
+    {"hydra", "-rmk", "NAME", kIgnored, "ddprun reads the variables of Slurm, LSF and others automatically"},
     {"hydra", "-iface", "NAME", kSame, ""},
     {"hydra", "-localhost", "NAME", kTranslated, "--local_addr=$1"},
     {"hydra srun", "-l,--label", "", kAccepted, "the default with several ranks"},

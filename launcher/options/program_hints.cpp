@@ -51,7 +51,8 @@ std::string nearest_file(const std::string& program, const std::string& working_
 std::string searched_folder(const std::string& program, const std::string& working_folder) {
   std::error_code error;
   if (program.starts_with('/') || !working_folder.empty() || std::filesystem::exists(program, error)) return "";
-  return " (the current folder is " + std::filesystem::current_path(error).string() + ")";
+  return " (the current folder is " + std::filesystem::current_path(error).string() +
+         "; give the path of the program from there)";
 }
 
 // "-n=2" for "\u2013n=2".
@@ -179,7 +180,8 @@ std::optional<std::string> truth_as_program(const Options& options) {
   const std::string& word = options.program.front();
   const std::string& option = options.own_arguments.back();
   if ((word != "true" && word != "false") || option.find('=') != std::string::npos) return std::nullopt;
-  return option + " takes no value: the program that is started is " + word;
+  return option + " takes no value: the program that is started is " + word + "; leave " + word + " out to start " +
+         options.program[1];
 }
 
 std::optional<std::string> doubtful_module(const Options& options) {
@@ -204,7 +206,8 @@ std::string no_program_text(std::span<const std::string> words) {
   if (words.size() < 2 || words.back().starts_with('-') || is_number_of_ranks(words.back())) return usage;
   const auto option =
       std::find_if(words.rbegin(), words.rend(), [](const auto& word) { return word.starts_with('-'); });
-  return option == words.rend() ? usage : usage + "; '" + words.back() + "' was taken as the value of " + *option;
+  return option == words.rend() ? usage : usage + "; '" + words.back() + "' was taken as the value of " + *option +
+                                               ": give " + *option + " its value, then the program";
 }
 
 std::vector<std::string> doubtful_exports(const Options& options) {

@@ -121,7 +121,7 @@ std::string advice_on_unknown(const CLI::App& app, const std::string& name) {
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   }
   const std::string nearest = name.size() == 1 ? "" : nearest_name(name, names);
-  return nearest.empty() ? "see ddprun --help (options of the program come after the program)"
+  return nearest.empty() ? "see ddprun --help; if it is an option of the program, put it after the program"
                          : "did you mean --" + nearest + "?";
 }
 

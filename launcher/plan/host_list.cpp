@@ -18,7 +18,7 @@ bool are_equal_names(std::string_view a, std::string_view b) {
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-// DNS allows 253 bytes; a user may stand in front.
+// DNS allows 253 bytes; a user name may precede it.
 constexpr std::size_t kLongestHostName = 300;
 // What stands for something else on a command line or in another launcher's list.
 constexpr std::string_view kNeverInHosts = "*=/?;|&<>()\"'`";

@@ -21,7 +21,7 @@ struct HostSlots {
 
 // A number of ranks that one host can have; nothing for other text.
 std::optional<int> parse_slots(std::string_view text);
-// "host", "host:2", "user@host:2", "[address]", "[address]:2"; nothing for what is none of these.
+// "host", "host:2", "user@host:2", "[address]", "[address]:2"; nothing for any other text.
 std::optional<HostSlots> parse_host(std::string_view text);
 
 // Hosts in the order in which they were first named; of one that is named twice the slots add up (where none are given,
@@ -36,7 +36,7 @@ class HostTally {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
-// Into a HostTally; an IPv6 address is in brackets: [::1]:4. Throws LaunchError for a list that is none.
+// Into a HostTally; an IPv6 address is in brackets: [::1]:4. Throws LaunchError for an invalid list.
 std::vector<HostSlots> parse_host_list(std::string_view text);
 
 // localhost, or the name of this machine, `own_name`; either of the two may leave its domain out.

@@ -16,7 +16,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-// The ranks' CUDA_VISIBLE_DEVICES before any of them is told to see one GPU only.
+// The ranks' CUDA_VISIBLE_DEVICES before it is reduced to one GPU per rank.
 std::optional<std::string> shown_gpus(const Options& options) {
   if (!options.gpus.empty()) return joined(options.gpus);
   const char* inherited = std::getenv("CUDA_VISIBLE_DEVICES");

@@ -82,7 +82,7 @@ std::vector<std::string> worker_variables(std::span<const std::string> inherited
     variables.push_back(entry("DDPRUN_STORE_PROXY", job.store_proxy));
   }
   if (!job.interface.empty()) {
-    // NCCL takes a name for the beginning of one, unless it is told not to.
+    // NCCL matches a name as a prefix unless it begins with "=".
     if (!has_variable(inherited, kGlooInterface)) variables.push_back(entry(kGlooInterface, job.interface));
     if (!has_variable(inherited, kNcclInterface)) variables.push_back(entry(kNcclInterface, "=" + job.interface));
   }

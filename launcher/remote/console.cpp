@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMostUnderWay = std::size_t{256} << 10;
 constexpr std::size_t kInputBytes = std::size_t{32} << 10;
 
-// In the lines of its own, ddprun is none of the hosts.
+// The source of ddprun's own lines, which come from no host.
 constexpr int kOwnSource = -2;
 
 }  // namespace

@@ -31,7 +31,7 @@ class Link {
     std::function<void(const std::string& line)> on_line;
   };
 
-  // To the first of `hosts`, which is told to reach the others. `mask`: the signals of the process that is started.
+  // To the first of `hosts`, which connects to the others. `mask`: the signals of the process that is started.
   Link(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts, const sigset_t& mask,
        Callbacks callbacks);
   ~Link();
@@ -81,7 +81,7 @@ class Link {
 
 // Who connects to whom when there are more hosts than one ddprun opens connections to.
 // The hosts as at most `fanout` branches, as equal as can be: of each the first host is connected to, and reaches the
-// others. Those that need no ssh are branches of their own besides.
+// others. Those that need no ssh are additional branches.
 std::vector<std::vector<NamedHost>> branches(const std::vector<NamedHost>& hosts, std::size_t fanout);
 
 class Hub {

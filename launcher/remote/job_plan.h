@@ -1,4 +1,4 @@
-// What the hosts of a job are told, from what the user said and what they said of themselves. Pure.
+// What is sent to the hosts of a job, derived from the user's options and the hosts' own reports. Pure.
 #pragma once
 
 #include <functional>

@@ -60,7 +60,7 @@ std::string to_bytes(const Frame& frame);
 class FrameReader {
  public:
   void feed(std::string_view bytes) { buffer_ += bytes; }
-  // The next frame that is whole; nothing when there is none, or when the stream is none of ours.
+  // The next frame that is whole; nothing when there is none, or when the stream is not from a ddprun.
   std::optional<Frame> next();
   bool is_broken() const { return is_broken_; }
 

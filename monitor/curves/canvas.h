@@ -13,7 +13,7 @@ struct Spot {
   double y = 0;
 };
 
-/// Points joined by straight lines; one point alone is none.
+/// Points joined by straight lines; at least two.
 using Polyline = std::vector<Spot>;
 
 struct Colour {

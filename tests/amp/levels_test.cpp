@@ -397,7 +397,7 @@ TEST_CASE("Initialize: strangers are refused later") {
   auto other = test::placed(torch::nn::Linear(2, 1));
   torch::optim::SGD optimizer(net->parameters(), 0.5), stranger(other->parameters(), 0.5);
   const Amp amp = initialize(net, optimizer, {.num_losses = 2});
-  CHECK_THROWS_WITH(amp.model(other), ContainsSubstring("wants a model that was passed to amp.initialize"));
+  CHECK_THROWS_WITH(amp.model(other), ContainsSubstring("expects a model that was passed to amp.initialize"));
   CHECK_THROWS_WITH(amp.step(stranger), ContainsSubstring("this optimizer was not initialized"));
   CHECK_THROWS_WITH([&] { auto scaled = amp.scale_loss(here(at::ones({})), stranger); }(),
                     ContainsSubstring("not initialized"));

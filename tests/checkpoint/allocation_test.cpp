@@ -157,7 +157,7 @@ TEST_CASE("Allocation: copies of what a pickle remembers stay in proportion too"
       repeated("\x80\2)q\0)q\1c__torch__."s + std::string(100'000, 'x') + "\nNet\nq\2"s, "h\2h\1\x81", 20'000, ".")};
   for (const auto& pickle : cases) {
     const auto read = [](const std::string& bytes) { pt::unpickle(bytes); };
-    CHECK_THAT(refusal([&] { read(pickle); }), ContainsSubstring("made of each other"));
+    CHECK_THAT(refusal([&] { read(pickle); }), ContainsSubstring("contain each other"));
     CHECK(cost(pickle, read) <= 160);
   }
 }

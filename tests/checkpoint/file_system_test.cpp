@@ -309,7 +309,7 @@ TEST_CASE_METHOD(Files, "FileSystem: a name is given to a file in place of a fil
   const auto full = code_of([&] { files_.rename(folder_ / "other", folder_ / "full"); });
   CHECK((full == ENOTEMPTY || full == EEXIST));
   CHECK_THAT(error_of([&] { files_.rename(folder_ / "none", folder_ / "final"); }),
-             ContainsSubstring("cannot give its final name to " + (folder_ / "final").string()));
+             ContainsSubstring("cannot rename the temporary file or folder to " + (folder_ / "final").string()));
 }
 
 TEST_CASE_METHOD(Files, "FileSystem: names are exchanged in one step, or nothing happens") {

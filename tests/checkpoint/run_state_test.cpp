@@ -271,7 +271,7 @@ TEST_CASE("RunState: values under keys that read the same are refused, as JSON w
     });
   };
   CHECK(json::parse(find_run(with_keys(false)).own_values)["1"] == "b");
-  CHECK_THAT(error_of<FormatError>([&] { find_run(with_keys(true)); }), ContainsSubstring("two keys that read '1'"));
+  CHECK_THAT(error_of<FormatError>([&] { find_run(with_keys(true)); }), ContainsSubstring("keys that both read '1'"));
 }
 
 TEST_CASE("RunState: random streams are one rank's, or a list with one for each") {

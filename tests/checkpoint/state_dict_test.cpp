@@ -205,7 +205,7 @@ TEST_CASE("StateDict: an optimizer's state under 0 and under '0' is not known, a
   const auto equal = with_keys(false);
   CHECK(state_of(equal).tensors.at("state.#0.exp_avg").storage == "1");
   const auto other = with_keys(true);
-  CHECK_THAT(error_of<FormatError>([&] { state_of(other); }), ContainsSubstring("two keys that read '0'"));
+  CHECK_THAT(error_of<FormatError>([&] { state_of(other); }), ContainsSubstring("two keys that both read '0'"));
 }
 
 TEST_CASE("StateDict: a model's tensor of the name that the optimizer's state has is refused, not lost") {

@@ -158,7 +158,7 @@ TEST_CASE("Blame: whoever is the one that is gone is the one that is named") {
       ranks[guilty] = state(BlameKind::kSilent);
       CHECK(blame(ranks, 6) == name + "no answer: killed, stopped or cut off)");
       ranks[guilty] = state(BlameKind::kGaveUp, {ended(5)});
-      CHECK(blame(ranks, 6) == name + "it gave up before, because of an error of its own)");
+      CHECK(blame(ranks, 6) == name + "it gave up earlier, because of its own error)");
       ranks[guilty] = state(BlameKind::kClosed, {ended(5)});
       CHECK(blame(ranks, 6) == name + "it has closed its group)");
       ranks[guilty] = state(BlameKind::kUnknown);

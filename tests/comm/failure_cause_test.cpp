@@ -64,7 +64,7 @@ TEST_CASE("FailureCause: a comparison names the rank that is gone, not the one t
     const std::string error =
         test::error_of<std::runtime_error>([&] { verify_equal_across_ranks("parameters", {"a"}, group, 100ms); });
     RANK_CHECK_THAT(error, ContainsSubstring("rank 0 of 3: parameters cannot be compared; did not take part in it: "
-                                             "rank 2 (it gave up before, because of an error of its own)") &&
+                                             "rank 2 (it gave up earlier, because of its own error)") &&
                                !ContainsSubstring("rank 1"));
   });
 }

@@ -403,7 +403,7 @@ TEST_CASE("ProcessGroup: refuses a rank that is taken") {
   const std::string first = error_line(outcomes[1]);
   const std::string second = error_line(outcomes[2]);
   CHECK_THAT(first + second, ContainsSubstring("rank 1 of 3") && ContainsSubstring("this rank is already taken by ") &&
-                                 ContainsSubstring("Every process of the job needs a RANK of its own"));
+                                 ContainsSubstring("Every process of the job needs its own RANK"));
   CHECK_THAT(error_line(outcomes[0]), ContainsSubstring("never arrived: rank 2"));
 }
 

@@ -115,7 +115,7 @@ TEST_CASE_METHOD(Cifar10Format, "Cifar10Format: refuses a file that becomes shor
   fs::resize_file(file("x.bin"), 5000);
   Content content{.images = std::vector<uint8_t>(count * kCifar10ImageBytes), .labels = std::vector<int64_t>(count)};
   expect_data_error([&] { read_cifar10_file(file("x.bin"), content.images, content.labels); }, file("x.bin"),
-                    "expected 12292 bytes, could read 5000: the file has become shorter");
+                    "expected 12292 bytes, could read 5000: the file shrank while reading");
 }
 
 TEST_CASE_METHOD(Cifar10Format, "Cifar10Format: refuses a size that no CIFAR file has before anything is allocated") {

@@ -202,7 +202,7 @@ TEST_CASE("FrozenParameters: what was frozen when the model was wrapped is refus
                       ContainsSubstring("rank " + std::to_string(group.rank()) +
                                         " of 2: parameter 'first.weight' was "
                                         "frozen when the model was wrapped") &&
-                          ContainsSubstring("wrap the model anew"));
+                          ContainsSubstring("wrap the model again"));
     }
     net->zero_grad();
     DistributedDataParallel<TwoLayers> model(net, group);

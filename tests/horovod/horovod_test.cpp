@@ -349,7 +349,7 @@ TEST_CASE("HorovodErrors: optimizer options that contradict each other are refus
     auto twice = named;
     twice[1].first = twice[0].first;
     RANK_CHECK_THAT(refusal({.named_parameters = twice}),
-                    ContainsSubstring("must be unique, but '0.weight' is there twice"));
+                    ContainsSubstring("must be unique, but '0.weight' is given twice"));
     auto incomplete = named;
     incomplete.pop_back();
     RANK_CHECK_THAT(refusal({.named_parameters = incomplete}),
@@ -361,7 +361,7 @@ TEST_CASE("HorovodErrors: optimizer options that contradict each other are refus
     RANK_CHECK_THAT(refusal({.num_groups = -1}), ContainsSubstring("num_groups=-1"));
     RANK_CHECK_THAT(refusal({.num_groups = 1, .groups = {{named[0].second}}}), ContainsSubstring("exclude each other"));
     RANK_CHECK_THAT(refusal({.groups = {{named[0].second}, {named[0].second}}}),
-                    ContainsSubstring("a parameter is there twice"));
+                    ContainsSubstring("a parameter is given twice"));
     RANK_CHECK_THAT(refusal({.groups = {{here(at::ones({1}))}}}),
                     ContainsSubstring("is not a parameter of the optimizer"));
     RANK_CHECK_THAT(refusal({.fusion_threshold_bytes = 0}), ContainsSubstring("fusion_threshold_bytes"));

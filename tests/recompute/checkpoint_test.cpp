@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <tuple>
 
@@ -164,6 +165,34 @@ TEST_CASE("Recompute: a captured tensor behind a pointer stays the program's") {
   const auto held = std::make_shared<at::Tensor>(here(at::rand({3})).requires_grad_());
   checkpoint([](const std::shared_ptr<at::Tensor>& tensor) { return tensor->sin(); }, held).sum().backward();
   CHECK(at::equal(held->grad(), held->detach().cos()));
+}
+
+TEST_CASE("Recompute: what lies behind pointers in structures is not touched") {
+  at::Tensor mine = here(at::rand({3})).requires_grad_();
+  const std::vector<at::Tensor*> pointers{&mine};
+  const std::pair<std::shared_ptr<at::Tensor>, std::optional<at::Tensor*>> more{std::make_shared<at::Tensor>(mine),
+                                                                                &mine};
+  const at::Tensor y = checkpoint(
+      [](const auto& all, const auto& pair, std::span<const at::Tensor> view) {
+        return all[0]->sin() * pair.first->cos() * **pair.second * view[0].exp();
+      },
+      pointers, more, std::span<const at::Tensor>(&mine, 1));
+  REQUIRE(mine.defined());
+  REQUIRE(more.first->defined());
+  const at::Tensor expected = torch::autograd::grad({(mine.sin() * mine.cos() * mine * mine.exp()).sum()}, {mine})[0];
+  CHECK(at::allclose(torch::autograd::grad({y.sum()}, {mine})[0], expected));
+}
+
+TEST_CASE("Recompute: a function that must not throw has no early stop") {
+  const at::Tensor input = here(at::rand({3})).requires_grad_();
+  const at::Tensor y = checkpoint([](const at::Tensor& x) noexcept { return x.sin().exp(); }, input);
+  CHECK(torch::autograd::grad({y.sum()}, {input})[0].defined());
+}
+
+TEST_CASE("Recompute: a tensor on the meta device has no random numbers") {
+  const at::Tensor input = at::empty({3}, at::kMeta).requires_grad_();
+  CHECK(torch::autograd::grad({checkpoint([](const at::Tensor& x) { return x.sin(); }, input).sum()}, {input})[0]
+            .is_meta());
 }
 
 TEST_CASE("Recompute: autocast of the forward holds in the recomputation") {

@@ -283,7 +283,7 @@ class Amp {
 
   /// apex's state: {"loss_scaler0": {loss_scale, unskipped}, …}; empty when disabled. The host waits for the device.
   std::map<std::string, LossScalerState> state_dict() const;
-  /// Takes such a state over; warns when it is of another number of losses. Throws std::runtime_error, and changes
+  /// Takes such a state over; warns when it is for a different number of losses. Throws std::runtime_error, and changes
   /// nothing, for other keys and for numbers out of range.
   void load_state_dict(const std::map<std::string, LossScalerState>& state) const;
   /// Writes the state into an archive of LibTorch's; for CheckpointManager too: TrainingState{.scaler = amp}.

@@ -116,7 +116,7 @@ class CheckpointManager {
   /// and replaces an earlier one of the same step; then checkpoints that the options do not keep are removed. Every
   /// rank must call it with the same step, where its sampler stands where the others' do. Throws std::runtime_error
   /// with the same text on all ranks when it fails on any, when the ranks are at different places of the run, when an
-  /// earlier asynchronous save has failed (this one is saved all the same), or when another manager saves into the
+  /// earlier asynchronous save has failed (this one is still saved), or when another manager saves into the
   /// directory; training can continue.
   void save(int64_t step, const TrainingState& state, const SaveOptions& options = {});
 

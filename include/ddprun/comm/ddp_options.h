@@ -20,7 +20,7 @@ class BucketCap {
 
   /// The default size.
   constexpr BucketCap() = default;
-  /// About so many bytes.
+  /// About `bytes` bytes.
   constexpr BucketCap(int64_t bytes) : bytes_(bytes), is_default_(false) {}
   /// kAutoBucketCap.
   static constexpr BucketCap automatic() {

@@ -45,7 +45,7 @@ class ImageFolder {
 
   /// The pictures with these indices: data float32 (B, 3, size, size), target int64 (B). Depends on seed, epoch and
   /// index alone. Throws std::out_of_range, and DataError naming the file that cannot be read. With skip_unreadable the
-  /// batch is full all the same: seed, epoch and index choose which of `share`'s pictures (for a Loader the rank's
+  /// batch is still full: seed, epoch and index choose which of `share`'s pictures (for a Loader the rank's
   /// samples of the epoch, else the batch itself) stands there, with its own target, and DataError is thrown only when
   /// none of up to 100 of them can be read.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch, std::span<const int64_t> share) const;

@@ -28,10 +28,11 @@ namespace ddp {
 /// call needs, and the first one that the backward asks for makes `function` run again.
 ///
 /// `function` is a callable, a module or a module holder, and is copied: what it captures by reference must outlive the
-/// backward. `args` may be anything; tensors in values, vectors, tuples, optionals and structures with visit_tensors()
-/// are the region's inputs (see ddprun/comm/output_tensors.h), other tensors are taken from `function`'s captures.
-/// Regions may be nested. Without grad mode it is a plain call. Each rank calls it as it would call `function`: no
-/// collective of its own, but those of `function` run again.
+/// backward. It must let exceptions pass through: the second run ends by one (see RecomputeOptions::early_stop). `args`
+/// may be anything and are copied, so results come by `return`; tensors in values, vectors, tuples, optionals and
+/// structures with visit_tensors() are the region's inputs (see ddprun/comm/output_tensors.h), others, also those
+/// behind pointers, are kept as the program's. Regions may be nested. Without grad mode it is a plain call. Each rank
+/// calls it as it would call `function`: no collective of its own, but those of `function` run again.
 ///
 /// Throws std::runtime_error when `function` changes an input in place, and, from the backward, RecomputeError when the
 /// second run saves other tensors than the first, or when an input or a parameter was changed in between.
@@ -64,10 +65,11 @@ bool is_recomputing() noexcept;
 
 template <typename Function, typename... Args>
 auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... args) {
-  if (!at::GradMode::is_enabled()) return detail::call_region(function, args...);
   using Kept = std::tuple<detail::KeptArgument<Args>...>;
   Kept kept{detail::kept_argument(std::forward<Args>(args))...};
-  using Result = decltype(std::apply([&](auto&... each) { return detail::call_region(function, each...); }, kept));
+  const auto call = [&function](auto&... each) { return detail::call_region(function, each...); };
+  using Result = decltype(std::apply(call, kept));
+  if (!at::GradMode::is_enabled()) return std::apply(call, kept);
   Kept stripped = kept;
   std::vector<at::Tensor> inputs = detail::take_tensors(stripped);
   const auto again = [run = std::decay_t<Function>(function), stripped](std::vector<at::Tensor> with) mutable {
@@ -75,7 +77,12 @@ auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... 
     detail::put_tensors(arguments, std::move(with));
     std::apply([&](auto&... each) { static_cast<void>(detail::call_region(run, each...)); }, arguments);
   };
-  detail::Region region(options, std::move(inputs), again);
+  RecomputeOptions of_region = options;
+  // The early stop is an exception, which such a function would turn into the end of the process.
+  if constexpr (std::is_nothrow_invocable_v<std::decay_t<Function>&, detail::KeptArgument<Args>&...>) {
+    of_region.early_stop = false;
+  }
+  detail::Region region(of_region, std::move(inputs), again);
   if constexpr (std::is_void_v<Result>) {
     region.run([&] { std::apply([&](auto&... each) { detail::call_region(function, each...); }, kept); });
   } else {

@@ -114,7 +114,7 @@ class SamplerPass {
   const std::vector<int64_t>& indices() const { return indices_; }
 
   /// This rank has used, or is about to use, the first `samples` of indices(): from now on the sampler's state() says
-  /// so. The pass that reports last is where the job stands, whatever was loaded or begun meanwhile. Throws
+  /// so. The pass that reports last sets the position of the job, whatever was loaded or begun since. Throws
   /// std::invalid_argument for a number outside 0 … indices().size().
   void used(int64_t samples) const;
 

@@ -24,7 +24,7 @@ class SyncLayer;
 ///
 ///     ddp::SyncBatchNorm norm(ddp::SyncBatchNormOptions(64, group).momentum(0.01));
 struct SyncBatchNormOptions {
-  /// LibTorch's defaults, for so many channels.
+  /// LibTorch's defaults, for `num_features` channels.
   SyncBatchNormOptions(int64_t num_features, GroupHandle process_group);
   /// Everything as in `options`, with `process_group`.
   SyncBatchNormOptions(const torch::nn::BatchNormOptions& options, GroupHandle process_group);

@@ -90,7 +90,7 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
   if (!layout_.log_folder.empty()) messages().print("log files: " + layout_.log_folder);
 }
 
-// A job that was refused leaves none behind; one that has something in it stays.
+// A refused job does not keep its empty log folder; a folder with files in it stays.
 void RankStreams::remove_unused_folder() const {
   if (!layout_.log_folder.empty()) ::rmdir(layout_.log_folder.c_str());
 }

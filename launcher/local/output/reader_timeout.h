@@ -21,7 +21,7 @@ struct ReaderTimeout {
 
   // When what nobody has read is dropped; nothing when that is never. `last_progress`: when a reader last took
   // something.
-  // Who reads the output may be slow, as in any pipeline. But a job that is being stopped ends within the grace time,
+  // The reader may be slow, as in any pipeline. But a job that is being stopped ends within the grace time,
   // read or not, and one that has failed does not wait longer than that for a reader that takes nothing.
   std::optional<Time> deadline(Time last_progress) const {
     const Time least = begin + kReaderTime;

@@ -68,7 +68,7 @@ FileTimer::FileTimer(EventLoop& loop, Messages& messages, std::string path)
     if (!S_ISFIFO(status.st_mode)) refuse("a file that is not a named pipe has this name");
     // A launcher that was killed leaves its pipe behind. One that runs reads it.
     if (UniqueFd(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC))) {
-      refuse("another launcher serves it; give each launcher on a host a name of its own");
+      refuse("another launcher serves it; give each launcher on a host its own name");
     }
     ::unlink(path_.c_str());
   }

@@ -34,7 +34,7 @@ constexpr const char* kSweeperTitle = "rank-sweeper of process ";
 struct MonitoredChild {
   SignalSource& signals;
   const char* what;                             // the child, for messages
-  pid_t child;                                  // passes on what this process is told
+  pid_t child;                                  // gets the signals that this process receives
   UniqueFd verdict;                             // has a byte when the child's work is settled
   const JobCgroup* cgroup;                      // null: none
   std::vector<ProcessIdentity> inherited = {};  // children from before the exec of ddprun: not ours to end
@@ -146,7 +146,7 @@ class ChildMonitor {
       reap();
       siginfo_t info{};
       if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && child_.cgroup == nullptr) return;
-      // A look can miss a process whose parent ends meanwhile.
+      // A scan can miss a process whose parent ends during it.
       checks_without_process = kill_everything() == 0 ? checks_without_process + 1 : 0;
       if (checks_without_process == 2) return;
       bool due = false;
@@ -168,8 +168,8 @@ pid_t fork_or_throw() {
   return child;
 }
 
-// A stopped process could not end what its parent leaves behind. It is the kernel that continues it; the signal is no
-// news to one that runs.
+// A stopped process could not end what its parent leaves behind. The kernel's SIGCONT makes it run; a running
+// process ignores the signal.
 void continue_when_parent_ends() {
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
 }
@@ -182,7 +182,7 @@ void tell(UniqueFd& verdict, bool is_settled) {
 // In the sweeper's process: starts the supervisor and keeps it.
 SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
                           const std::function<SupervisedEnd(Guarded)>& supervise) {
-  // What the supervisor leaves behind when it is killed comes to us.
+  // If the supervisor is killed, its children become ours.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   continue_when_parent_ends();
   guarded.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;

@@ -19,9 +19,9 @@ enum class Phase : std::uint8_t {
 
 enum class PhaseEvent : std::uint8_t {
   kStop,       // a rank or another node failed, ddprun was told to stop, or the time has expired
-  kKill,       // the grace time is over, ddprun was interrupted again, or its guardian is gone
+  kKill,       // the grace time has expired, ddprun was interrupted again, or its guardian is gone
   kRanksGone,  // the last rank has ended, and others of the job are left
-  kAllGone,    // nobody is left whom ddprun would end
+  kAllGone,    // no process is left that ddprun would end
   kGiveUp,     // what was killed does not vanish
   kDismiss,    // one more signal
 };

@@ -93,7 +93,7 @@ Request request(unsigned char family, std::uint16_t port) {
   return request;
 }
 
-// False when the answer is none.
+// False when there is no valid answer.
 bool read_answer(int fd, std::uint16_t port, PortsOfSockets& found) {
   alignas(nlmsghdr) std::array<char, kAnswerBytes> bytes;
   while (true) {

@@ -72,7 +72,7 @@ void StartWatch::look() {
   std::vector<int> late = missing();
   if (!late.empty() && !sockets.empty() && (is_last || begin >= next_family_look_ || !unknown_ports_.empty())) {
     look_at_families(ranks, sockets);
-    // What was closed meanwhile may have been a rank's, who no longer has it.
+    // A socket closed since the first scan may have been a rank's.
     sockets = sockets_to_store();
     forget_others(sockets);
     next_family_look_ = begin + (EventLoop::Clock::now() - begin) * kRestPerFamilyLook;

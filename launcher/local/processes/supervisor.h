@@ -30,7 +30,7 @@ class RootCauseWait {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // A rank has ended so. `is_vague`: the words fit a failure of its own as well.
+  // A rank has ended as a victim. `is_vague`: its message fits a failure of the rank itself as well.
   void add_victim(Time now, bool is_vague);
   bool has_begun() const { return first_.has_value(); }
   // Whether to wait on. `is_somebody_ending`: a rank that still runs shows that it is about to fail.
@@ -62,8 +62,8 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts every rank, or none: throws LaunchError when one cannot be started. When ddprun has been told to stop
-  // meanwhile, they are asked to stop at once.
+  // Starts every rank, or none: throws LaunchError when one cannot be started. If ddprun was asked to stop
+  // during that, they are asked to stop at once.
   void start(std::vector<RankPlan> plans);
   // Returns when all ranks and whatever they started are gone.
   JobEnd wait();

@@ -40,13 +40,13 @@ struct Hello {
   std::optional<JoinFailure> trouble = std::nullopt;
 };
 // The first messages on each connection, which belong to no session. The coordinator begins with a number that was
-// never used before, which the node repeats and adds one of its own, which the coordinator repeats: so a recording of
+// never used before, which the node repeats, adding its own, which the coordinator repeats: so a recording of
 // an earlier connection is of no use to anybody. With a shared secret each also proves that it knows it.
 struct Challenge {
   std::string text{};
   int protocol = kProtocol;  // 0: of a launcher that is older than 5
 };
-// The node continues its session, of which it has received so many bytes, or begins it.
+// The node begins its session, or continues it after the number of bytes that it has received.
 struct Answer {
   std::string challenge{};
   std::string repeated{};
@@ -72,12 +72,12 @@ struct Refusal {
 struct Ready {
   int round = 0;
 };
-// Who is missing, or came and went.
+// Which nodes are missing, or arrived and left.
 struct Waiting {
   std::string text{};
   bool has_begun = false;  // the job runs without this node, which waits for its next restart
 };
-// All are there.
+// All nodes have arrived.
 struct Start {
   int round = 0;
   NodePlace place{};
@@ -102,7 +102,7 @@ struct CoordinatorSilent {
   int round = 0;
   FailureNotice notice{};
 };
-// What do you know of a failure? With a notice: stop meanwhile, because of that.
+// Asks a node which failure it knows of. With a notice: it also stops its ranks, for that reason.
 struct Inquiry {
   int round = 0;
   std::optional<FailureNotice> stop_because = std::nullopt;
@@ -136,7 +136,7 @@ struct Ended {
 struct AllEnded {
   int round = 0;
 };
-// What a node tells another one through the coordinator, or all others: theirs to understand. ASCII.
+// A message from one node to another or to all others, forwarded by the coordinator without interpretation. ASCII.
 inline constexpr int kEveryNode = -1;
 inline constexpr std::size_t kMaxWord = std::size_t{24} << 10;
 struct Word {

@@ -79,7 +79,7 @@ struct Arrival {
 class FrameReader {
  public:
   void feed(std::string_view bytes) { buffer_ += bytes; }
-  // The next one that is whole; nothing when there is none, or when the stream is none of ours.
+  // The next one that is whole; nothing when there is none, or when the stream is not from a launcher.
   std::optional<Arrival> next();
   // A length was announced that no launcher sends.
   bool is_broken() const { return is_broken_; }

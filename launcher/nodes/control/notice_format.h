@@ -1,4 +1,4 @@
-// How failures stand in the messages between launchers. Pure.
+// The encoding of failures in messages between launchers. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

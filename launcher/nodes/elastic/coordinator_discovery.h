@@ -16,7 +16,7 @@ namespace launcher::elastic {
 
 // What has happened to a job.
 enum class Change : std::uint8_t {
-  kRound,     // a round has begun, or is over and another one follows
+  kRound,     // a round has begun, or has ended and another one follows
   kHandOver,  // the same, and this launcher coordinates no longer
   kLoss,      // this launcher ends in the middle of a round, which the next coordinator counts as a failure
   kEnd,
@@ -41,7 +41,7 @@ class CoordinatorDiscovery {
   CoordinatorDiscovery& operator=(const CoordinatorDiscovery&) = delete;
 
   // Begins, or begins again after the coordinator was lost. Where this node has taken part in a round, the job may have
-  // ended meanwhile, and must not begin once more. Throws LaunchError when it cannot.
+  // ended since, and must not begin again. Throws LaunchError when it cannot.
   virtual void search(bool anew, bool has_taken_part) = 0;
   virtual void announce(std::uint16_t control_port) = 0;
   // What a coordinator after this one must know; at the end of the job, what nodes must know that come later.

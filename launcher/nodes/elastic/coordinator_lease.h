@@ -53,7 +53,7 @@ class CoordinatorLease {
   // How the job has ended, when it is released for that.
   void write_end(std::string end) { end_ = std::move(end); }
   void release(Release how);
-  // Nothing is to be written that must not get lost, or the time for that is over.
+  // No write is pending that must not get lost, or the time for it has expired.
   bool is_settled() const { return phase_ != Phase::kReleasing; }
   // Forgets it, and what is on its way.
   void drop();

@@ -205,7 +205,7 @@ void ElasticCoordinator::on_good_end() {
   on_change_(Change::kEnd);
 }
 
-// Those that wait, and those that are yet to come.
+// The waiting ones, and those that arrive later.
 void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
   job_end_ = reason;
   for (const auto& [id, hello] : nodes_) {

@@ -96,7 +96,7 @@ class ElasticCoordinator : public RoundCoordinator {
   std::map<std::pair<std::string, int>, Clock::time_point> lost_nodes_;  // host and process, and until when they look
   std::map<Id, JoinFailure> turned_away_;
   std::vector<std::string> hosts_;      // of the round's nodes, by their numbers
-  std::optional<JoinFailure> job_end_;  // for who comes now
+  std::optional<JoinFailure> job_end_;  // for nodes that arrive now
   EventLoop::Timer timer_{loop_};
 };
 

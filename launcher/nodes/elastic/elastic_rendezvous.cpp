@@ -238,7 +238,7 @@ control::Hello ElasticRendezvous::hello() const {
 
 void ElasticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
-  if (!coordinator_) options.secret = settings_.secret;  // its own is none to be asked
+  if (!coordinator_) options.secret = settings_.secret;  // no secret is needed for its own coordinator
   options.coordinator = discovery_->name();
   options.timeout = [this] { return timeout(); };
   options.is_any_ending = settings_.is_any_ending;

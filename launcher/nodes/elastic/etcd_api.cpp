@@ -26,7 +26,7 @@ constexpr int kOk = 200;
 constexpr int kUnauthorized = 401;
 constexpr int kForbidden = 403;
 constexpr int kNotFound = 404;
-// gRPC's status codes, which the gateway tells beside those of HTTP.
+// gRPC's status codes, which the gateway returns in addition to those of HTTP.
 constexpr int kGrpcNotFound = 5;
 constexpr int kGrpcPermissionDenied = 7;
 constexpr int kGrpcUnauthenticated = 16;
@@ -44,7 +44,7 @@ const json* member(const json& object, const char* name) {
   return found == object.end() ? nullptr : &*found;
 }
 
-// As text, since JavaScript's numbers are none of 64 bits; a server that sends a number is understood too. 0, the
+// As text, since JavaScript's numbers do not have 64 bits; a number is accepted too. 0, the
 // default of protocol buffers, is left out.
 std::optional<std::int64_t> integer(const json& object, const char* name) {
   const json* value = member(object, name);

@@ -17,7 +17,7 @@ using Operation = EtcdOperation::Kind;
 // broken; a search is short, and a running job asks nothing.
 constexpr auto kLookAgain = 200ms;
 constexpr auto kReachable = 1s;
-// etcd tells the rest of a lease in whole seconds. One that grows by more than this has been renewed.
+// etcd reports the remaining time of a lease in whole seconds. One that grows by more than this has been renewed.
 constexpr auto kRenewed = 1900ms;
 // A coordinator that was lost is gone when its address refuses connections so often, once per look.
 constexpr int kRefusals = 2;

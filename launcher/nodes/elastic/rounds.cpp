@@ -163,7 +163,7 @@ std::vector<Rounds::Id> Rounds::chosen() const {
   return ids;
 }
 
-// Whether a round can begin. All that are there are waited for: those whose ranks are still being stopped, too.
+// Whether a round can begin. It waits for all nodes that are connected, also those whose ranks are being stopped.
 Rounds::Decisions Rounds::decide(Time now) {
   if (phase_ != Phase::kJoining || !coordinator_) return {};
   const auto own = nodes_.find(*coordinator_);
@@ -174,7 +174,7 @@ Rounds::Decisions Rounds::decide(Time now) {
     last_call_.reset();
     if (alone_until_ && now >= *alone_until_) {
       return end_with(
-          "nothing was heard of any other node for so long that they have ended: this node, which coordinates "
+          "no other node was heard from for so long that they have ended: this node, which coordinates "
           "the job, was cut off from them");
     }
     if (!is_late) return {};

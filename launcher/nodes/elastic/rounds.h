@@ -72,7 +72,7 @@ class Rounds {
   using Id = std::uint64_t;  // of a connection, rising
   using Time = std::chrono::steady_clock::time_point;
 
-  // Why a round that runs is over.
+  // Why a running round ends.
   enum class Cause : std::uint8_t {
     kFailure,    // of a rank, or of a node
     kDeparture,  // a node was told to stop
@@ -100,7 +100,7 @@ class Rounds {
   // It waits for round `round` or a later one. Of a round that began just before the coordinator was lost, only the
   // nodes in it may know.
   Decisions ready(Id id, Time now, int round = 0);
-  // It is gone, or goes. When it is one of the round that runs, that is over soon: call is_over() too.
+  // It has left, or is leaving. If it is in the running round, that round ends soon: call is_over() too.
   // `is_silent`: it has sent nothing for too long.
   Decisions left(Id id, Time now, bool is_silent = false);
   // A node's ranks have all ended well: nobody is taken in any more.

@@ -122,7 +122,7 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
     asked_.erase(id);
     end_when_all_are_there();
   } else if (phase_ == Phase::kRunning && numbers_.contains(id)) {
-    // It was told to stop before it heard that all are there.
+    // It received a signal to stop before it learned that all nodes had arrived.
     add_failure({.node = numbers_.at(id),
                  .exit_status = leaving.reason.exit_status,
                  .text = leaving.reason.text,
@@ -140,7 +140,7 @@ void Coordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   unaware_.erase(id);
   if (phase_ == Phase::kJoining && was_there) {
     if (round_ > 0) {
-      // One that was told to stop before it came to this round ends with the status of the failure before.
+      // A node that received a signal to stop before it joined this round ends with the status of the previous failure.
       refuse({"the launcher of " + name + " is gone: " + loss.reason, was_ready ? 1 : last_status_});
     } else {
       links_.send_to_all(

@@ -205,7 +205,7 @@ void CoordinatorLinks::turn_away(Peer& peer, const std::string& what) {
   if (named_unknown_peers_ <= kMaxNamedUnknownPeers) {
     callbacks_.on_unknown_peer("a launcher that " + what + " this node was refused: " + peer.link->peer());
   }
-  peer.is_given_up = true;  // and goes on its own
+  peer.is_given_up = true;  // and it closes the connection
 }
 
 // False when the connection does not take so few bytes: then it is lost already.

@@ -62,7 +62,7 @@ void CoordinatorSearch::ask_store() {
   });
 }
 
-// A proxy may answer as long as what is behind it has not started, so once is not enough.
+// A proxy may accept connections before the server that it forwards to has started, so one try is not enough.
 void CoordinatorSearch::on_store_lost() {
   if (store_->other_service().empty()) {
     is_slow_ = is_slow_ || store_->has_provoked();

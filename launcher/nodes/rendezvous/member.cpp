@@ -120,7 +120,7 @@ void Member::begin_round(int round) {
   first_failure_.reset();
   stop_status_.reset();
   agreed_status_.reset();
-  // It broke when all was over but the next round: the one that hosts the store did not want another one, or is gone.
+  // The connection broke between two rounds: the host of the store refused another round, or has ended.
   if (next_refusal_ && !join_failure_) join_failure_ = next_refusal_;
   if (!broken_.empty() && !join_failure_) join_failure_ = JoinFailure{broken_, last_status_};
   if (!join_failure_) link_->send(control::Ready{round});
@@ -320,7 +320,7 @@ void Member::on_lost(const std::string& reason) {
     join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : status};
     return;
   }
-  // Also when this node has failed of itself: the others cannot know that any more, and all are to end alike.
+  // Also when this node itself has failed: the others can no longer learn that, and all must end with the same status.
   first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = is_loss_final()};
   stop_because(*first_failure_);
 }

@@ -133,7 +133,7 @@ class Rendezvous {
   virtual std::optional<int> agreed_status() const { return std::nullopt; }
 
   // This node's ranks have all ended. has_left() is true once the launcher may end, and its store with it: when every
-  // node's ranks have ended, or every node knows of the first failure, or the time for that is over.
+  // node's ranks have ended, or every node knows of the first failure, or the time for that has expired.
   virtual void leave(bool ended_well) = 0;
   virtual bool has_left() const = 0;
 

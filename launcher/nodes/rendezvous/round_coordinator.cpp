@@ -199,7 +199,7 @@ void RoundCoordinator::ask_all() {
 }
 
 // A node that does not answer is waited for until it is lost: it may have been cut off for a moment, and know of an
-// earlier failure. Where the cause of all is known by then, its loss is none.
+// earlier failure. If the cause of the end is known by then, its loss does not count as a cause.
 void RoundCoordinator::add_loss(const FailureNotice& notice) {
   if (phase_ == Phase::kEnding && may_end_without_one()) {
     end_when_all_are_there();

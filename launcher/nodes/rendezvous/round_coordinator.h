@@ -67,15 +67,15 @@ class RoundCoordinator {
   // For this node's own launcher, which is one of those that meet.
   UniqueFd connect_locally() { return links_.connect_locally(); }
 
-  // Begins round number `round` at `store`, which must outlive it. The launchers come to it by themselves.
+  // Begins round number `round` at `store`, which must outlive it. The launchers connect to it without being asked.
   void begin_round(int round, store::StoreServer& store);
   // The round, and with it the job, does not come about: tells all that are there, and all that come.
   virtual void refuse(const JoinFailure& reason) = 0;
   // The timeout of this launcher is another one now.
   void announce_timeout() { links_.ping_all(); }
-  // All nodes were told, or the time for that is over.
+  // All nodes were informed, or the time for that has expired.
   virtual bool has_informed_all() const = 0;
-  // All that are there know how the round ended, or the time for that is over.
+  // All connected nodes know how the round ended, or the time for that has expired.
   bool have_all_acknowledged() const {
     const bool is_known = unaware_.empty() && reading_.empty();
     const bool may_come = (!cut_off_.empty() && Clock::now() < cut_off_until_) || awaits_lost_nodes();

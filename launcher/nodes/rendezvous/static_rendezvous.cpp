@@ -113,7 +113,7 @@ void StaticRendezvous::search() {
   search_timer_.start_in(std::min<EventLoop::Clock::duration>(kSilentWait, time_to_join()), [this] { watch_search(); });
 }
 
-// Once to say what is waited for, then at the end of the time.
+// Called once to print what it waits for, then when the timeout expires.
 void StaticRendezvous::watch_search() {
   search_timer_.cancel();
   if (!search_) return;
@@ -156,7 +156,7 @@ control::Hello StaticRendezvous::hello() const {
 void StaticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) {
-    options.secret = settings_.secret;  // its own is none to be asked
+    options.secret = settings_.secret;  // no secret is needed for its own coordinator
     own_address_ = local_address(fd.get());
   } else if (where_.kind == ListenAt::Kind::kAddresses) {
     own_address_ = host_in(where_.addresses.front());
@@ -286,7 +286,7 @@ bool StaticRendezvous::has_left() const {
   return !coordinator_ || coordinator_->have_all_acknowledged();
 }
 
-// How a launcher comes to host the store: where it listens, and whether another one does already.
+// Decides whether this launcher hosts the store: where it listens, and whether another one already does.
 void StaticRendezvous::resolve() {
   const auto port = static_cast<std::uint16_t>(settings_.master_port);
   if (const auto addresses = numeric_addresses(settings_.master_addr, port); !addresses.empty()) {

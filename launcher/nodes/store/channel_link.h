@@ -36,7 +36,7 @@ struct Frame {
 // `bytes`, at most kMaxFrameBytes, are for kData; `number` for kTaken.
 void append_frame(std::string& out, FrameKind kind, Channel channel, std::string_view bytes, std::uint32_t number = 0);
 
-// Incremental and strict: stops for good at the first frame that is none.
+// Incremental and strict: stops permanently at the first malformed frame.
 class FrameReader {
  public:
   void feed(std::string_view bytes);
@@ -55,7 +55,7 @@ class SendWindow {
  public:
   std::size_t room() const { return room_; }
   void sent(std::size_t bytes) { room_ -= bytes; }
-  // False when more was announced as taken than was sent: the other end is none of ours.
+  // False when more was announced as taken than was sent: the other end is not a launcher.
   [[nodiscard]] bool taken(std::size_t bytes) {
     if (bytes > kChannelWindow - room_) return false;
     room_ += bytes;

@@ -21,7 +21,7 @@ class Waiters {
  public:
   explicit Waiters(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
 
-  // `connection` waits for `missing` keys from now on, and for nothing else. False when that is none: it need not wait.
+  // `connection` waits for `missing` keys from now on, and for nothing else. False when none is missing: no need.
   bool wait(ConnectionId connection, const std::vector<std::string>& missing);
   // It waits for nothing any more.
   void forget(ConnectionId connection);

@@ -104,7 +104,7 @@ class ProxyLinks {
   [[nodiscard]] bool deliver(LinkId id, std::string_view bytes);
   // There is room in its store channel again.
   void on_room(LinkId id);
-  // It is over, and its clients with it.
+  // The link has ended, and its clients with it.
   void drop(LinkId id);
   // Replies for `id` are there, if it is one of these clients.
   void on_replies(ConnectionId id);

@@ -74,7 +74,7 @@ std::string ReplyQueue::take(std::size_t size) {
   return taken;
 }
 
-// A peer that is always a little behind never empties the piece to which more and more is packed.
+// A slow peer may never empty the piece to which replies are appended, so its sent part is dropped.
 void ReplyQueue::forget_sent() {
   std::string& own = pieces_.front().own;
   if (sent_of_first_ < kForgetRepliesFrom || sent_of_first_ < own.size() / 2 || own.empty()) return;

@@ -8,7 +8,7 @@
 namespace launcher::store {
 
 struct StoreChannel {
-  // By who keeps the connection; all empty once there is none any more.
+  // Set by the owner of the connection; all empty once the connection is closed.
   std::function<void(std::string_view bytes)> send{};  // at the next flush() at the latest, or when there is room
   std::function<void()> flush{};
   std::function<bool()> has_room{};  // whether more should be sent; on_room follows a "no"

@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMaxQuoted = 80;
-// What a node says of itself is read once; who says it again afterwards is another one.
+// A node's entry is read once; an entry that appears later is from another node.
 constexpr const char* kTaken = "taken";
 constexpr auto kLook = 100ms;
 

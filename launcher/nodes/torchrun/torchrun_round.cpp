@@ -69,7 +69,7 @@ void TorchrunRound::join(const std::string& text) {
 void TorchrunRound::on_lost() {
   if (has_left_) return;
   if (is_leaving_) {
-    has_left_ = true;  // node 0 went first; it does so only when all is over
+    has_left_ = true;  // node 0 left first, which it does only when the job has ended
   } else if (!has_joined_) {
     fail_to_join(client_.other_service().empty()
                      ? "node 0 closed the connection"

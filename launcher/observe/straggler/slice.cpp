@@ -6,7 +6,7 @@
 namespace launcher {
 namespace {
 
-// A rank that others have left behind by so many looks takes no part: it has joined the others' end, say.
+// A rank that is this many looks behind the others is left out: it may have finished, for example.
 constexpr int kMostLooksBehind = 4;
 constexpr std::uint64_t kMostStepsBehind = 2;
 
@@ -41,7 +41,7 @@ RankShare share_of(const RankSample& a, const RankSample& b) {
   const double part = all_waited > share.time ? share.time / all_waited : 1;
   for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
     const double waited = part * difference(b.account.waited[kind], a.account.waited[kind]);
-    // Phases are told by a clock that ticks, waiting is told exactly: a phase may seem shorter.
+    // Phases are measured with a coarse clock, waiting exactly: a phase may seem shorter than its waiting.
     share.phases[kind] = difference(b.account.spent[kind], a.account.spent[kind]) - waited;
     share.waiting[kind] = waited;
     share.waited += waited;

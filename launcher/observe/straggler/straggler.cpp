@@ -187,7 +187,7 @@ std::string make_of_own_time(const RankShare& slow) {
   const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.delays.run_delay_us) / slow.own());
   if (sleeps > kSleeps) {
     return "it sleeps " + percent(sleeps) +
-           " of its own time: for example for a lock, the network, a device or another process";
+           " of its own time, waiting for example for a lock, the network, a device or another process";
   }
   return "it computes " + percent(computes) + " of its own time: it has more to do than the others, or a slower CPU";
 }

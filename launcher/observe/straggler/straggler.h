@@ -34,7 +34,7 @@ std::string to_text(const Straggler& straggler);
 struct StragglerChange {
   Straggler straggler{};
   bool is_over = false;
-  double seconds = 0;  // when it is over: for so long it has delayed the others
+  double seconds = 0;  // when it has ended: how long it has delayed the others
 };
 
 class StragglerTracker {
@@ -42,7 +42,7 @@ class StragglerTracker {
   // `threshold`: 0.1 is 10 %.
   explicit StragglerTracker(double threshold) : threshold_(threshold) {}
 
-  // What there is to say behind this slice.
+  // What has to be reported after this slice.
   std::vector<StragglerChange> add(Slice slice);
 
  private:

@@ -176,7 +176,7 @@ void JobTimeline::on_coordinator(std::string_view bytes) {
   if (!plan || channel_->to_members) return;
   const bool continues = plan_.mode == RecordingMode::kOff && plan->mode != RecordingMode::kOff && stream_;
   plan_ = *plan;
-  if (continues) collector_->end_all();  // its file may be another one, to which the ranks are told again
+  if (continues) collector_->end_all();  // the file may be another one, to which the ranks must be announced again
   const bool begins = role_ == Role::kNone && plan_.mode != RecordingMode::kOff;
   if (begins) begin(Role::kSends, "");
   if (begins || continues) add_ranks();

@@ -34,7 +34,7 @@ class JobTimeline {
   JobTimeline(const JobTimeline&) = delete;
   JobTimeline& operator=(const JobTimeline&) = delete;
 
-  // The ranks of an attempt have been started on this node, behind so many restarts.
+  // The ranks of an attempt have been started on this node, after `restart` restarts.
   void begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart);
   // They are gone: reads what they have left. Where another node writes the file, stays until that has been sent, and
   // await_others() where this one does until the others have sent theirs; for some seconds at most, and not longer than

@@ -21,7 +21,7 @@
 namespace launcher {
 
 // The files that a job's timelines have been written to.
-// As it is told to who asks, from another folder perhaps, and without links.
+// The absolute path without links, as it is reported to users, who may be in another folder.
 std::string whole_path(const std::string& file);
 
 // trace.json -> trace.node1.json, and trace.node1.restart2.json on a node that has arrived later: where they come and
@@ -51,9 +51,9 @@ class TimelineWriter {
   // Every now and then: what has arrived is in the file half a second later.
   void after_pass();
 
-  // All that has arrived is in the file now, and events() is what it has; the file is let go.
+  // Writes all that has arrived, so that events() is what the file has; the file is closed.
   void settle();
-  // Goes on in the file; false where it is not there as it was left.
+  // Continues in the file; false if it is missing, was changed or is in use.
   bool resume();
   // The same, once the thread has ended.
   Rests finish();

@@ -21,7 +21,7 @@ struct CollectiveParts {
 };
 CollectiveParts parse_signature(std::string_view signature);
 
-// A message between two ranks of a group: "send (to rank 1, tag 0) of Float [2, 3]". Nothing when the call is none.
+// A message between two ranks of a group: "send (to rank 1, tag 0) of Float [2, 3]". Nothing for other calls.
 struct MessageParts {
   bool sends = false;
   int peer = -1;  // in the group; -1: any, or several

@@ -156,7 +156,7 @@ void append_number(std::string& out, std::uint64_t value, int bytes) {
 }
 
 void append_text(std::string& out, const std::string& text) {
-  if (text.size() > std::numeric_limits<std::uint32_t>::max()) throw std::length_error("text of 4 GiB");
+  if (text.size() > std::numeric_limits<std::uint32_t>::max()) throw std::length_error("a text has 4 GiB or more");
   out += 'X';  // BINUNICODE
   append_number(out, text.size(), 4);
   out += text;

@@ -19,7 +19,7 @@ std::string collective_of(const RankView& rank) {
   if (calls.empty()) return "none yet";
   const auto open = std::find_if(calls.begin(), calls.end(), [](const auto& call) { return call.is_open(); });
   const auto& call = open != calls.end() ? *open : calls.back();
-  return (call.is_open() ? "in " : "behind ") + collective_text(call, rank.progress->groups[call.group]);
+  return (call.is_open() ? "in " : "after ") + collective_text(call, rank.progress->groups[call.group]);
 }
 
 std::string process_of(const RankView& rank) {

@@ -80,7 +80,7 @@ bool Observer::look_at_family(const WatchedRank& rank, Track& track, Clock::dura
     track.cpu_share = 0;
     return !has_begun && is_any_ready(track.family);
   }
-  // Whom a rank that tells of itself has started meanwhile is not worth a look at all its threads each time.
+  // Child processes of a rank that reports its progress are not worth a scan of all threads each time.
   if (!has_begun || is_family_due) track.family = family_of(rank.pid);
   track.processor_time = family_time(track.family);
   const FamilyWork work = family_work(track.family);
@@ -242,7 +242,7 @@ void HangWatch::report(const HangReport& report) {
 }
 
 // What does not train, or tells nobody so, may sleep as long as it likes: then the looks at its sockets become rarer.
-// Who comes to the store meanwhile makes progress by that, mostly.
+// A rank that reaches the store in that time has usually made progress.
 bool HangWatch::is_reported_at_all() {
   if (options_.was_asked_for || observer_.has_begun()) return true;
   const auto now = EventLoop::Clock::now();

@@ -39,7 +39,7 @@ std::vector<std::string_view> fields_after_command(std::string_view stat) {
   }
 }
 
-// The text behind "name:" in a file of such lines.
+// The text after "name:" in a file of such lines.
 std::string_view value_after(std::string_view text, std::string_view name) {
   for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     if (at > 0 && text[at - 1] != '\n') continue;

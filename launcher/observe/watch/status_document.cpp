@@ -25,7 +25,7 @@ ordered_json number_or_null(const std::optional<double>& number) {
   return number ? ordered_json(*number) : ordered_json(nullptr);
 }
 
-// The one that the rank is in, else the one behind it.
+// The collective that the rank is in, else the last one that it has ended.
 ordered_json collective_of(const ddp::detail::ProgressSnapshot& progress) {
   const auto& calls = progress.collectives;
   if (calls.empty()) return nullptr;

@@ -37,8 +37,8 @@ struct RankFigures {
 nlohmann::ordered_json status_document(const JobView& job, const std::vector<RankFigures>& ranks, std::uint64_t now,
                                        std::chrono::system_clock::time_point time);
 
-// A line on the job, a table of its ranks, and a line for each that delays the others, from such a document; "" when
-// it is none. No line is wider than `columns`; 0: they are as wide as they come.
+// A line on the job, a table of its ranks, and a line for each that delays the others, from such a document; "" if
+// it is not such a document. No line is wider than `columns`; 0: no limit.
 std::string status_text(const std::string& document, std::size_t columns = 0);
 
 // The document as OpenMetrics.

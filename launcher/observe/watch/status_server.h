@@ -21,7 +21,7 @@ inline constexpr std::chrono::seconds kStatusPause{1};
 
 class StatusServer {
  public:
-  // `pid` names the socket; a question is one line. Where there can be no socket, nobody is told anything, problem()
+  // `pid` names the socket; a question is one line. Where there can be no socket, no question is answered, problem()
   // says why, and no job fails for it.
   StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& question)> answer)
       : loop_(loop),

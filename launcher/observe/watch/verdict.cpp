@@ -132,7 +132,7 @@ Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
   return verdict;
 }
 
-// Who comes to the store waits there until all have. What a program without the library does there is not known.
+// A rank that reaches the store waits there for all others. What a program without the library does is not known.
 std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uint64_t now) {
   std::vector<const RankView*> missing_ranks;
   std::vector<const RankView*> there;

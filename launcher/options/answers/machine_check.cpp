@@ -67,7 +67,7 @@ Finding check_subreaper() {
 Finding check_cgroup() {
   const auto folder = own_cgroup_folder();
   if (!folder) return {Kind::kNote, "cgroup v2", "not mounted: leftovers are found by parentage"};
-  if (is_delegated(*folder)) return {Kind::kGood, "cgroup v2", "delegated: each job gets a group of its own"};
+  if (is_delegated(*folder)) return {Kind::kGood, "cgroup v2", "delegated: each job gets its own cgroup"};
   return {Kind::kNote, "cgroup v2", "not delegated (" + *folder + "): leftovers are found by parentage"};
 }
 

@@ -17,7 +17,7 @@ struct Finding {
 // up to some seconds, which Python needs.
 std::vector<Finding> check_machine();
 
-// One line per finding behind "ok", "note" or "PROBLEM". Pure.
+// One line per finding, which begins with "ok", "note" or "PROBLEM". Pure.
 std::string finding_lines(const std::vector<Finding>& findings);
 std::string to_text(const std::vector<Finding>& findings);
 

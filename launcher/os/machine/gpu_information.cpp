@@ -11,7 +11,7 @@
 namespace launcher {
 namespace {
 
-// The text behind "name:" and blanks.
+// The text after "name:" and spaces.
 std::string value_after(std::string_view line) {
   const std::size_t colon = line.find(':');
   const std::size_t first = line.find_first_not_of(" \t", colon + 1);

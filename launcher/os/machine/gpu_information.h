@@ -28,7 +28,7 @@ std::vector<GpuInformation> driver_gpus(const std::string& folder = "/proc/drive
 // The entry of CUDA_VISIBLE_DEVICES (null: unset) that CUDA device `index` stands for: "" when there is none. Pure.
 std::string visible_entry(const char* cuda_visible_devices, int index);
 
-// The GPU that an entry (a number, a UUID or the beginning of one) means; null when it is none of `gpus`. Pure.
+// The GPU that an entry (a number, a UUID or the beginning of one) means; null when it is not in `gpus`. Pure.
 const GpuInformation* find_gpu(const std::vector<GpuInformation>& gpus, std::string_view entry);
 
 // "GPU 2 (NVIDIA H200, GPU-3f...)", as far as it is known. Pure.

@@ -24,7 +24,7 @@ class SideChannel {
   void detach() { connection_.reset(); }
   // And of a coordinator, those to all members; null when there are none.
   std::function<void(std::string_view bytes)> to_members{};
-  // How many of them there were when the round began, this launcher not counted; torchrun's nodes are none.
+  // How many of them there were when the round began, this launcher not counted; torchrun's nodes do not count.
   std::function<std::size_t()> members{};
 
   void forget_members() {

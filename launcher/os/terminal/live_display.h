@@ -31,7 +31,7 @@ class LiveScreen {
   void leave(std::string& out);
   // Somebody else has written to the terminal: the cursor is in a line of its own.
   void forget() { painted_.clear(); }
-  // The cursor is behind a line without its newline.
+  // The cursor is at the end of a line without a newline.
   bool is_in_line() const { return in_line_; }
 
  private:

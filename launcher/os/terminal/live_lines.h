@@ -22,7 +22,7 @@ struct ShownRow {
 
 class LiveLines {
  public:
-  // Rows that one rank can redraw, and columns that one row can have; what is above or behind is finished.
+  // Rows that one rank can redraw, and columns that one row can have; rows above and columns beyond are finished.
   static constexpr std::size_t kMostRows = 32;
   static constexpr std::size_t kMostColumns = 4096;
 
@@ -35,7 +35,7 @@ class LiveLines {
   void feed(std::string_view bytes, std::string& finished);
   // A row above the one that is being written is finished, unless the rank goes up again: it has a moment for that.
   bool is_waiting() const { return row_ > kept_rows_; }
-  // The moment is over.
+  // That moment has passed.
   void settle(std::string& finished);
   void finish(std::string& finished);
 

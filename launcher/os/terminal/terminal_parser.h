@@ -11,7 +11,7 @@ class TerminalParser {
  public:
   enum class Kind {
     kNone,       // a part of something longer
-    kCharacter,  // in `text`: one in UTF-8, or bytes that begin as one and are none
+    kCharacter,  // in `text`: one in UTF-8, or bytes that begin like one and are invalid
     kControl,    // `text`: one control character
     kSequence,   // ESC [ parameters final: `parameters`, `final`
     kOther,      // any other escape sequence, with nothing in it for us

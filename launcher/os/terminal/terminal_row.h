@@ -27,7 +27,7 @@ class TerminalRow {
   bool is_blank() const { return columns() == 0; }
   // With them, if they were written.
   std::size_t written_columns() const { return cells_.size(); }
-  // All that was written in `left`, and this row behind it.
+  // All that was written in `left`, followed by this row.
   TerminalRow behind(const TerminalRow& left) const;
   // What shows the row, cut to `most` columns; its own colours end with it.
   std::string text(std::size_t most = static_cast<std::size_t>(-1)) const;

@@ -93,7 +93,7 @@ ScheduledPlace read(const std::string& variable, const std::string& text) {
   }
   if (!place_of_own || count > kMostScheduledNodes) {
     refuse(variable, "its task, " + shown("type", own.pool) + " and index=" + std::to_string(own.index) +
-                         ", is none of the " + std::to_string(count) + " machines that train");
+                         ", is not one of the " + std::to_string(count) + " machines that train");
   }
   ScheduledPlace place{.system = variable,
                        .nnodes = {{static_cast<int>(count), "machines in the pools of " + variable}},

@@ -284,9 +284,9 @@ TEST_CASE("Hang report: a table of all ranks, then who is to blame, then stacks"
   CHECK(to_text({.verdict = judge(ranks, kNow), .idle = std::chrono::microseconds(120'400'000), .views = ranks},
                 {{1, "    #0 main (train+0x12)\n"}}, kNow) ==
         "ddprun: no rank has made progress for 120 s:\n"
-        "  rank  host  phase     since  step  collective                      process\n"
-        "  0     node  backward  121 s  812   in all_reduce #5 of 1.0 MB      sleeping\n"
-        "  1     node  data      121 s  812   behind all_reduce #4 of 1.0 MB  running, 100 % CPU\n"
+        "  rank  host  phase     since  step  collective                     process\n"
+        "  0     node  backward  121 s  812   in all_reduce #5 of 1.0 MB     sleeping\n"
+        "  1     node  data      121 s  812   after all_reduce #4 of 1.0 MB  running, 100 % CPU\n"
         "ddprun: rank 1 has not entered all_reduce #5 of 1.0 MB (step 812); it has been in data for 121 s; rank 0 "
         "waits for it\n"
         "  stack of rank 1:\n    #0 main (train+0x12)\n");

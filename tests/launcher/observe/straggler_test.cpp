@@ -276,7 +276,7 @@ TEST_CASE("Straggler: the reason is what kernel and driver say of this rank and 
   CHECK(reason([](Job& job) { job.sample(2).delays.on_cpu_us += 50 * 12'000; }) ==
         "it computes 92 % of its own time: it has more to do than the others, or a slower CPU");
   CHECK(reason([](Job& job) { job.sample(2).delays.on_cpu_us += 50 * 6'000; }) ==
-        "it sleeps 54 % of its own time: for example for a lock, the network, a device or another process");
+        "it sleeps 54 % of its own time, waiting for example for a lock, the network, a device or another process");
   const auto with_gpus = [&](const std::function<void(GpuState & gpu)>& change) {
     return reason([&](Job& job) {
       for (int rank = 0; rank < 3; ++rank) job.sample(rank).gpu = GpuState{.clock_mhz = 1700, .celsius = 60};

@@ -45,7 +45,7 @@ bool is_marked(const at::Tensor& parameter, MarkKind kind);
 /// True when a parameter of `module` or of its submodules is managed by a DistributedDataParallel that is alive.
 bool is_wrapped(const torch::nn::Module& module);
 
-/// Throws std::logic_error, saying that `step` (say, "convert_sync_batchnorm()") has to come before wrapping, if
+/// Throws std::logic_error, saying that `step` (say, "convert_sync_batchnorm()") must be called before wrapping, if
 /// is_wrapped(module).
 void require_unwrapped(const torch::nn::Module& module, const std::string& step);
 /// The same for the parameters of a model.

@@ -8,7 +8,7 @@
 
 namespace ddp {
 
-/// What a line of progress tells.
+/// What a line of progress shows.
 struct ProgressState {
   std::string description{};
   int64_t done = 0;                ///< steps so far

@@ -8,11 +8,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ranges>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "ddprun/comm/output_tensors.h"
@@ -33,7 +36,7 @@ enum class DeterminismCheck : std::uint8_t {
 struct RecomputeOptions {
   /// Whether the second run draws the random numbers of the first, on the CPU and on each device among the inputs.
   bool preserve_rng_state = true;
-  /// Whether the second run ends when it has saved the last tensor that is needed.
+  /// Whether the second run ends, by an exception, when it has saved the last tensor that is needed.
   bool early_stop = true;
   /// What is compared between the two runs.
   DeterminismCheck determinism_check = DeterminismCheck::kDefault;
@@ -81,19 +84,38 @@ template <typename T>
 std::vector<T> kept_argument(c10::ArrayRef<T> view) {
   return view.vec();
 }
+template <typename T, size_t kSize>
+std::vector<std::remove_cv_t<T>> kept_argument(std::span<T, kSize> view) {
+  return {view.begin(), view.end()};
+}
 template <typename T>
 using KeptArgument = decltype(kept_argument(std::declval<T>()));
 
-/// Calls `found` for each tensor in `value`, but not for those behind pointers, which belong to the program.
+/// Calls `found` for each tensor that `value` owns: not for those behind pointers and views, which belong to the
+/// program.
 template <typename T, typename Found>
 void for_each_own_tensor(T& value, const Found& found) {
-  if constexpr (!PointerLike<std::remove_cv_t<T>> || std::is_base_of_v<at::Tensor, std::remove_cv_t<T>>) {
-    static_cast<void>(for_each_tensor(value, found));
+  using Plain = std::remove_cv_t<T>;
+  if constexpr (std::is_base_of_v<at::Tensor, Plain> && sizeof(Plain) == sizeof(at::Tensor)) {
+    if constexpr (!std::is_const_v<T>) found(value);
+  } else if constexpr (HasVisitTensors<T>) {
+    visit_tensors(value, [&](auto& part) { for_each_own_tensor(part, found); });
+  } else if constexpr (WithoutTensors<Plain> || PointerLike<Plain> || std::ranges::view<Plain>) {
+    return;
+  } else if constexpr (is_variant<Plain>) {
+    std::visit([&](auto& part) { for_each_own_tensor(part, found); }, value);
+  } else if constexpr (TupleLike<Plain>) {
+    std::apply([&](auto&... parts) { (for_each_own_tensor(parts, found), ...); }, value);
+  } else if constexpr (std::ranges::forward_range<T&>) {
+    if constexpr (!WithoutTensors<std::ranges::range_value_t<T&>>) {
+      for (auto& item : value) for_each_own_tensor(item, found);
+    }
+  } else if constexpr (OptionalLike<T>) {
+    if (value.has_value()) for_each_own_tensor(*value, found);
+  } else if constexpr (Named<T>) {
+    auto&& part = value.value();
+    for_each_own_tensor(part, found);
   }
-}
-template <typename... Parts, typename Found>
-void for_each_own_tensor(std::tuple<Parts...>& value, const Found& found) {
-  std::apply([&](auto&... parts) { (for_each_own_tensor(parts, found), ...); }, value);
 }
 
 /// Moves the tensors out of `value`, in order.

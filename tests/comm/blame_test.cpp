@@ -50,7 +50,7 @@ TEST_CASE("Blame: a rank that gave up is named wherever it was") {
     CHECK_THAT(blame({state(BlameKind::kFailed, {waiting(6)}), state(BlameKind::kGaveUp, {ended(last)}),
                       state(BlameKind::kFailed)},
                      6),
-               ContainsSubstring("; did not take part in it: rank 1 (it gave up before"));
+               ContainsSubstring("; did not take part in it: rank 1 (it gave up earlier"));
   }
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("BlameForConnecting: who died or gave up is named before who has not c
         "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
   CHECK_THAT(
       blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kGaveUp), state(BlameKind::kNeverArrived)}),
-      ContainsSubstring("rank 1 (it gave up before"));
+      ContainsSubstring("rank 1 (it gave up earlier"));
   CHECK(blame_for_connecting({state(BlameKind::kNeverArrived), state(BlameKind::kFailed),
                               state(BlameKind::kNeverArrived)}) == "; never arrived: rank 0, 2");
 }

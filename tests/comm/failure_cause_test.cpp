@@ -51,7 +51,7 @@ TEST_CASE("FailureCause: collectives of one rank that fail at once ask the other
     for (std::string& cause : causes) threads.emplace_back([&] { cause = failure_cause(group.state(), 5); });
     for (std::thread& thread : threads) thread.join();
     for (const std::string& cause : causes) {
-      RANK_CHECK_THAT(cause, ContainsSubstring("did not take part in it: rank 2 (it gave up before"));
+      RANK_CHECK_THAT(cause, ContainsSubstring("did not take part in it: rank 2 (it gave up earlier"));
     }
     // The first of them may let the host of the store go, and then nobody could be asked again.
     RANK_CHECK(store.add(keys::investigators(), 0) == 1);

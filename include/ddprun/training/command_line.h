@@ -93,7 +93,7 @@ inline void add_options(CLI::App& app, RunRecorderOptions& options) {
 /// offer: leave that out with app.remove_option(), or add the parts one by one.
 inline void add_options(CLI::App& app, TrainingOptions& options) {
   app.option_defaults()->take_last();
-  app.add_option("--epochs", options.epochs, "Number of epochs in total, including those before a resume")
+  app.add_option("--epochs", options.epochs, "Epochs in total, including those before a resume")
       ->check(whole(0, 1'000'000'000))
       ->capture_default_str()
       ->group("Training");

@@ -372,7 +372,7 @@ TEST_CASE("Schedulers: what cannot be right is refused and named") {
       {{{"CLUSTER_SPEC", R"({"cluster":{"workerpool0":["a:x"]},"task":{"type":"workerpool0","index":0}})"}},
        "has no port"},
       {{{"TF_CONFIG", R"({"cluster":{"worker":["a:1","b:1"],"ps":["c:1"]},"task":{"type":"ps","index":0}})"}},
-       "none of the 2 machines that train"},
+       "is not one of the 2 machines that train"},
       {with(kLsf, {{"LSB_MCPU_HOSTS", "n01 4 n03 4"}}), "this host, n02, is not in LSB_MCPU_HOSTS=n01 4 n03 4"},
       {with(kLsf, {{"LSB_MCPU_HOSTS", "n01"}}), "expected HOST SLOTS"},
       {{{"JOB_COMPLETION_INDEX", "-"}}, "JOB_COMPLETION_INDEX=-"},

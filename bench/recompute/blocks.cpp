@@ -109,4 +109,5 @@ int main(int argc, char** argv) {
     std::printf("%s %lld %.3f\n", kRemedies[remedy].name, static_cast<long long>(bytes[remedy]),
                 times[remedy][times[remedy].size() / 2]);
   }
+  return 0;
 }

@@ -58,7 +58,7 @@ ONLY_A_GPU = [
         ["data.gpu", "bench ddp", "bench syncbn"],
     ),
     (
-        "work that is still queued for seconds while the program goes on",
+        "work that is still queued for seconds while the program continues",
         "a CPU would take minutes for it, so these two tests are left out there",
         ["checkpoint.gpu", "data.gpu"],
     ),

@@ -162,7 +162,7 @@ void read_cifar10_file(const fs::path& file, std::span<uint8_t> images, std::spa
     if (!stream.read(records.data(), static_cast<std::streamsize>(count * kRecord))) {
       const size_t got = begin * kRecord + static_cast<size_t>(stream.gcount());
       throw DataError(file, "expected " + std::to_string(labels.size() * kRecord) + " bytes, could read " +
-                                std::to_string(got) + ": " + (stream.eof() ? "the file has become shorter" : reason()));
+                                std::to_string(got) + ": " + (stream.eof() ? "the file shrank while reading" : reason()));
     }
     for (size_t i = 0; i < count; ++i) {
       const auto* record = reinterpret_cast<const uint8_t*>(records.data()) + i * kRecord;

@@ -1,9 +1,8 @@
 #include "recompute/frame.h"
 
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/nn/module.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <sstream>
 #include <utility>
@@ -162,7 +161,7 @@ void Frame::forget(size_t position) {
   }
 }
 
-// The tensor that a second run for `task` has collected, once; undefined when there is none.
+// The tensor that a second run for `task` has collected, once, or undefined.
 at::Tensor Frame::take(int task, size_t position) {
   const std::lock_guard lock(guard_);
   const auto found = collected_.find(task);

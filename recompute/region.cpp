@@ -38,8 +38,7 @@ void Region::run(const std::function<void()>& function) {
       throw std::runtime_error(rank_prefix() + "checkpoint(): the region changed its input tensor " +
                                std::to_string(i) +
                                " (counted from 0) in place, so that it cannot run again with the same values. Use the "
-                               "operator that returns a "
-                               "new tensor, or begin the region after this operator.");
+                               "operator that returns a new tensor, or begin the region after this operator.");
     }
   } catch (...) {
     frame_->abandon();

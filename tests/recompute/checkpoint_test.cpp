@@ -183,6 +183,17 @@ TEST_CASE("Recompute: what lies behind pointers in structures is not touched") {
   CHECK(at::allclose(torch::autograd::grad({y.sum()}, {mine})[0], expected));
 }
 
+TEST_CASE("Recompute: a function with state of its own has that of the forward in each second run") {
+  const at::Tensor input = here(at::rand({3})).requires_grad_();
+  const at::Tensor factor = here(at::rand({3}));
+  const at::Tensor y = checkpoint(
+      [factor, calls = 0](const at::Tensor& x) mutable { return x.sin() * (factor + ++calls).exp().mul(1); }, input);
+  const at::Tensor expected = input.detach().cos() * (factor + 1).exp();
+  for (int backward = 0; backward < 3; ++backward) {
+    CHECK(at::equal(torch::autograd::grad({y.sum()}, {input}, {}, /*retain_graph=*/true)[0], expected));
+  }
+}
+
 TEST_CASE("Recompute: a function that must not throw has no early stop") {
   const at::Tensor input = here(at::rand({3})).requires_grad_();
   const at::Tensor y = checkpoint([](const at::Tensor& x) noexcept { return x.sin().exp(); }, input);

@@ -72,7 +72,8 @@ auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... 
   if (!at::GradMode::is_enabled()) return std::apply(call, kept);
   Kept stripped = kept;
   std::vector<at::Tensor> inputs = detail::take_tensors(stripped);
-  const auto again = [run = std::decay_t<Function>(function), stripped](std::vector<at::Tensor> with) mutable {
+  const auto again = [saved = std::decay_t<Function>(function), stripped](std::vector<at::Tensor> with) {
+    auto run = saved;  // a function with state of its own begins each time with that of the forward
     auto arguments = stripped;
     detail::put_tensors(arguments, std::move(with));
     std::apply([&](auto&... each) { static_cast<void>(detail::call_region(run, each...)); }, arguments);

@@ -32,7 +32,7 @@ class PerDevice {
 /// without gradients. The host waits for a device only when some gradients lie on the CPU and others do not.
 std::vector<at::Tensor> unscale(const std::vector<at::Tensor>& gradients, const at::Tensor& inverse_scale);
 
-/// Their sum on `device`; zero when there are none. The host waits only where `device` is the CPU and some are not.
+/// Their sum on `device`, or zero. The host waits only where `device` is the CPU and some are not.
 at::Tensor combine(const std::vector<at::Tensor>& found_infs, c10::Device device);
 
 /// Makes every rank's `found_infs` say what any rank found, with one all-reduce of one element on `device`; a rank

@@ -7,7 +7,7 @@
 
 namespace ddp::detail {
 
-/// Bytes of the valid character at the front of `text`; 0 when there is none. Safe in a signal handler.
+/// Bytes of the valid character at the front of `text`, or 0. Safe in a signal handler.
 std::size_t utf8_length(std::string_view text) noexcept;
 
 /// A character and the number of bytes that it takes.

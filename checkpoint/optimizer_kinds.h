@@ -86,7 +86,7 @@ struct AdagradKind {
 inline constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind, AdagradKind>{};
 inline constexpr const char* kKnown = "torch::optim::SGD, Adam, AdamW and Adagrad";
 
-// Calls `use` with the kind for which `is_it` says yes; false when there is none.
+// Calls `use` with the kind for which `is_it` says yes; returns false if it does for no kind.
 template <typename IsIt, typename Use>
 bool with_kind(IsIt&& is_it, Use&& use) {
   return std::apply([&](auto... kind) { return ((is_it(kind) && (use(kind), true)) || ...); }, kKinds);

@@ -59,7 +59,7 @@ class Walk {
     return part;
   }
 
-  // What a rank waits for in a time: the last of its collectives that end in it; null where there is none.
+  // What a rank waits for in a time: the last of its collectives that end in it, or null.
   const Slice* awaited_by(int rank, std::int64_t begin, std::int64_t end) const {
     const auto& own = lines_.at(rank).collectives;
     const Slice* awaited = nullptr;

@@ -136,7 +136,7 @@ struct Part {
   Header header;
 };
 
-// A file by whatever name; nothing where there is none.
+// A file by whatever name, or nothing.
 std::optional<std::pair<dev_t, ino_t>> identity_of(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return std::nullopt;

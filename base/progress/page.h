@@ -99,7 +99,7 @@ struct NamedTimes {
 
 struct Page {
   Word greeting;
-  Word version;                         // set last by the writer of the page; 0: there is none
+  Word version;                         // set last by the writer of the page; 0: none
   Word bytes;                           // of the writer's Page
   Word process;                         // its number
   Word step;                            // steps that have ended

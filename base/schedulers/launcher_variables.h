@@ -22,7 +22,7 @@ struct LauncherVariables {
 };
 
 /// Those of the launcher that started this process: torchrun's (which ddprun sets too), else those of Open MPI, MPICH,
-/// LSF's jsrun or srun. Null when there are none: a process of its own.
+/// LSF's jsrun or srun. Null for a process that no launcher started.
 const LauncherVariables* launcher_variables(const VariableLookup& lookup);
 
 }  // namespace ddp

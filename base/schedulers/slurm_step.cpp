@@ -79,7 +79,7 @@ std::vector<std::string> expand_entry(std::string_view list, std::string_view en
   return names;
 }
 
-// The first comma that is in no bracket; the list's end where there is none.
+// The first comma outside brackets, or the end of the list.
 std::size_t end_of_entry(std::string_view list, std::string_view left) {
   bool is_inside = false;
   for (std::size_t i = 0; i < left.size(); ++i) {

@@ -40,7 +40,7 @@ enum class RecordingMode : std::uint64_t { kOff = 0, kOn = 1, kSteps = 2 };
 
 struct TimelineRing {
   RingWord greeting;
-  RingWord version;    // set last by the writer; 0: there is none
+  RingWord version;    // set last by the writer; 0: none
   RingWord process;    // the writer's number
   RingWord mode;       // RecordingMode, which the reader chooses
   RingWord first;      // with kSteps: these steps are recorded,

@@ -49,7 +49,7 @@ class EventScope {
 // From now on events go to `ring`, which is given the number of the steps so far; null: to the launcher's memory, if
 // there is any. False where the launcher records at the moment.
 bool redirect_events_to(std::shared_ptr<TimelineRing> ring) noexcept;
-// Memory for a timeline of this process's own; the same one each time. Null where there is none.
+// Memory for a timeline of this process's own; the same one each time. Null otherwise.
 std::shared_ptr<TimelineRing> private_ring() noexcept;
 
 }  // namespace ddp::detail

@@ -29,7 +29,7 @@ class Recorder {
   void span(std::string_view name, std::uint64_t begin, std::uint64_t end, std::uint64_t stream) noexcept;
   void value(std::string_view name, double number) noexcept;
   // A step has ended, before which `ended` had; `is_reported`: the program says so itself. Turns recording on and off
-  // where it goes by steps; off only with what follows the last one's backward, unless it is told.
+  // where it goes by steps; off only by what follows the last one's backward, unless it is set.
   void step(std::uint64_t ended, bool is_reported) noexcept;
   // The program says itself that the last one, which has ended before, ends only now.
   void confirm_step() noexcept;

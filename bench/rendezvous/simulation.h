@@ -18,7 +18,7 @@ struct Shared {
   std::atomic<int> joined{0};           // nodes that were given their ranks
   std::atomic<int> served{0};           // ranks whose requests to the store were answered
   std::atomic<int> heard{0};            // nodes that know the first failure
-  std::atomic<int> stopped{0};          // nodes that were told to stop
+  std::atomic<int> stopped{0};          // nodes that were asked to stop
   std::atomic<int> lost{0};             // nodes that were wrongly taken for lost, or lost their coordinator
   std::atomic<std::int64_t> failed{0};  // when the node failed, microseconds of the steady clock
   std::atomic<std::int64_t> last_stop{0};

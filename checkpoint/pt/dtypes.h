@@ -21,7 +21,7 @@ bool is_other_dtype(std::string_view name);
 /// Bytes per element of a storage of dtype `name`, of those too; 0 for an unknown name.
 size_t storage_element_bytes(std::string_view name);
 
-/// Such a dtype by the class of its storages; null when there is none.
+/// Such a dtype by the class of its storages, or null.
 const DTypeInfo* other_dtype_by_storage(std::string_view storage);
 
 }  // namespace ddp::pt

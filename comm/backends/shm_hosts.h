@@ -15,7 +15,7 @@ class ShmHostsBackend final : public ForwardingBackend {
  public:
   /// Backends that connect this rank with a part of the others.
   struct Parts {
-    BackendPtr inside{};       ///< with those of its host; null where there is none
+    BackendPtr inside{};       ///< with those of its host, or null
     BackendPtr between{};      ///< with the first ranks of the other hosts; null unless it is the first of its own
     std::vector<int> hosts{};  ///< of each rank, numbered from 0 in the order of their first ranks
     std::chrono::milliseconds timeout{};

@@ -41,7 +41,7 @@ struct BackendMap {
 
   /// The text that parse_backend_map() reads: one name where that says all, else "cpu:gloo,cuda:nccl".
   std::string text() const;
-  /// A backend that has the trait, CUDA's before the CPU's; null when there is none.
+  /// A backend that has the trait, CUDA's before the CPU's, or null.
   const BackendTraits* with(bool BackendTraits::*trait) const;
   /// The longest of the backends' default timeouts.
   std::chrono::milliseconds default_timeout() const;

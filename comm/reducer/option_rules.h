@@ -40,7 +40,7 @@ bool copies_in_batches(const DdpOptions& options, const ReducedModel& model, int
 /// What of the options and the model CpuReducer does not do, for messages; "" if it does everything.
 std::string beyond_cpu_reducer(const DdpOptions& options, const ReducedModel& model);
 
-/// The option that is set and that Python's DDP does not have; null if there is none.
+/// The option that is set and that Python's DDP does not have, or null.
 const char* option_not_in_python(const DdpOptions& options);
 
 /// A line for each option that all ranks must have alike.

@@ -41,7 +41,7 @@ class Driver {
   void add(JointPtr operation) { joints_.push_back(std::move(operation)); }
   /// Tries an operation that is not in the queue, where it is the only one. Whether it has ended.
   bool is_done_at_once(JointOperation& operation, WaitObserver* observer);
-  /// Of the joint operations the one that was started last; null where there is none.
+  /// Of the joint operations the one that was started last, or null.
   JointPtr last() const { return joints_.empty() ? nullptr : joints_.back(); }
   /// Whether other ranks may wait for something other than what is left of one joint operation.
   bool concerns_others() const { return joints_.size() != 1 || joints_.front()->concerns_others(); }

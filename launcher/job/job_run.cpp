@@ -121,7 +121,7 @@ void JobRun::run_until(EventLoop::Clock::time_point deadline, const std::functio
   loop_.cancel(timer);
 }
 
-// False when ddprun was told to stop meanwhile, or the nodes could not meet.
+// False when ddprun was asked to stop meanwhile, or the nodes could not meet.
 bool JobRun::meet() {
   const auto gives_up = [this] { return supervisor_->is_stopping() || supervisor_->is_impatient(); };
   while (!rendezvous_->info()) {
@@ -279,14 +279,14 @@ bool JobRun::has_restarts_left() const {
   return attempt_ < options_.max_restarts || rendezvous_->counts_restarts();
 }
 
-// Restarts are for failures, not for being told to stop or being late.
+// Restarts are for failures, not for being asked to stop or being late.
 bool JobRun::should_restart(const JobEnd& end) const {
   return has_restarts_left() && exit_status(end) != 0 && !supervisor_->was_stop_requested() &&
          (!end.is_late() || end.late_restarts) && !is_over() && !(end.elsewhere && end.elsewhere->is_final) &&
          rendezvous_->can_restart();
 }
 
-// False when ddprun was told to stop meanwhile, or --timeout expired.
+// False when ddprun was asked to stop meanwhile, or --timeout expired.
 bool JobRun::wait_before_restart() {
   run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return is_over(); });
   return !is_over();

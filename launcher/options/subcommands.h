@@ -11,7 +11,7 @@ namespace launcher {
 
 // One way to call it. Behind its words [JOB] may stand, and the options.
 struct SubcommandForm {
-  std::string verb{};  // "start", the second word; empty: there is none
+  std::string verb{};  // "start", the second word; empty: none
   std::vector<ShownOption> options{};
 
   // "timeline start"

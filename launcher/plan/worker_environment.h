@@ -38,14 +38,14 @@ struct JobEnvironment {
   std::string interface {};         // for gloo and NCCL; "": as they choose
   std::string store{};              // "host0:29500" where this node has a proxy of it, which listens at
   std::string store_proxy{};        // "127.0.0.1:4711"
-  std::string timer_file{};         // the named pipe of the file timer; "": there is none
+  std::string timer_file{};         // the named pipe of the file timer; "": none
 };
 
 // True when `environment` (entries "NAME=value") has a variable `name`.
 bool has_variable(std::span<const std::string> environment, const std::string& name);
 
 // The entry of CUDA_VISIBLE_DEVICES that a local rank takes by convention, the one with its own number (the only one
-// with virtual local ranks); "" when there is none.
+// with virtual local ranks), or "".
 std::string shown_gpu(std::span<const std::string> inherited, const JobEnvironment& job, int local_rank);
 
 // The inherited entries that a worker keeps: all but those that worker_variables() sets.

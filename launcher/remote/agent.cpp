@@ -31,7 +31,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a ddprun that was told to stop may take beyond its grace time.
+// What a ddprun that was asked to stop may take beyond its grace time.
 constexpr auto kBeyondGrace = 20s;
 // Until it has been told, a ddprun whose channel stays silent has been forgotten.
 constexpr auto kTaskTimeout = 60s;

@@ -109,7 +109,7 @@ class CheckpointManager {
   void check(const TrainingState& state);
 
   /// Makes room for a new run: claim(), then moves an earlier run's checkpoints into a new folder `previous-<n>` of the
-  /// directory, which is returned; nothing when there are none. Every rank must call it; throws as save() does.
+  /// directory, which is returned, or nothing. Every rank must call it; throws as save() does.
   std::optional<std::filesystem::path> set_aside();
 
   /// Saves the state after `step` steps (or epochs): the folder `step-N` appears whole or not at all, whatever happens,
@@ -121,7 +121,7 @@ class CheckpointManager {
   void save(int64_t step, const TrainingState& state, const SaveOptions& options = {});
 
   /// Restores the newest valid checkpoint, the one that was saved last, passing over damaged ones with a notice and
-  /// over those that a process that saves there removes meanwhile; nothing when there is none at all. Every rank must
+  /// over those that a process that saves there removes meanwhile, or nothing. Every rank must
   /// call it. Every file is verified before a byte reaches the state, and all ranks load or none does: throws
   /// std::runtime_error with every rank's reason, also when checkpoints exist but none is valid.
   std::optional<LoadedCheckpoint> load_latest(const TrainingState& state, const LoadOptions& options = {});

@@ -15,7 +15,7 @@ struct ImageListing {
   std::vector<std::filesystem::path> files{};  ///< by class, then by path
   std::vector<int64_t> labels{};               ///< of each file
   /// One line on what is not among the files: pictures that this build cannot read, links that point to nothing or to a
-  /// folder that they lie in, pipes; of each kind how many, the first by its path, and why. Empty when there is none.
+  /// folder that they lie in, pipes; of each kind how many, the first by its path, and why. Empty if nothing is.
   std::string notice{};
 };
 

@@ -18,7 +18,7 @@ namespace ddp {
 struct ModelTensors {
   /// Leaves, each under a name of its own, in the same order on all ranks. They are held, so they cannot be replaced.
   std::vector<NamedTensor> parameters{};
-  /// Gives the buffers as they are now, in the same order on all ranks; empty: there are none. Called by the
+  /// Gives the buffers as they are now, in the same order on all ranks; empty: none. Called by the
   /// constructor and before forwards that synchronise buffers.
   std::function<std::vector<NamedTensor>()> buffers{};
   /// Names of the parameters whose gradients are sparse.

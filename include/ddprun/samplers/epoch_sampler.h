@@ -51,7 +51,7 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   /// calls it.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
-  /// Up to batch_size further samples of the epoch; nullopt when there are none left.
+  /// Up to batch_size further samples of the epoch, or nullopt.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
   /// Where the job stands after the samples that next() gave out, or that a pass has reported as used: what is to be

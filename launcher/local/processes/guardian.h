@@ -21,7 +21,7 @@ struct Guarded {
   SignalSource& signals;
   UniqueFd lifeline;        // readable (end of file) when the guardian is gone
   UniqueFd terminal_input;  // what is typed, when standard input is a terminal; else empty
-  const JobCgroup* cgroup;  // for the ranks; null where there is none
+  const JobCgroup* cgroup;  // for the ranks, or null
   pid_t guardian = 0;
   pid_t guardian_group = 0;  // the guardian's process group, which the terminal knows
 };

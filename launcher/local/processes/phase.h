@@ -18,7 +18,7 @@ enum class Phase : std::uint8_t {
 };
 
 enum class PhaseEvent : std::uint8_t {
-  kStop,       // a rank or another node failed, ddprun was told to stop, or the time has expired
+  kStop,       // a rank or another node failed, ddprun was asked to stop, or the time has expired
   kKill,       // the grace time has expired, ddprun was interrupted again, or its guardian is gone
   kRanksGone,  // the last rank has ended, and others of the job are left
   kAllGone,    // no process is left that ddprun would end

@@ -46,7 +46,7 @@ struct SupervisorOptions {
   WorkerGroupOptions workers{};
   const Options* options = nullptr;  // must outlive the supervisor
   bool may_restart = false;          // another attempt may follow, whose rank 0 needs the terminal's input too
-  // All must be set. Called when this node's ranks begin to be stopped: because ddprun was told to stop, say, or
+  // All must be set. Called when this node's ranks begin to be stopped: because ddprun was asked to stop, say, or
   // because the first one failed, whose index in the ranks of `end` is `first`.
   std::function<void(FailureNotice notice)> on_stop{};
   std::function<void(const JobEnd& end, std::size_t first)> on_failure{};
@@ -85,7 +85,7 @@ class Supervisor {
   std::map<pid_t, int> running_ranks() const { return workers_.running_ranks(); }
   // The ranks were asked to stop, or would be if there were any yet.
   bool is_stopping() const { return phase_ != Phase::kRunning; }
-  // ddprun was told to stop, perhaps before any rank was started: the signal, else 0.
+  // ddprun was asked to stop, perhaps before any rank was started: the signal, else 0.
   int stop_signal() const { return end_.stop_signal; }
   // The same, also when a rank had failed before: then the failure counts, and stop_signal() is 0.
   bool was_stop_requested() const { return !stop_signals_.empty(); }

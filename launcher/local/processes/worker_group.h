@@ -98,7 +98,7 @@ class WorkerGroup {
   // To one group, whose leader may have ended but is not reaped. What it leaves behind need not be asked once more.
   void ask_to_stop(std::size_t index, int signal_number, Orphans& orphans) const;
   void kill(std::size_t index) const;
-  // To all that run: from now on they have been told to stop.
+  // To all that run: from now on they have been asked to stop.
   void ask_all_to_stop(int signal_number, Orphans& orphans);
   void kill_all();
 

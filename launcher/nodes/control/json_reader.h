@@ -33,7 +33,7 @@ class JsonReader {
  private:
   const nlohmann::json* member(const char* name) const;
 
-  const nlohmann::json* object_;  // null: there is none
+  const nlohmann::json* object_;  // null: none
   bool is_good_ = true;
 };
 

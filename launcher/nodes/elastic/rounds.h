@@ -75,7 +75,7 @@ class Rounds {
   // Why a running round ends.
   enum class Cause : std::uint8_t {
     kFailure,    // of a rank, or of a node
-    kDeparture,  // a node was told to stop
+    kDeparture,  // a node was asked to stop
     kJoin,       // for those who wait to be taken in
     kFinal,      // nothing comes after it
     // The coordinator's launcher ends, and another one takes its place: a failure of its host.

@@ -61,7 +61,7 @@ class CoordinatorLinks {
   void drop(Id id);
   void send(Id to, const control::Message& message);
   void send_to_all(const control::Message& message);
-  // Its connection; null when there is none.
+  // Its connection, or null.
   control::ControlLink* link(Id id);
   // A node that has heard nothing of this launcher closes its connection: it counts as one that is silent.
   void lose_coordinator(Id id, const std::string& reason);

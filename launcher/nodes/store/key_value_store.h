@@ -55,7 +55,7 @@ class KeyValueStore {
   // The connection is gone: it waits for nothing any more.
   void forget(ConnectionId connection) { waiters_.forget(connection); }
   std::size_t size() const { return values_.size(); }
-  // The value of `key`, null when there is none.
+  // The value of `key`, or null.
   Value find(const std::string& key) const;
   void set(const std::string& key, std::string value, ReplySink& replies);
 

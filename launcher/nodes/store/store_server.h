@@ -72,7 +72,7 @@ class StoreServer {
   std::uint16_t port() const { return listener_.port(); }
   // An address at which it can be reached from this machine.
   const std::string& host() const { return listener_.host(); }
-  // The value of `key`, "" when there is none.
+  // The value of `key`, or "".
   std::string look_up(const std::string& key) const {
     const Value value = store_.find(key);
     return value ? *value : std::string();

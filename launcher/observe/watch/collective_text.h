@@ -15,7 +15,7 @@ namespace launcher {
 struct CollectiveParts {
   std::string name{};   // "all_reduce"
   std::string how{};    // "sum"; often empty
-  std::string dtype{};  // LibTorch's name; empty where there is none
+  std::string dtype{};  // LibTorch's name, or empty
   std::vector<std::int64_t> sizes{};
   std::optional<std::uint64_t> bytes{};  // nothing where the signature does not say
 };

@@ -63,7 +63,7 @@ class RankPage {
 struct WatchedRank {
   int rank = 0;
   pid_t pid = 0;
-  const ddp::detail::Page* page = nullptr;                // null: there is none
+  const ddp::detail::Page* page = nullptr;                // null: none
   std::string ended{};                                    // how; empty while it runs
   std::shared_ptr<ddp::detail::TimelineRing> timeline{};  // what it records; null: it cannot
 

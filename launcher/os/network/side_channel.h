@@ -22,7 +22,7 @@ class SideChannel {
   };
   void attach(Connection connection) { connection_ = std::move(connection); }
   void detach() { connection_.reset(); }
-  // And of a coordinator, those to all members; null when there are none.
+  // And of a coordinator, those to all members, or null.
   std::function<void(std::string_view bytes)> to_members{};
   // How many of them there were when the round began, this launcher not counted; torchrun's nodes do not count.
   std::function<std::size_t()> members{};

@@ -45,9 +45,9 @@ std::uint16_t port_in(const sockaddr_storage& address);
 // In numbers, as "10.0.0.1"; "" when that is impossible.
 std::string host_in(const SocketAddress& address);
 bool is_loopback(const SocketAddress& address);
-// The port of the socket's own end, 0 when there is none.
+// The port of the socket's own end, or 0.
 std::uint16_t port_of(int fd);
-// The address of the other end in numbers, "" when there is none.
+// The address of the other end in numbers, or "".
 std::string peer_address(int fd);
 // That of this end.
 std::string local_address(int fd);
@@ -55,7 +55,7 @@ std::string local_address(int fd);
 std::string peer_of(int fd);
 
 // A socket that holds a free port on all addresses, so that no other program gets it, until a server of ours listens
-// there too. Empty when there is none.
+// there too. Empty otherwise.
 UniqueFd reserve_port();
 
 // A port on loopback that was free a moment ago, for a server that somebody else will start: it may be taken meanwhile.

@@ -11,7 +11,7 @@ namespace launcher {
 // values that shells and timeout(1) use for the same situations.
 enum class ExitStatus : int {
   kSuccess = 0,
-  kSavedAndStopped = 85,  // told to stop, and a rank ended with this status of its own: it saved and left
+  kSavedAndStopped = 85,  // asked to stop, and a rank ended with this status of its own: it saved and left
   kTimeout = 124,         // --timeout or --start-timeout ran out
   kLauncherError = 125,   // ddprun itself failed: bad option, port in use, no more processes
   kNotExecutable = 126,   // the program exists but cannot be executed

@@ -45,7 +45,7 @@ class CharacterWidth {
   }
 
  private:
-  // Whose wcwidth() knows all characters; null where there is none. Made when it is needed: most jobs are not at a
+  // Whose wcwidth() knows all characters, or null. Made when it is needed: most jobs are not at a
   // terminal, and most characters are ASCII.
   mutable locale_t locale_ = nullptr;
   mutable bool is_made_ = false;

@@ -11,7 +11,7 @@ namespace launcher {
 inline int status_of(const RankEnd& rank) {
   return rank.signal != 0 ? to_int(ExitStatus::kSignalBase) + rank.signal : rank.exit_code;
 }
-// Of ranks that were told to stop by `signal`: no failure when every one saved and left on its own, else 128 + signal.
+// Of ranks that were asked to stop by `signal`: no failure when every one saved and left on its own, else 128 + signal.
 inline int status_of_stop(const JobEnd& job, int signal) {
   bool saved = false;
   for (const RankEnd& rank : job.ranks) {

@@ -44,8 +44,14 @@ constexpr std::array<std::pair<const char*, const char*>, 20> kAlternatives = {{
     {"hostfile", "nnodes"},
 }};
 
-bool is_given(const CLI::App& app, const SplitArguments& split, const char* name) {
-  return is_typed(app, app.get_option_no_throw(std::string("--") + name), split.own);
+// The options among `words`; CLI11 compares a word with all names of all options, so each word is looked up once.
+std::vector<const CLI::Option*> typed_options(const CLI::App& app, std::span<const std::string> words) {
+  std::vector<const CLI::Option*> options;
+  for (const std::string& word : words) {
+    if (!word.starts_with('-')) continue;
+    if (const CLI::Option* option = app.get_option_no_throw(word.substr(0, word.find('=')))) options.push_back(option);
+  }
+  return options;
 }
 
 void ignore_variable(CLI::App& app, const std::string& name) {
@@ -134,18 +140,21 @@ void check_variables_of_flags(const CLI::App& app) {
 
 void ignore_outranked_variables(CLI::App& app, const SplitArguments& split) {
   for (const std::string& name : split.emptied) ignore_variable(app, name);
+  const std::vector<const CLI::Option*> typed = typed_options(app, split.own);
+  const auto is_given = [&](const char* name) {
+    return std::any_of(typed.begin(), typed.end(), [&](const CLI::Option* option) { return option->check_lname(name); });
+  };
   for (const auto& [first, second] : kAlternatives) {
-    const bool has_first = is_given(app, split, first);
-    const bool has_second = is_given(app, split, second);
+    const bool has_first = is_given(first);
+    const bool has_second = is_given(second);
     if (has_first && !has_second) ignore_variable(app, second);
     if (has_second && !has_first) ignore_variable(app, first);
   }
 }
 
 bool is_typed(const CLI::App& app, const CLI::Option* option, std::span<const std::string> words) {
-  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-    return app.get_option_no_throw(word.substr(0, word.find('='))) == option;
-  });
+  const std::vector<const CLI::Option*> typed = typed_options(app, words);
+  return std::find(typed.begin(), typed.end(), option) != typed.end();
 }
 
 std::map<std::string, std::string> variables_in_use(const CLI::App& app, std::span<const std::string> words) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
@@ -51,9 +50,27 @@ void read_option(const json& stored, double& value) {
   }
 }
 
-void read_option(const json& stored, std::tuple<double, double>& value) {
-  read_option(stored.at(0), std::get<0>(value));
-  read_option(stored.at(1), std::get<1>(value));
+void read_option(const json& stored, int64_t& value) {
+  stored.get_to(value);
+}
+
+void read_option(const json& stored, std::string& value) {
+  stored.get_to(value);
+}
+
+template <typename T>
+void read_option(const json& stored, std::optional<T>& value) {
+  if (stored.is_null()) {
+    value.reset();
+  } else {
+    read_option(stored, value.emplace());
+  }
+}
+
+template <typename... Values>
+void read_option(const json& stored, std::tuple<Values...>& value) {
+  size_t next = 0;
+  std::apply([&](Values&... each) { (read_option(stored.at(next++), each), ...); }, value);
 }
 
 template <typename Kind>
@@ -83,22 +100,26 @@ class Loaded : public LoadedOptimizerState {
                          " has other parameters than the optimizer's (the file lists " + std::to_string(keys.size()) +
                          ", the optimizer " + std::to_string(parameters.size()) + ")");
       }
-      auto own =
-          std::make_unique<typename Kind::Options>(static_cast<const typename Kind::Options&>(groups[i].options()));
-      read_options(saved, saved.groups[i].options, *own);
+      auto copy = groups[i].options().clone();
+      auto& own = static_cast<typename Kind::Options&>(*copy);
+      read_options(saved, saved.groups[i].options, own);
       maximize_.push_back(read_maximize(saved.groups[i].options, groups[i].options()));
-      for (size_t j = 0; j < keys.size(); ++j) read_state(keys[j], parameters[j], *own);
-      options_.push_back(std::move(own));
+      for (size_t j = 0; j < keys.size(); ++j) read_state(keys[j], parameters[j], own);
+      options_.push_back(std::move(copy));
     }
   }
 
   void apply() override {
     for (size_t i = 0; i < options_.size(); ++i) {
-      // In place: the group's options may be of a derived class, whose own members stay.
+      // In place: the program may hold a reference to them, and they may be of a derived class, whose own members stay.
       auto& current = static_cast<typename Kind::Options&>(optimizer_.param_groups()[i].options());
-      std::map<std::string, json> values;
-      Kind::options(*options_[i], [&](const char* key, auto& value) { values[key] = value; });
-      Kind::options(current, [&](const char* key, auto& value) { values.at(key).get_to(value); });
+      Kind::options(static_cast<typename Kind::Options&>(*options_[i]), [&](std::string_view key, auto& value) {
+        Kind::options(current, [&](std::string_view current_key, auto& current_value) {
+          if constexpr (std::is_same_v<decltype(value), decltype(current_value)>) {
+            if (key == current_key) current_value = value;
+          }
+        });
+      });
       if (maximize_[i])
         dynamic_cast<optim::MaximizeOption&>(optimizer_.param_groups()[i].options()).maximize() = *maximize_[i];
     }
@@ -128,7 +149,7 @@ class Loaded : public LoadedOptimizerState {
       try {
         read_option(values.at(key), value);
       } catch (const json::exception&) {
-        fail(stored_, std::string("the metadata ") + kOptimizerKey + " holds no value that " + Kind::kName +
+        fail(stored_, std::string("the metadata ") + kOptimizerKey + " holds no value that " + name() +
                           " can take as its hyper-parameter " + key);
       }
     });
@@ -140,11 +161,25 @@ class Loaded : public LoadedOptimizerState {
     if (found != values.end() && !found->is_boolean()) {
       fail(stored_, std::string("the metadata ") + kOptimizerKey + " has a damaged hyper-parameter maximize");
     }
+    if constexpr (std::is_same_v<Kind, ListedKind>) {
+      if (dynamic_cast<optim::ListedOptions&>(options).find<bool>("maximize")) return std::nullopt;
+    }
     const bool maximize = found != values.end() && found->template get<bool>();
     if (dynamic_cast<optim::MaximizeOption*>(&options)) return maximize;
     if (maximize)
-      fail(stored_, std::string("it maximizes, which torch::optim::") + Kind::kName + " cannot; ddp::optim's can");
+      fail(stored_, std::string("it maximizes, which ") + (fused_ ? "" : "torch::optim::") + name() + " cannot" +
+                        (fused_ ? "" : "; ddp::optim's can"));
     return std::nullopt;
+  }
+
+  std::string name() const { return kind_name<Kind>(optimizer_.param_groups().front().options()); }
+
+  bool has_field(const std::string& field) const {
+    if constexpr (std::is_same_v<Kind, ListedKind>) {
+      return fused_->has_state(field);
+    } else {
+      return std::find(Kind::kFields.begin(), Kind::kFields.end(), field) != Kind::kFields.end();
+    }
   }
 
   void read_state(const std::string& key, const at::Tensor& parameter, const typename Kind::Options& options) {
@@ -156,9 +191,8 @@ class Loaded : public LoadedOptimizerState {
       const auto field = each->first.substr(prefix.size());
       // The state of a parameter "a" is no state of "a.b".
       if (field.find('.') != std::string::npos) continue;
-      if (std::find(Kind::kFields.begin(), Kind::kFields.end(), field) == Kind::kFields.end()) {
-        fail(stored_,
-             "the optimizer's tensor " + quote_name(each->first) + " is not a tensor that " + Kind::kName + " has");
+      if (!has_field(field)) {
+        fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is not a tensor that " + name() + " has");
       }
       has_state = true;
       tensors.emplace(field, as_wanted(each->second, parameter));
@@ -217,7 +251,7 @@ class Loaded : public LoadedOptimizerState {
   bool cast_;
   optim::FusedOptimizer* fused_;  // null for LibTorch's own
   std::vector<std::pair<at::Tensor, optim::StateTensors>> fused_states_;
-  std::vector<std::unique_ptr<typename Kind::Options>> options_;
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options_;
   std::vector<std::optional<bool>> maximize_;
   States states_;
 };
@@ -248,7 +282,8 @@ std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& 
   std::unique_ptr<LoadedOptimizerState> loaded;
   const bool known = with_kind_of(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
-    if (const auto objection = objection_to(*saved, Kind::kName); !objection.empty()) fail(stored, objection);
+    const auto name = kind_name<Kind>(optimizer.param_groups().front().options());
+    if (const auto objection = objection_to(*saved, name); !objection.empty()) fail(stored, objection);
     loaded = std::make_unique<Loaded<Kind>>(stored, *saved, optimizer, model, options);
   });
   if (!known) throw std::invalid_argument(std::string("only the states of ") + kKnown + " can be loaded");

@@ -1,13 +1,20 @@
-// LibTorch's optimizers under Python's names: which hyper-parameters and which state each has. Not installed.
+// Optimizers under Python's names: which hyper-parameters and which state each has. Not installed.
 #pragma once
 
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include <array>
+#include <string>
 #include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <variant>
+
+#include <ddprun/detail/optim/own_optimizer.h>
 
 namespace ddp {
 
@@ -83,8 +90,69 @@ struct AdagradKind {
   static constexpr std::array kFields = {"step", "sum"};
 };
 
-inline constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind, AdagradKind>{};
-inline constexpr const char* kKnown = "torch::optim::SGD, Adam, AdamW and Adagrad";
+struct RmspropKind {
+  using Options = torch::optim::RMSpropOptions;
+  using State = torch::optim::RMSpropParamState;
+  static constexpr const char* kName = "RMSprop";
+
+  template <typename Visit>
+  static void options(Options& options, Visit&& visit) {
+    visit("lr", options.lr());
+    visit("momentum", options.momentum());
+    visit("alpha", options.alpha());
+    visit("eps", options.eps());
+    visit("centered", options.centered());
+    visit("weight_decay", options.weight_decay());
+  }
+  template <typename Visit>
+  static void state(State& state, const Options& options, Visit&& visit) {
+    visit("step", state.step());
+    visit("square_avg", state.square_avg());
+    if (options.momentum() > 0) visit("momentum_buffer", state.momentum_buffer());
+    if (options.centered()) visit("grad_avg", state.grad_avg());
+  }
+  static constexpr std::array kFields = {"step", "square_avg", "momentum_buffer", "grad_avg"};
+};
+
+// The optimizers of ddp::optim whose options list themselves; their state is a FusedOptimizer's.
+struct ListedKind {
+  using Options = torch::optim::OptimizerOptions;
+  struct State : torch::optim::OptimizerCloneableParamState<State> {};
+
+  template <typename Visit>
+  static void options(Options& options, Visit&& visit) {
+    for (const auto& [name, value] : dynamic_cast<optim::ListedOptions&>(options).list()) {
+      std::visit([&, key = name](auto* each) { visit(key, *each); }, value);
+    }
+  }
+  template <typename Visit>
+  static void state(State&, const Options&, Visit&&) {}
+};
+
+inline constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind, AdagradKind, RmspropKind>{};
+inline constexpr const char* kKnown =
+    "torch::optim::SGD, Adam, AdamW, Adagrad and RMSprop and of ddp::optim's optimizers";
+
+// Python's name of the optimizer that has `options`, which are of the kind `Kind`.
+template <typename Kind>
+std::string kind_name(const torch::optim::OptimizerOptions& options) {
+  if constexpr (std::is_same_v<Kind, ListedKind>) {
+    return dynamic_cast<const optim::ListedOptions&>(options).optimizer_name();
+  } else {
+    return Kind::kName;
+  }
+}
+
+// Whether `options` are of the kind `Kind`; listed options have a class for each optimizer, so they are compared with
+// `first`.
+template <typename Kind>
+bool is_of_kind(const torch::optim::OptimizerOptions& options, const torch::optim::OptimizerOptions& first) {
+  if constexpr (std::is_same_v<Kind, ListedKind>) {
+    return typeid(options) == typeid(first);
+  } else {
+    return dynamic_cast<const typename Kind::Options*>(&options) != nullptr;
+  }
+}
 
 // Calls `use` with the kind for which `is_it` says yes; returns false if it does for no kind.
 template <typename IsIt, typename Use>
@@ -97,6 +165,7 @@ bool with_kind_of(const torch::optim::Optimizer& optimizer, Use&& use) {
   // The options tell, not the optimizer's class: other implementations share them.
   if (optimizer.param_groups().empty() || !optimizer.param_groups().front().has_options()) return false;
   const auto& options = optimizer.param_groups().front().options();
+  if (dynamic_cast<const optim::ListedOptions*>(&options) != nullptr) return use(ListedKind()), true;
   return with_kind(
       [&](auto kind) { return dynamic_cast<const typename decltype(kind)::Options*>(&options) != nullptr; }, use);
 }

@@ -4,9 +4,11 @@
 #include <c10/util/Type.h>
 #include <nlohmann/json.hpp>
 
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <tuple>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 
@@ -46,8 +48,22 @@ json to_option(double value) {
   return json_float<json>(value);
 }
 
-json to_option(const std::tuple<double, double>& value) {
-  return json::array({to_option(std::get<0>(value)), to_option(std::get<1>(value))});
+json to_option(int64_t value) {
+  return value;
+}
+
+json to_option(const std::string& value) {
+  return value;
+}
+
+template <typename T>
+json to_option(const std::optional<T>& value) {
+  return value ? to_option(*value) : json();
+}
+
+template <typename... Values>
+json to_option(const std::tuple<Values...>& value) {
+  return std::apply([](const Values&... each) { return json::array({to_option(each)...}); }, value);
 }
 
 }  // namespace
@@ -59,9 +75,11 @@ std::string optimizer_title(const std::string& name) {
 void check_optimizer(const torch::optim::Optimizer& optimizer, const TensorMap& model, const std::string& title) {
   const auto& groups = optimizer.param_groups();
   bool known = !groups.empty() && with_kind_of(optimizer, [&](auto kind) {
-    using Options = typename decltype(kind)::Options;
+    const auto is_same = [&](const auto& group) {
+      return group.has_options() && is_of_kind<decltype(kind)>(group.options(), groups.front().options());
+    };
     for (size_t i = 0; i < groups.size(); ++i) {
-      if (groups[i].has_options() && dynamic_cast<const Options*>(&groups[i].options()) != nullptr) continue;
+      if (is_same(groups[i])) continue;
       throw std::invalid_argument(title + " cannot be saved: its group " + std::to_string(i) +
                                   " has options of another class than its first group");
     }
@@ -96,15 +114,17 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
   json root;
   with_kind_of(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
-    root["type"] = Kind::kName;
+    root["type"] = kind_name<Kind>(optimizer.param_groups().front().options());
     root["param_groups"] = json::array();
     for (const auto& group : optimizer.param_groups()) {
-      auto options = static_cast<const typename Kind::Options&>(group.options());
+      const auto copy = group.options().clone();
+      auto& options = static_cast<typename Kind::Options&>(*copy);
       json saved = {{"params", json::array()}};
       Kind::options(options, [&](const char* key, auto& value) { saved[key] = to_option(value); });
       if (const auto* own = dynamic_cast<const optim::MaximizeOption*>(&group.options()))
         saved["maximize"] = own->maximize();
-      if (fused) saved["fused"] = true;  // Python's optimizer continues with the same kernels, so with the same bits
+      if (fused && !std::is_same_v<Kind, ListedKind>)
+        saved["fused"] = true;  // Python's optimizer continues with the same kernels, so with the same bits
       for (const auto& parameter : group.params()) {
         const auto& name = names.of(parameter);
         saved["params"].push_back(name);

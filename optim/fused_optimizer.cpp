@@ -132,6 +132,10 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
   keep_options(param_groups_.back(), group);
 }
 
+std::string FusedOptimizer::dependence(const torch::optim::OptimizerParamGroup&) const {
+  return "";
+}
+
 torch::Tensor FusedOptimizer::step(LossClosure closure) {
   torch::Tensor loss;
   if (closure) {

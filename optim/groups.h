@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,12 @@
 
 namespace ddp::optim {
 
+/// Throws std::invalid_argument "rank 1 of 2: <what>: <value>" unless `is_valid` and the value is finite.
+void require_value(bool is_valid, const char* what, double value);
+
+/// The checks that all constructors with betas have in Python.
+void require_betas(const std::tuple<double, double>& betas);
+
 /// The parameters as one group. Throws std::invalid_argument, as Python does, when there are none.
 inline std::vector<torch::optim::OptimizerParamGroup> one_group(std::vector<at::Tensor> parameters) {
   if (parameters.empty()) throw std::invalid_argument(rank_prefix() + "optimizer got an empty parameter list");
@@ -23,10 +30,20 @@ inline std::vector<torch::optim::OptimizerParamGroup> one_group(std::vector<at::
   return groups;
 }
 
+/// Throws std::invalid_argument for values out of range.
+template <typename Options>
+void check_values(const Options& options, bool may_ascend) {
+  if constexpr (requires { options.check(may_ascend); }) {
+    options.check(may_ascend);
+  } else {
+    check_options(options, may_ascend);
+  }
+}
+
 /// `defaults` on the heap, as torch::optim::Optimizer wants them, after their values were checked.
 template <typename Options>
 std::unique_ptr<torch::optim::OptimizerOptions> checked(const Options& defaults) {
-  check_options(defaults);
+  check_values(defaults, /*may_ascend=*/false);
   return std::make_unique<Options>(defaults);
 }
 
@@ -34,15 +51,14 @@ std::unique_ptr<torch::optim::OptimizerOptions> checked(const Options& defaults)
 template <typename Options>
 void use_options(torch::optim::OptimizerParamGroup& group, const std::string& type) {
   const auto* own = dynamic_cast<const Options*>(&group.options());
-  if (!own) {
-    const auto* torch = dynamic_cast<const typename Options::Base*>(&group.options());
-    if (!torch) {
-      throw std::invalid_argument(rank_prefix() + type + ": a parameter group has another optimizer's options");
+  if constexpr (requires { typename Options::Base; }) {
+    if (const auto* torch = dynamic_cast<const typename Options::Base*>(&group.options()); torch && !own) {
+      group.set_options(std::make_unique<Options>(*torch));
+      own = static_cast<const Options*>(&group.options());
     }
-    group.set_options(std::make_unique<Options>(*torch));
-    own = static_cast<const Options*>(&group.options());
   }
-  check_options(*own, /*may_ascend=*/true);
+  if (!own) throw std::invalid_argument(rank_prefix() + type + ": a parameter group has another optimizer's options");
+  check_values(*own, /*may_ascend=*/true);
 }
 
 }  // namespace ddp::optim

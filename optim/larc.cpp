@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include <ddprun/detail/comm/device_copy.h>
+#include <ddprun/detail/optim/own_optimizer.h>
 #include <ddprun/optim/optimizers.h>
 
 #include "base/rank_prefix.h"
@@ -20,6 +21,9 @@ double& weight_decay_of(torch::optim::OptimizerOptions& options) {
   if (auto* adam = dynamic_cast<torch::optim::AdamOptions*>(&options)) return adam->weight_decay();
   if (auto* adamw = dynamic_cast<torch::optim::AdamWOptions*>(&options)) return adamw->weight_decay();
   if (auto* adagrad = dynamic_cast<torch::optim::AdagradOptions*>(&options)) return adagrad->weight_decay();
+  if (auto* listed = dynamic_cast<ListedOptions*>(&options)) {
+    if (auto* decay = listed->find<double>("weight_decay")) return *decay;
+  }
   throw std::invalid_argument(rank_prefix() + "Larc: these options have no weight decay");
 }
 

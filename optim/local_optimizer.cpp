@@ -1,10 +1,12 @@
 #include "ddprun/detail/optim/local_optimizer.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -72,19 +74,37 @@ GradientScaling on_device(const GradientScaling& scaling, c10::Device device) {
 }  // namespace
 
 LocalOptimizer::LocalOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                               std::unique_ptr<torch::optim::OptimizerOptions> defaults, std::vector<StateField> fields)
-    : FusedOptimizer(groups, std::move(defaults)), fields_(std::move(fields)) {}
+                               std::unique_ptr<torch::optim::OptimizerOptions> defaults, std::vector<StateField> fields,
+                               Kernels kernels)
+    : FusedOptimizer(groups, std::move(defaults)), fields_(std::move(fields)), kernels_(kernels) {}
 
 void LocalOptimizer::apply_step(const GradientScaling& scaling) {
   check_step();  // everything, before anything moves and any state is made
   std::vector<std::vector<FusedBatch>> batches;
   batches.reserve(param_groups_.size());
   for (const auto& group : param_groups_) batches.push_back(collect(group));
+  const auto skips = [&](const FusedBatch& batch) {
+    return scaling.found_inf.defined() && is_set_on_host(on_device(scaling, batch.device).found_inf);
+  };
+  if (kernels_ == Kernels::kOwn) {
+    for (auto& group : batches) std::erase_if(group, skips);
+    for (auto& group : batches) {
+      for (auto& batch : group) unscale(batch, on_device(scaling, batch.device));
+    }
+    const at::Tensor shared = prepare_step(batches);
+    for (auto& group : batches) {
+      for (auto& batch : group) batch.shared = shared;
+    }
+  }
   for (size_t i = 0; i < batches.size(); ++i) {
     for (auto& batch : batches[i]) {
       run(param_groups_[i].options(), batch, on_device(scaling, batch.device));
     }
   }
+}
+
+at::Tensor LocalOptimizer::prepare_step(const std::vector<std::vector<FusedBatch>>&) const {
+  return {};
 }
 
 void LocalOptimizer::check_step() {
@@ -109,8 +129,8 @@ void LocalOptimizer::check_state(const at::Tensor& parameter) const {
   for (size_t i = 0; i < fields_.size(); ++i) {
     const auto& tensor = state->tensors[i];
     if (!tensor.defined()) continue;
-    const bool fits =
-        fields_[i].is_step || (tensor.scalar_type() == parameter.scalar_type() && tensor.sizes() == parameter.sizes());
+    const bool fits = fields_[i].is_number() || (tensor.scalar_type() == parameter.scalar_type() &&
+                                                 tensor.sizes() == fields_[i].shape_for(parameter));
     if (fits && tensor.device() == parameter.device()) continue;
     std::ostringstream text;
     text << rank_prefix() << type_name() << ": the state " << fields_[i].name << " is " << tensor.scalar_type()
@@ -124,33 +144,48 @@ void LocalOptimizer::check_state(const at::Tensor& parameter) const {
 std::vector<FusedBatch> LocalOptimizer::collect(const torch::optim::OptimizerParamGroup& group) {
   std::vector<FusedBatch> batches;
   for (const auto& parameter : group.params()) {
-    const at::Tensor& gradient = parameter.grad();
-    if (!gradient.defined()) continue;
+    if (!parameter.grad().defined()) continue;
     auto& state = state_of(parameter);
     auto& batch = batch_for(batches, parameter, prepare_state(parameter, group.options(), state));
-    if (!parameter.is_non_overlapping_and_dense()) {
-      batch.copies.emplace_back(parameter, with_layout_of(parameter, parameter));
-      batch.parameters.push_back(batch.copies.back().second);
+    if (kernels_ == Kernels::kOwn) {
+      batch.first_dtype = batches.front().dtype;
+      take(batch, parameter, state);
     } else {
-      batch.parameters.push_back(parameter);
-    }
-    if (!same_layout(gradient, batch.parameters.back())) {
-      batch.copies.emplace_back(gradient, with_layout_of(batch.parameters.back(), gradient));
-      batch.gradients.push_back(batch.copies.back().second);
-    } else {
-      batch.gradients.push_back(gradient);
-    }
-    for (size_t i = 0; i < fields_.size(); ++i) {
-      auto& tensor = state.tensors[i];
-      if (!tensor.defined()) continue;
-      // The parameter may have been given another layout since, as Module::to(MemoryFormat) does.
-      if (!fields_[i].is_step && !same_layout(tensor, batch.parameters.back())) {
-        tensor = with_layout_of(batch.parameters.back(), tensor);
-      }
-      batch.state[i].push_back(tensor);
+      take_in_one_layout(batch, parameter, state);
     }
   }
   return batches;
+}
+
+void LocalOptimizer::take(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const {
+  batch.parameters.push_back(parameter.detach());
+  batch.gradients.push_back(parameter.grad().detach());
+  for (size_t i = 0; i < fields_.size(); ++i) batch.state[i].push_back(state.tensors[i]);
+}
+
+void LocalOptimizer::take_in_one_layout(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const {
+  const at::Tensor& gradient = parameter.grad();
+  if (!parameter.is_non_overlapping_and_dense()) {
+    batch.copies.emplace_back(parameter, with_layout_of(parameter, parameter));
+    batch.parameters.push_back(batch.copies.back().second);
+  } else {
+    batch.parameters.push_back(parameter);
+  }
+  if (!same_layout(gradient, batch.parameters.back())) {
+    batch.copies.emplace_back(gradient, with_layout_of(batch.parameters.back(), gradient));
+    batch.gradients.push_back(batch.copies.back().second);
+  } else {
+    batch.gradients.push_back(gradient);
+  }
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    auto& tensor = state.tensors[i];
+    if (!tensor.defined()) continue;
+    // The parameter may have been given another layout since, as Module::to(MemoryFormat) does.
+    if (!fields_[i].is_step && !same_layout(tensor, batch.parameters.back())) {
+      tensor = with_layout_of(batch.parameters.back(), tensor);
+    }
+    batch.state[i].push_back(tensor);
+  }
 }
 
 void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
@@ -158,7 +193,10 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
   if (scaling.found_inf.defined() && is_set_on_host(scaling.found_inf)) return;
   const bool counts = fields_.front().is_step;
   if (counts) count_steps(batch.state.front());
-  {
+  if (kernels_ == Kernels::kOwn) {
+    run_kernel(options, batch, {});
+    for (const auto& [tensor, old] : batch.before) tensor.copy_(at::where(scaling.found_inf.ne(0), old, tensor));
+  } else {
     std::optional<SerialRegion> serial;
     if (is_small(batch.parameters.front())) serial.emplace();
     run_kernel(options, batch, scaling);
@@ -168,6 +206,26 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
     at::_foreach_sub_(batch.state.front(), std::vector<at::Tensor>(batch.state.front().size(), scaling.found_inf));
   }
   for (auto& [original, copy] : batch.copies) original.copy_(copy);
+}
+
+// As a GradScaler does for Python's optimizers that have no kernel for it. On a device the host does not know whether
+// the step will be skipped: it is taken, and undone where it must be.
+void LocalOptimizer::unscale(FusedBatch& batch, const GradientScaling& scaling) const {
+  if (scaling.found_inf.defined() && !scaling.found_inf.is_cpu()) {
+    const auto keep = [&](const std::vector<at::Tensor>& tensors) {
+      for (const auto& tensor : tensors) {
+        if (tensor.defined()) batch.before.emplace_back(tensor, tensor.clone());
+      }
+    };
+    keep(batch.parameters);
+    keep(batch.gradients);
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      if (!fields_[i].is_step) keep(batch.state[i]);
+    }
+  }
+  if (!scaling.grad_scale.defined()) return;
+  const at::Tensor inverse = scaling.grad_scale.to(at::kDouble).reciprocal().to(at::kFloat);
+  for (const auto& gradient : batch.gradients) gradient.mul_(inverse);
 }
 
 LocalState& LocalOptimizer::state_of(const at::Tensor& parameter) {
@@ -201,11 +259,11 @@ void LocalOptimizer::check_parameter_state(const at::Tensor& parameter, const St
     if (field == fields_.end()) fail("it has no state named " + name);
     const bool number =
         tensor.defined() && !at::isComplexType(tensor.scalar_type()) && tensor.scalar_type() != at::kBool;
-    if (!number || (field->is_step ? tensor.numel() != 1 : tensor.sizes() != parameter.sizes())) {
+    const auto shape = field->shape_for(parameter);
+    if (!number || (field->is_number() ? tensor.numel() != 1 : tensor.sizes() != shape)) {
       std::ostringstream text;
-      text << "the state " << name << " must be "
-           << (field->is_step ? "one number" : "numbers of the parameter's shape ");
-      if (!field->is_step) text << parameter.sizes();
+      text << "the state " << name << " must be " << (field->is_number() ? "one number" : "numbers of the shape ");
+      if (!field->is_number()) text << at::IntArrayRef(shape);
       if (tensor.defined()) text << ", got " << tensor.scalar_type() << " of shape " << tensor.sizes();
       fail(text.str());
     }
@@ -226,12 +284,26 @@ void LocalOptimizer::set_parameter_state(const at::Tensor& parameter, const Stat
   for (size_t i = 0; i < fields_.size(); ++i) {
     const auto found = state.find(fields_[i].name);
     if (found == state.end()) continue;
-    const auto options = parameter.options().requires_grad(false);
-    local->tensors[i] = fields_[i].is_step
-                            ? at::empty({}, options.dtype(at::kFloat)).copy_(found->second.detach().reshape({}))
-                            : at::empty_like(parameter.detach()).copy_(found->second.detach());
+    const auto value = found->second.detach();
+    local->tensors[i] = empty_state(parameter, fields_[i].name);
+    local->tensors[i].copy_(fields_[i].is_number() ? value.reshape({}) : value);
   }
   state_[parameter.unsafeGetTensorImpl()] = std::move(local);
+}
+
+bool LocalOptimizer::has_state(const std::string& name) const {
+  return std::any_of(fields_.begin(), fields_.end(), [&](const auto& each) { return name == each.name; });
+}
+
+at::Tensor LocalOptimizer::empty_state(const at::Tensor& parameter, const std::string& name) const {
+  const auto field = std::find_if(fields_.begin(), fields_.end(), [&](const auto& each) { return name == each.name; });
+  if (field == fields_.end()) {
+    throw std::invalid_argument(rank_prefix() + type_name() + ": it has no state named " + name);
+  }
+  const auto options = parameter.options().requires_grad(false);
+  if (field->is_number()) return at::empty({}, options.dtype(at::kFloat));
+  if (field->shape) return at::empty(field->shape_for(parameter), options);
+  return at::empty_like(parameter.detach());
 }
 
 }  // namespace ddp::optim

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/detail/optim/own_optimizer.h>
 #include <ddprun/schedules/schedule.h>
 
 #include "base/rank_prefix.h"
@@ -28,6 +29,10 @@ double* momentum_of(torch::optim::OptimizerOptions& options) {
   if (auto* adam = dynamic_cast<torch::optim::AdamOptions*>(&options)) return &std::get<0>(adam->betas());
   if (auto* adamw = dynamic_cast<torch::optim::AdamWOptions*>(&options)) return &std::get<0>(adamw->betas());
   if (auto* rmsprop = dynamic_cast<torch::optim::RMSpropOptions*>(&options)) return &rmsprop->momentum();
+  if (auto* listed = dynamic_cast<ListedOptions*>(&options)) {
+    if (auto* momentum = listed->find<double>("momentum")) return momentum;
+    if (auto* betas = listed->find<std::tuple<double, double>>("betas")) return &std::get<0>(*betas);
+  }
   return nullptr;
 }
 

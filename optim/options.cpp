@@ -5,23 +5,28 @@
 
 #include "base/rank_prefix.h"
 #include "ddprun/optim/optimizers.h"
+#include "optim/groups.h"
 
 namespace ddp::optim {
-namespace {
 
-// Throws std::invalid_argument "rank 1 of 2: <what>: <value>" unless `valid` and the value is finite.
-void require_value(bool valid, const char* what, double value) {
-  if (valid && std::isfinite(value)) return;
+void require_value(bool is_valid, const char* what, double value) {
+  if (is_valid && std::isfinite(value)) return;
   throw std::invalid_argument(rank_prefix() + what + ": " + number_text(value));
 }
 
-template <typename Options>
-void check_adam(const Options& options, bool may_ascend) {
-  const auto [beta1, beta2] = options.betas();
-  require_value(may_ascend || options.lr() >= 0, "Invalid learning rate", options.lr());
-  require_value(options.eps() >= 0, "Invalid epsilon value", options.eps());
+void require_betas(const std::tuple<double, double>& betas) {
+  const auto [beta1, beta2] = betas;
   require_value(beta1 >= 0 && beta1 < 1, "Invalid beta parameter at index 0", beta1);
   require_value(beta2 >= 0 && beta2 < 1, "Invalid beta parameter at index 1", beta2);
+}
+
+namespace {
+
+template <typename Options>
+void check_adam(const Options& options, bool may_ascend) {
+  require_value(may_ascend || options.lr() >= 0, "Invalid learning rate", options.lr());
+  require_value(options.eps() >= 0, "Invalid epsilon value", options.eps());
+  require_betas(options.betas());
   require_value(options.weight_decay() >= 0, "Invalid weight_decay value", options.weight_decay());
 }
 

@@ -49,6 +49,7 @@ ZeroCore::ZeroCore(const Groups& groups, std::unique_ptr<torch::optim::Optimizer
   check_parameters();
   require_equal_on_all_ranks();
   local_ = make_local(deal_out_new_groups());
+  require_independent_steps();
   build_buckets();
 }
 
@@ -80,6 +81,16 @@ void ZeroCore::require_equal_on_all_ranks() const {
     }
   }
   verify_equal_across_ranks("ZeroRedundancyOptimizer: the ranks' parameters", lines, group_);
+}
+
+// A rank has the gradients of its own share only.
+void ZeroCore::require_independent_steps() const {
+  for (const auto& each : param_groups_) {
+    if (const auto reason = local_->dependence(each); !reason.empty()) {
+      throw std::invalid_argument(who(group_.info()) + ": ZeroRedundancyOptimizer cannot shard " + type_name() + ": " +
+                                  reason);
+    }
+  }
 }
 
 // This rank's share of the groups that were added since the last call.
@@ -163,6 +174,7 @@ void ZeroCore::apply_step(const optim::GradientScaling& scaling) {
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     local_->param_groups()[i].set_options(param_groups_[i].options().clone());
   }
+  require_independent_steps();
   // All parameters' on every rank: the owner of one must not refuse alone, while the others wait for it.
   optim::check_gradients(param_groups_, type_name());
   local_->step_scaled(scaling);
@@ -241,10 +253,8 @@ void ZeroCore::consolidate_state(int to) {
       for (std::string name; words >> name && name != ";";) {
         if (rank == group_.rank()) {
           tensors.push_back(state.at(name));
-        } else if (name == "step") {
-          tensors.push_back(at::empty({}, parameter.options().requires_grad(false).dtype(at::kFloat)));
         } else {
-          tensors.push_back(at::empty_like(parameter.detach()));
+          tensors.push_back(local_->empty_state(parameter, name));
         }
         places.emplace_back(identity(parameter), name);
       }
@@ -284,6 +294,14 @@ void ZeroCore::set_parameter_state(const at::Tensor& parameter, const optim::Sta
   is_consolidated_ = false;
   consolidated_.clear();
   if (rank_of(parameter) == group_.rank()) local_->set_parameter_state(parameter, state);
+}
+
+bool ZeroCore::has_state(const std::string& name) const {
+  return local_->has_state(name);
+}
+
+at::Tensor ZeroCore::empty_state(const at::Tensor& parameter, const std::string& name) const {
+  return local_->empty_state(parameter, name);
 }
 
 std::unique_ptr<JoinHook> ZeroCore::join_hook(const JoinOptions&) {

@@ -34,12 +34,15 @@ def json_object(text):
 def python_group(kind, group, extra):
     """A group's hyper-parameters as Python's optimizer of that type has them."""
     options = dict(_DEFAULTS)
+    if kind not in ("SGD", "Adagrad"):
+        options["capturable"] = False
     if kind in ("Adam", "AdamW"):
-        options.update(capturable=False, decoupled_weight_decay=kind == "AdamW")
+        options["decoupled_weight_decay"] = kind == "AdamW"
     options.update({key: value for key, value in group.items() if key != "params"})
     options.update(extra)
-    if "betas" in options:
-        options["betas"] = tuple(options["betas"])
+    for name in ("betas", "etas", "step_sizes", "eps", "ns_coefficients"):
+        if isinstance(options.get(name), list):
+            options[name] = tuple(options[name])
     return options
 
 

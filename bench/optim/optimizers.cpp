@@ -1,5 +1,6 @@
-// A step of the fused optimizers against torch::optim's: optimizers [all|small]. Prints "case|optimizer|ours|peer",
-// median milliseconds of a step. The two take turns, so that a busy machine slows both.
+// A step of our optimizers: optimizers [all|small|own NAME]. "all" and "small" compare the fused ones with
+// torch::optim's and print "case|optimizer|ours|peer", median milliseconds of a step; the two take turns, so that a
+// busy machine slows both. "own" prints "case|ours|AdamW's" for one of the others, which take turns with AdamW.
 #include <ATen/ops/randn.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <ddprun/optim/more_optimizers.h>
 #include <ddprun/optim/optimizers.h>
 
 namespace {
@@ -50,6 +52,50 @@ void measure(const char* name, const Options& options, int count, int64_t size, 
   std::fflush(stdout);
 }
 
+template <typename Options>
+void measure_own(const std::vector<std::vector<int64_t>>& cases) {
+  for (const auto& shape : cases) {
+    const auto count = static_cast<int>(shape[0]);
+    const std::vector<int64_t> sizes(shape.begin() + 1, shape.end());
+    std::vector<at::Tensor> tensors;
+    for (int i = 0; i < count; ++i) {
+      tensors.push_back(at::randn(sizes).requires_grad_());
+      tensors.back().mutable_grad() = at::randn(sizes);
+    }
+    ddp::optim::OwnOptimizer<Options> own(tensors);
+    ddp::optim::AdamW adamw(tensors);
+    std::vector<double> own_times, adamw_times;
+    for (int i = -3; i < (count > 1 ? 101 : 11); ++i) {
+      const double own_time = milliseconds(own), adamw_time = milliseconds(adamw);
+      if (i < 0) continue;
+      own_times.push_back(own_time);
+      adamw_times.push_back(adamw_time);
+    }
+    std::printf("%d tensors of %lld|%.6f|%.6f\n", count, static_cast<long long>(tensors.front().numel()),
+                median(own_times), median(adamw_times));
+    std::fflush(stdout);
+  }
+}
+
+int measure_own(std::string_view name) {
+  using namespace ddp::optim;
+  const std::vector<std::vector<int64_t>> cases = name == "Muon"
+                                                      ? std::vector<std::vector<int64_t>>{{400, 8, 8}}
+                                                      : std::vector<std::vector<int64_t>>{{400, 64}, {1, 25'000'000}};
+  if (name == "RMSprop") return measure_own<RMSpropOptions>(cases), 0;
+  if (name == "Adadelta") return measure_own<AdadeltaOptions>(cases), 0;
+  if (name == "Adamax") return measure_own<AdamaxOptions>(cases), 0;
+  if (name == "NAdam") return measure_own<NAdamOptions>(cases), 0;
+  if (name == "RAdam") return measure_own<RAdamOptions>(cases), 0;
+  if (name == "ASGD") return measure_own<ASGDOptions>(cases), 0;
+  if (name == "Rprop") return measure_own<RpropOptions>(cases), 0;
+  if (name == "Adafactor") return measure_own<AdafactorOptions>(cases), 0;
+  if (name == "Muon") return measure_own<MuonOptions>(cases), 0;
+  if (name == "Lamb") return measure_own<LambOptions>(cases), 0;
+  if (name == "Lion") return measure_own<LionOptions>(cases), 0;
+  return 1;
+}
+
 template <typename Ours, typename Theirs, typename Options>
 void measure_small(const char* name, const Options& options) {
   measure<Ours, Theirs>(name, options, 400, 64, 201);
@@ -59,6 +105,7 @@ void measure_small(const char* name, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 2 && std::string_view(argv[1]) == "own") return measure_own(argv[2]);
   using ddp::optim::AdamW;
   using ddp::optim::SGD;
   const torch::optim::AdamWOptions adamw(1e-3);

@@ -19,13 +19,25 @@ struct Traits {
   std::string_view type;
   std::array<std::string_view, 4> hyper_parameters;
   std::array<std::string_view, 4> fields;
+  std::string_view foreign = "";  ///< a hyper-parameter of a relative with the same others
 };
 
 constexpr std::array kTraits = {
     Traits{"SGD", {"lr", "momentum", "dampening", "nesterov"}, {"momentum_buffer"}},
     Traits{"Adam", {"lr", "betas", "eps", "amsgrad"}, {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
     Traits{"AdamW", {"lr", "betas", "eps", "amsgrad"}, {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
-    Traits{"Adagrad", {"lr", "lr_decay", "eps"}, {"step", "sum"}}};
+    Traits{"Adagrad", {"lr", "lr_decay", "eps"}, {"step", "sum"}},
+    Traits{"RMSprop", {"lr", "alpha", "eps", "centered"}, {"step", "square_avg", "momentum_buffer", "grad_avg"}},
+    Traits{"Adadelta", {"lr", "rho", "eps"}, {"step", "square_avg", "acc_delta"}},
+    Traits{"Adamax", {"lr", "betas", "eps"}, {"step", "exp_avg", "exp_inf"}, "decoupled_weight_decay"},
+    Traits{"NAdam", {"lr", "betas", "eps", "momentum_decay"}, {"step", "mu_product", "exp_avg", "exp_avg_sq"}},
+    Traits{"RAdam", {"lr", "betas", "eps", "decoupled_weight_decay"}, {"step", "exp_avg", "exp_avg_sq"}, "amsgrad"},
+    Traits{"ASGD", {"lr", "lambd", "alpha", "t0"}, {"step", "eta", "mu", "ax"}},
+    Traits{"Rprop", {"lr", "etas", "step_sizes"}, {"step", "prev", "step_size"}},
+    Traits{"Adafactor", {"lr", "beta2_decay", "eps", "d"}, {"step", "row_var", "col_var", "variance"}},
+    Traits{"Muon", {"lr", "momentum", "ns_coefficients", "ns_steps"}, {"momentum_buffer"}},
+    Traits{"Lamb", {"lr", "betas", "grad_averaging", "max_grad_norm"}, {"step", "exp_avg", "exp_avg_sq"}},
+    Traits{"Lion", {"lr", "betas", "weight_decay"}, {"exp_avg"}, "eps"}};
 
 const Traits* traits_of(std::string_view type) {
   const auto* found = std::find_if(kTraits.begin(), kTraits.end(), [&](const auto& each) { return each.type == type; });
@@ -89,6 +101,12 @@ std::string objection_to(const SavedOptimizer& saved, std::string_view type) {
     }
     if (!lacks.empty()) {
       return "it holds no state of " + std::string(type) + ": its hyper-parameters lack " + lacks;
+    }
+    // RAdam's and NAdam's files have an option less, or one more, than a relative's.
+    const std::string_view foreign =
+        type == "RAdam" && group.options.contains("momentum_decay") ? "momentum_decay" : traits->foreign;
+    if (!foreign.empty() && group.options.contains(foreign)) {
+      return "it holds no state of " + std::string(type) + ": it has the hyper-parameter " + std::string(foreign);
     }
     if (type != "Adam" && type != "AdamW") continue;
     if (auto objection = decay_objection(group.options, type); !objection.empty()) return objection;

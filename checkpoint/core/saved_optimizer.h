@@ -17,7 +17,7 @@ struct SavedGroup {
 };
 
 struct SavedOptimizer {
-  std::string type{};  ///< "SGD", "Adam", "AdamW" or "Adagrad"; empty when the file does not say: Python's never do
+  std::string type{};  ///< Python's name, such as "AdamW"; empty when the file does not say: Python's never do
   std::vector<SavedGroup> groups{};
 };
 

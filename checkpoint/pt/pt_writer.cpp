@@ -101,8 +101,8 @@ void add_model(Pickler& pickler, Storages& storages, const std::vector<PtTensor>
 // Options that Python's optimizers have and LibTorch's have not, at their defaults.
 json python_defaults(const std::string& type) {
   json defaults = {{"maximize", false}, {"foreach", nullptr}, {"differentiable", false}, {"fused", nullptr}};
+  if (type != "SGD" && type != "Adagrad") defaults["capturable"] = false;
   if (type == "Adam" || type == "AdamW") {
-    defaults["capturable"] = false;
     defaults["decoupled_weight_decay"] = type == "AdamW";
   }
   return defaults;

@@ -67,6 +67,7 @@
 #include <ddprun/optim/fused_optimizer.h>
 #include <ddprun/optim/larc.h>
 #include <ddprun/optim/lr_scheduler.h>
+#include <ddprun/optim/more_optimizers.h>
 #include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
 #include <ddprun/recompute/recompute.h>

@@ -1,6 +1,6 @@
 // Continues a run that Python or C++ has saved: interop_program MODEL OPTIMIZER SOURCE TARGET FIRST STEPS. MODEL is
-// lenet or resnet18, OPTIMIZER sgd, adam or ddp::optim's fused_sgd, fused_adam, fused_adamw, fused_adagrad; SOURCE and
-// TARGET are .pt or .safetensors files, or for SOURCE - nothing.
+// lenet or resnet18, OPTIMIZER sgd, adam or ddp::optim's fused_sgd, fused_adam, fused_adamw, fused_adagrad, own_rmsprop
+// and so on; SOURCE and TARGET are .pt or .safetensors files, or for SOURCE - nothing.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/tensor_files.h>
+#include <ddprun/optim/more_optimizers.h>
 #include <ddprun/optim/optimizers.h>
 
 #include "checkpoint/module_state.h"
@@ -21,12 +23,29 @@
 
 namespace {
 
+// With a learning rate that Python's file replaces; null: not one of ours.
+std::unique_ptr<torch::optim::Optimizer> own_optimizer(const std::string& name,
+                                                       const std::vector<at::Tensor>& parameters) {
+  using namespace ddp::optim;
+  if (name == "own_rmsprop") return std::make_unique<RMSprop>(parameters, 9);
+  if (name == "own_adadelta") return std::make_unique<Adadelta>(parameters, 9);
+  if (name == "own_adamax") return std::make_unique<Adamax>(parameters, 9);
+  if (name == "own_nadam") return std::make_unique<NAdam>(parameters, 9);
+  if (name == "own_radam") return std::make_unique<RAdam>(parameters, 9);
+  if (name == "own_asgd") return std::make_unique<ASGD>(parameters, 9);
+  if (name == "own_rprop") return std::make_unique<Rprop>(parameters, 9);
+  if (name == "own_adafactor") return std::make_unique<Adafactor>(parameters, 9);
+  return nullptr;
+}
+
 template <typename Net>
 void continue_run(Net net, char** arguments) {
   const std::string optimizer_name = arguments[2], source = arguments[3], target = arguments[4];
   const int first = std::stoi(arguments[5]), steps = std::stoi(arguments[6]);
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  if (optimizer_name == "sgd") {
+  if (optimizer = own_optimizer(optimizer_name, net->parameters()); optimizer) {
+    // made
+  } else if (optimizer_name == "sgd") {
     optimizer = std::make_unique<torch::optim::SGD>(net->parameters(),
                                                     torch::optim::SGDOptions(0.01).momentum(0.9).weight_decay(1e-4));
   } else if (optimizer_name == "fused_sgd") {

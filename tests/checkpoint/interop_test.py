@@ -32,6 +32,16 @@ FUSED = {
     "fused_adamw": (torch.optim.AdamW, {"lr": 1e-3, "maximize": True}),
     "fused_adagrad": (torch.optim.Adagrad, {"lr": 1e-2, "lr_decay": 0.1}),
 }
+OWN = {
+    "own_rmsprop": (torch.optim.RMSprop, {"lr": 1e-3, "momentum": 0.9, "centered": True, "foreach": False}),
+    "own_adadelta": (torch.optim.Adadelta, {"lr": 0.5, "rho": 0.8, "foreach": False}),
+    "own_adamax": (torch.optim.Adamax, {"lr": 1e-3, "weight_decay": 0.1, "foreach": False}),
+    "own_nadam": (torch.optim.NAdam, {"lr": 1e-3, "decoupled_weight_decay": True, "weight_decay": 0.1, "foreach": False}),
+    "own_radam": (torch.optim.RAdam, {"lr": 1e-3, "betas": (0.9, 0.5), "foreach": False}),
+    "own_asgd": (torch.optim.ASGD, {"lr": 1e-2, "t0": 2, "foreach": False}),
+    "own_rprop": (torch.optim.Rprop, {"lr": 1e-3, "etas": (0.4, 1.3), "foreach": False}),
+    "own_adafactor": (torch.optim.Adafactor, {"lr": 1e-2, "eps": (None, 1e-2), "foreach": False}),
+}
 
 
 def make(model, optimizer):
@@ -39,6 +49,9 @@ def make(model, optimizer):
     net = parity_program.LeNet() if model == "lenet" else parity_program.ResNet18()
     if optimizer == "sgd":
         return net, torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    if optimizer in OWN:
+        kind, options = OWN[optimizer]
+        return net, kind(net.parameters(), **options)
     if optimizer in FUSED:
         kind, options = FUSED[optimizer]
         return net, kind(net.parameters(), fused=True, **options)
@@ -98,8 +111,8 @@ class InteropTest(unittest.TestCase):
                 pt_python.same(dict(other.state_dict()), dict(net.state_dict()))
                 pt_python.same(its_optimizer.state_dict()["state"], optimizer.state_dict()["state"])
 
-    def test_fused_optimizers_begun_in_python_go_on_in_cpp_and_come_back(self):
-        for model, name in [("resnet18", "fused_adam"), *(("lenet", name) for name in FUSED)]:
+    def test_our_optimizers_continue_runs_of_python_and_python_continues_theirs(self):
+        for model, name in [("resnet18", "fused_adam"), *(("lenet", name) for name in [*FUSED, *OWN])]:
             with self.subTest(f"{model} {name}"):
                 net, optimizer = make(model, name)
                 train(net, optimizer, 0, 2)

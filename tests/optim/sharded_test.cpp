@@ -18,6 +18,7 @@
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/optim/larc.h>
 #include <ddprun/optim/lr_scheduler.h>
+#include <ddprun/optim/more_optimizers.h>
 #include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
 
@@ -116,6 +117,8 @@ TEST_CASE_METHOD(Zero, "Zero: has the unsharded optimizer's bits and its state o
   expect_unsharded_bits<optim::AdamW>(AdamWOptions(0.02).amsgrad(true));
   expect_unsharded_bits<optim::Adagrad>(AdagradOptions(0.1).lr_decay(0.1));
   expect_unsharded_bits<optim::Larc<optim::SGD>>(SGDOptions(0.1).momentum(0.9).weight_decay(0.1));
+  expect_unsharded_bits<optim::NAdam>(optim::NAdamOptions(0.02));
+  expect_unsharded_bits<optim::Adafactor>(optim::AdafactorOptions(0.02));
 }
 
 TEST_CASE_METHOD(Zero, "Zero: consolidated state moves to an unsharded optimizer and back") {
@@ -155,6 +158,38 @@ TEST_CASE_METHOD(Zero, "Zero: consolidated state moves to an unsharded optimizer
     RANK_CHECK_THROWS_AS(again.parameter_state(parameters[0]), std::runtime_error);
   };
   run_ranks(case_.size, body, {.wire = case_.wire});
+}
+
+TEST_CASE("Zero: collects scalars and factored states of ddprun's own optimizers") {
+  const auto expected = new_parameters();
+  optim::Adafactor straight(expected);
+  train(straight, expected, 0, 3);
+  run_ranks(2, [&](const GroupHandle& group) {
+    const auto parameters = new_parameters();
+    ZeroRedundancyOptimizer<optim::Adafactor> sharded(parameters, optim::AdafactorOptions(), group);
+    train(sharded, parameters, 0, 3);
+    sharded.consolidate_state(0);
+    if (group.rank() != 0) return;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const auto state = sharded.parameter_state(parameters[i]);
+      for (const auto& [name, tensor] : straight.parameter_state(expected[i])) {
+        RANK_INFO(name << " of parameter " << i);
+        RANK_CHECK(state.at(name).equal(tensor.cpu()));
+      }
+    }
+  });
+}
+
+TEST_CASE("Zero: refuses optimizers whose step needs all gradients") {
+  run_ranks(2, [&](const GroupHandle& group) {
+    RANK_CHECK_THROWS_MATCHES(ZeroRedundancyOptimizer<optim::Lamb>(new_parameters(), optim::LambOptions(), group),
+                              std::invalid_argument, ContainsSubstring("cannot shard Lamb: max_grad_norm needs"));
+    ZeroRedundancyOptimizer<optim::Lamb> allowed(new_parameters(), optim::LambOptions().max_grad_norm(0), group);
+    auto mixed = new_parameters();
+    mixed.push_back(mixed.front().detach().to(at::kDouble).requires_grad_());
+    RANK_CHECK_THROWS_MATCHES(ZeroRedundancyOptimizer<optim::Adafactor>(mixed, optim::AdafactorOptions(), group),
+                              std::invalid_argument, ContainsSubstring("parameters of several dtypes"));
+  });
 }
 
 TEST_CASE("ZeroMemory: each rank keeps its share of the state") {

@@ -55,7 +55,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// of a bucket, where torch::optim::Optimizer::zero_grad() throws.
   void zero_grad(bool set_to_none = true);
 
-  /// Python's name of the class: "SGD", "Adam", "AdamW" or "Adagrad".
+  /// Python's name of the class, such as "AdamW".
   virtual std::string type_name() const = 0;
 
   /// The state that `parameter` has, which shares the optimizer's memory; empty when it has none yet.
@@ -67,6 +67,16 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// Replaces the state of `parameter` by copies of `state` on its device; empty removes it. Throws
   /// std::invalid_argument for names, shapes or dtypes that do not fit, and then changes nothing.
   virtual void set_parameter_state(const at::Tensor& parameter, const StateTensors& state) = 0;
+
+  /// Whether parameters may have a state `name`.
+  virtual bool has_state(const std::string& name) const = 0;
+
+  /// A tensor without values of the shape, dtype and device that the state `name` has for `parameter`. Throws
+  /// std::invalid_argument for a name that the optimizer does not have.
+  virtual at::Tensor empty_state(const at::Tensor& parameter, const std::string& name) const = 0;
+
+  /// Why a step needs all of the parameters of `group` at once, as a sentence; empty when it updates each alone.
+  virtual std::string dependence(const torch::optim::OptimizerParamGroup& group) const;
 
   /// Writes state and options as LibTorch's optimizer of the same name does, which can load them.
   void save(torch::serialize::OutputArchive& archive) const override;

@@ -53,6 +53,8 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   void check_parameter_state(const at::Tensor& parameter, const optim::StateTensors& state) const override;
   /// Keeps it where the parameter is of this rank's share, else ignores it: every rank loads the whole state.
   void set_parameter_state(const at::Tensor& parameter, const optim::StateTensors& state) override;
+  bool has_state(const std::string& name) const override;
+  at::Tensor empty_state(const at::Tensor& parameter, const std::string& name) const override;
 
   /// For join().
   std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
@@ -74,6 +76,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
  private:
   void check_parameters() const;
   void require_equal_on_all_ranks() const;
+  void require_independent_steps() const;
   Groups deal_out_new_groups();
   void adopt_new_groups();
   void build_buckets();

@@ -1,0 +1,95 @@
+// What ddprun's own optimizers share: options that list themselves under Python's names, and a class of optimizer for
+// each.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ddprun/detail/optim/local_optimizer.h>
+
+namespace ddp::optim {
+
+/// Where an option's value is stored.
+using OptionValue =
+    std::variant<double*, bool*, int64_t*, std::tuple<double, double>*, std::tuple<double, double, double>*,
+                 std::tuple<std::optional<double>, double>*, std::optional<std::string>*>;
+
+/// Options that list themselves, so that archives, checkpoints, schedules and LARC need not know each class.
+class ListedOptions {
+ public:
+  virtual ~ListedOptions() = default;
+  /// Python's name of the optimizer.
+  virtual const char* optimizer_name() const = 0;
+  /// All options under Python's names.
+  virtual std::vector<std::pair<const char*, OptionValue>> list() = 0;
+  /// Throws std::invalid_argument with Python's text, after the rank, for a value that Python's constructor refuses or
+  /// that is not finite. With `may_ascend` the learning rate may be negative.
+  virtual void check(bool may_ascend) const = 0;
+
+  /// The option `name` if it is a T, else null.
+  template <typename T>
+  T* find(std::string_view name) {
+    for (const auto& [key, value] : list()) {
+      if (key == name) return std::holds_alternative<T*>(value) ? std::get<T*>(value) : nullptr;
+    }
+    return nullptr;
+  }
+
+ protected:
+  ListedOptions() = default;
+  ListedOptions(const ListedOptions&) = default;
+  ListedOptions& operator=(const ListedOptions&) = default;
+};
+
+/// Writes the options into an archive.
+void write_options(torch::serialize::OutputArchive& archive, ListedOptions& options);
+/// Reads what write_options() has written; what the archive lacks stays as it is.
+void read_options(torch::serialize::InputArchive& archive, ListedOptions& options);
+
+/// Base of the options `Self`, which has `lr()` and implements ListedOptions.
+template <typename Self>
+class OwnOptions : public torch::optim::OptimizerCloneableOptions<Self>, public ListedOptions {
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override { read_options(archive, *this); }
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    Self copy = static_cast<const Self&>(*this);
+    write_options(archive, copy);
+  }
+  double get_lr() const override { return static_cast<const Self&>(*this).lr(); }
+  void set_lr(const double lr) override { static_cast<Self&>(*this).lr() = lr; }
+};
+
+/// An optimizer with the options `Options`, on ddprun's own kernels on the CPU and LibTorch's operators on other
+/// devices.
+template <typename Options>
+class OwnOptimizer : public LocalOptimizer {
+ public:
+  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// no parameters or values out of range.
+  explicit OwnOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups, Options defaults = {});
+  /// The same with one group.
+  explicit OwnOptimizer(std::vector<at::Tensor> parameters, Options defaults = {});
+
+  /// Python's name of the class.
+  std::string type_name() const override;
+  std::string dependence(const torch::optim::OptimizerParamGroup& group) const override;
+
+ protected:
+  void check_group(torch::optim::OptimizerParamGroup& group) const override;
+  bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
+                     LocalState& state) const override;
+  at::Tensor prepare_step(const std::vector<std::vector<FusedBatch>>& batches) const override;
+  void run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
+                  const GradientScaling& scaling) const override;
+};
+
+}  // namespace ddp::optim

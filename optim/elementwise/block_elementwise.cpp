@@ -1,0 +1,185 @@
+#include "optim/elementwise/block_elementwise.h"
+
+#include <ATen/ops/sqrt_cpu_dispatch.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "optim/elementwise/kernels.h"
+#include "optim/parallel_parts.h"
+
+namespace ddp::optim {
+namespace {
+
+constexpr size_t kBlock = 2048;
+// Square roots of fewer elements are computed in a short tensor.
+constexpr size_t kShortBlock = 64;
+constexpr size_t kMostOperands = 16;
+constexpr size_t kMostTemporaries = 6;
+
+template <typename T>
+struct ScalarTypeOf;
+template <>
+struct ScalarTypeOf<float> {
+  static constexpr auto value = at::kFloat;
+};
+template <>
+struct ScalarTypeOf<double> {
+  static constexpr auto value = at::kDouble;
+};
+template <>
+struct ScalarTypeOf<BFloat16Bits> {
+  static constexpr auto value = at::kBFloat16;
+};
+
+// The values of a temporary operand.
+template <typename T>
+class Temporary {
+ public:
+  T* numbers() { return numbers_; }
+
+  // Replaces them by ATen's square roots, which are not the correctly rounded ones but MKL's.
+  void take_square_roots(size_t size) {
+    // Without the dispatcher, which costs as much as the roots of a small block.
+    at::cpu::sqrt_(size <= kShortBlock ? short_ : all_);
+  }
+
+ private:
+  at::Tensor all_ = at::zeros({static_cast<int64_t>(kBlock)}, ScalarTypeOf<T>::value);
+  at::Tensor short_ = all_.narrow(0, 0, kShortBlock);
+  T* numbers_ = static_cast<T*>(all_.mutable_data_ptr());
+};
+
+// What the blocks of one thread share.
+template <typename T>
+using Scratch = std::array<Temporary<T>, kMostTemporaries>;
+
+template <typename T>
+class BlockElementwise final : public Elementwise {
+ public:
+  BlockElementwise(Scratch<T>& scratch, const std::vector<T*>& bases)
+      : scratch_(scratch), bases_(bases), kernels_(kernels<T>()) {}
+
+  // The block [begin, begin + size), of which ATen would vectorise the first `vectorised` elements.
+  void move_to(size_t begin, size_t size, size_t vectorised) {
+    std::transform(bases_.begin(), bases_.end(), operands_.begin(),
+                   [&](T* base) { return base == nullptr ? nullptr : base + begin; });
+    count_ = bases_.size();
+    size_ = size;
+    vectorised_ = vectorised;
+  }
+
+  Operand temporary() override {
+    operands_.at(count_) = scratch_.at(count_ - bases_.size()).numbers();
+    return Operand{count_++};
+  }
+  void copy(Operand to, Operand a) override {
+    if (to != a) std::memcpy(at(to), at(a), size_ * sizeof(T));
+  }
+  void neg(Operand to, Operand a) override { kernels_.negate(at(to), at(a), size_); }
+  void abs(Operand to, Operand a) override { kernels_.absolute(at(to), at(a), size_); }
+  void sign(Operand to, Operand a) override { kernels_.sign(at(to), at(a), size_); }
+  void sqrt(Operand to, Operand a) override {
+    copy(to, a);
+    scratch_.at(static_cast<size_t>(to) - bases_.size()).take_square_roots(size_);  // of a temporary operand
+  }
+  void reciprocal(Operand to, Operand a) override { kernels_.reciprocal(at(to), at(a), size_); }
+  void mul(Operand to, Operand a, Operand b) override { kernels_.multiply(at(to), at(a), at(b), size_); }
+  void div(Operand to, Operand a, Operand b) override { kernels_.divide(at(to), at(a), at(b), size_); }
+  void maximum(Operand to, Operand a, Operand b) override { kernels_.maximum(at(to), at(a), at(b), size_); }
+  void add(Operand to, Operand a, const Number& number) override {
+    kernels_.add_number(at(to), at(a), number.value, size_);
+  }
+  void mul(Operand to, Operand a, const Number& number) override {
+    kernels_.multiply_number(at(to), at(a), number.value, size_);
+  }
+  void div(Operand to, Operand a, const Number& number) override {
+    kernels_.divide_number(at(to), at(a), number.value, size_);
+  }
+  void add(Operand to, Operand a, Operand b, const Number& alpha) override {
+    kernels_.add_scaled(at(to), at(a), at(b), alpha.value, size_, vectorised_);
+  }
+  void addcmul(Operand to, Operand a, Operand b, Operand c, const Number& value) override {
+    kernels_.addcmul(at(to), at(a), at(b), at(c), value.value, size_);
+  }
+  void addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) override {
+    kernels_.addcdiv(at(to), at(a), at(b), at(c), value.value, size_);
+  }
+  void lerp(Operand to, Operand a, Operand end, double weight) override {
+    kernels_.lerp(at(to), at(a), at(end), weight, size_);
+  }
+  void clamp(Operand to, Operand a, double lowest, double highest) override {
+    kernels_.clamp(at(to), at(a), lowest, highest, size_);
+  }
+  void choose_by_sign(Operand to, Operand a, double above, double below) override {
+    kernels_.choose_by_sign(at(to), at(a), above, below, size_);
+  }
+  void zero_where(Operand to, Operand a, Operand key, double number) override {
+    kernels_.zero_where(at(to), at(a), at(key), number, size_);
+  }
+
+ private:
+  T* at(Operand operand) const { return operands_[static_cast<size_t>(operand)]; }
+
+  Scratch<T>& scratch_;
+  const std::vector<T*>& bases_;
+  const Kernels<T>& kernels_;
+  std::array<T*, kMostOperands> operands_{};
+  size_t count_ = 0;
+  size_t size_ = 0;
+  size_t vectorised_ = 0;
+};
+
+template <typename T>
+void update_part(const std::vector<T*>& bases, size_t begin, size_t end,
+                 const std::function<void(Elementwise&)>& update) {
+  // Of the thread, since making it costs more than a small update.
+  static thread_local const auto scratch = std::make_unique<Scratch<T>>();
+  BlockElementwise<T> elementwise(*scratch, bases);
+  const size_t vectorised_end = begin + (end - begin) / kVectorStep * kVectorStep;
+  for (size_t at = begin; at < end; at += kBlock) {
+    const size_t size = std::min(kBlock, end - at);
+    elementwise.move_to(at, size, std::clamp(vectorised_end, at, at + size) - at);
+    update(elementwise);
+  }
+}
+
+template <typename T>
+void update_as(const std::vector<at::Tensor>& tensors, const std::function<void(Elementwise&)>& update) {
+  std::vector<T*> bases;
+  for (const auto& tensor : tensors) {
+    bases.push_back(tensor.defined() ? static_cast<T*>(tensor.mutable_data_ptr()) : nullptr);
+  }
+  run_in_parallel_parts(tensors.front().numel(), [&](int64_t begin, int64_t end) {
+    update_part(bases, static_cast<size_t>(begin), static_cast<size_t>(end), update);
+  });
+}
+
+}  // namespace
+
+bool can_update_by_blocks(const std::vector<at::Tensor>& tensors) {
+  const at::Tensor& first = tensors.front();
+  const auto dtype = first.scalar_type();
+  if (dtype != at::kFloat && dtype != at::kDouble && dtype != at::kBFloat16) return false;
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return !tensor.defined() ||
+           (tensor.is_cpu() && tensor.scalar_type() == dtype && tensor.is_non_overlapping_and_dense() &&
+            tensor.sizes() == first.sizes() && tensor.strides() == first.strides() && !tensor.is_neg());
+  });
+}
+
+void update_by_blocks(const std::vector<at::Tensor>& tensors, const std::function<void(Elementwise&)>& update) {
+  switch (tensors.front().scalar_type()) {
+    case at::kFloat:
+      return update_as<float>(tensors, update);
+    case at::kDouble:
+      return update_as<double>(tensors, update);
+    default:
+      return update_as<BFloat16Bits>(tensors, update);
+  }
+}
+
+}  // namespace ddp::optim

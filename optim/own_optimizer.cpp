@@ -1,0 +1,126 @@
+#include "optim/own_optimizer.h"
+
+#include <torch/serialize/archive.h>
+
+#include <stdexcept>
+
+#include "optim/elementwise/block_elementwise.h"
+#include "optim/elementwise/tensor_elementwise.h"
+
+namespace ddp::optim {
+namespace {
+
+// Archives hold options as LibTorch's optimizers write theirs, and tuples as lists.
+struct Writer {
+  torch::serialize::OutputArchive& archive;
+  const char* name;
+
+  void operator()(const double* value) const { archive.write(name, c10::IValue(*value)); }
+  void operator()(const bool* value) const { archive.write(name, c10::IValue(*value)); }
+  void operator()(const int64_t* value) const { archive.write(name, c10::IValue(*value)); }
+  void operator()(const std::optional<std::string>* value) const {
+    archive.write(name, *value ? c10::IValue(**value) : c10::IValue());
+  }
+  template <typename... Numbers>
+  void operator()(const std::tuple<Numbers...>* value) const {
+    const auto number = [](const auto& each) { return c10::IValue(each); };
+    archive.write(name, std::apply(
+                            [&](const auto&... each) {
+                              return c10::IValue(c10::ivalue::Tuple::create(std::vector<c10::IValue>{number(each)...}));
+                            },
+                            *value));
+  }
+};
+
+struct Reader {
+  const c10::IValue& stored;
+
+  void operator()(double* value) const { *value = stored.toDouble(); }
+  void operator()(bool* value) const { *value = stored.toBool(); }
+  void operator()(int64_t* value) const { *value = stored.toInt(); }
+  void operator()(std::optional<std::string>* value) const { *value = stored.toOptional<std::string>(); }
+  template <typename... Numbers>
+  void operator()(std::tuple<Numbers...>* value) const {
+    const auto& elements = stored.toTupleRef().elements();
+    if (elements.size() != sizeof...(Numbers)) throw std::invalid_argument("an option has another number of values");
+    size_t next = 0;
+    *value = std::tuple<Numbers...>{elements[next++].to<Numbers>()...};
+  }
+};
+
+}  // namespace
+
+void write_options(torch::serialize::OutputArchive& archive, ListedOptions& options) {
+  for (const auto& [name, value] : options.list()) std::visit(Writer{archive, name}, value);
+}
+
+void read_options(torch::serialize::InputArchive& archive, ListedOptions& options) {
+  for (const auto& [name, value] : options.list()) {
+    c10::IValue stored;
+    if (archive.try_read(name, stored)) std::visit(Reader{stored}, value);
+  }
+}
+
+Operand decayed_gradient(Elementwise& elementwise, double weight_decay, bool maximize) {
+  Operand gradient = kGradient;
+  if (maximize) {
+    gradient = elementwise.temporary();
+    elementwise.neg(gradient, kGradient);
+  }
+  if (weight_decay != 0) {
+    const Operand decayed = maximize ? gradient : elementwise.temporary();
+    elementwise.add(decayed, gradient, kParameter, weight_decay);
+    gradient = decayed;
+  }
+  return gradient;
+}
+
+void ElementwiseStep::run(FusedBatch& batch) const {
+  if (batch.device.is_cpu()) {
+    run_on_host(batch);
+  } else {
+    run_on_device(batch);
+  }
+}
+
+void ElementwiseStep::run_on_host(FusedBatch& batch) const {
+  std::array<at::Tensor, kMostStateFields> scalars;
+  for (size_t j = 0; j < batch.parameters.size(); ++j) {
+    std::vector<at::Tensor> operands = {batch.parameters[j], batch.gradients[j]};
+    for (size_t i = 0; i < fields.size(); ++i) {
+      const bool is_number = fields[i].is_number();
+      scalars[i] = is_number ? batch.state[i][j] : at::Tensor();
+      operands.push_back(is_number ? at::Tensor() : batch.state[i][j]);
+    }
+    if (results) operands.push_back((*results)[j]);
+    const auto coefficients = on_host(Scalars<double>(scalars));
+    const Numbers numbers = {coefficients[0], coefficients[1], coefficients[2], coefficients[3]};
+    if (can_update_by_blocks(operands)) {
+      update_by_blocks(operands, [&](Elementwise& elementwise) { update(elementwise, numbers); });
+      continue;
+    }
+    std::vector<std::vector<at::Tensor>> lists;
+    for (const at::Tensor& operand : operands) lists.push_back({operand});
+    TensorElementwise elementwise(std::move(lists));
+    update(elementwise, numbers);
+  }
+}
+
+void ElementwiseStep::run_on_device(FusedBatch& batch) const {
+  Numbers numbers = {0, 0, 0, 0};
+  for (size_t j = 0; j < batch.parameters.size(); ++j) {
+    std::array<at::Tensor, kMostStateFields> scalars;
+    for (size_t i = 0; i < fields.size(); ++i) scalars[i] = batch.state[i][j];
+    const auto coefficients = on_device(Scalars<at::Tensor>(scalars));
+    for (size_t k = 0; k < coefficients.size(); ++k) {
+      if (coefficients[k].defined()) numbers[k].tensors.push_back(coefficients[k]);
+    }
+  }
+  std::vector<std::vector<at::Tensor>> operands = {batch.parameters, batch.gradients};
+  for (size_t i = 0; i < fields.size(); ++i) operands.push_back(batch.state[i]);
+  if (results) operands.push_back(*results);
+  TensorElementwise elementwise(std::move(operands));
+  update(elementwise, numbers);
+}
+
+}  // namespace ddp::optim

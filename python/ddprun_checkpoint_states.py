@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 OPTIMIZER = "ddprun.optimizer"  # the metadata key of an optimizer's groups
 _DEFAULTS = {"maximize": False, "foreach": None, "differentiable": False, "fused": None}
+_CAPTURABLE = {"Adam", "AdamW", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"}
 _FLOAT = "__float__"  # {"__float__": "inf"}: numbers that JSON does not have
 
 
@@ -34,7 +35,7 @@ def json_object(text):
 def python_group(kind, group, extra):
     """A group's hyper-parameters as Python's optimizer of that type has them."""
     options = dict(_DEFAULTS)
-    if kind not in ("SGD", "Adagrad"):
+    if kind in _CAPTURABLE:
         options["capturable"] = False
     if kind in ("Adam", "AdamW"):
         options["decoupled_weight_decay"] = kind == "AdamW"

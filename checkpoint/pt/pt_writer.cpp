@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <stdexcept>
 #include <tuple>
@@ -101,7 +102,9 @@ void add_model(Pickler& pickler, Storages& storages, const std::vector<PtTensor>
 // Options that Python's optimizers have and LibTorch's have not, at their defaults.
 json python_defaults(const std::string& type) {
   json defaults = {{"maximize", false}, {"foreach", nullptr}, {"differentiable", false}, {"fused", nullptr}};
-  if (type != "SGD" && type != "Adagrad") defaults["capturable"] = false;
+  constexpr std::array kCapturable = {"Adam",  "AdamW", "RMSprop", "Adadelta", "Adamax",
+                                      "NAdam", "RAdam", "ASGD",    "Rprop"};
+  if (std::find(kCapturable.begin(), kCapturable.end(), type) != kCapturable.end()) defaults["capturable"] = false;
   if (type == "Adam" || type == "AdamW") {
     defaults["decoupled_weight_decay"] = type == "AdamW";
   }

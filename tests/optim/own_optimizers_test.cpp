@@ -171,7 +171,7 @@ TEMPLATE_LIST_TEST_CASE("OwnOptimizers: gradients lead downhill", "", AllOptions
 TEMPLATE_LIST_TEST_CASE("OwnOptimizers: devices agree with the CPU", "", AllOptions) {
   const auto placed = parameters_for<TestType>();
   std::vector<at::Tensor> on_cpu;
-  for (const auto& parameter : placed) on_cpu.push_back(parameter.detach().cpu().requires_grad_());
+  for (const auto& parameter : placed) on_cpu.push_back(parameter.detach().cpu().clone().requires_grad_());
   OwnOptimizer<TestType> one(placed, example<TestType>()), other(on_cpu, example<TestType>());
   for (int step = 0; step < 12; ++step) {
     set_gradients(placed, step);

@@ -1,3 +1,4 @@
+#include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
@@ -78,17 +79,6 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     return at::linalg_vector_norm(gradient, 2, dimension, /*keepdim=*/true).square_().div_(gradient.size(dimension));
   }
 
-  static double at_least(double value, double lowest) { return std::max(lowest, value); }
-  static at::Tensor at_least(const at::Tensor& value, double lowest) { return value.clamp_min(lowest); }
-  static double at_most(double value, double highest) { return std::min(highest, value); }
-  static at::Tensor at_most(const at::Tensor& value, double highest) { return value.clamp_max(highest); }
-  static void subtract(const at::Tensor& parameter, const at::Tensor& change, double factor) {
-    parameter.add_(change, -factor);
-  }
-  static void subtract(const at::Tensor& parameter, const at::Tensor& change, const at::Tensor& factor) {
-    parameter.sub_(change * factor);
-  }
-
   template <typename Scalar>
   static void update(const AdafactorOptions& options, FusedBatch& batch, size_t i, const Scalar& step, double eps1) {
     using std::pow;
@@ -107,20 +97,13 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
       estimate = batch.state[kVariance][i].lerp_(gradient * gradient, weight).clone();
     }
     const at::Tensor change = estimate.clamp_min_(eps1 * eps1).rsqrt_().mul_(gradient);
-    subtract(parameter, change, alpha / at_least(root_mean_square<Scalar>(change, options.d()), 1));
+    subtract_scaled(parameter, change, alpha / at_least(root_mean_square<Scalar>(change, options.d()), 1));
   }
 
   static double epsilon_of(at::ScalarType dtype) {
-    switch (dtype) {
-      case at::kDouble:
-        return std::numeric_limits<double>::epsilon();
-      case at::kHalf:
-        return std::numeric_limits<at::Half>::epsilon();
-      case at::kBFloat16:
-        return std::numeric_limits<at::BFloat16>::epsilon();
-      default:
-        return std::numeric_limits<float>::epsilon();
-    }
+    return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "Adafactor", [] {
+      return static_cast<double>(std::numeric_limits<scalar_t>::epsilon());
+    });
   }
 
   static void run(const AdafactorOptions& options, FusedBatch& batch) {

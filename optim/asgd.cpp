@@ -45,7 +45,7 @@ struct Rule<ASGDOptions> : ElementwiseRule<ASGDOptions> {
     const Scalar eta = scalars.get(kEta);
     const Scalar mu = scalars.get(kMu);
     scalars.set(kEta, options.lr() / pow(1 + options.lambd() * options.lr() * step, options.alpha()));
-    scalars.set(kMu, 1 / choose(step - options.t0() > 1, step - options.t0(), 1));
+    scalars.set(kMu, 1 / at_least(step - options.t0(), 1));
     return {1 - options.lambd() * eta, -eta, mu};
   }
 

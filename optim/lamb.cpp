@@ -44,12 +44,12 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
   // What the gradients are divided by.
   static at::Tensor prepare_step(const LambOptions& options, const std::vector<std::vector<FusedBatch>>& batches) {
     if (options.max_grad_norm() == 0) return {};
-    std::vector<at::Tensor> norms;
+    std::vector<at::Tensor> norms;  // of each batch
     for (const auto& group : batches) {
       for (const auto& batch : group) {
-        for (const at::Tensor& norm : at::_foreach_norm(batch.gradients, 2)) {
-          norms.push_back(to_device(norm.to(at::kFloat), norms.empty() ? norm.device() : norms.front().device()));
-        }
+        const at::Tensor norm =
+            at::linalg_vector_norm(at::stack(at::_foreach_norm(batch.gradients, 2)).to(at::kFloat), 2);
+        norms.push_back(to_device(norm, norms.empty() ? norm.device() : norms.front().device()));
       }
     }
     if (norms.empty()) return {};
@@ -93,21 +93,35 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
     if (options.adam_w_mode()) elementwise.add(change, change, kParameter, options.weight_decay());
   }
 
+  static double ratio(double parameter_norm, double change_norm) {
+    return parameter_norm > 0 && change_norm > 0 ? parameter_norm / change_norm : 1;
+  }
+  static at::Tensor ratio(const at::Tensor& parameter_norm, const at::Tensor& change_norm) {
+    const at::Tensor is_positive = parameter_norm.gt(0).logical_and(change_norm.gt(0));
+    return at::where(is_positive, parameter_norm / change_norm, at::Scalar(1.0));
+  }
+
   // Scales each tensor's change by the ratio of the norms, where both are positive.
   static void finish(const LambOptions& options, FusedBatch& batch, const std::vector<at::Tensor>& changes) {
     const bool adapts = options.use_nvlamb() || options.weight_decay() != 0;
+    const auto wide = at::promote_types(batch.dtype, at::kFloat);
     for (size_t i = 0; i < changes.size(); ++i) {
       const at::Tensor& parameter = batch.parameters[i];
       if (!adapts) {
         parameter.add_(changes[i], -options.lr());
         continue;
       }
-      const auto wide = at::promote_types(parameter.scalar_type(), at::kFloat);
-      const at::Tensor parameter_norm = at::linalg_vector_norm(parameter, 2, {}, false, wide).to(at::kFloat);
-      const at::Tensor change_norm = at::linalg_vector_norm(changes[i], 2, {}, false, wide).to(at::kFloat);
-      const at::Tensor is_positive = parameter_norm.gt(0).logical_and(change_norm.gt(0));
-      const at::Tensor ratio = at::where(is_positive, parameter_norm / change_norm, at::Scalar(1.0));
-      parameter.sub_(changes[i] * (ratio * options.lr()));
+      const at::Tensor parameter_norm = at::linalg_vector_norm(parameter, 2, {}, false, wide);
+      const at::Tensor change_norm = at::linalg_vector_norm(changes[i], 2, {}, false, wide);
+      if (batch.device.is_cpu()) {
+        const double rate = options.lr() * ratio(parameter_norm.item<double>(), change_norm.item<double>());
+        // In float32 at least: the rate may be larger than 16-bit numbers.
+        const at::Tensor sum = parameter.to(wide);
+        subtract_scaled(sum, changes[i].to(wide), rate);
+        if (!sum.is_same(parameter)) parameter.copy_(sum);
+      } else {
+        subtract_scaled(parameter, changes[i], ratio(parameter_norm, change_norm) * options.lr());
+      }
     }
   }
 };

@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
@@ -86,6 +87,28 @@ struct Rule;
 /// A float32 scalar of the state, on the parameter's device.
 inline at::Tensor scalar_state(const at::Tensor& parameter, double value) {
   return at::full({}, value, at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
+}
+
+/// The larger and the smaller of two numbers.
+inline double at_least(double value, double lowest) {
+  return std::max(lowest, value);
+}
+inline at::Tensor at_least(const at::Tensor& value, double lowest) {
+  return value.clamp_min(lowest);
+}
+inline double at_most(double value, double highest) {
+  return std::min(highest, value);
+}
+inline at::Tensor at_most(const at::Tensor& value, double highest) {
+  return value.clamp_max(highest);
+}
+
+/// parameter -= factor * change
+inline void subtract_scaled(const at::Tensor& parameter, const at::Tensor& change, double factor) {
+  parameter.add_(change, -factor);
+}
+inline void subtract_scaled(const at::Tensor& parameter, const at::Tensor& change, const at::Tensor& factor) {
+  parameter.sub_(change * factor);
 }
 
 /// What an elementwise optimizer says about itself; a Rule<Options> derives from it and has at least fields() and

@@ -14,7 +14,8 @@
 namespace ddp::optim {
 namespace {
 
-constexpr size_t kBlock = 2048;
+// So that an update's operands fit into the processor's first cache together.
+constexpr size_t kBlock = 512;
 // Square roots of fewer elements are computed in a short tensor.
 constexpr size_t kShortBlock = 64;
 constexpr size_t kMostOperands = 16;

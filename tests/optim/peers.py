@@ -47,7 +47,8 @@ class Lamb(torch.optim.Optimizer):
             for group in self.param_groups:
                 with_grad = [p.grad for p in group["params"] if p.grad is not None]
                 for kind in _kinds(with_grad):
-                    norms += [torch.linalg.vector_norm(g, 2).float() for g in with_grad if _kind(g) == kind]
+                    each = [torch.linalg.vector_norm(g, 2) for g in with_grad if _kind(g) == kind]
+                    norms.append(torch.linalg.vector_norm(torch.stack(each).float(), 2))
             clip = max(1.0, (torch.linalg.vector_norm(torch.stack(norms), 2) / largest).item())
         for group in self.param_groups:
             self._step_group(group, clip)
@@ -78,10 +79,11 @@ class Lamb(torch.optim.Optimizer):
             if not group["use_nvlamb"] and decay == 0:
                 p.add_(update, alpha=-group["lr"])
                 continue
-            p_norm = torch.linalg.vector_norm(p, 2, dtype=torch.float32 if p.dtype != torch.float64 else None).float()
-            u_norm = torch.linalg.vector_norm(update, 2, dtype=torch.float32 if p.dtype != torch.float64 else None).float()
-            ratio = p_norm / u_norm if p_norm > 0 and u_norm > 0 else torch.ones(())
-            p.sub_(update * (ratio * group["lr"]))
+            wide = torch.promote_types(p.dtype, torch.float32)
+            p_norm = torch.linalg.vector_norm(p, 2, dtype=wide).item()
+            u_norm = torch.linalg.vector_norm(update, 2, dtype=wide).item()
+            ratio = p_norm / u_norm if p_norm > 0 and u_norm > 0 else 1.0
+            p.copy_(p.to(wide).add_(update.to(wide), alpha=-group["lr"] * ratio))
 
 
 def _kind(tensor):

@@ -3,12 +3,15 @@
 #include <torch/serialize/archive.h>
 
 #include <stdexcept>
+#include <string_view>
 
 #include "optim/elementwise/block_elementwise.h"
 #include "optim/elementwise/tensor_elementwise.h"
 
 namespace ddp::optim {
 namespace {
+
+constexpr const char* kNameKey = "optimizer_name";
 
 // Archives hold options as LibTorch's optimizers write theirs, and tuples as lists.
 struct Writer {
@@ -51,13 +54,23 @@ struct Reader {
 }  // namespace
 
 void write_options(torch::serialize::OutputArchive& archive, ListedOptions& options) {
+  archive.write(kNameKey, c10::IValue(std::string(options.optimizer_name())));
   for (const auto& [name, value] : options.list()) std::visit(Writer{archive, name}, value);
 }
 
 void read_options(torch::serialize::InputArchive& archive, ListedOptions& options) {
-  for (const auto& [name, value] : options.list()) {
-    c10::IValue stored;
-    if (archive.try_read(name, stored)) std::visit(Reader{stored}, value);
+  const std::string name = options.optimizer_name();
+  c10::IValue stored;
+  const bool is_named = archive.try_read(kNameKey, stored);
+  if (is_named && stored.toStringRef() != name) {
+    throw std::invalid_argument("it holds the state of " + stored.toStringRef());
+  }
+  for (const auto& [key, value] : options.list()) {
+    if (archive.try_read(key, stored)) {
+      std::visit(Reader{stored}, value);
+    } else if (is_named || std::string_view(key) != "maximize") {  // LibTorch's archives have neither
+      throw std::invalid_argument("it holds no state of " + name + ": its options lack " + key);
+    }
   }
 }
 

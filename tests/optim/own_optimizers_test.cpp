@@ -167,7 +167,8 @@ TEMPLATE_LIST_TEST_CASE("OwnOptimizers: gradients lead downhill", "", AllOptions
   CHECK(parameter.detach().norm().template item<double>() < before);
 }
 
-// On the CPU the two are the same; on simulated devices the step is one of operators, whose scalars stay on the device, in float32.
+// On the CPU the two are the same; on simulated devices the step is one of operators, whose scalars stay on the device,
+// in float32.
 TEMPLATE_LIST_TEST_CASE("OwnOptimizers: devices agree with the CPU", "", AllOptions) {
   const auto placed = parameters_for<TestType>();
   std::vector<at::Tensor> on_cpu;
@@ -187,6 +188,27 @@ TEMPLATE_LIST_TEST_CASE("OwnOptimizers: devices agree with the CPU", "", AllOpti
     CHECK((actual[i].cpu() - expected[i]).norm().template item<double>() <=
           tolerance * (1e-3 + expected[i].norm().template item<double>()));
   }
+}
+
+// RAdam and Adamax have states of Adam's names, and an optimizer that has taken no step has none.
+TEST_CASE("OwnOptimizers: archives of other optimizers are refused") {
+  const auto parameters = test::new_parameters();
+  const auto archive_of = [](auto&& optimizer) {
+    std::stringstream archive;
+    torch::save(optimizer, archive);
+    return archive;
+  };
+  RAdam radam(parameters, RAdamOptions(0.5));
+  const auto refused = [&](std::stringstream archive, const char* text) {
+    CHECK_THROWS_MATCHES(torch::load(radam, archive), std::invalid_argument,
+                         MessageMatches(ContainsSubstring("rank 0 of 1") && ContainsSubstring(text)));
+    CHECK(radam.param_groups()[0].options().get_lr() == 0.5);
+  };
+  refused(archive_of(NAdam(parameters)), "RAdam: this archive cannot be loaded: it holds the state of NAdam");
+  refused(archive_of(torch::optim::RMSprop(parameters)), "it holds no state of RAdam: its options lack betas");
+  RMSprop rmsprop(parameters);
+  auto archive = archive_of(Lamb(parameters));
+  CHECK_THROWS_AS(torch::load(rmsprop, archive), std::invalid_argument);
 }
 
 TEST_CASE("RMSprop: exchanges archives with torch::optim's and takes its options") {

@@ -50,9 +50,10 @@ class ListedOptions {
   ListedOptions& operator=(const ListedOptions&) = default;
 };
 
-/// Writes the options into an archive.
+/// Writes the options and the optimizer's name into an archive.
 void write_options(torch::serialize::OutputArchive& archive, ListedOptions& options);
-/// Reads what write_options() has written; what the archive lacks stays as it is.
+/// Reads what write_options() or LibTorch's optimizer of the same name has written. Throws std::invalid_argument for
+/// another optimizer's.
 void read_options(torch::serialize::InputArchive& archive, ListedOptions& options);
 
 /// Base of the options `Self`, which has `lr()` and implements ListedOptions.

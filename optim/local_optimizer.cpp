@@ -80,6 +80,9 @@ LocalOptimizer::LocalOptimizer(const std::vector<torch::optim::OptimizerParamGro
 
 void LocalOptimizer::apply_step(const GradientScaling& scaling) {
   check_step();  // everything, before anything moves and any state is made
+  // Python's GradScaler does not call step() then, so that no state is made.
+  const bool is_skipped = scaling.found_inf.defined() && is_set_on_host(scaling.found_inf);
+  if (kernels_ == Kernels::kOwn && is_skipped) return;
   std::vector<std::vector<FusedBatch>> batches;
   batches.reserve(param_groups_.size());
   for (const auto& group : param_groups_) batches.push_back(collect(group));

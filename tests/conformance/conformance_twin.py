@@ -196,6 +196,8 @@ class Training:
         options = dict(settings["options"])
         if settings["library"] == "ddp":
             options["fused"] = True
+        elif settings["library"] == "own":
+            options["foreach"] = False
         named = [(name, parameter) for name, parameter in self.net.named_parameters() if parameter.requires_grad]
         first = [parameter for _, parameter in named if not settings["second"] or parameter.dim() > 1]
         second = [parameter for _, parameter in named if settings["second"] and parameter.dim() <= 1]

@@ -332,7 +332,9 @@ class Draw:
         else:
             name, library = pick((("SGD", "torch"), ("SGD", "torch"), ("Adam", "torch"), ("AdamW", "torch"), ("RMSprop", "torch"),
                                   ("Adagrad", "torch"), ("SGD", "ddp"), ("SGD", "ddp"), ("Adam", "ddp"), ("AdamW", "ddp"), ("Adagrad", "ddp")))
-        options = {"lr": number(0.01, 0.1) if name in ("SGD", "Adagrad") else number(0.001, 0.02)}
+            if self.one_in(4):
+                name, library = pick(("RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop", "Adafactor")), "own"
+        options = {"lr": number(0.01, 0.1) if name in ("SGD", "Adagrad", "Adadelta") else number(0.001, 0.02)}
         plain = self.is_sparse() or (self.is_16_bit() and library == "torch")
         if self.kind == "branches" and library == "ddp":
             plain = True  # Python's fused SGD throws where a momentum is there and another not yet
@@ -342,10 +344,14 @@ class Draw:
                 options["nesterov"] = True
             elif self.one_in(3):
                 options["dampening"] = number(0.1, 0.5)
-        if name in ("Adam", "AdamW"):
+        if name in ("NAdam", "RAdam") and self.one_in(2):
+            options["decoupled_weight_decay"] = True
+        if name == "ASGD":
+            options["t0"] = pick((1e6, 2.0))
+        if name in ("Adam", "AdamW", "Adamax", "NAdam", "RAdam"):
             if self.one_in(2):
                 options["betas"] = [number(0.8, 0.95), number(0.9, 0.999)]
-            if self.one_in(3):
+            if name in ("Adam", "AdamW") and self.one_in(3):
                 options["amsgrad"] = True
         if name == "RMSprop":
             options["alpha"] = number(0.9, 0.99)
@@ -355,15 +361,15 @@ class Draw:
                 options["centered"] = True
         if name == "Adagrad" and self.one_in(2):
             options |= {"lr_decay": number(0.001, 0.1), "initial_accumulator_value": number(0.01, 0.2)}
-        if not self.is_sparse() and self.one_in(2):
+        if not self.is_sparse() and name != "Rprop" and self.one_in(2):
             options["weight_decay"] = number(0.001, 0.1)
         optimizer = {"name": name, "library": library, "options": options, "second": None, "zero": False}
-        if library == "ddp" and self.one_in(5):
+        if library != "torch" and self.one_in(5):
             options["maximize"] = True
             options["lr"] /= 100
         if not self.is_sparse() and self.one_in(3):  # biases and the like have a group of their own
             optimizer["second"] = {"lr": number(0.001, 0.05)} | ({"weight_decay": 0.0} if "weight_decay" in options else {})
-        if library == "ddp" and self.case["ranks"] > 1 and not self.is_16_bit() and self.one_in(4):
+        if library != "torch" and self.case["ranks"] > 1 and not self.is_16_bit() and self.one_in(4):
             optimizer["zero"] = True
         return optimizer
 

@@ -10,11 +10,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <ddprun/comm/process_group.h>
 #include <ddprun/optim/fused_optimizer.h>
+#include <ddprun/optim/more_optimizers.h>
 #include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
 
@@ -74,6 +77,20 @@ inline torch::optim::RMSpropOptions rmsprop_options(const Json& given) {
   return options;
 }
 
+// Options of ddprun's own optimizers, which list themselves.
+template <typename Options>
+Options listed_options(const Json& given) {
+  Options options;
+  for (const auto& [name, option] : options.list()) {
+    if (!given.contains(name)) continue;
+    const Json& value = given[name];
+    if (auto* const* number = std::get_if<double*>(&option)) value.get_to(**number);
+    if (auto* const* flag = std::get_if<bool*>(&option)) value.get_to(**flag);
+    if (auto* const* pair = std::get_if<std::tuple<double, double>*>(&option)) value.get_to(**pair);
+  }
+  return options;
+}
+
 // The optimizer's own options: the class's, since LibTorch replaces what equals them in a group by what the optimizer
 // has. But Adagrad takes the first value of its sums from there, as Python's.
 template <typename Options>
@@ -115,6 +132,11 @@ Optimizer fused_optimizer(const torch::nn::Module& net, const Json& settings, Op
   return std::make_unique<Class>(groups_of(net, settings, make), defaults_of(settings, make));
 }
 
+template <typename Options>
+Optimizer own_optimizer(const torch::nn::Module& net, const Json& settings, const ddp::GroupHandle& group) {
+  return fused_optimizer<ddp::optim::OwnOptimizer<Options>>(net, settings, listed_options<Options>, group);
+}
+
 inline Optimizer make_optimizer(const torch::nn::Module& net, const Json& settings, const ddp::GroupHandle& group) {
   const std::string name = settings["library"].get<std::string>() + "::" + settings["name"].get<std::string>();
   if (name == "torch::SGD")
@@ -134,6 +156,14 @@ inline Optimizer make_optimizer(const torch::nn::Module& net, const Json& settin
     return fused_optimizer<ddp::optim::AdamW>(net, settings, adam_options<ddp::optim::AdamWOptions>, group);
   if (name == "ddp::Adagrad")
     return fused_optimizer<ddp::optim::Adagrad>(net, settings, adagrad_options<ddp::optim::AdagradOptions>, group);
+  if (name == "own::RMSprop") return own_optimizer<ddp::optim::RMSpropOptions>(net, settings, group);
+  if (name == "own::Adadelta") return own_optimizer<ddp::optim::AdadeltaOptions>(net, settings, group);
+  if (name == "own::Adamax") return own_optimizer<ddp::optim::AdamaxOptions>(net, settings, group);
+  if (name == "own::NAdam") return own_optimizer<ddp::optim::NAdamOptions>(net, settings, group);
+  if (name == "own::RAdam") return own_optimizer<ddp::optim::RAdamOptions>(net, settings, group);
+  if (name == "own::ASGD") return own_optimizer<ddp::optim::ASGDOptions>(net, settings, group);
+  if (name == "own::Rprop") return own_optimizer<ddp::optim::RpropOptions>(net, settings, group);
+  if (name == "own::Adafactor") return own_optimizer<ddp::optim::AdafactorOptions>(net, settings, group);
   throw std::invalid_argument("conformance_program.cpp knows no optimizer " + name);
 }
 

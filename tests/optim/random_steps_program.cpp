@@ -75,7 +75,7 @@ std::unique_ptr<FusedOptimizer> make_drawn(const json& test, const std::vector<a
 }
 
 std::unique_ptr<FusedOptimizer> make_drawn(const std::string& name, const json& test,
-                                     const std::vector<at::Tensor>& parameters) {
+                                           const std::vector<at::Tensor>& parameters) {
   using namespace ddp::optim;
   if (name == "RMSprop") return make_drawn<RMSpropOptions>(test, parameters);
   if (name == "Adadelta") return make_drawn<AdadeltaOptions>(test, parameters);
@@ -110,7 +110,7 @@ void run_random_steps(const json& test, const std::string& path) {
       parameters[i].mutable_grad().reset();
       if (steps[step]["without"].contains(std::to_string(i))) continue;
       parameters[i].mutable_grad() = drawn_numbers(described[i], seed + 1000 * (step + 1) + i,
-                                                    described[i]["gradient_layout"], steps[step]["scale"]);
+                                                   described[i]["gradient_layout"], steps[step]["scale"]);
     }
     for (auto& group : optimizer->param_groups()) {
       group.options().set_lr(group.options().get_lr() * steps[step]["lr_factor"].get<double>());

@@ -1,8 +1,9 @@
 // Continues a run that Python or C++ has saved: interop_program MODEL OPTIMIZER SOURCE TARGET FIRST STEPS. MODEL is
 // lenet or resnet18, OPTIMIZER sgd, adam or ddp::optim's fused_sgd, fused_adam, fused_adamw, fused_adagrad, own_rmsprop
-// and so on; SOURCE and TARGET are .pt or .safetensors files, or for SOURCE - nothing.
+// and so on, torch_rmsprop; SOURCE and TARGET are .pt or .safetensors files, or for SOURCE - nothing.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
@@ -28,6 +29,7 @@ std::unique_ptr<torch::optim::Optimizer> own_optimizer(const std::string& name,
                                                        const std::vector<at::Tensor>& parameters) {
   using namespace ddp::optim;
   if (name == "own_rmsprop") return std::make_unique<RMSprop>(parameters, 9);
+  if (name == "torch_rmsprop") return std::make_unique<torch::optim::RMSprop>(parameters, 9);
   if (name == "own_adadelta") return std::make_unique<Adadelta>(parameters, 9);
   if (name == "own_adamax") return std::make_unique<Adamax>(parameters, 9);
   if (name == "own_nadam") return std::make_unique<NAdam>(parameters, 9);

@@ -34,6 +34,7 @@ FUSED = {
 }
 OWN = {
     "own_rmsprop": (torch.optim.RMSprop, {"lr": 1e-3, "momentum": 0.9, "centered": True, "foreach": False}),
+    "torch_rmsprop": (torch.optim.RMSprop, {"lr": 1e-3, "momentum": 0.9, "weight_decay": 0.1, "foreach": False}),
     "own_adadelta": (torch.optim.Adadelta, {"lr": 0.5, "rho": 0.8, "foreach": False}),
     "own_adamax": (torch.optim.Adamax, {"lr": 1e-3, "weight_decay": 0.1, "foreach": False}),
     "own_nadam": (torch.optim.NAdam, {"lr": 1e-3, "decoupled_weight_decay": True, "weight_decay": 0.1, "foreach": False}),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/joined.h"
 #include "base/text_width.h"
 
 namespace ddp::detail {
@@ -38,7 +39,7 @@ std::string details(const Row& titles, const Row& row, std::size_t first, std::s
   std::string text;
   for (std::size_t i = first; i < row.size(); ++i) {
     if (row[i].empty()) continue;
-    text.append(text.empty() ? "" : ", ").append(titles[i]).append(titles[i].empty() ? "" : " ").append(row[i]);
+    append_item(text, titles[i] + (titles[i].empty() ? "" : " ") + row[i]);
   }
   return wrapped_text(text, columns, std::string(std::min(kDetailIndent, columns / 2), ' '));
 }

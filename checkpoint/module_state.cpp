@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "base/joined.h"
 #include "checkpoint/core/name_pattern.h"
 #include "checkpoint/core/printable_text.h"
 #include "checkpoint/skipped_items.h"
@@ -23,6 +24,8 @@ using safetensors::quote_name;
 
 // Of wrappers, and of what torch.compile wraps.
 constexpr std::array<std::string_view, 2> kWrapperPrefixes = {"module.", "_orig_mod."};
+
+constexpr size_t kShownNames = 6;
 
 // How many characters of wrapper prefixes all names share: a model wrapped n times has n of them.
 template <typename Names>
@@ -118,11 +121,8 @@ struct Mismatches {
 
  private:
   static void append(std::string& text, const char* title, const std::vector<std::string>& items) {
-    constexpr size_t kShown = 6;
     if (items.empty()) return;
-    text += (text.empty() ? "" : "; ") + std::string(title);
-    for (size_t i = 0; i < std::min(items.size(), kShown); ++i) text += (i > 0 ? ", " : " ") + items[i];
-    if (items.size() > kShown) text += " and " + std::to_string(items.size() - kShown) + " more";
+    detail::append_item(text, std::string(title) + " " + detail::joined_some(items, kShownNames), "; ");
   }
 };
 
@@ -144,12 +144,9 @@ std::vector<std::string> entries_for(const StoredTensors& stored, const TensorMa
 }  // namespace
 
 std::string hint_of_entries(const std::vector<std::string>& entries) {
-  constexpr size_t kShown = 6;
   if (entries.empty()) return "";
-  std::string text = "; the file has tensors under the keys ";
-  for (size_t i = 0; i < std::min(entries.size(), kShown); ++i) text += (i > 0 ? ", " : "") + quote_name(entries[i]);
-  if (entries.size() > kShown) text += " and " + std::to_string(entries.size() - kShown) + " more";
-  return text + ": choose one with LoadOptions::key, as in {.key = \"" + printable_text(entries.front()) + "\"}";
+  return "; the file has tensors under the keys " + detail::joined_some(entries, kShownNames, quote_name) +
+         ": choose one with LoadOptions::key, as in {.key = \"" + printable_text(entries.front()) + "\"}";
 }
 
 TensorMap module_state(const torch::nn::Module& module) {

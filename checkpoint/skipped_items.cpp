@@ -4,6 +4,8 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "base/joined.h"
+
 namespace ddp {
 
 std::string skipped_reason(const StoredTensors& stored, const std::string& name) {
@@ -12,15 +14,9 @@ std::string skipped_reason(const StoredTensors& stored, const std::string& name)
 }
 
 std::string list_skipped(const StoredTensors& stored) {
-  constexpr size_t kShown = 6;
-  std::string list;
-  size_t count = 0;
-  for (const auto& [name, what] : stored.skipped) {
-    if (count++ == kShown) break;
-    list.append(list.empty() ? "" : ", ").append(safetensors::quote_name(name)).append(" (" + what + ")");
-  }
-  if (stored.skipped.size() > kShown) list += " and " + std::to_string(stored.skipped.size() - kShown) + " more";
-  return list;
+  return detail::joined_some(stored.skipped, 6, [](const auto& item) {
+    return safetensors::quote_name(item.first) + " (" + item.second + ")";
+  });
 }
 
 void warn_of_skipped(const std::string& source, const std::string& list) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/joined.h"
 #include "base/utf8.h"
 #include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/safetensors_header_reader.h"
@@ -19,12 +20,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian and is read as it is");
 
 std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const auto size : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(size);
-  }
-  return text + "]";
+  return "[" + detail::joined(shape) + "]";
 }
 
 // Bytes that dtype and shape ask for; nothing on overflow. Strides are products of the other sizes even when one of

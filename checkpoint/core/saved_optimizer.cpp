@@ -6,6 +6,7 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "base/joined.h"
 #include "checkpoint/core/shallow_json.h"
 
 namespace ddp {
@@ -97,7 +98,7 @@ std::string objection_to(const SavedOptimizer& saved, std::string_view type) {
     std::string lacks;
     for (const auto key : traits->hyper_parameters) {
       if (key.empty() || group.options.contains(key)) continue;
-      lacks += (lacks.empty() ? "" : ", ") + std::string(key);
+      detail::append_item(lacks, key);
     }
     if (!lacks.empty()) {
       return "it holds no state of " + std::string(type) + ": its hyper-parameters lack " + lacks;

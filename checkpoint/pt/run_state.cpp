@@ -10,6 +10,7 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "base/joined.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/tensor_walk.h"
 
@@ -228,8 +229,7 @@ const Value& select(const Value& root, const std::string& key) {
       if (value->is(Kind::kDict)) {
         const auto& items = value->items();  // in the file's order
         for (size_t i = 0; i + 1 < items.size() && there.size() < 200; i += 2) {
-          if (const auto name = key_text(items[i]))
-            there += (there.empty() ? "" : ", ") + safetensors::quote_name(*name);
+          if (const auto name = key_text(items[i])) detail::append_item(there, safetensors::quote_name(*name));
         }
       }
       throw FormatError("it has no entry " + safetensors::quote_name(key) + ", but " +

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/joined.h"
 #include "checkpoint/core/atomic_file.h"
 #include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/python_state.h"
@@ -141,7 +142,7 @@ void check_model(const TensorSource& source, const Parts& parts, bool weights_on
   if (!parts.model.empty() && std::ranges::none_of(source.files(), ambiguous)) return;
   std::string entries;
   for (const auto& [name, file] : source.files()) {
-    for (const auto& entry : file.entries) entries += (entries.empty() ? "" : ", ") + safetensors::quote_name(entry);
+    for (const auto& entry : file.entries) detail::append_item(entries, safetensors::quote_name(entry));
   }
   if (!entries.empty()) {
     throw std::invalid_argument(
@@ -337,13 +338,10 @@ LeftOut other_contents(const TensorSource& source) {
 }
 
 std::vector<std::string> describe(const LeftOut& left_out) {
-  constexpr size_t kShown = 12;
   std::vector<std::string> lines;
   for (const auto& [what, names] : left_out) {
-    auto line = what + " (" + std::to_string(names.size()) + "): ";
-    for (size_t i = 0; i < std::min(names.size(), kShown); ++i) line += (i > 0 ? ", " : "") + printable_text(names[i]);
-    if (names.size() > kShown) line += " and " + std::to_string(names.size() - kShown) + " more";
-    lines.push_back(std::move(line));
+    const auto shown = [](const std::string& name) { return printable_text(name); };
+    lines.push_back(what + " (" + std::to_string(names.size()) + "): " + detail::joined_some(names, 12, shown));
   }
   return lines;
 }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/joined.h"
 #include "base/tool_status.h"
 #include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/sharded_index.h"
@@ -26,12 +27,7 @@ bool is_written() {
 }
 
 std::string shape_text(const std::vector<int64_t>& sizes) {
-  std::string text = "[";
-  for (const auto size : sizes) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(size);
-  }
-  return text + "]";
+  return "[" + ddp::detail::joined(sizes) + "]";
 }
 
 // Names come from files: control characters must not reach the terminal.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/joined.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/real_view.h"
 #include "comm/collectives/tensor_shape.h"
@@ -105,11 +106,9 @@ UnevenParts all_to_all_uneven(const at::Tensor& tensor, const std::vector<int64_
   detail::check_tensor(tensor, group, "all_to_all_uneven");
   detail::check_wait(options, group, "all_to_all_uneven");
   if (tensor.dim() == 0 || counts.size() != static_cast<size_t>(group.size()) || !add_up_to(counts, tensor.size(0))) {
-    std::string list;
-    for (const int64_t count : counts) list += (list.empty() ? "" : ", ") + std::to_string(count);
     detail::refuse(group, "all_to_all_uneven",
                    "expected " + std::to_string(group.size()) + " counts of at least 0 that add up to the rows of a " +
-                       detail::describe(tensor) + ", got (" + list + ")");
+                       detail::describe(tensor) + ", got (" + detail::joined(counts) + ")");
   }
   detail::all_gather_shapes(tensor, "all_to_all_uneven", group, options);
   const at::Tensor to_send = at::tensor(counts, at::kLong).to(detail::host_value_device(group));

@@ -6,6 +6,8 @@
 #include <optional>
 #include <set>
 
+#include "base/joined.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -13,9 +15,7 @@ using Kind = RankState::Kind;
 using Ranks = std::vector<int>;
 
 std::string list(const Ranks& ranks) {
-  std::string text = "rank ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
+  return "rank " + joined(ranks);
 }
 
 std::string not_participating(const Ranks& ranks, const std::string& why) {

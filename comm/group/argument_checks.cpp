@@ -6,6 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "base/joined.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/connect_group.h"
 #include "comm/group/group_state.h"
@@ -71,11 +72,9 @@ void check_dtype(const at::Tensor& tensor, const GroupHandle& group, const char*
   // There c10d has to refuse it: Python's gloo counts a call that it refuses, and ranks that don't would not meet it
   // again.
   if (!ranks_running_python(group).empty()) return;
-  std::string known;
-  for (const std::string& name : backend->dtypes) known += (known.empty() ? "" : ", ") + name;
   refuse(group, operation,
          backend->title + "'s collectives have no " + c10::toString(dtype) + ", got a " + describe(tensor) +
-             ": convert it to one of " + known + " and the complex ones");
+             ": convert it to one of " + joined(backend->dtypes) + " and the complex ones");
 }
 
 void check_rank(int rank, const char* role, const GroupHandle& group, const char* operation) {

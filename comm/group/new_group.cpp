@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/joined.h"
 #include "comm/backends/backend_types.h"
 #include "comm/core/backend_map.h"
 #include "comm/core/graph_capture.h"
@@ -20,9 +21,7 @@ namespace {
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 std::string text_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return "(" + text + ")";
+  return "(" + detail::joined(ranks) + ")";
 }
 
 void check_ranks(std::vector<int>& ranks, const GroupHandle& group) {

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/joined.h"
 #include "comm/reducer/unfinished_reduction.h"
 
 namespace ddp::detail {
@@ -321,7 +322,7 @@ std::string GradientRouter::name_of(size_t parameter) const {
 std::string GradientRouter::names_of_missing() const {
   std::string names;
   for (size_t i = 0; i < taken_.size(); ++i) {
-    if (missing_.contains(i)) names += (names.empty() ? "" : ", ") + context_->model().names[i];
+    if (missing_.contains(i)) detail::append_item(names, context_->model().names[i]);
   }
   return names;
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <stdexcept>
 
+#include "base/joined.h"
 #include "comm/versions/reducer_options.h"
 
 namespace ddp::detail {
@@ -11,20 +12,13 @@ namespace {
 
 constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text.empty() ? "none" : text;
+template <typename Items>
+std::string list_or_none(const Items& items) {
+  return items.empty() ? "none" : joined(items);
 }
 
 std::string switch_line(const char* name, bool value) {
   return std::string("option ") + name + " = " + (value ? "true" : "false");
-}
-
-std::string joined(const std::vector<int64_t>& numbers) {
-  std::vector<std::string> texts;
-  for (const int64_t number : numbers) texts.push_back(std::to_string(number));
-  return joined(texts);
 }
 
 template <typename Refuse>
@@ -126,15 +120,15 @@ std::vector<std::string> options_to_compare(const DdpOptions& options) {
                                               ? std::string("auto")
                                               : std::to_string(options.bucket_cap_bytes.bytes())),
           "option first_bucket_bytes = " + std::to_string(first_bucket_bytes(options)),
-          "option bucket_cap_bytes_list = " + joined(options.bucket_cap_bytes_list),
+          "option bucket_cap_bytes_list = " + list_or_none(options.bucket_cap_bytes_list),
           switch_line("find_unused_parameters", options.find_unused_parameters),
           switch_line("static_graph", options.static_graph),
           switch_line("broadcast_buffers", syncs_buffers_at_start(options)),
           switch_line("forward_sync_buffers", syncs_buffers_in_forward(options)),
           switch_line("skip_all_reduce_unused_params", options.skip_all_reduce_unused_params),
           "option comm_hook = " + (options.comm_hook ? hook_name(options.comm_hook) : "none"),
-          "option bucket_ends = " + joined(options.bucket_ends),
-          "option delayed = " + joined(options.delayed.names) + " with " + options.delayed.trigger};
+          "option bucket_ends = " + list_or_none(options.bucket_ends),
+          "option delayed = " + list_or_none(options.delayed.names) + " with " + options.delayed.trigger};
 }
 
 DdpLoggingData logging_data(const DdpOptions& options, const ReducedModel& model, const GroupHandle& group) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/joined.h"
+
 namespace ddp::detail {
 
 std::string with_parameter_names(const std::exception& error, const std::vector<std::string>& names) {
@@ -21,7 +23,7 @@ std::string with_parameter_names(const std::exception& error, const std::vector<
   std::istringstream indices(text.substr(colon + 1, line_end - colon - 1));
   std::string list;
   for (size_t index = 0; indices >> index;) {
-    if (index < names.size()) list += (list.empty() ? "" : ", ") + names[index];
+    if (index < names.size()) append_item(list, names[index]);
   }
   const auto rank = text.substr(found + before_indices.size(), colon - found - before_indices.size());
   return text.substr(0, found) + "Parameters which did not receive grad for rank " + rank + ": " + list + "\n " +

@@ -5,6 +5,7 @@
 
 #include <ddprun/data/byte_source.h>
 
+#include "base/joined.h"
 #include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
 
@@ -16,12 +17,8 @@ constexpr int64_t kMostPictureSide = 1'000'000;  // libpng's limit, for all form
 
 /// "JPEG, PNG or GIF"
 std::string all_formats() {
-  std::string text;
-  for (const PictureFormat& known : kPictureFormats) {
-    const bool is_last = &known + 1 == std::end(kPictureFormats);
-    text += (text.empty() ? "" : is_last ? " or " : ", ") + std::string(known.name);
-  }
-  return text;
+  const auto name = [](const PictureFormat& known) { return std::string(known.name); };
+  return detail::joined(kPictureFormats, ", ", name, " or ");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/joined.h"
 #include "launcher/options/foreign_options.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/usage_error.h"
@@ -200,8 +201,7 @@ std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
 }
 
 void IgnoredOptions::add(std::span<const std::string> words, const std::string& reason) {
-  std::string shown;
-  for (const std::string& word : words) shown.append(shown.empty() ? "" : " ").append(word);
+  const std::string shown = ddp::detail::joined(words, " ");
   const auto known =
       std::find_if(reasons_.begin(), reasons_.end(), [&](const auto& each) { return each.first == reason; });
   if (known == reasons_.end()) {
@@ -214,11 +214,8 @@ void IgnoredOptions::add(std::span<const std::string> words, const std::string& 
 std::vector<std::string> IgnoredOptions::lines() const {
   std::vector<std::string> lines;
   for (const auto& [reason, options] : reasons_) {
-    std::string line;
-    for (std::size_t i = 0; i < options.size(); ++i) {
-      line.append(i == 0 ? "" : i + 1 == options.size() ? " and " : ", ").append(options[i]);
-    }
-    lines.push_back(line + (options.size() == 1 ? " is" : " are") + " ignored: " + reason);
+    lines.push_back(ddp::detail::joined(options, ", ", {}, " and ") + (options.size() == 1 ? " is" : " are") +
+                    " ignored: " + reason);
   }
   return lines;
 }

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 
+#include "base/joined.h"
 #include "launcher/options/script_text.h"
 
 namespace launcher {
 namespace {
 
+using ddp::detail::joined;
 using Treatment = ForeignOption::Treatment;
 
 struct Page {
@@ -36,12 +38,9 @@ std::string in_code(std::string_view text) {
 }
 
 std::string there(const ForeignOption& option) {
-  std::string text;
-  for (const std::string_view name : split_at(option.names, ',')) {
-    text += (text.empty() ? "" : ", ") +
-            in_code(std::string(name) + (option.values.empty() ? "" : " ") + std::string(option.values));
-  }
-  return text;
+  return joined(split_at(option.names, ','), ", ", [&](std::string_view name) {
+    return in_code(std::string(name) + (option.values.empty() ? "" : " ") + std::string(option.values));
+  });
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -63,7 +62,7 @@ std::string translation(const ForeignOption& option) {
     replace_all(filled, "$each", "NAME");
     std::replace(filled.begin(), filled.end(), '_', '-');
     replace_all(filled, "OMP-NUM-THREADS", "OMP_NUM_THREADS");
-    text += (text.empty() ? "" : " ") + in_code(filled);
+    ddp::detail::append_item(text, in_code(filled), " ");
   }
   return text;
 }
@@ -100,13 +99,8 @@ std::vector<ForeignOption> foreign_options() {
 }
 
 std::string launcher_names(const ForeignOption& option) {
-  const auto launchers = split_at(option.launchers, ' ');
-  std::string text;
-  for (std::size_t i = 0; i < launchers.size(); ++i) {
-    text.append(i == 0 ? "" : i + 1 == launchers.size() ? " and " : ", ");
-    text.append(launchers[i] == "hydra" ? "mpiexec" : launchers[i]);
-  }
-  return text;
+  const auto name = [](std::string_view launcher) { return launcher == "hydra" ? "mpiexec" : launcher; };
+  return joined(split_at(option.launchers, ' '), ", ", name, " and ");
 }
 
 std::string foreign_options_page() {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/joined.h"
 #include "launcher/options/generated_texts.h"
 #include "launcher/options/roff.h"
 #include "launcher/options/script_text.h"
@@ -119,9 +120,7 @@ std::string synopsis(const std::string& usage) {
 }
 
 std::string paragraphs(const std::vector<std::string>& texts) {
-  std::string lines;
-  for (const std::string& text : texts) lines.append(lines.empty() ? "" : ".PP\n").append(roff_prose(text));
-  return lines;
+  return joined(texts, ".PP\n", roff_prose);
 }
 
 std::string entries(const std::vector<ManualEntry>& list) {
@@ -131,8 +130,7 @@ std::string entries(const std::vector<ManualEntry>& list) {
 }
 
 std::string usage_of(const ShownOption& option) {
-  std::string text;
-  for (const std::string& name : option.names) text.append(text.empty() ? "" : ", ").append(roff_bold(name));
+  const std::string text = joined(option.names, ", ", roff_bold);
   if (option.value.empty()) return text;
   const std::string value = roff_italic(option.value);
   return text + (option.value_may_be_missing ? "[=" + value + "]" : " " + value);
@@ -164,12 +162,12 @@ std::string examples() {
 
 // "mpirun(1)" -> its name bold, as man's readers make links of it.
 std::string related() {
-  std::string lines;
-  for (const std::string& page : related_pages()) {
-    const std::size_t bracket = page.find('(');
-    lines.append(lines.empty() ? "" : ",\n").append(roff_bold(page.substr(0, bracket)) + page.substr(bracket));
-  }
-  return lines + "\n";
+  return joined(related_pages(), ",\n",
+                [](const std::string& page) {
+                  const std::size_t bracket = page.find('(');
+                  return roff_bold(page.substr(0, bracket)) + page.substr(bracket);
+                }) +
+         "\n";
 }
 
 }  // namespace

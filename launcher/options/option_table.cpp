@@ -8,6 +8,7 @@
 #include <charconv>
 #include <iterator>
 
+#include "base/joined.h"
 #include "launcher/options/usage_error.h"
 
 namespace launcher {
@@ -31,11 +32,8 @@ std::string spelling(const OptionText& text) {
 }
 
 std::string listed(const std::vector<OptionTable::Choice>& choices, const char* separator, const char* last) {
-  std::string words;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    words.append(i == 0 ? "" : i + 1 < choices.size() ? separator : last).append(choices[i].first);
-  }
-  return words;
+  return joined(
+      choices, separator, [](const auto& choice) { return choice.first; }, last);
 }
 
 // Does what belongs to the word that it is given.
@@ -249,12 +247,6 @@ std::vector<std::string> split_at_commas(const std::string& text) {
     if (comma == std::string::npos) return parts;
     begin = comma + 1;
   }
-}
-
-std::string joined(const std::vector<std::string>& words, std::string_view separator) {
-  std::string text;
-  for (const std::string& word : words) text.append(text.empty() ? "" : separator).append(word);
-  return text;
 }
 
 }  // namespace launcher

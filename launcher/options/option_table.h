@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/joined.h"
 #include "launcher/options/shown_options.h"
 
 namespace CLI {
@@ -136,6 +137,6 @@ std::string shown_seconds(std::chrono::milliseconds time);
 
 // "a,b" -> "a", "b"; an empty text has one empty part.
 std::vector<std::string> split_at_commas(const std::string& text);
-std::string joined(const std::vector<std::string>& words, std::string_view separator);
+using ddp::detail::joined;
 
 }  // namespace launcher

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/joined.h"
+
 namespace launcher {
 namespace {
 
@@ -16,8 +18,7 @@ bool is_word(const std::string& text) {
 }  // namespace
 
 std::string ShownOption::usage() const {
-  std::string text;
-  for (const std::string& name : names) text.append(text.empty() ? "" : ", ").append(name);
+  std::string text = ddp::detail::joined(names);
   if (value.empty()) return text;
   return text.append(value_may_be_missing ? "[=" : " ").append(value).append(value_may_be_missing ? "]" : "");
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/joined.h"
 #include "launcher/options/foreign_arguments.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/subcommands.h"
@@ -45,9 +46,8 @@ std::optional<std::string> complete_name(std::string_view beginning, std::span<c
                [beginning](std::string_view name) { return name.starts_with(beginning); });
   if (found.empty()) return std::nullopt;
   if (found.size() == 1) return std::string(found.front());
-  std::string candidates;
-  for (const std::string_view name : found) candidates.append(candidates.empty() ? "" : ", ").append(with_dashes(name));
-  throw UsageError("ambiguous option: " + with_dashes(beginning) + " could match " + candidates);
+  throw UsageError("ambiguous option: " + with_dashes(beginning) + " could match " +
+                   ddp::detail::joined(found, ", ", with_dashes));
 }
 
 Word split_word(const OptionTable& table, const std::string& argument) {

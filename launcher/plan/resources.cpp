@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "base/joined.h"
 #include "launcher/os/machine/gpu_driver.h"
 #include "launcher/os/machine/gpu_information.h"
 #include "launcher/os/machine/usable_cpus.h"
@@ -10,15 +11,13 @@
 namespace launcher {
 namespace {
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text.append(text.empty() ? "" : ",").append(part);
-  return text;
+std::string list(const std::vector<std::string>& gpus) {
+  return ddp::detail::joined(gpus, ",");
 }
 
 // The ranks' CUDA_VISIBLE_DEVICES before it is reduced to one GPU per rank.
 std::optional<std::string> shown_gpus(const Options& options) {
-  if (!options.gpus.empty()) return joined(options.gpus);
+  if (!options.gpus.empty()) return list(options.gpus);
   const char* inherited = std::getenv("CUDA_VISIBLE_DEVICES");
   return inherited == nullptr ? std::nullopt : std::optional<std::string>(inherited);
 }
@@ -26,12 +25,12 @@ std::optional<std::string> shown_gpus(const Options& options) {
 void check_named_gpus(const Options& options, const std::vector<std::string>& installed) {
   for (const std::string& gpu : options.gpus) {
     if (visible_gpus(installed, gpu.c_str()) == 1) continue;
-    throw LaunchError("--gpus " + joined(options.gpus) + ": there is no GPU " + gpu + "; this machine has " +
+    throw LaunchError("--gpus " + list(options.gpus) + ": there is no GPU " + gpu + "; this machine has " +
                       std::to_string(installed.size()) +
                       (installed.empty() ? "" : ", numbered from 0; nvidia-smi -L lists them"));
   }
-  if (visible_gpus(installed, joined(options.gpus).c_str()) == 0) {
-    throw LaunchError("--gpus " + joined(options.gpus) + " names one GPU twice");
+  if (visible_gpus(installed, list(options.gpus).c_str()) == 0) {
+    throw LaunchError("--gpus " + list(options.gpus) + " names one GPU twice");
   }
 }
 

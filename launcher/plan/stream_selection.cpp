@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/joined.h"
+
 namespace launcher {
 namespace {
 
@@ -67,10 +69,9 @@ std::string StreamSelection::text() const {
   const auto bits = [](const Streams& streams) {
     return std::to_string((streams.out ? 1 : 0) + (streams.err ? 2 : 0));
   };
-  std::string text;
-  for (const auto& [rank, streams] : some_)
-    text.append(text.empty() ? "" : ",").append(std::to_string(rank)).append(":").append(bits(streams));
-  return text.empty() ? bits(all_) : text;
+  if (some_.empty()) return bits(all_);
+  return ddp::detail::joined(some_, ",",
+                             [&](const auto& item) { return std::to_string(item.first) + ":" + bits(item.second); });
 }
 
 std::optional<std::vector<int>> parse_rank_list(std::string_view text) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "base/joined.h"
 #include "launcher/os/machine/gpu_information.h"
 
 namespace launcher {
@@ -33,8 +34,7 @@ std::optional<std::string> value_of(std::span<const std::string> environment, co
 // A rank's CUDA_VISIBLE_DEVICES, when it is not what was inherited.
 std::optional<std::string> shown_gpus(std::span<const std::string> inherited, const JobEnvironment& job,
                                       const RankPlace& place) {
-  std::string list;
-  for (const std::string& gpu : job.gpus) list.append(list.empty() ? "" : ",").append(gpu);
+  const std::string list = ddp::detail::joined(job.gpus, ",");
   if (!job.virtual_local_rank) return job.gpus.empty() ? std::nullopt : std::optional(list);
   const auto visible = job.gpus.empty() ? value_of(inherited, "CUDA_VISIBLE_DEVICES") : std::optional(list);
   return visible_entry(visible ? visible->c_str() : nullptr, place.local_rank);

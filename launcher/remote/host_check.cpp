@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/joined.h"
 #include "launcher/os/version.h"
 
 namespace launcher::remote {
@@ -82,10 +83,7 @@ std::string HostStates::names_of_unfinished() const {
   for (const HostState& state : states_) {
     if (!state.has_ended()) names.push_back(state.host.name);
   }
-  const std::size_t shown = std::min(names.size(), kMostNames);
-  std::string text = names.size() == 1 ? "host " : "hosts ";
-  for (std::size_t i = 0; i < shown; ++i) text.append(i == 0 ? "" : ", ").append(names[i]);
-  return names.size() > shown ? text + " and " + std::to_string(names.size() - shown) + " more" : text;
+  return (names.size() == 1 ? "host " : "hosts ") + ddp::detail::joined_some(names, kMostNames);
 }
 
 HostCheck::HostCheck(std::size_t hosts, std::function<void(Frame)> send) : texts_(hosts), send_(std::move(send)) {}
@@ -130,7 +128,7 @@ CheckReport HostCheck::report(const HostStates& hosts) const {
     }
     if (!problem.empty()) report.text += "  PROBLEM  " + problem + "\n";
     const bool is_fit = problem.empty() && host.ending && host.ending->status == 0;
-    if (!is_fit) unfit += (unfit.empty() ? "" : ", ") + host.host.name;
+    if (!is_fit) ddp::detail::append_item(unfit, host.host.name);
   }
   report.can_run = unfit.empty();
   report.text += report.can_run ? "A job can run.\n" : "No job can run, because of " + unfit + ".\n";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/joined.h"
 #include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/remote/job_message.h"
@@ -13,9 +14,7 @@ namespace launcher::remote {
 namespace {
 
 std::string quoted(const std::vector<std::string>& arguments) {
-  std::string text;
-  for (const std::string& word : arguments) text.append(text.empty() ? "" : " ").append(shell_quote(word));
-  return text;
+  return ddp::detail::joined(arguments, " ", shell_quote);
 }
 
 // Of variables that are known here; what a host finds out on its own is left to it.

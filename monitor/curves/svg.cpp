@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "base/joined.h"
 #include "base/utf8.h"
 #include "monitor/curves/canvas.h"
 #include "monitor/curves/layout.h"
@@ -79,9 +80,7 @@ class SvgCanvas : public Canvas {
     if (style.dashes.empty()) {
       attribute("stroke-linecap", "round");
     } else {
-      std::string dashes;
-      for (const double length : style.dashes) dashes.append(dashes.empty() ? "" : ",").append(number(length));
-      attribute("stroke-dasharray", dashes);
+      attribute("stroke-dasharray", detail::joined(style.dashes, ",", number));
     }
     svg_.append("/>\n");
   }

@@ -43,13 +43,8 @@ void EndpointDiscovery::search(bool anew, bool /*has_taken_part*/) {
 }
 
 void EndpointDiscovery::resolve() {
-  const auto port = static_cast<std::uint16_t>(settings_.master_port);
-  if (const auto addresses = numeric_addresses(settings_.master_addr, port); !addresses.empty()) {
-    on_resolved(addresses);
-    return;
-  }
-  lookup_ = std::make_unique<AddressLookup>(loop_, settings_.master_addr, port,
-                                            [this](const std::vector<SocketAddress>& found) { on_resolved(found); });
+  launcher::resolve(loop_, lookup_, settings_.master_addr, static_cast<std::uint16_t>(settings_.master_port),
+                    [this](const std::vector<SocketAddress>& found) { on_resolved(found); });
 }
 
 void EndpointDiscovery::on_resolved(const std::vector<SocketAddress>& addresses) {

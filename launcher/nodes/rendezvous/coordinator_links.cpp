@@ -41,7 +41,6 @@ constexpr auto kAcceptPause = 100ms;
 // After having been frozen, what has arrived meanwhile is read within this time.
 constexpr auto kRecently = 5s;
 // A flood of connections must not keep the loop from the ranks.
-constexpr int kAcceptedInARow = 64;
 
 std::string in_seconds(EventLoop::Clock::duration time) {
   std::array<char, 32> text{};
@@ -72,18 +71,12 @@ UniqueFd CoordinatorLinks::connect_locally() {
 
 void CoordinatorLinks::accept_all(int listener) {
   for (int i = 0; i < kAcceptedInARow; ++i) {
-    if (!has_room()) {
-      pause_accepting();
-      return;
-    }
-    UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
-      return;
-    }
-    set_connection_options(fd.get());
-    Peer& peer = peers_.at(add(std::move(fd)));
+    if (!has_room()) return pause_accepting();
+    Accepted accepted = accept_connection(listener);
+    if (accepted.is_out_of_resources) pause_accepting();
+    if (!accepted.fd) return;
+    set_connection_options(accepted.fd.get());
+    Peer& peer = peers_.at(add(std::move(accepted.fd)));
     peer.challenge = control::new_challenge();
     peer.link->send(control::Challenge{peer.challenge});
   }

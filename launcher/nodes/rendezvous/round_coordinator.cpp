@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/joined.h"
+
 namespace launcher {
 namespace {
 
@@ -290,8 +292,7 @@ void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
 }
 
 void RoundCoordinator::print_who_is_silent() {
-  std::string names;
-  for (const Id id : asked_) names.append(names.empty() ? "" : ", ").append(name(id));
+  const std::string names = ddp::detail::joined(asked_, ", ", [this](Id id) { return name(id); });
   links_.send_to_all(control::Waiting{"waiting for " + names + ", which sends nothing at the end of the job"});
 }
 
@@ -343,7 +344,7 @@ void RoundCoordinator::on(Id id, const control::Ended& ended) {
 void RoundCoordinator::print_running_nodes() {
   std::string names;
   for (const auto& [id, number] : numbers_) {
-    if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(name(id));
+    if (!ended_.contains(id)) ddp::detail::append_item(names, name(id));
   }
   if (names.empty()) return;
   for (const Id id : ended_) links_.send(id, control::Waiting{"waiting for " + names + ", where ranks still run"});

@@ -288,13 +288,8 @@ bool StaticRendezvous::has_left() const {
 
 // Decides whether this launcher hosts the store: where it listens, and whether another one already does.
 void StaticRendezvous::resolve() {
-  const auto port = static_cast<std::uint16_t>(settings_.master_port);
-  if (const auto addresses = numeric_addresses(settings_.master_addr, port); !addresses.empty()) {
-    on_resolved(addresses);
-    return;
-  }
-  lookup_ = std::make_unique<AddressLookup>(loop_, settings_.master_addr, port,
-                                            [this](const std::vector<SocketAddress>& found) { on_resolved(found); });
+  launcher::resolve(loop_, lookup_, settings_.master_addr, static_cast<std::uint16_t>(settings_.master_port),
+                    [this](const std::vector<SocketAddress>& found) { on_resolved(found); });
 }
 
 // Where the address is another machine's, one that listens there is node 0 as well: unless the address leads back here.

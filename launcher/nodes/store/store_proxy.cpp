@@ -43,18 +43,11 @@ StoreProxy::~StoreProxy() {
 }
 
 void StoreProxy::accept_all(int listener) {
-  // A bounded number in a row, as StoreServer.
-  for (int i = 0; i < 64; ++i) {
-    sockaddr_storage peer{};
-    socklen_t length = sizeof peer;
-    UniqueFd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
-      return;
-    }
-    if (!link_) continue;
-    add_client(std::move(fd), port_in(peer));
+  for (int i = 0; i < kAcceptedInARow; ++i) {
+    Accepted accepted = accept_connection(listener);
+    if (accepted.is_out_of_resources) pause_accepting();
+    if (!accepted.fd) return;
+    if (link_) add_client(std::move(accepted.fd), accepted.peer_port);
   }
 }
 

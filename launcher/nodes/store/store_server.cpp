@@ -92,30 +92,23 @@ StoreServer::~StoreServer() {
 }
 
 void StoreServer::accept_all(int listener) {
-  // A bounded number in a row: a flood of connections must not keep the loop from the ranks.
-  for (int i = 0; i < 64; ++i) {
-    sockaddr_storage peer{};
-    socklen_t length = sizeof peer;
-    UniqueFd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
-      return;
-    }
+  for (int i = 0; i < kAcceptedInARow; ++i) {
+    Accepted accepted = accept_connection(listener);
+    if (accepted.is_out_of_resources) pause_accepting();
+    if (!accepted.fd) return;
     // The kernel gives out the lowest free number, so a high one means that few are left: so many connections and no
     // more.
-    if (fd.get() >= descriptor_limit_ - kReservedDescriptors) capacity_ = std::min(capacity_, connections_.size());
+    if (accepted.fd.get() >= descriptor_limit_ - kReservedDescriptors)
+      capacity_ = std::min(capacity_, connections_.size());
     try {
-      add_connection(std::move(fd), port_in(peer));
+      add_connection(std::move(accepted.fd), accepted.peer_port);
     } catch (const std::exception&) {  // no memory, or no more descriptors can be watched
-      pause_accepting();
-      return;
+      return pause_accepting();
     }
     // With the new one among them: it may be the one that has to go.
     if (connections_.size() > capacity_ && !make_room()) {
       close(next_id_ - 1);
-      pause_accepting();
-      return;
+      return pause_accepting();
     }
   }
 }

@@ -16,6 +16,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/joined.h"
 #include "launcher/observe/watch/process_state.h"
 #include "launcher/observe/watch/runtime_folder.h"
 #include "launcher/os/system/launch_error.h"
@@ -82,12 +83,6 @@ pid_t number_in_name(const std::string& socket) {
   return pid;
 }
 
-std::string list_of(const std::vector<pid_t>& pids, const char* between) {
-  std::string text;
-  for (const pid_t pid : pids) text += (text.empty() ? "" : between) + std::to_string(pid);
-  return text;
-}
-
 // A ddprun is three processes, each the child of the one before.
 std::string why_silent(pid_t ddprun) {
   std::vector<pid_t> processes{ddprun};
@@ -101,7 +96,7 @@ std::string why_silent(pid_t ddprun) {
   for (const pid_t pid : processes) {
     const auto state = process_state(pid, /*in_detail=*/true);
     if (!state) continue;
-    states += (states.empty() ? "" : ", ") + std::to_string(pid) + " is " + to_text(*state);
+    ddp::detail::append_item(states, std::to_string(pid) + " is " + to_text(*state));
     if (!state->is_stopped()) continue;
     stopped.push_back(pid);
     how = to_text(*state);
@@ -111,8 +106,8 @@ std::string why_silent(pid_t ddprun) {
     return begin + " within " + std::to_string(kSearchTimeout.count()) + " s" +
            (states.empty() ? "" : " (" + states + ")") + "; ask again later";
   }
-  return begin + ": of its processes " + list_of(stopped, ", ") + (stopped.size() == 1 ? " is " : " are ") + how +
-         "; its ranks may continue; `kill -CONT " + list_of(stopped, " ") + "` resumes it";
+  return begin + ": of its processes " + ddp::detail::joined(stopped) + (stopped.size() == 1 ? " is " : " are ") + how +
+         "; its ranks may continue; `kill -CONT " + ddp::detail::joined(stopped, " ") + "` resumes it";
 }
 
 bool has_name(const std::string& document, const std::string& job) try {

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <utility>
 
+#include "launcher/os/network/tcp_socket.h"
+
 namespace launcher {
 namespace {
 
@@ -37,8 +39,9 @@ ReplyServer::~ReplyServer() {
 }
 
 bool ReplyServer::accept_from(int listener) {
-  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!fd) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
+  Accepted accepted = accept_connection(listener);
+  UniqueFd fd = std::move(accepted.fd);
+  if (!fd) return !accepted.is_out_of_resources;
   if (questions_.for_this_user && !is_this_users(fd.get())) return true;
   // Who comes and says nothing must keep nobody out.
   if (sessions_.size() >= kMostSessions) end_oldest();

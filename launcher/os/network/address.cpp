@@ -54,6 +54,15 @@ std::vector<SocketAddress> numeric_addresses(const std::string& host, std::uint1
   return ask_resolver(host, port, AI_NUMERICHOST | AI_NUMERICSERV);
 }
 
+void resolve(EventLoop& loop, std::unique_ptr<AddressLookup>& lookup, const std::string& host, std::uint16_t port,
+             const std::function<void(std::vector<SocketAddress>)>& done) {
+  if (auto addresses = numeric_addresses(host, port); !addresses.empty()) {
+    done(std::move(addresses));
+  } else {
+    lookup = std::make_unique<AddressLookup>(loop, host, port, done);
+  }
+}
+
 AddressLookup::AddressLookup(EventLoop& loop, const std::string& host, std::uint16_t port,
                              std::function<void(std::vector<SocketAddress>)> done)
     : loop_(loop), done_(std::move(done)) {

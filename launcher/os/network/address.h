@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,5 +43,9 @@ class AddressLookup {
   UniqueFd answer_;
   std::string bytes_;
 };
+
+// Calls `done` as an AddressLookup does: at once where `host` is an address in numbers, else from `lookup`.
+void resolve(EventLoop& loop, std::unique_ptr<AddressLookup>& lookup, const std::string& host, std::uint16_t port,
+             const std::function<void(std::vector<SocketAddress>)>& done);
 
 }  // namespace launcher

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/joined.h"
 #include "launcher/os/network/tcp_socket.h"
 #include "launcher/os/system/launch_error.h"
 
@@ -68,15 +69,10 @@ std::optional<Network> parse_network(const std::string& text) {
 }
 
 std::string list(const std::vector<NetworkInterface>& interfaces) {
-  std::string text;
-  for (const NetworkInterface& interface : interfaces) {
-    text.append(text.empty() ? "" : ", ").append(interface.name).append(" (");
-    for (const SocketAddress& address : interface.addresses) {
-      text.append(&address == interface.addresses.data() ? "" : " ").append(host_in(address));
-    }
-    text += ")";
-  }
-  return text.empty() ? "none" : text;
+  if (interfaces.empty()) return "none";
+  return ddp::detail::joined(interfaces, ", ", [](const NetworkInterface& interface) {
+    return interface.name + " (" + ddp::detail::joined(interface.addresses, " ", host_in) + ")";
+  });
 }
 
 }  // namespace

@@ -143,6 +143,17 @@ UniqueFd listen_or_throw(const SocketAddress& address, std::uint16_t port) {
   return fd;
 }
 
+Accepted accept_connection(int listener) {
+  while (true) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    UniqueFd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd) return {std::move(fd), port_in(peer)};
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    return {.is_out_of_resources = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS};
+  }
+}
+
 void set_connection_options(int fd) {
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -32,6 +32,18 @@ UniqueFd listen_or_throw(const SocketAddress& address, std::uint16_t port);
 // interface down. Empty where they can.
 std::string loopback_problem();
 
+struct Accepted {
+  UniqueFd fd{};
+  std::uint16_t peer_port = 0;
+  bool is_out_of_resources = false;  // descriptors or memory are short: to be tried again later
+};
+
+// The next connection that waits at `listener`, not blocking; without a descriptor if none does.
+Accepted accept_connection(int listener);
+
+// Then the event loop's other work comes first, however many connections wait.
+inline constexpr int kAcceptedInARow = 64;
+
 // Of a connection: small messages go at once, and a peer that is gone is noticed.
 void set_connection_options(int fd);
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/joined.h"
 #include "launcher/os/system/launch_error.h"
 
 namespace launcher {
@@ -48,9 +49,7 @@ std::vector<int> default_stop_signals() {
 }
 
 std::string signal_list(const std::vector<int>& signals) {
-  std::string text;
-  for (int number : signals) text.append(text.empty() ? "" : ",").append(signal_name(number));
-  return text;
+  return ddp::detail::joined(signals, ",", signal_name);
 }
 
 bool SignalSource::is_stop(int signal_number) const {

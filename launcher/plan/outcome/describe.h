@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/joined.h"
 #include "launcher/os/system/signals.h"
 #include "launcher/plan/outcome/job_end.h"
 
@@ -18,15 +19,8 @@ inline constexpr std::size_t kMaxRanksListed = 8;
 // "rank 3", "ranks 0, 1, 3", the rest of many as a number.
 inline std::string rank_list(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kMaxRanksListed && ranks.size() > kMaxRanksListed + 1) {
-      return text + " and " + std::to_string(ranks.size() - i) + " more";
-    }
-    if (i > 0) text += ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
+  const std::size_t most = ranks.size() == kMaxRanksListed + 1 ? ranks.size() : kMaxRanksListed;
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ddp::detail::joined_some(ranks, most);
 }
 
 // "0.5 s"

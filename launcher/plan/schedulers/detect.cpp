@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/joined.h"
 #include "launcher/plan/schedulers/variables.h"
 
 namespace launcher {
@@ -43,7 +44,7 @@ void fill(std::optional<Sourced<Value>>& place, const std::optional<Sourced<Valu
 std::string said(const ScheduledPlace& place) {
   std::string text;
   for (const auto* told : {&place.nnodes, &place.node_rank}) {
-    if (*told) text.append(text.empty() ? "" : ", ").append((*told)->why);
+    if (*told) ddp::detail::append_item(text, (*told)->why);
   }
   return text;
 }

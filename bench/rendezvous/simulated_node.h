@@ -119,13 +119,13 @@ class Node {
     for (Channel rank = 0; rank < replies_.size(); ++rank) {
       const std::string number = std::to_string(number_ * ranks_ + static_cast<int>(rank));
       std::string bytes(1, static_cast<char>(Opcode::kValidate));
-      append_integer(bytes, kValidationNumber);
+      launcher::append_integer(bytes, kValidationNumber);
       bytes.push_back(static_cast<char>(Opcode::kSet));
       append_text(bytes, "default_pg/0//cpu//0/" + number);
       append_text(bytes, std::string(64, 'a'));
       bytes.push_back(static_cast<char>(Opcode::kAdd));
       append_text(bytes, "default_pg/barrier");
-      append_integer(bytes, std::int64_t{1});
+      launcher::append_integer(bytes, std::int64_t{1});
       link_->send(FrameKind::kOpen, rank);
       link_->send(FrameKind::kData, rank, bytes);
     }
@@ -144,13 +144,13 @@ class Node {
     } else if (rank.received == 8 && !rank.is_waiting) {
       rank.is_waiting = true;
       std::string bytes;
-      if (read_integer<std::int64_t>(frame.bytes) == std::int64_t{nodes_ - 1} * ranks_) {
+      if (launcher::read_integer<std::int64_t>(frame.bytes) == std::int64_t{nodes_ - 1} * ranks_) {
         bytes.push_back(static_cast<char>(Opcode::kSet));
         append_text(bytes, "default_pg/barrier/done");
         append_text(bytes, "1");
       }
       bytes.push_back(static_cast<char>(Opcode::kWait));
-      append_integer(bytes, std::uint64_t{1});
+      launcher::append_integer(bytes, std::uint64_t{1});
       append_text(bytes, "default_pg/barrier/done");
       link_->send(FrameKind::kData, frame.channel, bytes);
     }

@@ -3,39 +3,26 @@
 #include <concepts>
 #include <utility>
 
+#include "launcher/os/system/little_endian.h"
+
 namespace launcher::remote {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
-constexpr std::size_t kHeadBytes = 5;  // kind and host
-
-template <std::unsigned_integral Number>
-void append(std::string& bytes, Number value) {
-  for (std::size_t i = 0; i < sizeof value; ++i) bytes.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
-}
-
-template <std::unsigned_integral Number>
-Number number_at(std::string_view bytes) {
-  Number value = 0;
-  for (std::size_t i = 0; i < sizeof value; ++i) {
-    value = static_cast<Number>(value | static_cast<Number>(static_cast<unsigned char>(bytes[i])) << (8 * i));
-  }
-  return value;
-}
+constexpr std::size_t kHostBytes = 4;
 
 // The two directions of one list of members: `visit(archive, message)` names them once.
 class Writer {
  public:
-  void operator()(std::uint32_t value) { append(bytes, value); }
-  void operator()(std::uint64_t value) { append(bytes, value); }
+  void operator()(std::uint32_t value) { append_integer(bytes, value); }
+  void operator()(std::uint64_t value) { append_integer(bytes, value); }
   void operator()(bool value) { bytes.push_back(value ? 1 : 0); }
   void operator()(const std::string& value) {
-    append(bytes, static_cast<std::uint32_t>(value.size()));
+    append_integer(bytes, static_cast<std::uint32_t>(value.size()));
     bytes += value;
   }
   template <typename Element>
   void operator()(const std::vector<Element>& list) {
-    append(bytes, static_cast<std::uint32_t>(list.size()));
+    append_integer(bytes, static_cast<std::uint32_t>(list.size()));
     for (const Element& element : list) (*this)(element);
   }
   template <typename Message>
@@ -53,7 +40,7 @@ class Reader {
   template <std::unsigned_integral Number>
   void operator()(Number& value) {
     if (!has(sizeof value)) return;
-    value = number_at<Number>(left_);
+    value = read_integer<Number>(left_);
     left_.remove_prefix(sizeof value);
   }
   void operator()(bool& value) {
@@ -176,31 +163,20 @@ std::string written(const Message& message) {
 
 std::string to_bytes(const Frame& frame) {
   std::string bytes;
-  bytes.reserve(kLengthBytes + kHeadBytes + frame.bytes.size());
-  append(bytes, static_cast<std::uint32_t>(kHeadBytes + frame.bytes.size()));
-  append(bytes, static_cast<std::uint8_t>(frame.kind));
-  append(bytes, frame.host);
-  return bytes += frame.bytes;
+  bytes.reserve(kFrameHeadBytes + kHostBytes + frame.bytes.size());
+  begin_frame(bytes, static_cast<std::uint8_t>(frame.kind));
+  append_integer(bytes, frame.host);
+  bytes += frame.bytes;
+  end_frame(bytes, 0);
+  return bytes;
 }
 
-std::optional<Frame> FrameReader::next() {
-  const std::string_view left = std::string_view(buffer_).substr(begin_);
-  if (is_broken_ || left.size() < kLengthBytes) return std::nullopt;
-  const std::size_t length = number_at<std::uint32_t>(left);
-  if (length < kHeadBytes || length > kMaxFrameBytes) {
-    is_broken_ = true;
-    return std::nullopt;
-  }
-  if (left.size() < kLengthBytes + length) {
-    buffer_.erase(0, std::exchange(begin_, 0));
-    return std::nullopt;
-  }
-  Frame frame{.kind = static_cast<Kind>(left[kLengthBytes]),
-              .host = number_at<std::uint32_t>(left.substr(kLengthBytes + 1)),
-              .bytes = std::string(left.substr(kLengthBytes + kHeadBytes, length - kHeadBytes))};
-  begin_ += kLengthBytes + length;
-  if (begin_ == buffer_.size()) buffer_.erase(0, std::exchange(begin_, 0));
-  return frame;
+std::optional<ContentSizes> FrameFormat::sizes_of(std::uint8_t /*kind*/) {
+  return ContentSizes{kHostBytes, kMostContentBytes};
+}
+
+Frame FrameFormat::frame(std::uint8_t kind, std::string_view content) {
+  return {static_cast<Kind>(kind), read_integer<std::uint32_t>(content), std::string(content.substr(kHostBytes))};
 }
 
 std::string encode(const Task& task) {
@@ -241,7 +217,7 @@ template std::optional<Clock> decode(std::string_view);
 
 std::optional<std::uint32_t> take_amount(std::string_view& bytes) {
   if (bytes.size() < sizeof(std::uint32_t)) return std::nullopt;
-  const auto amount = number_at<std::uint32_t>(bytes);
+  const auto amount = read_integer<std::uint32_t>(bytes);
   bytes.remove_prefix(sizeof amount);
   return amount;
 }

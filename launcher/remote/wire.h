@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/os/system/frames.h"
+
 namespace launcher::remote {
 
 // Nanoseconds since 1970.
@@ -45,8 +47,6 @@ enum class Kind : std::uint8_t {
 
 // Instead of a host's number.
 inline constexpr std::uint32_t kEveryHost = 0xffffffff;
-// More than any arguments and environment that a kernel takes.
-inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
 
 struct Frame {
   Kind kind = Kind::kPing;
@@ -57,18 +57,12 @@ struct Frame {
 // The frame as it is sent.
 std::string to_bytes(const Frame& frame);
 
-class FrameReader {
- public:
-  void feed(std::string_view bytes) { buffer_ += bytes; }
-  // The next frame that is whole; nothing when there is none, or when the stream is not from a ddprun.
-  std::optional<Frame> next();
-  bool is_broken() const { return is_broken_; }
-
- private:
-  std::string buffer_;
-  std::size_t begin_ = 0;
-  bool is_broken_ = false;
+// The content of a frame: the host, and the bytes. Their kinds are not checked: hosts pass on what they do not know.
+struct FrameFormat {
+  static std::optional<ContentSizes> sizes_of(std::uint8_t kind);
+  static Frame frame(std::uint8_t kind, std::string_view content);
 };
+using FrameReader = FormatReader<FrameFormat>;
 
 // How a host is reached: SshOptions as they travel.
 struct SshSettings {

@@ -32,8 +32,8 @@ class ControlLink {
     std::function<void(std::uint32_t round, std::string_view bytes)> on_carried{};
     // has_room() is true again.
     std::function<void()> on_room{};
-    // The session has ended: the other end closed the connection, or what arrived was no message. Nothing is called after
-    // that.
+    // The session has ended: the other end closed the connection, or what arrived was no message. Nothing is called
+    // after that.
     std::function<void(const std::string& reason)> on_closed{};
     // The connection is lost. Returns whether the session waits for another one, else on_closed follows. May be null:
     // it never waits. `is_network`: the network lost it; else the other end closed it.
@@ -108,7 +108,7 @@ class ControlLink {
   ResendBuffer sent_;
   std::chrono::steady_clock::time_point progress_{};  // when the other end last acknowledged, or had nothing to
   std::string outgoing_;                              // messages that follow what is in sent_
-  std::deque<Piece> carried_;                         // what follows those
+  std::deque<FrameBuilder> carried_;                  // what follows those
   std::size_t carried_bytes_ = 0;                     // in them
   bool was_full_ = false;
   bool waits_to_write_ = false;

@@ -1,33 +1,20 @@
 #include "launcher/nodes/control/frames.h"
 
+#include "launcher/os/system/little_endian.h"
+
 namespace launcher::control {
 namespace {
 
 // Small frames share a part, so that thousands of them take no memory of their own each.
 constexpr std::size_t kMostInPart = std::size_t{16} << 10;
 
-constexpr std::size_t kNumberBytes = 4;
-constexpr std::uint32_t kIsPiece = std::uint32_t{1} << 31;
-constexpr std::uint32_t kIsAcknowledgement = std::uint32_t{1} << 30;
+constexpr std::size_t kRoundBytes = 4;
 constexpr std::size_t kPositionBytes = 8;
-// An empty buffer of a connection that was busy is given back above this.
-constexpr std::size_t kKeptFrameBytes = std::size_t{4} << 10;
 
-void write_number(std::string& bytes, std::size_t at, std::uint32_t number) {
-  for (std::size_t i = 0; i < kNumberBytes; ++i) bytes[at + i] = static_cast<char>((number >> (8 * i)) & 0xff);
-}
+enum class FrameKind : std::uint8_t { kMessage, kCarried, kAcknowledgement };
 
-std::uint32_t read_number(std::string_view bytes) {
-  std::uint32_t number = 0;
-  for (std::size_t i = 0; i < kNumberBytes; ++i) {
-    number |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  }
-  return number;
-}
-
-std::size_t longest(std::uint32_t first) {
-  if ((first & kIsPiece) != 0) return kMaxPieceBytes;
-  return (first & kIsAcknowledgement) != 0 ? kPositionBytes : kMaxMessageBytes;
+std::size_t begin(std::string& out, FrameKind kind) {
+  return begin_frame(out, static_cast<std::uint8_t>(kind));
 }
 
 }  // namespace
@@ -80,56 +67,64 @@ bool ResendBuffer::rewind(std::uint64_t position) {
 }
 
 std::string to_frame(std::string_view message) {
-  std::string bytes(kNumberBytes, '\0');
-  write_number(bytes, 0, static_cast<std::uint32_t>(message.size()));
-  return bytes.append(message);
-}
-
-std::string acknowledgement(std::uint64_t received) {
-  std::string bytes(kNumberBytes + kPositionBytes, '\0');
-  write_number(bytes, 0, kIsAcknowledgement | std::uint32_t{kPositionBytes});
-  write_number(bytes, kNumberBytes, static_cast<std::uint32_t>(received));
-  write_number(bytes, 2 * kNumberBytes, static_cast<std::uint32_t>(received >> 32));
+  std::string bytes;
+  begin(bytes, FrameKind::kMessage);
+  bytes += message;
+  end_frame(bytes, 0);
   return bytes;
 }
 
-Piece::Piece(std::uint32_t round) : round_(round), frame_(2 * kNumberBytes, '\0') {
-  write_number(frame_, 0, kIsPiece);
-  write_number(frame_, kNumberBytes, round);
+std::string acknowledgement(std::uint64_t received) {
+  std::string bytes;
+  begin(bytes, FrameKind::kAcknowledgement);
+  append_integer(bytes, received);
+  end_frame(bytes, 0);
+  return bytes;
 }
 
-std::size_t Piece::content_size() const {
-  return frame_.size() - 2 * kNumberBytes;
+FrameBuilder::FrameBuilder(std::uint32_t round) : round_(round) {
+  begin(frame_, FrameKind::kCarried);
+  append_integer(frame_, round);
 }
 
-void Piece::fill(std::string_view& bytes) {
-  const std::string_view taken = bytes.substr(0, kMaxPieceBytes - content_size());
+std::size_t FrameBuilder::content_size() const {
+  return frame_.size() - kFrameHeadBytes - kRoundBytes;
+}
+
+void FrameBuilder::fill(std::string_view& bytes) {
+  const std::string_view taken = bytes.substr(0, kMaxCarriedBytes - content_size());
   bytes.remove_prefix(taken.size());
   frame_.append(taken);
-  write_number(frame_, 0, kIsPiece | static_cast<std::uint32_t>(content_size()));
 }
 
-std::optional<Arrival> FrameReader::next() {
-  if (is_broken_ || buffer_.size() < kNumberBytes) return std::nullopt;
-  const std::uint32_t first = read_number(buffer_);
-  const bool is_piece = (first & kIsPiece) != 0;
-  const bool is_acknowledgement = !is_piece && (first & kIsAcknowledgement) != 0;
-  const std::size_t length = first & ~(is_piece ? kIsPiece : kIsAcknowledgement);
-  const std::size_t header = is_piece ? 2 * kNumberBytes : kNumberBytes;
-  if (length > longest(first) || (is_acknowledgement && length != kPositionBytes)) {
-    is_broken_ = true;
-    return std::nullopt;
+std::string FrameBuilder::take_frame() {
+  end_frame(frame_, 0);
+  return std::move(frame_);
+}
+
+std::optional<ContentSizes> FrameFormat::sizes_of(std::uint8_t kind) {
+  switch (static_cast<FrameKind>(kind)) {
+    case FrameKind::kMessage:
+      return ContentSizes{0, kMaxMessageBytes};
+    case FrameKind::kCarried:
+      return ContentSizes{kRoundBytes, kRoundBytes + kMaxCarriedBytes};
+    case FrameKind::kAcknowledgement:
+      return ContentSizes{kPositionBytes, kPositionBytes};
   }
-  if (buffer_.size() < header + length) return std::nullopt;
-  Arrival arrival{.bytes = buffer_.substr(header, length), .size = header + length};
-  if (is_piece) arrival.round = read_number(std::string_view(buffer_).substr(kNumberBytes));
-  if (is_acknowledgement) {
-    const std::uint64_t high = read_number(std::string_view(arrival.bytes).substr(kNumberBytes));
-    arrival.acknowledged = (high << 32) | read_number(arrival.bytes);
-    arrival.bytes.clear();
+  return std::nullopt;
+}
+
+Arrival FrameFormat::frame(std::uint8_t kind, std::string_view content) {
+  Arrival arrival{.size = kFrameHeadBytes + content.size()};
+  if (static_cast<FrameKind>(kind) == FrameKind::kAcknowledgement) {
+    arrival.acknowledged = read_integer<std::uint64_t>(content);
+    return arrival;
   }
-  buffer_.erase(0, header + length);
-  if (buffer_.empty() && buffer_.capacity() > kKeptFrameBytes) buffer_ = {};
+  if (static_cast<FrameKind>(kind) == FrameKind::kCarried) {
+    arrival.round = read_integer<std::uint32_t>(content);
+    content.remove_prefix(kRoundBytes);
+  }
+  arrival.bytes = content;
   return arrival;
 }
 

@@ -2,53 +2,45 @@
 
 #include <utility>
 
-#include "launcher/nodes/store/wire_format.h"
+#include "launcher/os/system/little_endian.h"
 
 namespace launcher::store {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 1 + 4 + 4;
-// Bytes that were read, and are worth moving the rest for.
-constexpr std::size_t kForgetFrom = std::size_t{64} << 10;
+constexpr std::size_t kChannelBytes = 4;
+constexpr std::size_t kNumberBytes = 4;
 
 }  // namespace
 
 void append_frame(std::string& out, FrameKind kind, Channel channel, std::string_view bytes, std::uint32_t number) {
-  out.push_back(static_cast<char>(kind));
+  const std::size_t begin = begin_frame(out, static_cast<std::uint8_t>(kind));
   append_integer(out, channel);
-  append_integer(out, kind == FrameKind::kData ? static_cast<std::uint32_t>(bytes.size()) : number);
+  if (kind == FrameKind::kTaken) append_integer(out, number);
   out.append(bytes);
+  end_frame(out, begin);
 }
 
-void FrameReader::feed(std::string_view bytes) {
-  if (is_broken_) return;
-  if (position_ == buffer_.size() || position_ > kForgetFrom) {
-    buffer_.erase(0, position_);
-    position_ = 0;
+std::optional<ContentSizes> FrameFormat::sizes_of(std::uint8_t kind) {
+  switch (static_cast<FrameKind>(kind)) {
+    case FrameKind::kOpen:
+    case FrameKind::kClose:
+      return ContentSizes{kChannelBytes, kChannelBytes};
+    case FrameKind::kData:
+      return ContentSizes{kChannelBytes, kChannelBytes + kMaxFrameBytes};
+    case FrameKind::kTaken:
+      return ContentSizes{kChannelBytes + kNumberBytes, kChannelBytes + kNumberBytes};
   }
-  buffer_.append(bytes);
+  return std::nullopt;
 }
 
-std::optional<Frame> FrameReader::next() {
-  const std::string_view unread = std::string_view(buffer_).substr(position_);
-  if (is_broken_ || unread.size() < kHeaderBytes) return std::nullopt;
-  Frame frame{.kind = static_cast<FrameKind>(unread[0]),
-              .channel = read_integer<std::uint32_t>(unread.substr(1)),
-              .number = read_integer<std::uint32_t>(unread.substr(5))};
-  const bool is_data = frame.kind == FrameKind::kData;
-  const bool is_taken = frame.kind == FrameKind::kTaken;
-  if (frame.kind > FrameKind::kTaken || (is_data && frame.number > kMaxFrameBytes) ||
-      (!is_data && !is_taken && frame.number != 0)) {
-    is_broken_ = true;
-    buffer_.clear();
-    buffer_.shrink_to_fit();
-    position_ = 0;
-    return std::nullopt;
+Frame FrameFormat::frame(std::uint8_t kind, std::string_view content) {
+  Frame frame{.kind = static_cast<FrameKind>(kind), .channel = read_integer<std::uint32_t>(content)};
+  const std::string_view rest = content.substr(kChannelBytes);
+  if (frame.kind == FrameKind::kTaken) {
+    frame.number = read_integer<std::uint32_t>(rest);
+  } else {
+    frame.bytes = rest;
   }
-  const std::size_t size = is_data ? frame.number : 0;
-  if (unread.size() < kHeaderBytes + size) return std::nullopt;
-  frame.bytes = unread.substr(kHeaderBytes, size);
-  position_ += kHeaderBytes + size;
   return frame;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "launcher/nodes/store/store_channel.h"
+#include "launcher/os/system/frames.h"
 
 namespace launcher::store {
 
@@ -29,26 +30,19 @@ enum class FrameKind : std::uint8_t {
 struct Frame {
   FrameKind kind{};
   Channel channel = 0;
-  std::uint32_t number = 0;  // kTaken: how many; kData: how many bytes
+  std::uint32_t number = 0;  // of kTaken: how many
   std::string bytes{};       // of kData
 };
 
 // `bytes`, at most kMaxFrameBytes, are for kData; `number` for kTaken.
 void append_frame(std::string& out, FrameKind kind, Channel channel, std::string_view bytes, std::uint32_t number = 0);
 
-// Incremental and strict: stops permanently at the first malformed frame.
-class FrameReader {
- public:
-  void feed(std::string_view bytes);
-  // The next frame that is whole; nothing when there is none, or after a malformed one.
-  std::optional<Frame> next();
-  bool is_broken() const { return is_broken_; }
-
- private:
-  std::string buffer_;
-  std::size_t position_ = 0;
-  bool is_broken_ = false;
+// The content of a frame: the channel, and what belongs to its kind.
+struct FrameFormat {
+  static std::optional<ContentSizes> sizes_of(std::uint8_t kind);
+  static Frame frame(std::uint8_t kind, std::string_view content);
 };
+using FrameReader = FormatReader<FrameFormat>;
 
 // One direction of a channel, at the end that sends.
 class SendWindow {

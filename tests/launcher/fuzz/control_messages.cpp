@@ -12,8 +12,8 @@ std::string framed(const Message& message) {
   return to_frame(to_text(message));
 }
 
-std::string piece(std::uint32_t round, std::string_view bytes) {
-  Piece carried(round);
+std::string carried_frame(std::uint32_t round, std::string_view bytes) {
+  FrameBuilder carried(round);
   carried.fill(bytes);
   return carried.take_frame();
 }
@@ -32,7 +32,7 @@ std::vector<std::string> fuzz::seeds() {
       framed(Verdict{0, notice}) + framed(Acknowledged{0}) + framed(Ended{0}) + framed(AllEnded{0}),
       framed(Ping{1, std::chrono::seconds(1)}) + framed(Pong{1, 1, std::chrono::seconds(1)}),
       framed(Leaving{{"told to stop", 143}, false}) + framed(Waiting{"a\x1b[2Jb"}) + framed(Refusal{{"no", 125}}),
-      piece(3, "what is carried") + framed(Acknowledged{3}) + piece(4, ""),
+      carried_frame(3, "what is carried") + framed(Acknowledged{3}) + carried_frame(4, ""),
       "GET / HTTP/1.1\r\n"};
 }
 
@@ -52,7 +52,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
       require(sent.acknowledge(*arrival->acknowledged) == is_possible, "no more is acknowledged than was sent");
       continue;
     }
-    require(arrival->bytes.size() <= (arrival->round ? kMaxPieceBytes : kMaxMessageBytes),
+    require(arrival->bytes.size() <= (arrival->round ? kMaxCarriedBytes : kMaxMessageBytes),
             "nothing is longer than the limit");
     if (arrival->round) continue;
     const auto message = parse_message(arrival->bytes);

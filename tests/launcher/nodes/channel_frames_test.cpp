@@ -42,8 +42,13 @@ TEST_CASE("FrameReader: what no proxy sends ends the stream for good") {
   SECTION("a frame that is too long") {
     append_frame(bytes, FrameKind::kData, 1, std::string(kMaxFrameBytes + 1, 'x'));
   }
+  SECTION("a number that is cut") {
+    const std::size_t begin = begin_frame(bytes, static_cast<std::uint8_t>(FrameKind::kTaken));
+    bytes += std::string(7, '\1');
+    end_frame(bytes, begin);
+  }
   SECTION("a number where none belongs") {
-    append_frame(bytes, FrameKind::kClose, 1, {}, 1);
+    append_frame(bytes, FrameKind::kClose, 1, std::string(4, '\1'));
   }
   FrameReader reader;
   reader.feed(bytes);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "launcher/nodes/control/frames.h"
+#include "launcher/os/system/little_endian.h"
 #include "tests/support/catch.h"
 
 namespace launcher::control {
@@ -128,14 +129,14 @@ TEST_CASE("Frames: messages come whole, however their bytes are cut") {
   CHECK_FALSE(reader.is_broken());
 }
 
-TEST_CASE("Frames: pieces of what is carried come between messages, with their round, however they are cut") {
-  const std::string large(kMaxPieceBytes + 5, 'v');
+TEST_CASE("Frames: what is carried comes between messages, with its round, however it is cut") {
+  const std::string large(kMaxCarriedBytes + 5, 'v');
   std::string_view left = large;
-  Piece first(7);
+  FrameBuilder first(7);
   first.fill(left);
   CHECK(first.is_full());
   CHECK(left.size() == 5);
-  Piece second(0x7fffffff);
+  FrameBuilder second(0x7fffffff);
   second.fill(left);
   second.fill(left = "more");
   CHECK(second.content_size() == 9);
@@ -149,16 +150,18 @@ TEST_CASE("Frames: pieces of what is carried come between messages, with their r
   }
   REQUIRE(got.size() == 3);
   CHECK(got[0].round == 7U);
-  CHECK(got[0].bytes == large.substr(0, kMaxPieceBytes));
+  CHECK(got[0].bytes == large.substr(0, kMaxCarriedBytes));
   CHECK_FALSE(got[1].round);
   CHECK(got[1].bytes == "message");
   CHECK(got[2].round == 0x7fffffffU);
   CHECK(got[2].bytes == "vvvvvmore");
 }
 
-TEST_CASE("Frames: a piece that is too long breaks the stream") {
+TEST_CASE("Frames: too much that is carried at once breaks the stream") {
   FrameReader reader;
-  reader.feed(std::string("\x01\x40\x00\x80\x00\x00\x00\x00", 8));
+  std::string bytes;
+  append_integer(bytes, static_cast<std::uint32_t>(4 + kMaxCarriedBytes + 1));
+  reader.feed(bytes + '\1');
   CHECK_FALSE(reader.next());
   CHECK(reader.is_broken());
 }
@@ -185,9 +188,11 @@ TEST_CASE("Frames: acknowledgements come between messages, however they are cut"
 }
 
 TEST_CASE("Frames: an acknowledgement of another length breaks the stream") {
-  for (const char length : {'\x07', '\x09'}) {
+  for (const std::uint32_t length : {7U, 9U}) {
     FrameReader reader;
-    reader.feed(std::string{length, '\0', '\0', '\x40'} + std::string(20, '\0'));
+    std::string bytes;
+    append_integer(bytes, length);
+    reader.feed(bytes + '\2' + std::string(20, '\0'));
     CHECK_FALSE(reader.next());
     CHECK(reader.is_broken());
   }

@@ -141,7 +141,7 @@ TEST_CASE_METHOD(SessionTest, "Session: what is said without a connection comes 
 TEST_CASE_METHOD(SessionTest, "Session: what was carried is kept within bounds until it is acknowledged") {
   coordinator.link->release();  // nobody reads
   std::size_t carried = 0;
-  const std::string piece(kMaxPieceBytes, 'p');
+  const std::string piece(kMaxCarriedBytes, 'p');
   while (node.link->has_room()) {
     node.link->carry(7, piece);
     node.link->flush();

@@ -320,7 +320,7 @@ TEST_CASE_METHOD(StoreProxyTest, "ControlLink: a message overtakes what the conn
                              .on_carried = [](std::uint32_t, std::string_view) {},
                              .on_room = [] {},
                              .on_closed = [](const std::string&) {}});
-  const std::string piece(control::kMaxPieceBytes, 'p');
+  const std::string piece(control::kMaxCarriedBytes, 'p');
   for (int i = 0; i < 100; ++i) link.carry(0, piece);
   CHECK_FALSE(link.has_room());
   link.flush();

@@ -178,7 +178,7 @@ TEST_CASE_METHOD(UnknownPeersTest, "Coordinator: random bytes, huge frames and m
       ""};
   flood([&](std::size_t i) -> std::string {
     if (i % 6 == 2) {  // for the store, of which no stranger's ranks are clients
-      control::Piece piece(static_cast<std::uint32_t>(i % 4));
+      control::FrameBuilder piece(static_cast<std::uint32_t>(i % 4));
       std::string_view bytes("\0\1\0\0\0\0\0\0\0", 9);
       piece.fill(bytes);
       return piece.take_frame();

@@ -1,0 +1,67 @@
+// Frames in a stream of bytes between two ddpruns: the size of the content, a u32, its kind, a byte, and the content.
+// Each connection has its own kinds and contents. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace launcher {
+
+inline constexpr std::size_t kFrameHeadBytes = 5;
+// A content is never longer, whatever its kind: more than any arguments and environment that a kernel takes.
+inline constexpr std::size_t kMostContentBytes = std::size_t{64} << 20;
+
+// A frame begins at the end of `out`; what is appended until end_frame() is its content. Returns where it begins.
+std::size_t begin_frame(std::string& out, std::uint8_t kind);
+void end_frame(std::string& out, std::size_t begin);
+
+// The sizes that the content of a kind may have.
+struct ContentSizes {
+  std::size_t least = 0;
+  std::size_t most = 0;
+};
+
+// What has been received of such a stream. Strict: it ends for good at the first frame that the other end cannot have
+// sent, as soon as its head is there.
+class FrameBuffer {
+ public:
+  struct Frame {
+    std::uint8_t kind = 0;
+    std::string_view content{};  // valid until the next call
+  };
+  void feed(std::string_view bytes);
+  // The next frame that is whole. `sizes_of` returns nothing for an unknown kind.
+  std::optional<Frame> next(std::optional<ContentSizes> (*sizes_of)(std::uint8_t kind));
+  bool is_broken() const { return is_broken_; }
+  // The bytes of frames that next() has not returned, which are no longer in the buffer.
+  std::string take_rest();
+
+ private:
+  void discard_read();
+
+  std::string buffer_;
+  std::size_t begin_ = 0;  // of the next frame
+  bool is_broken_ = false;
+};
+
+// The frames of one kind of connection: Format::sizes_of(kind), and Format::frame(kind, content) for a content of such
+// a size.
+template <typename Format>
+class FormatReader {
+ public:
+  void feed(std::string_view bytes) { buffer_.feed(bytes); }
+  auto next() {
+    const auto frame = buffer_.next(&Format::sizes_of);
+    return frame ? std::optional(Format::frame(frame->kind, frame->content)) : std::nullopt;
+  }
+  bool is_broken() const { return buffer_.is_broken(); }
+  std::string take_rest() { return buffer_.take_rest(); }
+
+ private:
+  FrameBuffer buffer_;
+};
+
+}  // namespace launcher

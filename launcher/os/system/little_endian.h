@@ -1,0 +1,29 @@
+// Integers in bytes, the lowest byte first. Pure.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace launcher {
+
+template <std::integral Integer>
+void append_integer(std::string& out, Integer value) {
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    out.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i)));
+  }
+}
+
+// `bytes` must hold at least sizeof(Integer).
+template <std::integral Integer>
+Integer read_integer(std::string_view bytes) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(Integer); ++i) {
+    value |= static_cast<std::uint64_t>(static_cast<std::uint8_t>(bytes[i])) << (8 * i);
+  }
+  return static_cast<Integer>(value);
+}
+
+}  // namespace launcher

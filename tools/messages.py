@@ -32,11 +32,12 @@ NO_MESSAGES = {
     "launcher/options/command_line.cpp": "the same",
     "launcher/options/manual_*.cpp": "the manual page",
     "launcher/options/*_completion.cpp": "programs for shells",
-    "launcher/options/script_text.h": "the same",
+    "launcher/options/generated_texts.h": "the same",
     "launcher/observe/watch/open_metrics.cpp": "the names and units of metrics",
     "launcher/nodes/elastic/http_request.cpp": "what etcd is asked",
     "include/ddprun/training/command_line.h": "what --help of a user's program says",
     "include/ddprun/base/option_checks.h": "what CLI11 says of an option of a user's program",
+    "base/joined.h": "the rest of a list, in messages of others",
     "monitor/curves/svg.cpp": "parts of a picture",
 }
 # Texts that are printed to nobody, by their words: protocols, programs for a shell, formats of files.

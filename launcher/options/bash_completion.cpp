@@ -1,8 +1,6 @@
-#include <algorithm>
 #include <string_view>
 
 #include "launcher/options/generated_texts.h"
-#include "launcher/options/script_text.h"
 
 namespace launcher {
 namespace {
@@ -162,10 +160,7 @@ std::string bash_option(const ShownOption& option, const std::string& words) {
   if (!option.words().empty()) value = "-W" + joined(option.words(), " ");
   const std::string rest = " " + single_quoted(value) + " ";
   std::string lines = "_ddprun_add " + single_quoted(words) + rest + joined(option.names, " ") + "\n";
-  for (const std::string& name : names_taken(option)) {
-    const bool is_listed = std::find(option.names.begin(), option.names.end(), name) != option.names.end();
-    if (!is_listed) lines += "_ddprun_add unlisted" + rest + name + "\n";
-  }
+  for (const std::string& name : unlisted_names(option)) lines += "_ddprun_add unlisted" + rest + name + "\n";
   return lines;
 }
 
@@ -173,16 +168,14 @@ std::string bash_option(const ShownOption& option, const std::string& words) {
 
 std::string bash_completion(const OptionTable& table) {
   const TextBody body = text_body(table, {.option = bash_option});
-  std::string words;
   std::string verbs;
   for (const Subcommand& subcommand : subcommands()) {
-    words.append(words.empty() ? "" : " ").append(subcommand.word);
     if (subcommand.verbs().empty()) continue;
     verbs += "_ddprun_verbs[" + subcommand.word + "]=" + single_quoted(joined(subcommand.verbs(), " ")) + "\n";
   }
   return std::string(kBashBegin) + body.options + body.subcommands + verbs +
-         "_ddprun_subcommands=" + single_quoted(words) + "\n\n_ddprun_jobs() {\n  " + std::string(kRunningJobs) +
-         "\n}\n\n" + std::string(kBashEnd);
+         "_ddprun_subcommands=" + single_quoted(subcommand_words()) + "\n\n_ddprun_jobs() {\n  " +
+         std::string(kRunningJobs) + "\n}\n\n" + std::string(kBashEnd);
 }
 
 }  // namespace launcher

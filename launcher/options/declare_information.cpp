@@ -19,9 +19,7 @@ void declare_generated_texts(OptionTable& table, Options& options) {
   };
   std::vector<OptionTable::Choice> texts;
   for (const GeneratedText& text : generated_texts()) texts.push_back(print(text.kind));
-  table.command({"--generate",
-                 "Print the manual page, the completion for a shell, or tables of these pages: the options, and the "
-                 "counterparts of other launchers' options"},
+  table.command({"--generate", "Print the manual page, the completion for a shell, or a table of these pages"},
                 std::move(texts));
   const auto refuse = [] {
     throw UsageError("--print_completion tcsh: ddprun has completions for bash, zsh and fish only");

@@ -1,7 +1,6 @@
 #include <string_view>
 
 #include "launcher/options/generated_texts.h"
-#include "launcher/options/script_text.h"
 
 namespace launcher {
 namespace {
@@ -146,7 +145,9 @@ std::string completions_of(const ShownOption& option, const std::string& words) 
 std::string valued_names(const ShownOption& option) {
   if (!option.takes_next_word()) return "";
   std::string text;
-  for (const std::string& name : names_taken(option)) {
+  std::vector<std::string> names = option.names;
+  for (const std::string& name : unlisted_names(option)) names.push_back(name);
+  for (const std::string& name : names) {
     const std::string other = other_spelling(name);
     text += " " + (other.empty() ? name : other);
   }
@@ -161,7 +162,8 @@ std::string form_completions(const Subcommand& subcommand, const SubcommandForm&
 
 std::string subcommand_completions(const Subcommand& subcommand, const std::string& forms) {
   return complete("__ddprun_at_first", " -a " + subcommand.word + " -d " + quoted(subcommand.meaning) + "\n") +
-         complete("__ddprun_in " + subcommand.word, " -s h -l help -d 'Print what this command takes'\n") + forms;
+         complete("__ddprun_in " + subcommand.word, " -s h -l help -d " + quoted(std::string(kHelpMeaning)) + "\n") +
+         forms;
 }
 
 }  // namespace
@@ -174,10 +176,8 @@ std::string fish_completion(const OptionTable& table) {
   };
   const TextBody body =
       text_body(table, {.option = option, .form = form_completions, .subcommand = subcommand_completions});
-  std::string words;
-  for (const Subcommand& subcommand : subcommands()) words += " " + subcommand.word;
   return "# Completion of ddprun for fish, printed by \"ddprun --generate fish\".\n\nset -g __ddprun_valued" + valued +
-         "\nset -g __ddprun_subcommands" + words + "\n" + std::string(kScanner) + "\n" + body.options +
+         "\nset -g __ddprun_subcommands " + subcommand_words() + "\n" + std::string(kScanner) + "\n" + body.options +
          "\nfunction __ddprun_jobs\n    " + with_doubled_backslashes(kRunningJobs) + "\nend\n\n" + body.subcommands;
 }
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/joined.h"
-#include "launcher/options/script_text.h"
+#include "launcher/options/generated_texts.h"
 
 namespace launcher {
 namespace {

@@ -4,8 +4,7 @@
 #include <array>
 
 #include "launcher/options/foreign_options.h"
-#include "launcher/options/option_table.h"
-#include "launcher/options/script_text.h"
+#include "launcher/options/split_arguments.h"
 #include "launcher/options/usage_error.h"
 
 namespace launcher {
@@ -13,7 +12,7 @@ namespace {
 
 // "`-n`, `--nproc_per_node N|gpu|cpu|auto`"
 std::string usage_in_code(const ShownOption& option) {
-  return "`" + joined(option.names, "`, `") + option.usage().substr(joined(option.names, ", ").size()) + "`";
+  return "`" + joined(option.names, "`, `") + option.usage().substr(joined(option.names).size()) + "`";
 }
 
 std::string row(const ShownOption& option) {
@@ -36,14 +35,22 @@ std::string options_page(const OptionTable& table) {
       .options;
 }
 
-constexpr std::array<GeneratedText, 6> kTexts = {{
+std::string entries_page(const char* title, const std::vector<Entry>& entries) {
+  std::string text = std::string(title) + "\n|---|---|\n";
+  for (const Entry& entry : entries) text += "| " + in_cell(entry.term) + " | " + in_cell(entry.meaning) + " |\n";
+  return text;
+}
+
+constexpr std::array kTexts = std::to_array<GeneratedText>({
     {"man", manual_page},
     {"bash", bash_completion},
     {"zsh", zsh_completion},
     {"fish", fish_completion},
     {"options", options_page},
+    {"variables", [](const OptionTable&) { return entries_page("| variable | value |", variables_of_ranks()); }},
+    {"exit-statuses", [](const OptionTable&) { return entries_page("| status | when |", exit_statuses()); }},
     {"coming-from", [](const OptionTable&) { return foreign_options_page(); }},
-}};
+});
 
 }  // namespace
 
@@ -55,6 +62,52 @@ std::string generated_text(const std::string& kind, const OptionTable& table) {
   const auto text = std::find_if(kTexts.begin(), kTexts.end(), [&](const auto& other) { return other.kind == kind; });
   if (text == kTexts.end()) throw UsageError("--generate: nothing is known to make for " + kind);
   return text->make(table);
+}
+
+TextBody text_body(const OptionTable& table, const TextFormat& format) {
+  TextBody body;
+  for (const ShownGroup& group : table.groups()) {
+    body.options += format.group(group);
+    for (const ShownOption& option : group.options) body.options += format.option(option, "");
+  }
+  for (const Subcommand& subcommand : subcommands()) {
+    std::string forms;
+    for (const SubcommandForm& form : subcommand.forms) {
+      std::string options;
+      for (const ShownOption& option : form.options) options += format.option(option, form.words(subcommand.word));
+      forms += format.form(subcommand, form, options);
+    }
+    body.subcommands += format.subcommand(subcommand, forms);
+  }
+  return body;
+}
+
+std::string subcommand_words() {
+  return joined(subcommands(), " ", [](const Subcommand& subcommand) { return subcommand.word; });
+}
+
+std::string single_quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) result.append(c == '\'' ? "'\\''" : std::string(1, c));
+  return result + "'";
+}
+
+std::string in_cell(std::string_view text) {
+  std::string result;
+  for (const char c : text) result.append(c == '|' ? "\\|" : std::string(1, c));
+  return result;
+}
+
+std::string other_spelling(const std::string& name) {
+  if (name.find('_') == std::string::npos) return "";
+  std::string other = name;
+  std::replace(other.begin(), other.end(), '_', '-');
+  return other;
+}
+
+std::vector<std::string> unlisted_names(const ShownOption& option) {
+  const bool is_ranks = std::find(option.names.begin(), option.names.end(), "--nproc_per_node") != option.names.end();
+  return is_ranks ? std::vector<std::string>{std::string(kMpirunsRanks)} : std::vector<std::string>{};
 }
 
 }  // namespace launcher

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/options/option_table.h"
-#include "launcher/options/subcommands.h"
+#include "launcher/options/generated_texts.h"
 
 namespace launcher {
 namespace {
@@ -80,11 +79,9 @@ std::string help_text(const OptionTable& table) {
   std::string text = table.app().get_description() + "\n\nUsage: " + table.app().get_name() +
                      "\n\nEach option with its [default] and the variable that sets it when the option is\n"
                      "not given; - and _ are the same in names, and --name VALUE is --name=VALUE.\n";
-  for (const ShownGroup& group : table.groups()) {
-    text.append("\n").append(group.title).append("\n");
-    for (const ShownOption& option : group.options) text += help_of(option);
-  }
-  return text;
+  const auto heading = [](const ShownGroup& group) { return "\n" + group.title + "\n"; };
+  const auto option = [](const ShownOption& shown, const std::string&) { return help_of(shown); };
+  return text + text_body(table, {.group = heading, .option = option}).options;
 }
 
 std::optional<std::string> help_of_words(std::span<const std::string> arguments) {

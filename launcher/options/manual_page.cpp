@@ -8,21 +8,15 @@
 #include "base/joined.h"
 #include "launcher/options/generated_texts.h"
 #include "launcher/options/roff.h"
-#include "launcher/options/script_text.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/version.h"
 
 namespace launcher {
 namespace {
 
-// One term and what it means; in both, what stands between backquotes is bold.
-struct ManualEntry {
-  std::string term;
-  std::string meaning;
-};
-
+// In these texts, what stands between backquotes is bold.
 std::string marked(ExitStatus status) {
-  return std::string("`").append(std::to_string(to_int(status))).append("`");
+  return "`" + std::to_string(to_int(status)) + "`";
 }
 
 std::vector<std::string> manual_description() {
@@ -38,57 +32,18 @@ std::vector<std::string> manual_description() {
   };
 }
 
-std::vector<ManualEntry> variables_of_ranks() {
-  return {
-      {"`RANK`, `WORLD_SIZE`", "The rank's number in the whole job, and how many there are."},
-      {"`LOCAL_RANK`, `LOCAL_WORLD_SIZE`", "The same on this node."},
-      {"`GROUP_RANK`, `GROUP_WORLD_SIZE`", "The node's number, and how many nodes there are."},
-      {"`ROLE_NAME`, `ROLE_RANK`, `ROLE_WORLD_SIZE`", "`--role`, and the same among the ranks of this role."},
-      {"`MASTER_ADDR`, `MASTER_PORT`", "Where the store is."},
-      {"`TORCHELASTIC_USE_AGENT_STORE`", "True: ddprun hosts the store. False with `--store rank0`."},
-      {"`TORCHELASTIC_RUN_ID`", "`--rdzv_id`."},
-      {"`TORCHELASTIC_RESTART_COUNT`, `TORCHELASTIC_MAX_RESTARTS`", "Restarts so far, and `--max_restarts`."},
-      {"`TORCHELASTIC_SIGNALS_TO_HANDLE`", "The signals to ddprun that stop the job."},
-      {"`TORCHELASTIC_ERROR_FILE`", "Where a rank may write, as JSON, why it fails."},
-      {"`CUDA_VISIBLE_DEVICES`", "With `--gpus` or `--virtual_local_rank`; else as in the environment of ddprun."},
-      {"`TORCH_NCCL_ASYNC_ERROR_HANDLING`", "1, unless set."},
-      {"`OMP_NUM_THREADS`", "Usable CPUs for each rank of this node, at least 1, unless set."},
-  };
-}
-
-std::vector<ManualEntry> variables_of_ddprun() {
+std::vector<Entry> variables_of_ddprun() {
   return {
       {"`PYTHON_EXEC`",
        "The interpreter for Python programs instead of the `python3` of the virtual environment that ddprun is "
-       "installed in, or of PATH."},
-      {"`CUDA_VISIBLE_DEVICES`", "The GPUs that `-n gpu`, `-n auto` and `--virtual_local_rank` count."},
-      {"`TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE`", "torchrun's template of prefixes, where `--prefix` is not given."},
-      {"`TMPDIR`", "Folder for error files, and for log files without `--log_dir`."},
+       "installed in, or of PATH"},
+      {"`CUDA_VISIBLE_DEVICES`", "The GPUs that `-n gpu`, `-n auto` and `--virtual_local_rank` count"},
+      {"`TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE`", "torchrun's template of prefixes, where `--prefix` is not given"},
+      {"`TMPDIR`", "Folder for error files, and for log files without `--log_dir`"},
   };
 }
 
-std::vector<ManualEntry> exit_statuses() {
-  return {
-      {marked(ExitStatus::kSuccess), "Every rank ended with 0."},
-      {"the status of a rank, `1` to `255`", "Of the rank that failed first."},
-      {marked(ExitStatus::kSignalBase) + " + `N`",
-       "The rank that failed first was killed by signal N; or ddprun was stopped by signal N, and a rank ended "
-       "neither with 0 nor with " +
-           marked(ExitStatus::kSavedAndStopped) + "."},
-      {marked(ExitStatus::kSavedAndStopped),
-       "ddprun was stopped by a signal, and a rank ended with this status (saved and stopped), all others with it or "
-       "with 0."},
-      {marked(ExitStatus::kTimeout),
-       "`--timeout` or `--start_timeout` expired and no rank had failed before; or the nodes did not all arrive in "
-       "time."},
-      {marked(ExitStatus::kLauncherError),
-       "ddprun itself failed: bad option, port in use, output that cannot be written."},
-      {marked(ExitStatus::kNotExecutable), "PROGRAM cannot be executed; nothing was started."},
-      {marked(ExitStatus::kNotFound), "There is no such PROGRAM; nothing was started."},
-  };
-}
-
-std::vector<ManualEntry> manual_examples() {
+std::vector<Entry> manual_examples() {
   return {
       {"ddprun -n 8 ./train --lr 0.1", "8 ranks of a program on this machine."},
       {"ddprun -n gpu train.py", "One rank of a Python program for each GPU."},
@@ -123,9 +78,11 @@ std::string paragraphs(const std::vector<std::string>& texts) {
   return joined(texts, ".PP\n", roff_prose);
 }
 
-std::string entries(const std::vector<ManualEntry>& list) {
+std::string entries(const std::vector<Entry>& list) {
   std::string lines;
-  for (const ManualEntry& entry : list) lines += ".TP\n" + roff_term(entry.term) + "\n" + roff_prose(entry.meaning);
+  for (const Entry& entry : list) {
+    lines += ".TP\n" + roff_term(entry.term) + "\n" + roff_prose(without_links(entry.meaning) + ".");
+  }
   return lines;
 }
 
@@ -154,7 +111,7 @@ std::string subcommand_entry(const Subcommand& subcommand, const std::string& op
 
 std::string examples() {
   std::string lines;
-  for (const ManualEntry& example : manual_examples()) {
+  for (const Entry& example : manual_examples()) {
     lines += ".TP\n" + roff_bold(example.term) + "\n" + roff_prose(example.meaning);
   }
   return lines;
@@ -171,6 +128,71 @@ std::string related() {
 }
 
 }  // namespace
+
+std::vector<Entry> variables_of_ranks() {
+  return {
+      {"`RANK`, `WORLD_SIZE`", "The rank's number in the whole job, and how many there are"},
+      {"`LOCAL_RANK`, `LOCAL_WORLD_SIZE`", "The same on this node"},
+      {"`GROUP_RANK`, `GROUP_WORLD_SIZE`", "The node's number, and how many nodes there are"},
+      {"`ROLE_NAME`, `ROLE_RANK`, `ROLE_WORLD_SIZE`", "`--role`, and the same among the ranks of this role"},
+      {"`MASTER_ADDR`, `MASTER_PORT`", "Where the store is; with `--store_proxy all`, where this node's proxy is"},
+      {"`DDPRUN_STORE`, `DDPRUN_STORE_PROXY`",
+       "On nodes without the store: its `HOST:PORT`, and that of the node's "
+       "[proxy](many-nodes.md#one-connection-per-node)"},
+      {"`GLOO_SOCKET_IFNAME`, `NCCL_SOCKET_IFNAME`",
+       "With `--iface`, and where several nodes could take [another interface](many-nodes.md#which-network), unless "
+       "set; NCCL's with the `=` that means exactly that name"},
+      {"`TORCHELASTIC_USE_AGENT_STORE`",
+       "`True`: ddprun hosts the store, and every rank is its client; `False` with `--store rank0`"},
+      {"`TORCHELASTIC_RUN_ID`", "`--rdzv_id`"},
+      {"`TORCHELASTIC_RESTART_COUNT`, `TORCHELASTIC_MAX_RESTARTS`", "Restarts so far, and `--max_restarts`"},
+      {"`TORCHELASTIC_SIGNALS_TO_HANDLE`", "The signals to ddprun that stop the job"},
+      {"`TORCHELASTIC_ERROR_FILE`",
+       "Where a rank may write why it fails: `{\"message\": \"...\", \"timestamp\": SECONDS}`"},
+      {"`TORCHELASTIC_TIMER_FILE`",
+       "Where ddprun was started with `TORCHELASTIC_ENABLE_FILE_TIMER=1`: the named pipe of the "
+       "[file timer](launcher.md#file-timer)"},
+      {"`CUDA_VISIBLE_DEVICES`", "With `--gpus` or `--virtual_local_rank`; else as in the environment of ddprun"},
+      {"`TORCH_NCCL_ASYNC_ERROR_HANDLING`", "1, unless set"},
+      {"`DDPRUN_PROGRESS_FD`",
+       "Number of the descriptor of the rank's [progress page](watching.md), where the kernel has such memory"},
+      {"`DDPRUN_TIMELINE_FD`",
+       "Number of the descriptor of the memory for the rank's part of a [timeline](watching.md#timeline), which may be "
+       "asked for at any time"},
+      {"`DDPRUN_STACK_SIGNAL`",
+       "Number of the signal on which a rank is asked for its [stack](watching.md#when-it-hangs)"},
+      {"`OMP_NUM_THREADS`",
+       "Usable CPUs (affinity and the quota of cgroups v1 and v2) for each rank of this node, at least 1, unless set; "
+       "ddprun says so in one line"},
+  };
+}
+
+std::vector<Entry> exit_statuses() {
+  return {
+      {marked(ExitStatus::kSuccess), "Every rank ended with 0, perhaps after ddprun received a signal to stop"},
+      {"`1` to `255`, a rank's",
+       "Of the rank that failed first, also where ddprun received a signal to stop or a timeout expired afterwards; "
+       "where `--max_restarts` was used up, of the last attempt"},
+      {marked(ExitStatus::kSignalBase) + " + `N`",
+       "The rank that failed first was killed by signal N; or ddprun received signal N to stop, and a rank ended "
+       "neither with 0 nor with " +
+           marked(ExitStatus::kSavedAndStopped)},
+      {marked(ExitStatus::kSavedAndStopped),
+       "ddprun received a signal to stop, and a rank ended with this status (saved and stopped), all others with it or "
+       "with 0: no failure. Without such a signal it is a failure like any other"},
+      {marked(ExitStatus::kTimeout),
+       "`--timeout` or `--start_timeout` expired (on any node) and no rank had failed before; `--on_hang stop`, and no "
+       "rank made progress; or the nodes did not all arrive in time"},
+      {"`1`", "Of several nodes: the launcher of a node was killed or frozen, or its machine cannot be reached"},
+      {marked(ExitStatus::kLauncherError),
+       "ddprun itself failed: bad option, a host of `-H` that cannot be reached, nodes that were started with "
+       "different "
+       "options, an answer (`--help`, `--check`, ...) that cannot be written, port in use, output lost on a full disk, "
+       "by a closed standard output, or dropped because nobody read it"},
+      {marked(ExitStatus::kNotExecutable), "PROGRAM cannot be executed; nothing was started"},
+      {marked(ExitStatus::kNotFound), "There is no such PROGRAM; nothing was started"},
+  };
+}
 
 std::string manual_page(const OptionTable& table) {
   const TextBody body =

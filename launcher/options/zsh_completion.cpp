@@ -1,9 +1,7 @@
-#include <algorithm>
 #include <initializer_list>
 #include <string_view>
 
 #include "launcher/options/generated_texts.h"
-#include "launcher/options/script_text.h"
 
 namespace launcher {
 namespace {
@@ -87,10 +85,10 @@ std::string specifications(const ShownOption& option) {
     lines += option.may_be_repeated ? specification({"*", form, "[", meaning, "]", argument})
                                     : specification({"(", names, ")", form, "[", meaning, "]", argument});
   }
-  for (const std::string& name : names_taken(option)) {
-    const bool is_listed = std::find(option.names.begin(), option.names.end(), name) != option.names.end();
-    const std::string hidden = is_listed ? other_spelling(name) : name;
-    if (!hidden.empty()) lines += specification({"!", with_form(option, hidden), argument});
+  std::vector<std::string> hidden = unlisted_names(option);
+  for (const std::string& name : option.names) hidden.push_back(other_spelling(name));
+  for (const std::string& name : hidden) {
+    if (!name.empty()) lines += specification({"!", with_form(option, name), argument});
   }
   return lines;
 }
@@ -98,8 +96,8 @@ std::string specifications(const ShownOption& option) {
 // What completes the arguments of one form.
 std::string form_arguments(const Subcommand&, const SubcommandForm& form, const std::string& options) {
   const std::string begin = form.verb.empty() ? "      " : "        " + form.verb + ") ";
-  return begin + "_arguments -S : \\\n" + options + specification({"(- *)-h[Print what this command takes]"}) +
-         specification({"(- *)--help[Print what this command takes]"}) + "    '1:job:_ddprun_jobs'\n" +
+  return begin + "_arguments -S : \\\n" + options + specification({"(- *)-h[", kHelpMeaning, "]"}) +
+         specification({"(- *)--help[", kHelpMeaning, "]"}) + "    '1:job:_ddprun_jobs'\n" +
          (form.verb.empty() ? "" : "    ") + "      ;;\n";
 }
 

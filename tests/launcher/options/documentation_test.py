@@ -67,7 +67,7 @@ class Documentation(LauncherTest):
             for kind, text in REGION.findall(page.read_text(encoding="utf-8")):
                 self.assertEqual(text, generated(kind), f"{page}: write it with documentation_test.py --write")
                 seen.append(kind)
-        self.assertEqual(sorted(seen), ["coming-from", "options"])
+        self.assertEqual(sorted(seen), ["coming-from", "exit-statuses", "options", "variables"])
 
     def test_the_table_has_every_option_of_the_help(self):
         helped = {name for line in self.help_text().splitlines() if re.match(r"  -", line)

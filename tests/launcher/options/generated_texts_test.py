@@ -77,7 +77,7 @@ class Generating(GeneratedTexts):
     def test_an_unknown_kind_is_refused_with_the_known_ones(self):
         status, out, err = self.run_job("--generate", "tcsh")
         self.assertEqual((status, out), (125, ""))
-        self.assertEqual(err, "ddprun: --generate: expected man, bash, zsh, fish, options or coming-from, got 'tcsh'\n")
+        self.assertEqual(err, "ddprun: --generate: expected man, bash, zsh, fish, options, variables, exit-statuses or coming-from, got 'tcsh'\n")
 
     def test_no_variable_makes_a_job_print_it(self):
         self.assertEqual(self.run_job("echo", "x", environment={"PET_GENERATE": "man"})[:2], (0, "x\n"))
@@ -122,6 +122,14 @@ class ManualPage(GeneratedTexts):
             words, _, rest = entry.partition(".br\n")
             self.assertRegex(" ".join(words.split()), rf"\A{re.escape(meaning)}(\.|\Z)")  # more may follow
             self.assertEqual(rest, f"Default: {default}; variable: {variable}\n" if variable else "", names)
+
+    def test_every_variable_of_a_rank_stands_there(self):
+        text = self.shown().split(".SS Of each rank\n")[1].split(".SS ")[0]
+        shown = self.run_job("-n", "1", "--show_env")[1]
+        described = set(re.findall(r"\b[A-Z_]{4,}\b", " ".join(re.findall(r"^\.TP\n(.*)", text, re.MULTILINE))))
+        self.assertLessEqual(set(re.findall(r"^    ([A-Z_]+)=", shown, re.MULTILINE)), described)
+        inside = self.run_job("-n", "1", "env")[1]
+        self.assertLessEqual(set(re.findall(r"((?:DDPRUN_(?!TEST)|TORCH)[A-Z_]+)=", inside)), described)
 
     def test_it_has_the_sections_of_a_manual_page(self):
         self.assertEqual(re.findall(r"^\.SH (.*)", self.shown(), re.MULTILINE),

@@ -117,6 +117,7 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
      "--output_filename DIR writes DIR/rank.<rank>/stdout and stderr"},
     {"hydra", "-print-all-exitcodes", "", kIgnored, "--events FILE has the status of each rank"},
     {"hydra", "-disable-auto-cleanup", "", kRefused, "a rank that fails ends the job; there is no option to continue"},
+    {"hydra", "-pmi-port", "", kIgnored, "it sets up MPICH, which ddprun does not use"},
     {"hydra", "-usize,-order-nodes,-topolib,-demux,-disable-hostname-propagation,-disable-x", "", kAccepted, ""},
     {"hydra", "-gpus-per-proc", "N", kIgnored,
      "--virtual_local_rank gives each rank one GPU; --gpus LIST chooses them"},

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/joined.h"
 #include "launcher/options/declare_options.h"
 #include "launcher/options/foreign_arguments.h"
 #include "launcher/options/subcommands.h"
@@ -47,10 +48,23 @@ std::string nearest_file(const std::string& program, const std::string& working_
   return nearest.empty() ? "" : (path.parent_path() / nearest).string();
 }
 
+// "../train.py" for "train.py": in the folder above the current one, or in one below it.
+std::string same_name_elsewhere(const std::string& program) {
+  std::error_code error;
+  std::vector<std::string> found;
+  if (const std::string above = "../" + program; std::filesystem::is_regular_file(above, error)) return above;
+  for (std::filesystem::directory_iterator entry(".", error), end; !error && entry != end; entry.increment(error)) {
+    const std::filesystem::path below = entry->path().filename() / program;
+    if (std::filesystem::is_regular_file(below, error)) found.push_back(below.string());
+  }
+  return found.empty() ? "" : *std::min_element(found.begin(), found.end());
+}
+
 // Where a relative name was looked for.
 std::string searched_folder(const std::string& program, const std::string& working_folder) {
   std::error_code error;
   if (program.starts_with('/') || !working_folder.empty() || std::filesystem::exists(program, error)) return "";
+  if (const std::string path = same_name_elsewhere(program); !path.empty()) return " (did you mean " + path + "?)";
   return " (the current folder is " + std::filesystem::current_path(error).string() +
          "; give the path of the program from there)";
 }
@@ -180,8 +194,8 @@ std::optional<std::string> truth_as_program(const Options& options) {
   const std::string& word = options.program.front();
   const std::string& option = options.own_arguments.back();
   if ((word != "true" && word != "false") || option.find('=') != std::string::npos) return std::nullopt;
-  return option + " takes no value: the program that is started is " + word + "; leave " + word + " out to start " +
-         options.program[1];
+  return option + " takes no value, so " + word + " was started as the program. To start " + options.program[1] +
+         " write ddprun " + option + " " + ddp::detail::joined(std::span(options.program).subspan(1), " ");
 }
 
 std::optional<std::string> doubtful_module(const Options& options) {
@@ -206,8 +220,11 @@ std::string no_program_text(std::span<const std::string> words) {
   if (words.size() < 2 || words.back().starts_with('-') || is_number_of_ranks(words.back())) return usage;
   const auto option =
       std::find_if(words.rbegin(), words.rend(), [](const auto& word) { return word.starts_with('-'); });
-  return option == words.rend() ? usage : usage + "; '" + words.back() + "' was taken as the value of " + *option +
-                                               ": give " + *option + " its value, then the program";
+  if (option == words.rend()) return usage;
+  const auto before = words.first(words.size() - 1);
+  const auto name = before.subspan(static_cast<std::size_t>(words.rend() - option) - 1);
+  return "no program given: '" + words.back() + "' was taken as the value of " + ddp::detail::joined(name, " ") +
+         ". Write a value before the program: ddprun " + ddp::detail::joined(before, " ") + " VALUE " + words.back();
 }
 
 std::vector<std::string> doubtful_exports(const Options& options) {

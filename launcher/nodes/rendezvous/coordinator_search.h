@@ -32,6 +32,8 @@ class CoordinatorSearch {
 
   // What the last attempt met, "" when nothing is known to be wrong.
   std::string problem() const;
+  // The host is a name that could not be resolved so far.
+  bool is_unresolved() const { return store_ && store_->is_unresolved(); }
   // What on_other_service would be told, already after the first answer of another program; "" while none has arrived.
   std::string other_service() const { return other_answers_ > 0 ? problem_ : ""; }
 

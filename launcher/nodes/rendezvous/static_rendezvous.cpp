@@ -119,13 +119,20 @@ void StaticRendezvous::watch_search() {
   if (!search_) return;
   const std::string problem = search_->problem();
   const std::string node = "node 0" + (problem.empty() ? "" : " (" + problem + ")");
+  const std::string name = "the name " + settings_.master_addr + " of --master_addr ";
   if (time_to_join() <= 0ms) {
-    refuse({node + " did not answer at " + meeting() + within_join_timeout(settings_.join_timeout) +
-                ": is ddprun running there, and are address and port right?",
+    const std::string within = within_join_timeout(settings_.join_timeout);
+    refuse({search_->is_unresolved()
+                ? name + "could not be resolved" + within + ": give the name or address of node 0's host"
+                : node + " did not answer at " + meeting() + within +
+                      ": is ddprun running there, and are address and port right?",
             to_int(ExitStatus::kTimeout)});
     return;
   }
-  if (!has_said_who_is_missing_) messages_.print("waiting for " + node + " at " + meeting());
+  if (!has_said_who_is_missing_) {
+    messages_.print(search_->is_unresolved() ? name + "cannot be resolved yet; trying again"
+                                             : "waiting for " + node + " at " + meeting());
+  }
   has_said_who_is_missing_ = true;
   search_timer_.start_in(time_to_join(), [this] { watch_search(); });
 }

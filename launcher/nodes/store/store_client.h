@@ -55,6 +55,7 @@ class StoreClient {
   // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.
   const std::string& other_service() const { return other_service_; }
   const std::string& problem() const { return connector_.problem(); }
+  bool is_unresolved() const { return connector_.is_unresolved(); }
 
  private:
   enum class State { kConnecting, kConnected, kOtherService, kLost };

@@ -38,6 +38,8 @@ class Connector {
   bool was_refused() const { return was_refused_; }
   // Why the last attempt failed, "" after one that succeeded.
   const std::string& problem() const { return problem_; }
+  // The host is a name that could not be resolved so far.
+  bool is_unresolved() const { return addresses_.empty() && !problem_.empty(); }
 
  private:
   using Clock = EventLoop::Clock;

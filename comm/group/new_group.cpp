@@ -21,7 +21,7 @@ namespace {
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 std::string text_of(const std::vector<int>& ranks) {
-  return "(" + detail::joined(ranks) + ")";
+  return std::string("(").append(detail::joined(ranks)).append(")");
 }
 
 void check_ranks(std::vector<int>& ranks, const GroupHandle& group) {

@@ -198,7 +198,7 @@ TEST_CASE("ForeignOptions: a value that is missing or cannot be right is said") 
 }
 
 TEST_CASE("ForeignOptions: a long name after one dash is not taken for a letter with its value") {
-  for (const char* name : {"-profile", "-pmi-port", "-skip-launch-node", "-ckpoint", "-mixed"})
+  for (const char* name : {"-profile", "-pmi-address", "-skip-launch-node", "-ckpoint", "-mixed"})
     CHECK_THAT(refused_text({name, "prog"}), ContainsSubstring(std::string("unknown option ") + name));
   CHECK(taken({"-K1", "prog"}).remarks.empty());
   CHECK(taken({"-genv", "A=1", "-env", "B", "2", "prog"}).exported == Words{"A=1", "B=2"});

@@ -8,7 +8,7 @@
 
 namespace ddp::amp::detail {
 
-/// "rank 1 of 2: ", of `group` if there is one, else as the launcher's variables tell.
+/// "rank 1 of 2: ", of `group` if there is one, else of the launcher's variables.
 std::string rank_prefix(const std::optional<GroupHandle>& group);
 
 }  // namespace ddp::amp::detail

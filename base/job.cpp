@@ -6,8 +6,8 @@
 namespace ddp {
 namespace {
 
-/// The calling thread's innermost ThreadJob; null without. The environment is the process's and cannot tell threads
-/// apart, so this is kept per thread, as LibTorch keeps a thread's current device.
+/// The calling thread's innermost ThreadJob; null without. The environment is the process's and cannot distinguish
+/// threads apart, so this is kept per thread, as LibTorch keeps a thread's current device.
 const JobPlace*& thread_place() {
   thread_local const JobPlace* place = nullptr;
   return place;

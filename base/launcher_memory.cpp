@@ -42,7 +42,7 @@ void keep_from_programs(const char* variable) noexcept {
   if (const auto fd = number_in(variable)) ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
 }
 
-bool is_given_up(std::uint64_t owner) noexcept {
+bool owner_has_ended(std::uint64_t owner) noexcept {
   return owner == 0 || ::kill(static_cast<pid_t>(owner), 0) != 0;
 }
 

@@ -18,7 +18,7 @@ void unmap_launcher_memory(void* memory, std::size_t bytes) noexcept;
 /// Programs that this process becomes do not get the descriptor.
 void keep_from_programs(const char* variable) noexcept;
 /// Nobody's, or of a process that has ended.
-bool is_given_up(std::uint64_t owner) noexcept;
+bool owner_has_ended(std::uint64_t owner) noexcept;
 std::uint64_t own_process() noexcept;
 
 /// The launcher's memory, where it has the greeting in it and no other process writes it; else null. `take_over` clears
@@ -31,7 +31,7 @@ Memory* claim_launcher_memory(const char* variable, std::uint64_t greeting,
   auto* memory = static_cast<Memory*>(mapped);
   if (memory->greeting.load(std::memory_order_acquire) == greeting) {
     std::uint64_t owner = memory->process.load(std::memory_order_relaxed);
-    if (is_given_up(owner) && memory->process.compare_exchange_strong(owner, own_process())) {
+    if (owner_has_ended(owner) && memory->process.compare_exchange_strong(owner, own_process())) {
       take_over(*memory, owner != 0);
       keep_from_programs(variable);
       return memory;

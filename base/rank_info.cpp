@@ -48,7 +48,8 @@ void check_below(const std::string& name, int value, const std::string& bound_na
        ": expected 0 <= " + name + " < " + bound_name);
 }
 
-// MASTER_ADDR and MASTER_PORT are asked for only where there is a peer to meet, and where the scheduler does not tell.
+// MASTER_ADDR and MASTER_PORT are asked for only where there is a peer to meet, and where the scheduler does not name
+// them.
 void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   const auto address = lookup("MASTER_ADDR");
   const auto port = lookup("MASTER_PORT");
@@ -67,7 +68,7 @@ void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   if (info.master_port == 0) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
 }
 
-// Operators that start pods tell each pod's number in torchrun's variables. A program that they start without a
+// Operators that start pods put each pod's number into torchrun's variables. A program that they start without a
 // launcher is one rank of a pod, and there may be meant to be more.
 void refuse_pods(const EnvironmentLookup& lookup, const RankInfo& info) {
   for (const char* name : {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"}) {

@@ -162,7 +162,7 @@ bool with_kind(IsIt&& is_it, Use&& use) {
 
 template <typename Use>
 bool with_kind_of(const torch::optim::Optimizer& optimizer, Use&& use) {
-  // The options tell, not the optimizer's class: other implementations share them.
+  // The options identify the kind, not the optimizer's class: other implementations share them.
   if (optimizer.param_groups().empty() || !optimizer.param_groups().front().has_options()) return false;
   const auto& options = optimizer.param_groups().front().options();
   if (dynamic_cast<const optim::ListedOptions*>(&options) != nullptr) return use(ListedKind()), true;

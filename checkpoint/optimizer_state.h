@@ -67,8 +67,8 @@ class LoadedOptimizerState {
 
 /// Reads and verifies the state in `stored` for `optimizer`, whose parameters are tensors of `model`; `cast` and
 /// `rename` of the options hold here too. Throws std::runtime_error when the file holds none, or one of another type,
-/// other parameters, shapes or dtypes. Python's files name no type, their hyper-parameters tell: the state of AdamW is
-/// refused by Adam unless its weight decay is 0, RAdam's and NAdam's are refused by both.
+/// other parameters, shapes or dtypes. Python's files name no type; their hyper-parameters identify it: the state of
+/// AdamW is refused by Adam unless its weight decay is 0, RAdam's and NAdam's are refused by both.
 std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& stored,
                                                            torch::optim::Optimizer& optimizer, const TensorMap& model,
                                                            const LoadOptions& options = {});

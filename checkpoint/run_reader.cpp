@@ -62,7 +62,7 @@ TensorMap rank_tensors(const pt::PtFile& file, const pt::RunState& state) {
 }
 
 // Reads the parts that pt::find_run() finds into memory. `key` is LoadOptions::key; `world_size` stands for the number
-// of ranks that saved the file where that does not tell. Throws std::system_error or std::runtime_error naming the
+// of ranks that saved the file where that does not name it. Throws std::system_error or std::runtime_error naming the
 // file. One process.
 ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& key, int world_size) {
   storage::FileSystem file_system;

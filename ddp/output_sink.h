@@ -1,4 +1,4 @@
-// Passes a forward's outputs through a node of the graph, so that backward tells when it begins and so that outputs
+// Passes a forward's outputs through a node of the graph, so that the begin of backward is seen and so that outputs
 // which take no part in the loss give undefined gradients. Reference: _DDPSink in torch.nn.parallel.distributed.
 #pragma once
 

@@ -12,7 +12,7 @@ namespace ddp::horovod {
 /// is. `operation` begins the message. Collective.
 void compare_parameters(const NamedTensors& parameters, const char* operation, const GroupHandle& group);
 
-/// The same for an optimizer's options; `plan` has what they tell of groups and sizes of messages. Collective.
+/// The same for an optimizer's options; `plan` has what follows from them for groups and sizes of messages. Collective.
 void compare_options(const DistributedOptimizerOptions& options, const BucketPlan& plan, const GroupHandle& group);
 
 }  // namespace ddp::horovod

@@ -151,14 +151,14 @@ std::string ProgressBar::drawn(Clock::time_point now) {
   return format_progress(state_, 0).append("\n");
 }
 
-/// What a line tells besides the times.
+/// What a line shows besides the times.
 std::string ProgressBar::line_content() const {
   return std::to_string(state_.done) + "\n" + state_.description + "\n" + state_.postfix;
 }
 
 void ProgressBar::update_rate(Clock::time_point now) {
   const std::chrono::duration<double> in_all = now - start_;
-  if ((is_closing_ || is_complete()) && in_all.count() > 0) {  // the last line tells the mean over the whole loop
+  if ((is_closing_ || is_complete()) && in_all.count() > 0) {  // the last line has the mean over the whole loop
     state_.rate = static_cast<double>(state_.done - options_.initial) / in_all.count();
     return;
   }

@@ -18,7 +18,7 @@ struct Sign {
   std::string_view type;
 };
 
-// The first of these keys that a state has tells its class.
+// The first of these keys that a state has identifies its class.
 constexpr std::array kSigns = {Sign{"patience", "ReduceLROnPlateau"},
                                Sign{"_milestones", "SequentialLR"},
                                Sign{"_schedulers", "ChainedScheduler"},

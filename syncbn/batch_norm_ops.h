@@ -36,7 +36,7 @@ struct RunningStatistics {
 };
 
 /// A rank's part of the gradient sums, of shape (2, C), ready to be summed over the ranks; and the gradients of weight
-/// and bias, of shape (C) and in memory of their own, which stay local. `weight` may be undefined where there is none.
+/// and bias, of shape (C) and in memory of their own, which stay local. `weight` may be undefined.
 struct LocalGradients {
   at::Tensor sums;
   at::Tensor weight;

@@ -24,7 +24,7 @@ namespace {
 using detail::ShadowedCollectives;
 using Iteration = std::vector<ShadowedCollectives::Event>;
 
-// One collective without values. Returns whether every rank has joined, which only forwards tell.
+// One collective without values. Returns whether every rank has joined, which only forwards show.
 bool shadow_collective(const ShadowedCollectives::Event& event, const GroupHandle& group) {
   const auto options = at::TensorOptions().device(event.device).dtype(event.type);
   if (!event.gather) {

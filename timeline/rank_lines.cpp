@@ -76,7 +76,7 @@ std::map<int, RankLine> rank_lines(const Trace& trace) {
     if (slice.activity == Activity::kCollective) line.collectives.push_back(slice);
     if (is_phase(slice.activity)) phase_time[{slice.rank, slice.restart}][slice.lane] += slice.duration();
   }
-  // Of a rank that tells ranges of its own alone these decide.
+  // For a rank that reports only ranges of its own, these decide.
   std::map<Process, std::map<std::uint64_t, std::int64_t>> own_time;
   for (const Slice& slice : trace.slices) {
     const Process process(slice.rank, slice.restart);

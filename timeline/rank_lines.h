@@ -15,7 +15,7 @@ struct Segment {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   Activity activity = Activity::kOther;
-  std::uint32_t name = 0;  // of the innermost slice; kNoName where there is none
+  std::uint32_t name = 0;  // of the innermost slice; kNoName without one
 };
 inline constexpr std::uint32_t kNoName = 0xffff'ffff;
 

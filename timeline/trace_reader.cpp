@@ -277,7 +277,7 @@ std::optional<Activity> activity_named(std::string_view name) {
 std::ifstream open_trace(const std::string& file) {
   struct stat status {};
   const bool exists = ::stat(file.c_str(), &status) == 0;
-  if (exists && S_ISDIR(status.st_mode)) errno = EISDIR;  // what only a read would tell
+  if (exists && S_ISDIR(status.st_mode)) errno = EISDIR;  // the error of a read
   std::ifstream stream;
   if (exists && !S_ISDIR(status.st_mode)) stream.open(file, std::ios::binary);
   if (!stream.is_open()) throw TraceError(file + ": it cannot be read: " + std::strerror(errno));

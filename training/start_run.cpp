@@ -48,7 +48,7 @@ std::string saved_seed(const std::filesystem::path& folder) {
   }
 }
 
-// For a line that has no checkpoint to tell of.
+// For a line that names no checkpoint.
 std::string earlier_run(const std::filesystem::path& directory) {
   storage::FileSystem files;
   const auto aside = storage::newest_set_aside(files, directory);

@@ -53,7 +53,7 @@ struct OwnPage {
 
   std::atomic<PageWriter*> writer{nullptr};
   std::atomic<bool> expects_step{false};
-  std::atomic<bool> has_counted{false};  // a step that the program did not tell
+  std::atomic<bool> has_counted{false};  // a step that the program did not report
   std::atomic<bool> counts_itself{false};
 };
 

@@ -33,7 +33,7 @@ std::optional<std::string> environment_variable(const std::string& name) {
   return value;
 }
 
-// Families that tell the local rank come first: under `srun --mpi=pmi2` MPICH's variables are there as well, but only
+// Families with the local rank come first: under `srun --mpi=pmi2` MPICH's variables are there as well, but only
 // Slurm's say which GPU is whose.
 const LauncherVariables* launcher_variables(const VariableLookup& lookup) {
   if (lookup(kTorchrun.rank) || lookup(kTorchrun.world_size)) return &kTorchrun;

@@ -1,5 +1,5 @@
-// What srun tells each task that it starts. The launcher reads it where there is one task for a node, the library where
-// there is one for a rank; so both meet by the same rule. Pure.
+// The variables that srun sets for each task. The launcher reads it where there is one task for a node, the library
+// where there is one for a rank; so both meet by the same rule. Pure.
 #pragma once
 
 #include <cstdint>

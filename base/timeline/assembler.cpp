@@ -172,7 +172,7 @@ void Assembler::finish(std::uint64_t now) {
     emit(std::move(event), now);
   }
   operations_.clear();
-  // No further phase tells where the last step ends.
+  // No further phase shows where the last step ends.
   ended_step_.reset();
   step_begin_.reset();
 }

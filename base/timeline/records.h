@@ -69,7 +69,7 @@ struct Record {
 // Writes `record` into the front of `words`, and returns how many they are.
 std::size_t encode(const Record& record, std::array<std::uint64_t, kMostWords>& words) noexcept;
 
-// The record at the front of `words` and how many they are; nothing when there is none, or only a part of one.
+// The record at the front of `words` and how many they are; nothing if `words` is empty or has only a part of one.
 struct Decoded {
   Record record{};
   std::size_t words = 0;

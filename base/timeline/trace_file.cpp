@@ -43,7 +43,7 @@ bool is_whole(std::string_view bytes) {
   return newline != std::string_view::npos && bytes.substr(newline + 1).starts_with(kTotals);
 }
 
-// Where the last line ends that holds a whole event; 0 when there is none in the bytes.
+// Where the last line ends that holds a whole event; 0 if the bytes have no such line.
 std::size_t end_of_events(std::string_view bytes) {
   for (std::size_t newline = bytes.rfind('\n'); newline != std::string_view::npos && newline > 0;
        newline = bytes.rfind('\n', newline - 1)) {

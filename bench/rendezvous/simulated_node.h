@@ -46,7 +46,7 @@ class Node {
   void use_store() {
     using namespace launcher::store;
     const std::shared_ptr<StoreChannel> store_channel = member_->store_channel();
-    store_channel->on_bytes = [this](std::string_view bytes) { link_->deliver(bytes); };
+    store_channel->on_bytes = [this](std::string_view bytes) { link_->on_received(bytes); };
     store_channel->on_room = [] {};
     store_channel->on_closed = [this] { ++shared_.lost; };
     link_ = std::make_unique<ChannelLink>(

@@ -4,7 +4,7 @@
 
 namespace ddp {
 
-std::string text_of_bytes(std::string_view bytes) {
+std::string latin1_to_utf8(std::string_view bytes) {
   std::string text;
   text.reserve(bytes.size());
   for (const char c : bytes) {
@@ -15,7 +15,7 @@ std::string text_of_bytes(std::string_view bytes) {
   return text;
 }
 
-std::optional<std::string> bytes_of_text(std::string_view text) {
+std::optional<std::string> utf8_to_latin1(std::string_view text) {
   std::string bytes;
   bytes.reserve(text.size());
   while (!text.empty()) {

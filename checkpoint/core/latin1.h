@@ -9,9 +9,9 @@
 namespace ddp {
 
 /// The text, in UTF-8, whose characters U+0000 to U+00FF are the bytes.
-std::string text_of_bytes(std::string_view bytes);
+std::string latin1_to_utf8(std::string_view bytes);
 
 /// The bytes that the characters of `text` are the numbers of; nothing when one is above U+00FF or it is no UTF-8.
-std::optional<std::string> bytes_of_text(std::string_view text);
+std::optional<std::string> utf8_to_latin1(std::string_view text);
 
 }  // namespace ddp

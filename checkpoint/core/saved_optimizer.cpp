@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// What tells an optimizer from its relatives. Python's files name no class: RAdam's state has Adam's tensors, but not
-// all of its hyper-parameters.
+// What distinguishes an optimizer from its relatives. Python's files name no class: RAdam's state has Adam's tensors,
+// but not all of its hyper-parameters.
 struct Traits {
   std::string_view type;
   std::array<std::string_view, 4> hyper_parameters;

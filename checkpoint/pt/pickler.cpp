@@ -72,7 +72,7 @@ void Pickler::text(std::string_view value) {
 
 void Pickler::bytes(std::string_view value) {
   global("_codecs", "encode");
-  text(text_of_bytes(value));
+  text(latin1_to_utf8(value));
   text("latin1");
   add(out_, Op::kTuple2);
   add(out_, Op::kReduce);

@@ -91,7 +91,7 @@ class PtFile::Content {
     find_weights();
   }
 
-  // The code beside TorchScript's objects tells their parameters and buffers from other attributes.
+  // The code beside TorchScript's objects distinguishes their parameters and buffers from other attributes.
   void find_weights() {
     if (pickle_->objects().empty()) return;
     constexpr uint64_t kMostBytes = uint64_t{16} << 20;

@@ -225,7 +225,8 @@ void add_values(Pickler& pickler, const PtContents& contents) {
   const auto values = parse(contents.values);
   const auto taken = part_names(contents);
   for (const auto& [name, value] : values.items()) {
-    if (taken.contains(name)) throw std::invalid_argument("a value has the name of a part of the run: " + name);
+    if (taken.contains(name))
+      throw std::invalid_argument("a value cannot be saved as '" + name + "': another entry of the file has this name");
     pickler.text(name);
     add_json(pickler, value);
   }
@@ -250,7 +251,9 @@ std::set<std::string> part_names(const PtContents& contents) {
   add("per_rank", !contents.per_rank.empty());
   add("shared", !contents.shared.empty());
   for (const auto& [name, bytes] : contents.objects) {
-    if (!names.insert(name).second) throw std::invalid_argument("an object has the name of a part of the run: " + name);
+    if (!names.insert(name).second)
+      throw std::invalid_argument("an object cannot be saved as '" + name +
+                                  "': another entry of the file has this name");
   }
   return names;
 }

@@ -29,7 +29,7 @@ Value make_bytes(Pickle& pickle, const std::string& function, const std::vector<
     wrong_arguments(function);
   }
   const auto& encoding = arguments[1].text();
-  auto bytes = encoding == "latin1" || encoding == "latin-1" ? bytes_of_text(arguments[0].text()) : std::nullopt;
+  auto bytes = encoding == "latin1" || encoding == "latin-1" ? utf8_to_latin1(arguments[0].text()) : std::nullopt;
   if (!bytes) wrong_arguments(function);
   return pickle.bytes(std::move(*bytes));
 }

@@ -25,7 +25,7 @@ constexpr std::array<uint16_t, 8> kKnownExtras = {0x000a, 0x5455, 0x5855, 0x6375
 // What a local header's extra fields are.
 struct LocalExtra {
   bool is_large = false;     // zip64 is there
-  bool has_padding = false;  // torch.save's, which tells its entries from those of other programs
+  bool has_padding = false;  // torch.save's, which other programs do not write
   bool has_unknown = false;  // one that no archiver is known for
 };
 

@@ -14,7 +14,7 @@ std::string folder_name(int number) {
   return "previous-" + std::to_string(number);
 }
 
-// 0 where there is none.
+// 0 if no entry has a number.
 int newest_number(const std::vector<std::string>& entries) {
   int number = 0;
   while (std::find(entries.begin(), entries.end(), folder_name(number + 1)) != entries.end()) ++number;

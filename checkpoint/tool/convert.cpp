@@ -38,7 +38,7 @@ nlohmann::json plain_values(const TensorSource& source) {
   return values;
 }
 
-constexpr const char* kTakenNames = "values whose name a part of the run has";
+constexpr const char* kTakenNames = "values whose names other entries of the file have";
 
 struct Optimizer {
   std::string groups{};

@@ -69,7 +69,7 @@ std::map<std::string, std::string> unread_entries(const pt::Value& root, const p
     if (is_plain || item->is(Kind::kNone) || key == state.found_under || run.read_keys.contains(key)) continue;
     if (state.found_under.empty() && (is_walked(state.tensors, key) || is_walked(state.skipped, key))) continue;
     const bool is_dict = item->is(Kind::kDict), is_list = item->is(Kind::kList) || item->is(Kind::kTuple);
-    unread[key] = is_dict ? "a dict that is no part of the run" : is_list ? "a list or tuple" : "no plain value";
+    unread[key] = is_dict ? "a dict under an unknown key" : is_list ? "a list or tuple" : "not a plain value";
   }
   return unread;
 }

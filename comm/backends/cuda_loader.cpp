@@ -37,8 +37,8 @@ void load_libtorch_cuda() {
   dlclose(cpu_half);
 }
 
-// Null, and then dlerror() tells why. A prebuilt CUDA part has no run path: it cannot know where the program's LibTorch
-// is.
+// Null on failure; dlerror() has the reason. A prebuilt CUDA part has no run path: it cannot know where the program's
+// LibTorch is.
 void* open_cuda_part() {
   const char* name = std::getenv("DDPRUN_CUDA_PLUGIN");
   if (name == nullptr) name = "libddprun_comm_cuda.so";

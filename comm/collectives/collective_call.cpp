@@ -60,7 +60,7 @@ class OneCall final : public PendingCall {
  public:
   // `number` is that of the collective, or what begin_message() has returned.
   OneCall(Call call, GroupHandle group, uint64_t number, WorkPtr work, std::function<void()> after,
-          std::optional<std::chrono::milliseconds> wait_limit, std::optional<CallWait> wait)
+          std::optional<std::chrono::milliseconds> wait_limit, std::optional<ScopedWaitEvent> wait)
       : call_(std::move(call)),
         group_(std::move(group)),
         number_(number),
@@ -85,7 +85,7 @@ class OneCall final : public PendingCall {
   void finish() override {
     was_waited_for_ = true;
     const at::NoGradGuard no_grad;
-    const CallWait wait = wait_ ? *std::exchange(wait_, std::nullopt) : CallWait(call_.operation);
+    const ScopedWaitEvent wait = wait_ ? *std::exchange(wait_, std::nullopt) : ScopedWaitEvent(call_.operation);
     try {
       if (work_) wait_limit_ ? work_->wait(*wait_limit_) : work_->wait();
     } catch (const std::exception& error) {
@@ -107,7 +107,7 @@ class OneCall final : public PendingCall {
   const WorkPtr work_;  // null when the backend ran the call at once, as NCCL does with synchronous ones
   const std::function<void()> after_;
   const std::optional<std::chrono::milliseconds> wait_limit_;
-  std::optional<CallWait> wait_;
+  std::optional<ScopedWaitEvent> wait_;
   bool was_waited_for_ = false;
   bool is_followed_ = false;
 };
@@ -205,7 +205,7 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
   const uint64_t number =
       call.is_collective ? state.next_operation(signature(call)) : state.log().begin_message(signature(call));
   const at::NoGradGuard no_grad;
-  std::optional<CallWait> wait;
+  std::optional<ScopedWaitEvent> wait;
   if (call.is_waited_for) wait.emplace(call.operation);
   WorkPtr work;
   try {

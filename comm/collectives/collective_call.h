@@ -47,14 +47,14 @@ void append_signature(std::string& text, const char* operation, const char* how,
 
 /// A wait of the caller's for other ranks, in the progress page and the timeline: from where it is made until it is
 /// destroyed the thread's lane has "wait for <operation>".
-class CallWait {
+class ScopedWaitEvent {
  public:
   /// `since`: by page_clock().
-  explicit CallWait(const char* operation, uint64_t since = page_clock())
+  explicit ScopedWaitEvent(const char* operation, uint64_t since = page_clock())
       : since_(since), event_(recording() ? begin_event(EventKind::kWait, std::string("wait for ") + operation) : 0) {}
-  CallWait(CallWait&& other) noexcept : since_(other.since_), event_(std::exchange(other.event_, 0)) {}
-  CallWait& operator=(CallWait&&) = delete;
-  ~CallWait() { end_event(event_); }
+  ScopedWaitEvent(ScopedWaitEvent&& other) noexcept : since_(other.since_), event_(std::exchange(other.event_, 0)) {}
+  ScopedWaitEvent& operator=(ScopedWaitEvent&&) = delete;
+  ~ScopedWaitEvent() { end_event(event_); }
 
   /// By page_clock().
   uint64_t since() const { return since_; }

@@ -125,7 +125,7 @@ class AllReduceRecord final : public shm::WaitObserver {
   bool is_open_ = false;  // in the log
   bool is_exact_;         // the time of its begin
   std::optional<detail::CallLog::StartedCall> call_;
-  std::optional<detail::CallWait> wait_;
+  std::optional<detail::ScopedWaitEvent> wait_;
 };
 
 // By a plan of kInCall: without Work and lists, which take longer than a small sum.

@@ -1,4 +1,4 @@
-// Internal: what ranks tell each other about their tensors where lengths may differ.
+// Internal: what ranks exchange about their tensors where lengths may differ.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -24,7 +24,8 @@ struct BackendTraits {
   bool sends_on_device = false;     ///< messages between two ranks may be CUDA tensors
   bool coalesces_messages = false;  ///< starts a list of messages as one call
   bool receives_from_any = false;   ///< a message may be received without naming its sender
-  /// The dtypes that its collectives take, in LibTorch's names, complex ones as pairs of these; empty: it tells itself.
+  /// The dtypes that its collectives take, in LibTorch's names, complex ones as pairs of these; empty: the backend
+  /// checks them itself.
   std::vector<std::string> dtypes{};
   std::chrono::milliseconds default_timeout = std::chrono::minutes(30);
 };

@@ -7,7 +7,7 @@ namespace ddp::detail {
 /// that comes too late, see comm/backends/cuda_plugin.h.
 int cuda_device_count();
 
-/// Loads the CUDA part where there is a device. Never throws; cuda_device_count() tells how it went.
+/// Loads the CUDA part where there is a device. Never throws; cuda_device_count() has the outcome.
 void preload_cuda();
 
 }  // namespace ddp::detail

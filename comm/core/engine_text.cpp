@@ -24,7 +24,7 @@ constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
 
 }  // namespace
 
-std::string with_cpp_options(std::string text) {
+std::string with_cpp_option_names(std::string text) {
   for (const auto& [python, cpp] : kSpellings) {
     for (size_t place = text.find(python); place != std::string::npos; place = text.find(python, place + cpp.size())) {
       text.replace(place, python.size(), cpp);

@@ -8,6 +8,6 @@ namespace ddp::detail {
 
 /// `text` with options in C++ spelling in place of Python's: `DdpOptions::find_unused_parameters = true` for
 /// `find_unused_parameters=True`, and so on. Texts without any are returned as they are.
-std::string with_cpp_options(std::string text);
+std::string with_cpp_option_names(std::string text);
 
 }  // namespace ddp::detail

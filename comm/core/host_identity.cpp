@@ -13,7 +13,7 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-// Of this start of the system. The host's name where the kernel does not tell: several hosts may bear one name, but
+// Of this start of the system. The host's name where the kernel gives no boot id: several hosts may bear one name, but
 // then attaching fails.
 std::string boot() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

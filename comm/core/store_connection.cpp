@@ -151,7 +151,7 @@ void StoreConnection::connect(const Deadline& deadline, bool patient) {
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// Returns why there is no connection, if there is none.
+// Returns the reason if the connection was not made.
 StoreConnection::Failure StoreConnection::try_to_connect(const Deadline& deadline) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

@@ -26,7 +26,7 @@ bool begins_with(const std::string& message, const std::string& name) {
 void write_error_file(const std::string& path, const std::string& message) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   // The shorter of the two forms that torchrun reads: only this one may have a time below the second, by which ddprun
-  // tells the first of several failures.
+  // identifies the first of several failures.
   const nlohmann::json content{{"message", message}, {"timestamp", std::chrono::duration<double>(now).count()}};
   const std::string text = content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const std::string temporary = path + ".tmp." + std::to_string(getpid());

@@ -91,7 +91,7 @@ void BackwardClassifier::add_forward(bool reduces, const std::vector<at::Tensor>
   }
 }
 
-// Those of which a backward may still come are those whose outputs are alive. The last one tells what Python would do.
+// Those of which a backward may still come are those whose outputs are alive. The last one shows what Python would do.
 void BackwardClassifier::drop_expired() {
   const auto is_over = [](const ForwardRecord& forward) {
     return std::ranges::all_of(forward.outputs, [](const auto& output) { return output.expired(); });

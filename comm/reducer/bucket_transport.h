@@ -1,4 +1,4 @@
-// Internal: how a bucket of gradients gets to its sum over the ranks: the group's all-reduce or a communication
+// Internal: how a bucket of gradients is summed over the ranks: the group's all-reduce or a communication
 // hook.
 #pragma once
 
@@ -14,7 +14,7 @@ class BucketTransport {
   virtual ~BucketTransport() = default;
 
   /// Starts without waiting for other ranks, in the backward thread, in the same order on every rank. Returns the
-  /// future after which finish() does not wait; null where only finish() can tell.
+  /// future after which finish() does not wait; null where only finish() knows.
   virtual TensorFuture start() = 0;
 
   /// Ends it: what c10d::Reducer takes for the future's value. Called once: with start()'s future in the thread that

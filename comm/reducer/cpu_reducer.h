@@ -1,6 +1,6 @@
 // Internal: most steps without c10d::Reducer. Gradients go into its buckets, divided by the number of ranks on the way,
 // and full buckets go to their sums, with its bits and a small part of its instructions. c10d has the buckets, the
-// first step, which tells their order, and every step that needs more than that.
+// first step, which determines their order, and every step that needs more than that.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace ddp::detail {
 
-/// For models and options of which beyond_cpu_reducer() says nothing. Shared with callbacks of autograd's.
+/// For models and options of which unsupported_by_cpu_reducer() says nothing. Shared with callbacks of autograd's.
 class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
  public:
   CpuReducer(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine,

@@ -114,7 +114,7 @@ void GradientRouter::begin(size_t parameter) {
   }
 }
 
-// c10d's search for unused parameters passes over them; without it nothing else tells that they get no gradient.
+// c10d's search for unused parameters passes over them; without it nothing shows that they receive no gradient.
 void GradientRouter::complete_frozen() {
   if (is_static_) return;
   std::vector<size_t> frozen;

@@ -16,7 +16,7 @@
 namespace ddp::detail {
 
 /// What this rank reduces through. Different hooks send buckets of other sizes or dtypes, which nothing on the wire
-/// tells: sums would be wrong, or gloo would end the process. Used by one thread at a time.
+/// reports it: sums would be wrong, or gloo would end the process. Used by one thread at a time.
 class HookAgreement {
  public:
   /// This rank's hook from now on, by its name. To be compared again.

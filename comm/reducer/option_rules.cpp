@@ -94,7 +94,7 @@ bool copies_in_batches(const DdpOptions& options, const ReducedModel& model, int
   return is_on_cpu && model.bytes() <= kSmall * static_cast<int64_t>(model.parameters.size());
 }
 
-std::string beyond_cpu_reducer(const DdpOptions& options, const ReducedModel& model) {
+std::string unsupported_by_cpu_reducer(const DdpOptions& options, const ReducedModel& model) {
   if (options.find_unused_parameters) return "find_unused_parameters";
   if (options.static_graph) return "static_graph";
   if (!options.gradient_as_bucket_view) return "gradient_as_bucket_view = false";

@@ -38,7 +38,7 @@ void check_options(const DdpOptions& options, const std::string& rank);
 bool copies_in_batches(const DdpOptions& options, const ReducedModel& model, int ranks);
 
 /// What of the options and the model CpuReducer does not do, for messages; "" if it does everything.
-std::string beyond_cpu_reducer(const DdpOptions& options, const ReducedModel& model);
+std::string unsupported_by_cpu_reducer(const DdpOptions& options, const ReducedModel& model);
 
 /// The option that is set and that Python's DDP does not have, or null.
 const char* option_not_in_python(const DdpOptions& options);

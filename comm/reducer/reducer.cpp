@@ -50,7 +50,7 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
     engine_->get_local_used_map_on_device().zero_();  // a rank that joins before its first backward sends them
     logger_->set_static_graph();
   }
-  const std::string beyond = beyond_cpu_reducer(options, context_->model());
+  const std::string beyond = unsupported_by_cpu_reducer(options, context_->model());
   if (options.own_engine.value_or(false)) refuse_to_own(beyond);
   if (options.own_engine.value_or(beyond.empty())) own_ = std::make_shared<CpuReducer>(context_, engine_, gradients_);
   // One hook for each parameter, in place of the engine's own, which would be a second one.

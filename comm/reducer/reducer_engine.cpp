@@ -57,8 +57,8 @@ class CppWarnings final : public c10::WarningHandler {
 
  private:
   void process(const c10::Warning& warning) override {
-    before_->process(
-        c10::Warning(warning.type(), warning.source_location(), with_cpp_options(warning.msg()), warning.verbatim()));
+    before_->process(c10::Warning(warning.type(), warning.source_location(), with_cpp_option_names(warning.msg()),
+                                  warning.verbatim()));
   }
 
   c10::WarningHandler* before_ = c10::WarningUtils::get_warning_handler();
@@ -73,7 +73,7 @@ auto in_cpp_spelling(Call call) {
     return call();
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    std::string translated = with_cpp_options(text);
+    std::string translated = with_cpp_option_names(text);
     if (translated == text) throw;
     throw std::runtime_error(translated);
   }

@@ -83,7 +83,7 @@ class ReducerEngine final : public c10d::Reducer {
 
   /// With static_graph, before the first reduction is finished: the uses of parameters are counted from 0 again.
   void restart_static_count();
-  /// Ends the first backward of a static graph, or a repeated one, which tells nothing about later ones: reduces all
+  /// Ends the first backward of a static graph, or a repeated one, which says nothing about later ones: reduces all
   /// gradients that there are.
   void finish_static_backward(bool is_repeated);
   /// The sum over the ranks of who has used each parameter, of a first backward of a static graph that has run without

@@ -70,7 +70,7 @@ class GroupTransport final : public BucketTransport {
   const at::Tensor bucket_;
   const std::shared_ptr<ReductionFailure> note_;
   std::optional<LoggedCollective> collective_;
-  WorkPtr awaited_;  // null where a future tells
+  WorkPtr awaited_;  // null where a future completes instead
 };
 
 }  // namespace

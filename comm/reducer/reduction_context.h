@@ -62,7 +62,7 @@ class ReductionContext {
   /// A bucket on its way.
   struct PendingReduction {
     std::shared_ptr<BucketTransport> transport;
-    TensorFuture arrived;  ///< of the sum; null where only finish() can tell
+    TensorFuture arrived;  ///< of the sum; null where only finish() knows
     BucketEvent event{};
 
     /// Waits for the sum, in the backward thread.

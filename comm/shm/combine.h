@@ -21,7 +21,7 @@ size_t size_of(Number number);
 using Combine = void (*)(std::byte* out, const std::byte* const* sources, int sources_count, size_t count,
                          bool round_each_step);
 
-/// Null where there is none: bits of floating-point numbers.
+/// Null for operations on the bits of floating-point numbers.
 using FindCombine = Combine (*)(Number number, Operator op);
 
 /// One way to compile the loops.

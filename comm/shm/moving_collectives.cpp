@@ -123,7 +123,7 @@ class Exchange final : public Collective {
   const size_t piece_;
 };
 
-// The ranks tell each other their largest piece first, which decides the number of rounds.
+// The ranks exchange the size of their largest piece first, which decides the number of rounds.
 class UnevenExchange final : public JointOperation {
  public:
   UnevenExchange(std::vector<Piece> received, std::vector<Piece> sent, Place place)

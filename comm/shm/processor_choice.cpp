@@ -16,7 +16,7 @@ void remove(int processor, cpu_set_t& processors) {
   if (processor >= 0 && processor < CPU_SETSIZE) CPU_CLR(static_cast<size_t>(processor), &processors);
 }
 
-// Of those that `usable` has; empty where there is none but `own`.
+// Of those that `usable` has; empty if it has only `own`.
 cpu_set_t goal(const cpu_set_t& usable, int own, int preferred, const std::vector<int>& occupied) {
   cpu_set_t others = usable;
   remove(own, others);

@@ -12,7 +12,7 @@ namespace ddp::shm {
 /// A handle; copies refer to the same mapping.
 class Segment {
  public:
-  /// Memory for `ranks` ranks. Throws std::runtime_error with the reason where there is none.
+  /// Memory for `ranks` ranks. Throws std::runtime_error with the reason if that is impossible.
   static Segment create(int ranks);
   /// Maps what another process of this host, or this one, has created and not forgotten: `ticket` is its ticket().
   /// Throws std::runtime_error with the reason, also when the ticket leads to something else, as one from another
@@ -47,7 +47,7 @@ class Segment {
   std::byte* data_;
 };
 
-/// This process's start, in the kernel's clock ticks; 0 where /proc does not tell it.
+/// This process's start, in the kernel's clock ticks; 0 where /proc does not show it.
 uint64_t start_time_of(int pid);
 
 }  // namespace ddp::shm

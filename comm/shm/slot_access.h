@@ -47,7 +47,7 @@ class SlotAccess {
     const std::byte* const data = segment_.slot(rank, round);
     for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(data + at);
   }
-  /// What `rank` has called, which has filled; and what that tells of the rounds that it has taken is kept.
+  /// What `rank` has called, which has filled; and what that implies for the rounds that it has taken is stored.
   const Signature& signature_of(int rank, uint64_t round);
   bool has_combined(int rank, uint64_t round) const { return segment_.block(rank).combined.load() > round; }
 

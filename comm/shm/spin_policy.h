@@ -7,11 +7,11 @@
 namespace ddp::shm {
 
 /// Whether `ranks` ranks of this host are more than the processors that they may run on. Ranks that are bound to one
-/// each do not tell; then it is seen while they run (SlotAccess::shares_processor_with()).
+/// each do not show it; then it is measured while they run (SlotAccess::shares_processor_with()).
 bool has_to_share(int ranks);
 
 /// Where each rank has a processor, looking beats sleeping for as long as waits have recently been short; where ranks
-/// share them, the others run first, as long as this one gets the processor back soon.
+/// share them, the others run first, as long as this one soon runs again.
 class SpinPolicy {
  public:
   /// How long a wait looks at least and at most.

@@ -27,7 +27,7 @@ struct VolumeCrop {
 };
 
 /// Copies the crop of `volume`, whose `values` have the last axis fastest, to `out`, converted by `convert`; `out` has
-/// room for `size`, and gets Out() outside of the volume.
+/// space for `size`; outside of the volume it is filled with Out().
 template <typename Out, typename In, typename Convert>
 void crop_volume(std::span<const In> values, const VolumeShape& volume, const VolumeCrop& crop, const VolumeShape& size,
                  Convert convert, Out* out) {

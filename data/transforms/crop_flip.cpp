@@ -20,9 +20,9 @@ void crop_flip_normalize(std::span<const uint8_t> picture, int64_t channels, int
                          const CropFlip& draw, const NormalizationTable& table, std::span<float> out) {
   const auto size = static_cast<size_t>(channels * height * width);
   if (channels < 1 || channels > 3 || picture.size() != size || out.size() != size) {
-    throw std::invalid_argument("crop_flip_normalize: expected 1 to 3 channels and " + std::to_string(size) +
-                                " values, got " + std::to_string(picture.size()) + " bytes and room for " +
-                                std::to_string(out.size()));
+    throw std::invalid_argument("crop_flip_normalize: expected 1 to 3 channels, and " + std::to_string(size) +
+                                " values in picture and out; got " + std::to_string(channels) + " channels, " +
+                                std::to_string(picture.size()) + " and " + std::to_string(out.size()));
   }
   // Columns of the crop that lie within the picture.
   const int64_t begin = std::clamp<int64_t>(-draw.right, 0, width);

@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a launcher that ends tries to tell where the next one looks.
+// How long a launcher that ends tries to report to where the next one looks.
 constexpr auto kDeparture = 1s;
 
 }  // namespace
@@ -70,7 +70,7 @@ RendezvousSettings JobRun::rendezvous_settings() {
   settings.store.on_connection = [this](std::uint16_t peer_port) { return watches(peer_port); };
   settings.store.owners = owners_of_connections;
   settings.is_any_ending = [this] { return supervisor_->is_any_ending(); };
-  settings.on_word = [this](int from, const std::string& text) { watch_.on_word(from, text); };
+  settings.on_message = [this](int from, const std::string& text) { watch_.on_message(from, text); };
   settings.on_failure = [this](const FailureNotice& notice) { supervisor_->stop_because(notice); };
   settings.side_channel = side_channel_;
   return settings;

@@ -108,10 +108,10 @@ std::optional<GpuState> JobWatch::gpu_of(int rank) const {
   return gpus_->gpu(place_.gpu(rank - first));
 }
 
-void JobWatch::on_word(int from, const std::string& text) {
+void JobWatch::on_message(int from, const std::string& text) {
   if (supervisor_ == nullptr || !gathering_) return;
   const auto word = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (word.is_object() && !samples_->on_word(from, word)) gathering_->on_word(from, word);
+  if (word.is_object() && !samples_->on_message(from, word)) gathering_->on_message(from, word);
 }
 
 void JobWatch::on_straggler(const StragglerChange& change) {

@@ -50,7 +50,7 @@ class JobWatch {
   void begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> ports, int attempt, WatchedPlace place);
   void rank_ended();
   // A message from the JobWatch of another node.
-  void on_word(int from, const std::string& text);
+  void on_message(int from, const std::string& text);
   // All of them have, and other nodes may still need this one.
   void ranks_ended();
   // They are gone. When one failed, writes the flight records and adds to `end` where the ranks' calls differ.

@@ -62,7 +62,7 @@ class SingleNode : public Rendezvous {
   RendezvousSettings settings_;
   std::optional<store::StoreServer> store_;
   std::optional<RendezvousInfo> info_;
-  std::optional<FailureNotice> first_failure_;  // there is nobody to tell of one
+  std::optional<FailureNotice> first_failure_;  // no other node has to be informed
 };
 
 template <typename Kind>

@@ -14,7 +14,7 @@
 namespace launcher {
 
 // What a node does that cannot start its part of a job on several nodes.
-// Meets the other nodes to tell them, so that they do not wait for this one, and returns when they know or when they
+// Meets the other nodes to inform them, so that they do not wait for this one, and returns when they know or when they
 // have not come within seconds. Returns the status with which all end; its own where it is alone.
 int notify_other_nodes(const Options& options, const JoinFailure& trouble);
 
@@ -26,7 +26,7 @@ struct RendezvousKind {
   std::unique_ptr<Rendezvous> (*make)(EventLoop& loop, Messages& messages, RendezvousSettings settings);
 };
 
-// The one for a job with these options: on one node there is nothing to choose. Null when there is none of that name.
+// The one for a job with these options: always the same on one node. Null for an unknown name.
 const RendezvousKind* find_rendezvous(const Options& options);
 
 // "'static', 'c10d' or 'other'": those for several nodes.

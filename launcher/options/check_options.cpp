@@ -15,7 +15,7 @@
 namespace launcher {
 namespace {
 
-// What the launchers tell each other of a name.
+// The part of a name that the launchers send to each other.
 constexpr std::size_t kLongestName = 1024;
 
 void check_export(const std::string& entry) {

@@ -14,7 +14,7 @@ namespace launcher {
 // of a file whose name is wrong.
 std::string program_hint(const Options& options);
 
-// A line on the number of ranks after the program where there is none before it. Pure.
+// A line on a number of ranks that stands after the program only. Pure.
 std::optional<std::string> misplaced_ranks(const Options& options);
 
 // A line where a flag is given a value: --standalone true train.py. Pure.

@@ -1,5 +1,5 @@
 // What `ddprun status`, `ddprun top` and `ddprun timeline` take, as their --help, the manual page and the completions
-// of shells tell it.
+// of shells show it.
 #pragma once
 
 #include <string>

@@ -65,7 +65,7 @@ std::optional<HostSlots> parse_entry(std::istringstream words) {
   words >> word;
   // A bare IPv6 address has more than one colon.
   const bool is_address = !word.starts_with('[') && std::count(word.begin(), word.end(), ':') > 1;
-  const std::size_t at = word.rfind('@') + 1;  // 0 when there is none
+  const std::size_t at = word.rfind('@') + 1;  // 0 without a user name
   auto entry = parse_host(is_address ? word.substr(0, at) + "[" + word.substr(at) + "]" : word);
   int most = 0;
   while (entry && words >> word) {

@@ -1,4 +1,4 @@
-// How many ranks this node gets.
+// How many ranks this node starts.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ struct RankPlan {
   std::vector<std::string> variables{};  // on top of inherited_entries()
   std::string error_file{};
   std::optional<Program> program{};     // when it is not the one of all ranks
-  bool in_terminal = false;             // reads and writes ddprun's own, and gets its keyboard
+  bool in_terminal = false;             // reads and writes ddprun's terminal
   std::optional<CpuBinding> binding{};  // else every CPU that ddprun may use
 };
 

@@ -1,4 +1,4 @@
-// What of this machine each rank gets: GPUs and CPUs.
+// Which GPUs and CPUs of this machine each rank uses.
 #pragma once
 
 #include <optional>

@@ -17,7 +17,7 @@ using GivenOptions = std::map<std::string, std::string>;
 const std::vector<std::string>& place_options();
 
 // Sets nnodes, node_rank, master_addr, master_port, rdzv_id, nproc_per_node and grace where they were not given and the
-// scheduler tells them, and Options::origins. Throws LaunchError where the scheduler's variables are contradictory, or
+// scheduler gives them, and Options::origins. Throws LaunchError where the scheduler's variables are contradictory, or
 // say that ddprun was not started once on each node.
 void take_from_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options);
 

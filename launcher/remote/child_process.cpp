@@ -97,7 +97,7 @@ ChildProcess start_child(const ChildRequest& request) {
   return {pid, std::move(streams.input.writer), std::move(streams.output.reader), std::move(streams.errors.reader)};
 }
 
-std::optional<siginfo_t> end_of(pid_t pid) {
+std::optional<siginfo_t> exit_info_of(pid_t pid) {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return std::nullopt;
   return info;

@@ -20,7 +20,7 @@ struct ChildRequest {
   std::string folder{};                 // empty: this process's
   bool must_have_folder = true;         // else `/` will do
   bool in_own_session = false;          // away from the terminal, its signals and its questions
-  int signal_of_parents_end = SIGKILL;  // what it gets when this process is killed
+  int signal_of_parents_end = SIGKILL;  // sent to it when this process is killed
   const sigset_t* mask = nullptr;
   int kept = -1;  // a descriptor that it is to have under the same number
 };
@@ -36,7 +36,7 @@ struct ChildProcess {
 ChildProcess start_child(const ChildRequest& request);
 
 // How it ended, as waitid() has it; nothing while it runs.
-std::optional<siginfo_t> end_of(pid_t pid);
+std::optional<siginfo_t> exit_info_of(pid_t pid);
 
 // This program's file, for a further one of it.
 std::string own_program();

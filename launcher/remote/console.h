@@ -1,5 +1,5 @@
 // What all hosts write, on ddprun's own standard output and error. A reader that takes nothing stops the hosts: each
-// may have so much under way, and gets room for more when some of it was taken.
+// may have so much under way, and may send more when some of it was taken.
 #pragma once
 
 #include <array>

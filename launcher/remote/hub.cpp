@@ -33,7 +33,7 @@ ChildRequest command_for(const SshSettings& ssh, const NamedHost& host, const si
   if (host.is_local) {
     request.file = ssh.own_path;
     request.arguments = {"ddprun", std::string(kAgentArgument)};
-    request.signal_of_parents_end = 0;  // the end of its channel tells it
+    request.signal_of_parents_end = 0;  // the end of its channel shows it
   } else {
     request.arguments = ssh_command(ssh, host.name);
     request.file = request.arguments.front();
@@ -148,7 +148,7 @@ void Link::on_end() {
 
 void Link::reap() {
   if (is_gone()) return;
-  end_ = end_of(process_.pid);
+  end_ = exit_info_of(process_.pid);
   if (!end_) return;
   process_.pid = -1;
   if (is_at_end_) {

@@ -20,7 +20,7 @@ bool belongs_to_machine(std::string_view name);
 // All entries "NAME=value" but those; a variable that `exported` (of -x) names travels whatever it is.
 std::vector<std::string> forwarded_environment(std::span<const std::string> own, std::span<const std::string> exported);
 
-// What a process on another host gets: what was forwarded, and of the host's own variables those that did not.
+// The environment of a process on another host: what was forwarded, and of the host's own variables those that did not.
 std::vector<std::string> merged_environment(std::span<const std::string> of_host, std::vector<std::string> forwarded);
 
 // Options that another node's ddprun takes over from the user's: all but those that say who takes part and where.

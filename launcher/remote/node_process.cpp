@@ -197,7 +197,7 @@ void NodeProcess::signal(int number) const {
 
 void NodeProcess::reap() {
   if (is_gone()) return;
-  const auto info = end_of(process_.pid);
+  const auto info = exit_info_of(process_.pid);
   if (!info) return;
   process_.pid = -1;
   Ending ending;

@@ -20,7 +20,7 @@ namespace launcher::remote {
 
 class NodeProcess {
  public:
-  // Starts it. `send` gets what is to be told, without the host's number. Throws LaunchError when that is impossible.
+  // Starts it. `send` is called with each frame, without the host's number. Throws LaunchError when that is impossible.
   NodeProcess(EventLoop& loop, const Plan& plan, const NodeArguments& node, const sigset_t& mask,
               std::function<void(Frame)> send);
   ~NodeProcess();

@@ -6,8 +6,8 @@
 #include "base/joined.h"
 #include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/rank_plan.h"
-#include "launcher/remote/job_message.h"
 #include "launcher/remote/job_plan.h"
+#include "launcher/remote/job_start_message.h"
 #include "launcher/remote/ssh_command.h"
 
 namespace launcher::remote {

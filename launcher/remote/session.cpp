@@ -12,8 +12,8 @@
 #include "launcher/os/network/tcp_socket.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/plan/option_sources.h"
-#include "launcher/remote/job_message.h"
 #include "launcher/remote/job_plan.h"
+#include "launcher/remote/job_start_message.h"
 
 namespace launcher::remote {
 namespace {
@@ -240,7 +240,7 @@ void Session::begin_when_all_are_there() {
 }
 
 void Session::begin() {
-  const JobMessage message = make_job_message(options_, nodes_, hosts_.hellos(), is_own);
+  const JobStartMessage message = make_job_start_message(options_, nodes_, hosts_.hellos(), is_own);
   if (!message.note.empty()) console_.print(message.note);
   has_begun_ = true;
   for (const HostState& host : hosts_.all()) {

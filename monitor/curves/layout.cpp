@@ -56,7 +56,7 @@ struct Range {
   }
 };
 
-/// Indices of the points that a picture of `columns` pixels can tell apart.
+/// Indices of the points that a picture of `columns` pixels can distinguish.
 std::vector<size_t> visible(const Line& line, const Axis& x, double columns) {
   std::vector<size_t> kept;
   if (line.x.size() < 4 * static_cast<size_t>(columns)) {

@@ -15,12 +15,12 @@ using namespace std::string_literals;
 TEST_CASE("Latin1: every byte is a character of its own number") {
   for (int number = 0; number < 256; ++number) {
     const std::string byte(1, static_cast<char>(number));
-    const auto text = text_of_bytes(byte);
+    const auto text = latin1_to_utf8(byte);
     INFO(number);
     CHECK(text.size() == (number < 128 ? 1 : 2));
-    CHECK(bytes_of_text(text) == byte);
+    CHECK(utf8_to_latin1(text) == byte);
   }
-  CHECK(text_of_bytes("a\xe4\0\xff"s) == "a\xc3\xa4\0\xc3\xbf"s);
+  CHECK(latin1_to_utf8("a\xe4\0\xff"s) == "a\xc3\xa4\0\xc3\xbf"s);
 }
 
 TEST_CASE("Latin1: what is written comes back, whatever it is") {
@@ -28,16 +28,16 @@ TEST_CASE("Latin1: what is written comes back, whatever it is") {
   for (size_t size = 0; size < 300; ++size) {
     std::string bytes(size, '\0');
     std::ranges::generate(bytes, [&] { return static_cast<char>(random()); });
-    REQUIRE(bytes_of_text(text_of_bytes(bytes)) == bytes);
+    REQUIRE(utf8_to_latin1(latin1_to_utf8(bytes)) == bytes);
   }
 }
 
 TEST_CASE("Latin1: a text with other characters or damaged ones is none") {
   const auto* bad = GENERATE("\xc4\x80", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xed\xa0\x80", "\xc3", "\xc3\x41",
                              "\xc2\xc2", "\x80", "\xc0\x80", "\xc1\xbf", "\xff");
-  CHECK(bytes_of_text(bad) == std::nullopt);
-  CHECK(bytes_of_text("before"s + bad) == std::nullopt);
-  CHECK(bytes_of_text(bad + "\xc3\xa4"s) == std::nullopt);
+  CHECK(utf8_to_latin1(bad) == std::nullopt);
+  CHECK(utf8_to_latin1("before"s + bad) == std::nullopt);
+  CHECK(utf8_to_latin1(bad + "\xc3\xa4"s) == std::nullopt);
 }
 
 }  // namespace

@@ -381,7 +381,7 @@ class ToolTest(unittest.TestCase):
         optimizer.step()
         torch.save({"netG": net.state_dict(), "optimizer_G": optimizer.state_dict(), "opt": optimizer.state_dict()}, self.folder / "gan.pt")
         result = run("convert", self.folder / "gan.pt", self.folder / "gan_out.pt")
-        self.assertEqual(result.stderr, "ddprun-checkpoint: skipped opt: a dict that is no part of the run\n")
+        self.assertEqual(result.stderr, "ddprun-checkpoint: skipped opt: a dict under an unknown key\n")
         loaded = self.load(self.folder / "gan_out.pt")
         self.assertEqual(list(loaded["model"]), ["netG.bias", "netG.weight"])
         self.assertEqual(list(loaded["optimizers"]), ["G"])
@@ -394,11 +394,11 @@ class ToolTest(unittest.TestCase):
                     "epoch": 3, "scheduler": "cosine", "lr_scheduler": {"last_epoch": 3}}, self.folder / "more.pt")
         result = run("convert", self.folder / "more.pt", self.folder / "more_out.pt")
         self.assertEqual(result.stderr.splitlines(), [
-            "ddprun-checkpoint: skipped args: a dict that is no part of the run",
-            "ddprun-checkpoint: skipped ema: a dict that is no part of the run",
+            "ddprun-checkpoint: skipped args: a dict under an unknown key",
+            "ddprun-checkpoint: skipped ema: a dict under an unknown key",
             "ddprun-checkpoint: skipped losses: a list or tuple",
-            "ddprun-checkpoint: skipped state_dict: a dict that is no part of the run",
-            "ddprun-checkpoint: left out values whose name a part of the run has (1): scheduler"])
+            "ddprun-checkpoint: skipped state_dict: a dict under an unknown key",
+            "ddprun-checkpoint: left out values whose names other entries of the file have (1): scheduler"])
         loaded = self.load(self.folder / "more_out.pt")
         self.assertEqual((loaded["epoch"], loaded["scheduler"]), (3, {"last_epoch": 3}))
         self.assertIn("losses  not read: a list or tuple", run("inspect", self.folder / "more.pt").stdout)

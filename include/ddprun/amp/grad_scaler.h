@@ -76,8 +76,8 @@ struct GradScalerState {
 ///       scaler.update();
 ///     }
 ///
-/// The scale never gets below GradScalerOptions::min_scale. Each rank warns once, on standard error, when the scale has
-/// been reduced to it: on the CPU in that update(), on other devices some updates later or when the scale is read,
+/// The scale is never less than GradScalerOptions::min_scale. Each rank warns once, on standard error, when the scale
+/// has been reduced to it: on the CPU in that update(), on other devices some updates later or when the scale is read,
 /// since the host waits for nothing.
 ///
 /// With the optimizers of ddp::optim no call makes the host wait for the device; with others step() does, once, to

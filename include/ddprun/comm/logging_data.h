@@ -9,7 +9,7 @@
 namespace ddp {
 
 /// Facts and times of one wrapper on this rank. Times are of the last measured step: the first ten and then one in a
-/// hundred are measured; zero when there is none yet. The averages are over all measured steps.
+/// hundred are measured; zero before the first. The averages are over all measured steps.
 struct DdpLoggingData {
   /// Durations of one step.
   struct Times {

@@ -119,7 +119,7 @@ class ProgressBar {
   bool is_shown_ = false;  // on this rank, and not closed
   bool is_terminal_ = false;
   bool is_closing_ = false;
-  /// Elsewhere than on a terminal: what the last line told, so that closing does not tell it again.
+  /// Elsewhere than on a terminal: what the last line said, so that closing does not repeat it.
   std::optional<std::string> last_line_;
   Clock::time_point start_;
   Clock::time_point last_draw_;

@@ -187,7 +187,7 @@ Schedule cyclic(const CyclicOptions& options);
 struct SwaOptions {
   std::vector<double> swa_lr;                ///< one for all groups, or one for each
   int64_t anneal_epochs = 10;                ///< in calls of step()
-  Anneal anneal_strategy = Anneal::kCosine;  ///< how the rate gets to swa_lr
+  Anneal anneal_strategy = Anneal::kCosine;  ///< how the rate changes to swa_lr
 };
 /// From the current rate to swa_lr in anneal_epochs steps, where it stays: for the part of a training whose weights
 /// are averaged (<ddprun/optim/averaged_model.h>), usually after another schedule in sequential(). Python: SWALR.

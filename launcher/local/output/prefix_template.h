@@ -32,7 +32,7 @@ class PrefixTemplate {
     std::string text{};
   };
   PrefixTemplate() = default;
-  static Field field_named(std::string_view name);  // kText: there is none
+  static Field field_named(std::string_view name);  // kText: unknown name
   static Field torchruns_field(std::string_view name);
   void add_text(std::string_view text);
 

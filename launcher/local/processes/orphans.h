@@ -21,7 +21,7 @@ namespace launcher {
 
 class Orphans {
  public:
-  // `cgroup` is null where there is none, and must outlive this.
+  // `cgroup` may be null, and must outlive this.
   explicit Orphans(const JobCgroup* cgroup) : cgroup_(cgroup) {}
 
   // The processes that are in `group` now have just been sent `signal_number`, all at once.

@@ -75,7 +75,8 @@ void TerminalInput::finish() {
   pipe_.reset();
 }
 
-// Nobody tells a running process that it was brought to the foreground: a shell's `fg` continues suspended ones only.
+// A running process is not informed that it was brought to the foreground: a shell's `fg` continues suspended ones
+// only.
 void TerminalInput::wait_for_foreground() {
   if (foreground_timer_.is_running()) return;
   foreground_timer_.start_in(kForegroundInterval, [this] {

@@ -118,7 +118,7 @@ class WorkerGroup {
   std::size_t running_ = 0;
 };
 
-// All of them; `end` tells how those that have ended did so.
+// All of them; `end` has how those that have ended did so.
 std::vector<WatchedRank> watched_ranks(const WorkerGroup& workers, const JobEnd& end);
 
 }  // namespace launcher

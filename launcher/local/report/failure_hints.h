@@ -28,9 +28,9 @@ EndContext end_context();
 // The cause and what to do, or "".
 std::string end_cause(const RankEnd& rank, const EndContext& context);
 
-// Where to look for the core file of a rank that ended with `rank.core_dumped`, or why there is none when its signal is
-// of the kind that leaves one; "" for other ends. `pattern`: the text of /proc/sys/kernel/core_pattern, `limit`: the
-// ranks' RLIMIT_CORE, `folder`: where they started. Pure.
+// Where to look for the core file of a rank that ended with `rank.core_dumped`, or why no core was written when its
+// signal is of the kind that leaves one; "" for other ends. `pattern`: the text of /proc/sys/kernel/core_pattern,
+// `limit`: the ranks' RLIMIT_CORE, `folder`: where they started. Pure.
 std::string core_hint(const RankEnd& rank, std::string_view pattern, rlim_t limit, const std::string& folder);
 
 // The number after `name` in a file such as memory.events: lines "name number". Pure.

@@ -127,7 +127,7 @@ std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit,
   const double later = trouble_time(rank, job) - trouble_time(culprit, job);
   return "  " + std::string(later < 0 ? "but:    rank " : "later:  rank ") + std::to_string(rank.rank) + " " +
          describe_end(rank) + formatted(later < 0 ? ", %.3f s before that" : ", %.3f s after it", std::abs(later)) +
-         (is_consequence(rank) ? ": its peer was gone\n" : "\n");
+         (is_consequence(rank) ? ": its connection to another rank was closed\n" : "\n");
 }
 
 std::string report_on_others(std::size_t first, const JobEnd& job) {

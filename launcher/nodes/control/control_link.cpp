@@ -159,13 +159,13 @@ void ControlLink::receive() {
   callbacks_.on_sign_of_life();
   if (!*is_alive || !fd_) return;
   incoming_.feed(std::string_view(bytes.data(), static_cast<std::size_t>(count)));
-  deliver();
+  handle_arrivals();
   if (!*is_alive || !fd_ || received_ - announced_ < kAcknowledgeEvery) return;
   acknowledge();
   flush();
 }
 
-void ControlLink::deliver() {
+void ControlLink::handle_arrivals() {
   const std::shared_ptr<bool> is_alive = is_alive_;
   while (const auto arrival = incoming_.next()) {
     received_ += arrival->size;
@@ -217,7 +217,7 @@ bool ControlLink::resume(UniqueFd fd, std::uint64_t position, std::string_view r
   watch();
   flush();
   incoming_.feed(rest);
-  if (!rest.empty()) deliver();
+  if (!rest.empty()) handle_arrivals();
   return true;
 }
 

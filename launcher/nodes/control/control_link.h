@@ -94,7 +94,7 @@ class ControlLink {
   void offer_room();
   void on_event(std::uint32_t events);
   void receive();
-  void deliver();
+  void handle_arrivals();
   bool handle(const Arrival& arrival);
   void disconnect(bool is_network, const std::string& reason);
   void close(const std::string& reason);

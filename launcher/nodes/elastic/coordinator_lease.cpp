@@ -16,7 +16,7 @@ constexpr auto kRecovery = 5s;
 // The launcher gives up its place this much before the lease ends.
 constexpr auto kRenewal = 1s;
 constexpr auto kRetry = 250ms;
-// How long a launcher tries to tell etcd that the job is over, or continues elsewhere.
+// How long a launcher tries to inform etcd that the job has ended, or continues elsewhere.
 constexpr auto kReleasing = 10s;
 // A job that nobody coordinates any more is forgotten after so long.
 constexpr auto kMemory = 24h;

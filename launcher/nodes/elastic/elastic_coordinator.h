@@ -1,4 +1,4 @@
-// The coordinator of a job whose number of nodes may change: asks Rounds who takes part, and tells the nodes.
+// The coordinator of a job whose number of nodes may change: asks Rounds who takes part, and informs the nodes.
 #pragma once
 
 #include <chrono>

@@ -242,7 +242,7 @@ void ElasticRendezvous::meet(UniqueFd fd) {
   options.coordinator = discovery_->name();
   options.timeout = [this] { return timeout(); };
   options.is_any_ending = settings_.is_any_ending;
-  options.on_word = settings_.on_word;
+  options.on_message = settings_.on_message;
   options.on_start = [this](const control::Start& start) { set_info(start); };
   options.on_failure = [this](const FailureNotice& notice) {
     if (is_leaving_) answer_at_once(false);

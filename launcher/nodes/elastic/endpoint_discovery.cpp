@@ -56,7 +56,7 @@ void EndpointDiscovery::on_resolved(const std::vector<SocketAddress>& addresses)
   }
 }
 
-// Of several launchers on this machine the first one gets the port.
+// Of several launchers on this machine the first one takes the port.
 bool EndpointDiscovery::try_to_host(const std::vector<SocketAddress>& addresses) {
   const ListenChoice choice = choose_listening(settings_.master_addr, addresses);
   store::ServerOptions server;

@@ -1,5 +1,5 @@
-// An address that all nodes know: the launcher that has it, and gets its port, coordinates for as long as the job
-// lasts. A store at that port says where its launcher listens for the others.
+// An address that all nodes know: the launcher that has it, and can listen at its port, coordinates for as long as the
+// job lasts. A store at that port says where its launcher listens for the others.
 #pragma once
 
 #include <memory>

@@ -81,7 +81,7 @@ std::optional<EtcdLease> parse_lease(const HttpReply& reply);
 // "3.4.23"; "" when that is no reply to a version_request().
 std::string parse_version(const HttpReply& reply);
 
-// The server knows nothing of /v3. Its version may tell why.
+// The server knows nothing of /v3. Its version may explain why.
 bool lacks_gateway(const HttpReply& reply);
 
 struct EtcdProblem {
@@ -92,7 +92,7 @@ struct EtcdProblem {
 // Why `reply` is of no use.
 EtcdProblem reply_problem(const HttpReply& reply);
 
-// The same for a server of this version, "" when it did not tell one, of which `reply` lacks the gateway.
+// The same for a server of this version, "" when it did not report one, of which `reply` lacks the gateway.
 EtcdProblem gateway_problem(const HttpReply& reply, const std::string& version);
 
 class EtcdClient {

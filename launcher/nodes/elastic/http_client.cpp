@@ -136,7 +136,8 @@ bool HttpReplyReader::read_head() {
   const bool has_size = !is_chunked && !length.empty();
   pending_.erase(0, end + 4);
   if (*status < 200) return true;  // "100 Continue": the reply follows
-  if (has_size && (!size || *size > kMaxHttpReply)) return refuse("its reply has no valid length, or a too long one");
+  if (has_size && !size) return refuse("the Content-Length of its reply is not a number");
+  if (has_size && *size > kMaxHttpReply) return refuse("its reply is too long for etcd");
   expected_ = size.value_or(0);
   part_ = is_chunked ? Part::kChunkSize : has_size || *status == 204 ? Part::kSized : Part::kUntilEnd;
   return true;
@@ -151,7 +152,7 @@ bool HttpReplyReader::read_sized() {
 
 bool HttpReplyReader::read_until_end() {
   reply_.body += std::exchange(pending_, "");
-  return reply_.body.size() > kMaxHttpReply ? refuse("its reply is too long for etcd's") : false;
+  return reply_.body.size() > kMaxHttpReply ? refuse("its reply is too long for etcd") : false;
 }
 
 bool HttpReplyReader::read_chunk_size() {
@@ -160,7 +161,7 @@ bool HttpReplyReader::read_chunk_size() {
   const std::string_view line = std::string_view(pending_).substr(0, end);
   const auto size = number(trimmed(line.substr(0, line.find(';'))), 16);
   if (!size) return refuse("its reply has a broken chunk");
-  if (*size > kMaxHttpReply - reply_.body.size()) return refuse("its reply is too long for etcd's");
+  if (*size > kMaxHttpReply - reply_.body.size()) return refuse("its reply is too long for etcd");
   expected_ = *size;
   pending_.erase(0, end + kLineEnd.size());
   part_ = expected_ == 0 ? Part::kTrailer : Part::kChunk;

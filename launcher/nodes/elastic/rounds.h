@@ -26,7 +26,7 @@ class RestartBudget {
 
   explicit RestartBudget(BudgetOptions options) : options_(options) {}
 
-  // "" when there is one left, else why there is none, to follow on "the job is not restarted: ".
+  // "" when another restart is allowed, else the reason, to follow on "the job is not restarted: ".
   std::string reason_to_end(Time now) const;
   void take(Time now);
   // The same of the last one that was taken: an earlier coordinator's loss is counted when that is past.
@@ -105,7 +105,7 @@ class Rounds {
   Decisions left(Id id, Time now, bool is_silent = false);
   // A node's ranks have all ended well: nobody is taken in any more.
   void ended_well() { is_ending_ = true; }
-  // The round that runs is over, because of what happened on `host`. Returns "" when another one follows, else why
+  // The current round ends because of what happened on `host`. Returns "" when another one follows, else why
   // none does.
   std::string is_over(Cause cause, const std::string& host, Time now);
   Decisions left_out() const;

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a job that cannot begin stays to tell those that have not come yet: they were started with it.
+// How long a job that cannot begin stays to inform those that have not come yet: they were started with it.
 constexpr auto kTelling = 5s;
 
 }  // namespace

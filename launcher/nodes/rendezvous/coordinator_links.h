@@ -50,7 +50,7 @@ class CoordinatorLinks {
     std::optional<control::Secret> secret = std::nullopt;  // what nodes must prove to know
     int nodes = 1;                                         // that may come at once
   };
-  // Listens on a free port. Throws LaunchError when there is none.
+  // Listens on a free port. Throws LaunchError if no port is free.
   CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks callbacks);
 
   std::uint16_t port() const { return listener_.port(); }

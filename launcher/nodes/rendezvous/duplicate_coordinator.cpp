@@ -37,7 +37,7 @@ DuplicateCoordinator::DuplicateCoordinator(EventLoop& loop, Messages& messages, 
 
 DuplicateCoordinator::~DuplicateCoordinator() = default;
 
-// It compares the two, and tells both that there is one too many. If this launcher came back to itself, it hears
+// It compares the two, and informs both that there is one too many. If this launcher came back to itself, it hears
 // nothing.
 void DuplicateCoordinator::meet(UniqueFd fd) {
   MemberOptions options{.hello = settings_.hello, .secret = settings_.secret, .coordinator = place()};

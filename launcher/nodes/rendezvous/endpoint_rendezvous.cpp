@@ -74,7 +74,7 @@ void EndpointRendezvous::on_resolved(const std::vector<SocketAddress>& addresses
   }
 }
 
-// Of several on this machine the first one gets the port.
+// Of several on this machine the first one takes the port.
 void EndpointRendezvous::host_or_search(const std::vector<SocketAddress>& addresses) {
   try {
     host(addresses);

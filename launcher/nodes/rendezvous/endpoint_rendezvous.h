@@ -1,6 +1,6 @@
 // --rdzv_backend c10d: the same command on each node, which needs no number. Whichever launcher has the address of
-// --rdzv_endpoint and gets its port hosts the store; the nodes are numbered as they arrive, or by their host names.
-// Among ddprun nodes only: the state that torchrun's nodes exchange is a Python pickle.
+// --rdzv_endpoint and can listen at its port hosts the store; the nodes are numbered as they arrive, or by their host
+// names. Among ddprun nodes only: the state that torchrun's nodes exchange is a Python pickle.
 #pragma once
 
 #include <optional>

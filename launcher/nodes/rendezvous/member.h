@@ -44,8 +44,8 @@ struct MemberOptions {
   // A coordinator that was silent for too long may be there again later, and this node then comes back to it: its
   // loss is not final. May be null.
   std::function<bool()> may_come_back{};
-  // Another node, or this one itself, tells this one something in the round that runs. May be null.
-  std::function<void(int from, const std::string& text)> on_word{};
+  // A message of tell() from another node, or from this one, in the current round. May be null.
+  std::function<void(int from, const std::string& text)> on_message{};
   // The coordinator has given this node up before the round has begun; may destroy the member. May be null: that is a
   // join_failure().
   std::function<void()> on_dropped{};
@@ -114,7 +114,7 @@ class Member {
   void on(const control::AllStopped& all_stopped);
   void on(const control::AllEnded& all_ended);
   void on(const control::Word& word) {
-    if (word.round == round_ && has_started_ && options_.on_word) options_.on_word(word.from, word.text);
+    if (word.round == round_ && has_started_ && options_.on_message) options_.on_message(word.from, word.text);
   }
   void on(const control::Ping& ping);
   void on(const control::NodeDropped& message);

@@ -42,16 +42,16 @@ struct RendezvousSettings {
   std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence of a node after which it counts as lost
   store::ServerOptions store{};                           // its callbacks, where this launcher hosts the store
   std::optional<control::Secret> secret = std::nullopt;   // that the launchers share
-  // This node cannot start its ranks, and meets the others only to tell them.
+  // This node cannot start its ranks, and meets the others only to inform them.
   std::optional<JoinFailure> trouble = std::nullopt;
   // A rank of this node shows that it is about to fail.
   std::function<bool()> is_any_ending{};
-  // Called with what nodes tell this one by tell().
-  std::function<void(int from, const std::string& text)> on_word{};
+  // Called with the messages that nodes send to this one by tell().
+  std::function<void(int from, const std::string& text)> on_message{};
   // Called when another node reports the first failure of the job, or cannot be reached any more; once more when it
   // becomes known that yet another one was the first.
   std::function<void(const FailureNotice&)> on_failure{};
-  // For what else the launchers have to tell each other; null: nothing.
+  // For what else the launchers exchange; null: nothing.
   std::shared_ptr<SideChannel> side_channel{};
 };
 
@@ -120,7 +120,7 @@ class Rendezvous {
   virtual bool counts_restarts() const { return false; }
 
   // Tells node `to`, which may be this one, or all others with control::kEveryNode, what reaches their
-  // RendezvousSettings::on_word while the round runs. It may get lost.
+  // RendezvousSettings::on_message while the round runs. It may get lost.
   virtual void tell(int /*to*/, std::string /*text*/) {}
   // Tells the other nodes that this one is being stopped, and why; its number is filled in. Whose failure was the job's
   // first is then known in first_failure(). Before all have met the job ends, unless this node may return.

@@ -38,7 +38,7 @@ std::string Roster::name(Id id) const {
   return found == nodes_.end() ? "a node" : name(found->second.hello);
 }
 
-// "" when there is none.
+// "" if it has none.
 std::string Roster::difference(const Hello& hello) const {
   const auto differ = [&](const char* what, const auto& theirs, const auto& ours) {
     return name(hello) + " was started with " + what + " " + theirs + ", " + name(host_) + " with " + what + " " + ours;

@@ -1,4 +1,4 @@
-// Which nodes of a job have arrived, whether all were told the same, and who gets which ranks. Pure.
+// Which nodes of a job have arrived, whether all were started with the same options, and who has which ranks. Pure.
 #pragma once
 
 #include <cstdint>

@@ -96,7 +96,7 @@ void RoundCoordinator::on_carried(Id id, std::uint32_t round, std::string_view b
   if (round == control::kSideRound) return on_side_channel(id, bytes);
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
   if (!store_channels_.contains(id)) store_->proxies().add(id, "a client on " + name(id), store_channel_to(id));
-  if (!store_->proxies().deliver(id, bytes))
+  if (!store_->proxies().on_received(id, bytes))
     links_.close(id, "it sent something to the store that is not a launcher's message");
 }
 

@@ -69,7 +69,7 @@ class RoundCoordinator {
 
   // Begins round number `round` at `store`, which must outlive it. The launchers connect to it without being asked.
   void begin_round(int round, store::StoreServer& store);
-  // The round, and with it the job, does not come about: tells all that are there, and all that come.
+  // The round, and with it the job, cannot begin: informs all nodes that are there, and those that come later.
   virtual void refuse(const JoinFailure& reason) = 0;
   // The timeout of this launcher is another one now.
   void announce_timeout() { links_.ping_all(); }

@@ -171,7 +171,7 @@ void StaticRendezvous::meet(UniqueFd fd) {
   options.coordinator = meeting();
   options.timeout = [this] { return timeout(); };
   options.is_any_ending = settings_.is_any_ending;
-  options.on_word = settings_.on_word;
+  options.on_message = settings_.on_message;
   options.on_start = [this](const control::Start& start) {
     has_foreign_nodes_ = start.has_foreign_nodes;
     set_info(start.place);

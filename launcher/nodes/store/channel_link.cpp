@@ -58,7 +58,7 @@ void ChannelLink::flush() {
   if (store_channel_->flush) store_channel_->flush();
 }
 
-void ChannelLink::deliver(std::string_view bytes) {
+void ChannelLink::on_received(std::string_view bytes) {
   const std::shared_ptr<bool> is_alive = is_alive_;
   incoming_.feed(bytes);
   while (auto frame = incoming_.next()) {

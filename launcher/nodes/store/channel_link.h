@@ -101,7 +101,7 @@ class ChannelLink {
   ChannelLink(const ChannelLink&) = delete;
   ChannelLink& operator=(const ChannelLink&) = delete;
 
-  void deliver(std::string_view bytes);
+  void on_received(std::string_view bytes);
   // Frames go together, at the next flush().
   void send(FrameKind kind, Channel channel, std::string_view bytes = {}, std::uint32_t number = 0);
   void flush();

@@ -25,8 +25,8 @@ void ProxyLinks::add(LinkId id, std::string name, std::shared_ptr<StoreChannel> 
   links_.emplace(id, Link{.connection = std::move(connection), .name = std::move(name), .charge = Charge(budget_, 0)});
 }
 
-bool ProxyLinks::deliver(LinkId id, std::string_view bytes) {
-  links_.at(id).connection->deliver(bytes);
+bool ProxyLinks::on_received(LinkId id, std::string_view bytes) {
+  links_.at(id).connection->on_received(bytes);
   return links_.contains(id);
 }
 

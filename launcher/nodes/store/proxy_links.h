@@ -97,11 +97,11 @@ class ProxyLinks {
   ProxyLinks(const ProxyLinks&) = delete;
   ProxyLinks& operator=(const ProxyLinks&) = delete;
 
-  // A new link, by whose `store_channel` replies go; what comes by it is the caller's to deliver. `name` is for
-  // messages.
+  // A new link, by whose `store_channel` replies go; what comes by it is the caller's to pass to on_received(). `name`
+  // is for messages.
   void add(LinkId id, std::string name, std::shared_ptr<StoreChannel> store_channel);
   // False when that was no proxy's: the link is dropped.
-  [[nodiscard]] bool deliver(LinkId id, std::string_view bytes);
+  [[nodiscard]] bool on_received(LinkId id, std::string_view bytes);
   // There is room in its store channel again.
   void on_room(LinkId id);
   // The link has ended, and its clients with it.

@@ -24,7 +24,7 @@ StoreProxy::StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options
                                                      .on_delivered = [] {},
                                                      .on_broken = [this] { on_lost(); }});
   options_.store_channel->on_bytes = [this](std::string_view bytes) {
-    if (link_) link_->deliver(bytes);
+    if (link_) link_->on_received(bytes);
   };
   options_.store_channel->on_room = [this] { on_room(); };
   options_.store_channel->on_closed = [this] { on_lost(); };

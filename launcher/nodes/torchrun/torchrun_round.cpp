@@ -80,7 +80,7 @@ void TorchrunRound::on_lost() {
 }
 
 void TorchrunRound::announce(const FailureNotice& notice) {
-  // Only the first one stays; the answer tells whose it is.
+  // Only the first one stays; the answer shows whose it is.
   client_.compare_set(keys_.failure(), "", to_json(notice), [this](const std::string& text) { hear(text); });
 }
 

@@ -1,5 +1,5 @@
 // A node in a job of which torchrun hosts the store: torchrun's static rendezvous from the side of any node but node 0.
-// ddprun nodes of such a job tell each other of the first failure by a key of their own.
+// ddprun nodes of such a job report the first failure to each other by a key of their own.
 #pragma once
 
 #include <chrono>

@@ -64,7 +64,7 @@ void SampleExchange::send(const std::vector<RankSample>& samples) {
   }
 }
 
-bool SampleExchange::on_word(int from, const json& word) {
+bool SampleExchange::on_message(int from, const json& word) {
   if (!word.contains("samples")) return false;
   if (node_ != 0 || from == 0 || !word.at("samples").is_array()) return true;
   for (const json& each : word.at("samples")) {
@@ -95,7 +95,7 @@ void HangGathering::ask(milliseconds timeout) {
   send(kNodeZero, {{"hang", "stuck"}, {"timeout", timeout.count()}});
 }
 
-bool HangGathering::on_word(int from, const json& word) try {
+bool HangGathering::on_message(int from, const json& word) try {
   if (!word.contains("hang")) return false;
   const std::string what = word.at("hang");
   if (what == "stuck" && options_.node == kNodeZero) {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/observe/straggler/slice.h"
+#include "launcher/observe/straggler/step_interval.h"
 #include "launcher/observe/watch/hang_report.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/system/event_loop.h"
@@ -29,7 +29,7 @@ class SampleExchange {
   // This node's, which go to node 0; not every time where there are very many nodes.
   void send(const std::vector<RankSample>& samples);
   // False when the word is meant for somebody else.
-  bool on_word(int from, const nlohmann::json& word);
+  bool on_message(int from, const nlohmann::json& word);
   // On node 0: the last that other nodes have told.
   std::vector<RankSample> others() const;
 
@@ -66,7 +66,7 @@ class HangGathering {
   // This node's ranks have made no progress for `timeout`: one of the three calls follows.
   void ask(std::chrono::milliseconds timeout);
   // What another node, or this one, has told. False when it is meant for somebody else.
-  bool on_word(int from, const nlohmann::json& word);
+  bool on_message(int from, const nlohmann::json& word);
 
  private:
   void send(int to, const nlohmann::json& word);

@@ -1,5 +1,5 @@
-// Ranks as they are seen, as the launchers of several nodes tell each other. Times travel as ages, since each node has
-// a clock of its own; nothing that is read is believed beyond its bounds. Pure.
+// What the launchers of several nodes see of their ranks, as they send it to each other. Times travel as ages, since
+// each node has a clock of its own; nothing that is read is believed beyond its bounds. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "launcher/observe/straggler/slice.h"
+#include "launcher/observe/straggler/step_interval.h"
 #include "launcher/observe/watch/watched_rank.h"
 
 namespace launcher {

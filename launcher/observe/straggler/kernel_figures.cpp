@@ -31,7 +31,7 @@ std::uint64_t number_in(std::string_view text) {
   return number;
 }
 
-// 0 where there is none.
+// 0 if `name` is not in `text`.
 std::uint64_t number_after(std::string_view text, std::string_view name) {
   const std::size_t at = text.find(name);
   return at == std::string_view::npos ? 0 : number_in(text.substr(at + name.size()));

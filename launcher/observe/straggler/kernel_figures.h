@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/observe/straggler/slice.h"
+#include "launcher/observe/straggler/step_interval.h"
 
 namespace launcher {
 

@@ -16,24 +16,25 @@ namespace {
 
 using RankPhase = ddp::progress::Phase;
 
-// Of the slices, those in which a straggler is above the median by half of the threshold.
-constexpr double kMostSlices = 0.7;
+// Of the intervals, those in which a straggler is above the median by half of the threshold.
+constexpr double kMostIntervals = 0.7;
 // What is lost must be worth a line, whatever the rank's share of the step is.
 constexpr double kLeastShareOfStep = 0.02;
 // Of what the rank takes longer the others must have waited so much.
 constexpr double kLeastWaited = 0.5;
 
-const RankShare* find(const Slice& slice, int rank) {
-  const auto found = std::find_if(slice.begin(), slice.end(), [&](const auto& share) { return share.rank == rank; });
-  return found != slice.end() ? &*found : nullptr;
+const RankShare* find(const StepInterval& interval, int rank) {
+  const auto found =
+      std::find_if(interval.begin(), interval.end(), [&](const auto& share) { return share.rank == rank; });
+  return found != interval.end() ? &*found : nullptr;
 }
 
-// In each slice, the rank's own time a step as a multiple of the median of all.
-std::vector<double> ratios_of(const std::vector<Slice>& slices, int rank) {
+// In each interval, the rank's own time a step as a multiple of the median of all.
+std::vector<double> ratios_of(const std::vector<StepInterval>& intervals, int rank) {
   std::vector<double> ratios;
-  for (const Slice& slice : slices) {
-    const RankShare* share = find(slice, rank);
-    const double median = median_of(slice, [](const RankShare& each) { return each.own_per_step(); });
+  for (const StepInterval& interval : intervals) {
+    const RankShare* share = find(interval, rank);
+    const double median = median_of(interval, [](const RankShare& each) { return each.own_per_step(); });
     if (share != nullptr && median > 0) ratios.push_back(share->own_per_step() / median);
   }
   return ratios;
@@ -43,10 +44,10 @@ bool is_lasting(const std::vector<double>& ratios, double threshold) {
   const auto slow =
       std::count_if(ratios.begin(), ratios.end(), [&](double ratio) { return ratio > 1 + threshold / 2; });
   return !ratios.empty() && low_median(ratios) > 1 + threshold &&
-         static_cast<double>(slow) >= kMostSlices * static_cast<double>(ratios.size());
+         static_cast<double>(slow) >= kMostIntervals * static_cast<double>(ratios.size());
 }
 
-bool is_waited_for(const RankShare& slow, const Slice& all, double excess_us) {
+bool is_waited_for(const RankShare& slow, const StepInterval& all, double excess_us) {
   const double waited = median_of(all, [](const RankShare& each) { return each.waited_per_step(); });
   // Of two ranks the lower one of both is the slow one's own.
   const auto& others = *std::max_element(
@@ -56,7 +57,7 @@ bool is_waited_for(const RankShare& slow, const Slice& all, double excess_us) {
 }
 
 // In which of its phases, the program's own by their names, it is furthest above the median of all.
-std::string longest_phase(const RankShare& slow, const Slice& all) {
+std::string longest_phase(const RankShare& slow, const StepInterval& all) {
   std::string longest;
   double most = -1;
   const auto compare = [&](const std::string& name, const std::function<double(const RankShare&)>& time) {
@@ -93,13 +94,13 @@ double own_with_cpu(const RankShare& share) {
          static_cast<double>(share.delays.run_delay_us) / static_cast<double>(std::max<std::uint64_t>(share.steps, 1));
 }
 
-std::optional<Straggler> judge(const RankShare& slow, const Slice& all, const std::vector<Slice>& slices,
-                               double threshold) {
+std::optional<Straggler> judge(const RankShare& slow, const StepInterval& all,
+                               const std::vector<StepInterval>& intervals, double threshold) {
   const double median = median_of(all, [](const RankShare& each) { return each.own_per_step(); });
   const double excess = slow.own_per_step() - median;
   const double step = slow.time / static_cast<double>(std::max<std::uint64_t>(slow.steps, 1));
   if (median <= 0 || excess <= threshold * median || excess < kLeastShareOfStep * step) return std::nullopt;
-  const auto ratios = ratios_of(slices, slow.rank);
+  const auto ratios = ratios_of(intervals, slow.rank);
   if (!is_lasting(ratios, threshold) || !is_waited_for(slow, all, excess)) return std::nullopt;
   const double median_with_cpu = median_of(all, own_with_cpu);
   return Straggler{.rank = slow.rank,
@@ -133,7 +134,7 @@ constexpr std::array kLimits = {
 
 using Value = std::function<double(const RankShare&)>;
 
-double above_median(const RankShare& slow, const Slice& all, const Value& value) {
+double above_median(const RankShare& slow, const StepInterval& all, const Value& value) {
   return value(slow) - median_of(all, value);
 }
 
@@ -142,7 +143,7 @@ Value share_of_time(std::uint64_t DelayCounters::*part) {
       [part](const RankShare& rank) { return rank.time > 0 ? static_cast<double>(rank.delays.*part) / rank.time : 0; };
 }
 
-std::string reason_of_gpu(const RankShare& slow, const Slice& all) {
+std::string reason_of_gpu(const RankShare& slow, const StepInterval& all) {
   if (!slow.gpu) return "";
   std::uint64_t others = 0;
   for (const RankShare& share : all) {
@@ -160,7 +161,7 @@ std::string reason_of_gpu(const RankShare& slow, const Slice& all) {
          std::to_string(std::lround(clock));
 }
 
-std::string reason_of_disk(const RankShare& slow, const Slice& all) {
+std::string reason_of_disk(const RankShare& slow, const StepInterval& all) {
   const Value faults = [](const RankShare& rank) {
     return rank.time > 0 ? static_cast<double>(rank.delays.major_faults) * 1e6 / rank.time : 0;
   };
@@ -192,17 +193,17 @@ std::string make_of_own_time(const RankShare& slow) {
   return "it computes " + percent(computes) + " of its own time: it has more to do than the others, or a slower CPU";
 }
 
-// A window is so many steps of each rank, and so many slices.
+// A window is so many steps of each rank, and so many intervals.
 constexpr std::uint64_t kWindowSteps = 50;
-constexpr std::size_t kWindowSlices = 8;
+constexpr std::size_t kWindowIntervals = 8;
 // A rank is named once it was the straggler of so many windows in a row. Waits for a CPU come and go with whatever else
 // the machine does, so they must last longer.
 constexpr int kWindows = 2;
 constexpr int kWindowsForWantOfCpu = 4;
 constexpr int kQuietWindows = 2;
 
-double excess_of(const std::vector<Slice>& window, int rank) {
-  const Slice all = sum_of(window);
+double excess_of(const std::vector<StepInterval>& window, int rank) {
+  const StepInterval all = sum_of(window);
   std::vector<double> own;
   double its = 0;
   for (const RankShare& share : all) {
@@ -213,7 +214,7 @@ double excess_of(const std::vector<Slice>& window, int rank) {
   return median > 0 ? its / median - 1 : 0;
 }
 
-double seconds_of(const std::vector<Slice>& window) {
+double seconds_of(const std::vector<StepInterval>& window) {
   double longest = 0;
   for (const RankShare& share : sum_of(window)) longest = std::max(longest, share.time / 1e6);
   return longest;
@@ -221,12 +222,12 @@ double seconds_of(const std::vector<Slice>& window) {
 
 }  // namespace
 
-std::vector<Straggler> find_stragglers(const std::vector<Slice>& slices, double threshold) {
+std::vector<Straggler> find_stragglers(const std::vector<StepInterval>& intervals, double threshold) {
   std::vector<Straggler> found;
-  const Slice all = sum_of(slices);
+  const StepInterval all = sum_of(intervals);
   if (all.size() < 2) return found;
   for (const RankShare& share : all) {
-    if (auto straggler = judge(share, all, slices, threshold)) found.push_back(std::move(*straggler));
+    if (auto straggler = judge(share, all, intervals, threshold)) found.push_back(std::move(*straggler));
   }
   return found;
 }
@@ -242,7 +243,7 @@ std::string to_text(const Straggler& straggler) {
   return text;
 }
 
-std::string reason_of(const RankShare& slow, const Slice& all) {
+std::string reason_of(const RankShare& slow, const StepInterval& all) {
   const Value throttled = share_of_time(&DelayCounters::throttled_us);
   if (above_median(slow, all, throttled) > kThrottled) {
     return "its cgroup throttles it: for " + percent(throttled(slow)) + " of the time its CPU time was used up";
@@ -264,20 +265,20 @@ std::string reason_of(const RankShare& slow, const Slice& all) {
 }
 
 bool StragglerTracker::is_window() const {
-  if (window_.size() < kWindowSlices) return false;
-  const Slice all = sum_of(window_);
+  if (window_.size() < kWindowIntervals) return false;
+  const StepInterval all = sum_of(window_);
   return std::all_of(all.begin(), all.end(), [](const RankShare& share) { return share.steps >= kWindowSteps; });
 }
 
-std::vector<StragglerChange> StragglerTracker::add(Slice slice) {
+std::vector<StragglerChange> StragglerTracker::add(StepInterval interval) {
   std::vector<StragglerChange> changes;
   // Where ranks come and go there is nothing to compare.
-  const auto is_other = [&](const Slice& before) {
-    return !std::equal(before.begin(), before.end(), slice.begin(), slice.end(),
+  const auto is_other = [&](const StepInterval& before) {
+    return !std::equal(before.begin(), before.end(), interval.begin(), interval.end(),
                        [](const RankShare& a, const RankShare& b) { return a.rank == b.rank; });
   };
   if (!window_.empty() && is_other(window_.front())) window_.clear();
-  window_.push_back(std::move(slice));
+  window_.push_back(std::move(interval));
   if (!is_window()) return changes;
   judge_window(changes);
   check_end(changes);
@@ -295,11 +296,11 @@ void StragglerTracker::judge_window(std::vector<StragglerChange>& changes) {
     Suspicion& suspicion = suspicions_[straggler.rank];
     ++suspicion.windows;
     suspicion.windows_with_cpu = straggler.for_want_of_cpu ? 0 : suspicion.windows_with_cpu + 1;
-    suspicion.slices.insert(suspicion.slices.end(), window_.begin(), window_.end());
+    suspicion.intervals.insert(suspicion.intervals.end(), window_.begin(), window_.end());
     if (suspicion.windows_with_cpu < kWindows && suspicion.windows < kWindowsForWantOfCpu) continue;
     // In which phase, and by how much, is surer of all windows than of the last.
     Straggler named = straggler;
-    for (Straggler& of_all : find_stragglers(suspicion.slices, threshold_ / 2)) {
+    for (Straggler& of_all : find_stragglers(suspicion.intervals, threshold_ / 2)) {
       if (of_all.rank == straggler.rank) named = std::move(of_all);
     }
     changes.push_back({named});

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/observe/straggler/slice.h"
+#include "launcher/observe/straggler/step_interval.h"
 
 namespace launcher {
 
@@ -20,12 +20,13 @@ struct Straggler {
   bool for_want_of_cpu = false;  // without its waits for a CPU it would be like the others
 };
 
-// The ranks whose own time in some slices of training is above the median of all by more than `threshold` (0.1): in the
-// median of the slices, in all of them together, and by half of it in most of them; and for which others have waited.
-std::vector<Straggler> find_stragglers(const std::vector<Slice>& slices, double threshold);
+// The ranks whose own time in some intervals of training is above the median of all by more than `threshold` (0.1): in
+// the median of the intervals, in all of them together, and by half of it in most of them; and for which others have
+// waited.
+std::vector<Straggler> find_stragglers(const std::vector<StepInterval>& intervals, double threshold);
 
 // Why the own time of `slow` is above that of `all`, as far as kernel and driver know: "" when they do not.
-std::string reason_of(const RankShare& slow, const Slice& all);
+std::string reason_of(const RankShare& slow, const StepInterval& all);
 
 // "rank 3 delays the others: ..."
 std::string to_text(const Straggler& straggler);
@@ -42,21 +43,21 @@ class StragglerTracker {
   // `threshold`: 0.1 is 10 %.
   explicit StragglerTracker(double threshold) : threshold_(threshold) {}
 
-  // What has to be reported after this slice.
-  std::vector<StragglerChange> add(Slice slice);
+  // What has to be reported after this interval.
+  std::vector<StragglerChange> add(StepInterval interval);
 
  private:
   struct Suspicion {
-    int windows = 0;              // in which it was the straggler
-    int windows_with_cpu = 0;     // and would have been it without its waits for a CPU
-    std::vector<Slice> slices{};  // of all of them
+    int windows = 0;                        // in which it was the straggler
+    int windows_with_cpu = 0;               // and would have been it without its waits for a CPU
+    std::vector<StepInterval> intervals{};  // of all of them
   };
   bool is_window() const;
   void judge_window(std::vector<StragglerChange>& changes);
   void check_end(std::vector<StragglerChange>& changes);
 
   const double threshold_;
-  std::vector<Slice> window_;
+  std::vector<StepInterval> window_;
   std::map<int, Suspicion> suspicions_;
   struct Named {
     Straggler straggler{};

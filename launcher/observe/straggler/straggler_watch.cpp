@@ -21,29 +21,30 @@ constexpr std::chrono::milliseconds kStragglerInterval{500};
 
 }  // namespace
 
-void Efficiency::add(const Slice& slice) {
-  if (slice.size() < 2) return;
+void Efficiency::add(const StepInterval& interval) {
+  if (interval.size() < 2) return;
   std::vector<double> own;
-  for (const RankShare& share : slice) own.push_back(share.own_per_step());
-  const auto slowest = std::max_element(
-      slice.begin(), slice.end(), [](const auto& a, const auto& b) { return a.own_per_step() < b.own_per_step(); });
+  for (const RankShare& share : interval) own.push_back(share.own_per_step());
+  const auto slowest = std::max_element(interval.begin(), interval.end(), [](const auto& a, const auto& b) {
+    return a.own_per_step() < b.own_per_step();
+  });
   const double lost =
       std::max(0.0, slowest->own_per_step() - low_median(std::move(own))) * static_cast<double>(slowest->steps);
   lost_ += lost;
   blame_[slowest->rank] += lost;
-  slices_.push_back(slice);
-  slices_ = {sum_of(slices_)};
+  intervals_.push_back(interval);
+  intervals_ = {sum_of(intervals_)};
 }
 
 std::string Efficiency::text() const {
-  if (slices_.empty()) return "";
+  if (intervals_.empty()) return "";
   double time = 0;
   double waited = 0;
   double longest = 0;
   std::uint64_t steps = 0;
   std::array<double, ddp::detail::kPhaseKinds> phases{};
   std::map<std::string, double> named;
-  for (const RankShare& share : slices_.front()) {
+  for (const RankShare& share : intervals_.front()) {
     time += share.time;
     waited += share.waited;
     longest = std::max(longest, share.time);
@@ -83,7 +84,7 @@ void StragglerWatch::look() {
   take(options_.ranks());
 }
 
-// Ranks that tell nothing are not looked at.
+// Ranks that report nothing are ignored.
 std::vector<RankSample> StragglerWatch::samples_of(const std::vector<WatchedRank>& ranks) {
   std::vector<RankSample> samples;
   for (const WatchedRank& rank : ranks) {
@@ -105,14 +106,14 @@ void StragglerWatch::take(const std::vector<WatchedRank>& ranks) {
     for (RankSample& sample : options_.others()) samples.push_back(std::move(sample));
   }
   std::sort(samples.begin(), samples.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  auto slice = slicer_.add(samples);
-  if (!slice) return;
-  for (const RankShare& share : *slice) {
+  auto interval = builder_.add(samples);
+  if (!interval) return;
+  for (const RankShare& share : *interval) {
     times_[share.rank] = {share.own_per_step() / 1e6, share.waited_per_step() / 1e6};
   }
   if (!options_.judges) return;
-  efficiency_.add(*slice);
-  for (const StragglerChange& change : tracker_.add(std::move(*slice))) {
+  efficiency_.add(*interval);
+  for (const StragglerChange& change : tracker_.add(std::move(*interval))) {
     if (change.is_over) {
       named_.erase(change.straggler.rank);
     } else {

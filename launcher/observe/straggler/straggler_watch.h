@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/observe/straggler/kernel_figures.h"
-#include "launcher/observe/straggler/slice.h"
+#include "launcher/observe/straggler/step_interval.h"
 #include "launcher/observe/straggler/straggler.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/system/event_loop.h"
@@ -19,14 +19,14 @@ namespace launcher {
 
 class Efficiency {
  public:
-  void add(const Slice& slice);
+  void add(const StepInterval& interval);
   // "efficiency 83 %: ..."; "" for a job too short to say anything, or of one rank.
   std::string text() const;
 
  private:
-  std::vector<Slice> slices_;    // at most one: the sum
-  double lost_ = 0;              // microseconds of each rank, to the slowest of the moment
-  std::map<int, double> blame_;  // the same, by rank
+  std::vector<StepInterval> intervals_;  // at most one: the sum
+  double lost_ = 0;                      // microseconds of each rank, to the slowest of the moment
+  std::map<int, double> blame_;          // the same, by rank
 };
 
 struct StragglerWatchOptions {
@@ -67,7 +67,7 @@ class StragglerWatch {
   EventLoop& loop_;
   StragglerWatchOptions options_;
   KernelFigures kernel_;
-  Slicer slicer_;
+  StepIntervalBuilder builder_;
   StragglerTracker tracker_;
   Efficiency efficiency_;
   std::map<int, StepTimes> times_;

@@ -133,7 +133,7 @@ void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
   run_until([&] { return is_sent() || gives_up(); });
 }
 
-// Once for a job, whose next attempt may tell more.
+// Once for a job, whose next attempt may report more.
 void JobTimeline::print_why_empty() {
   if (!writer_ || plan_.mode == RecordingMode::kOff || writer_->events() > 0 || std::exchange(has_said_empty_, true)) {
     return;

@@ -62,7 +62,7 @@ class NodeStreamReader {
   bool is_broken_ = false;
 };
 
-// What the writer of the file tells the others to record.
+// What the writer of the file asks the others to record.
 std::string to_bytes(const ddp::detail::RecordingPlan& plan);
 // Takes the whole ones from the front of `bytes`; the last one counts. Nothing otherwise.
 std::optional<ddp::detail::RecordingPlan> take_plan(std::string& bytes);

@@ -25,7 +25,7 @@ struct GpuInformation {
 // The GPUs under `folder`, in the order of their bus addresses: that of nvidia-smi. Empty without a driver.
 std::vector<GpuInformation> driver_gpus(const std::string& folder = "/proc/driver/nvidia/gpus");
 
-// The entry of CUDA_VISIBLE_DEVICES (null: unset) that CUDA device `index` stands for: "" when there is none. Pure.
+// The entry of CUDA_VISIBLE_DEVICES (null: unset) that CUDA device `index` stands for: "" without such an entry. Pure.
 std::string visible_entry(const char* cuda_visible_devices, int index);
 
 // The GPU that an entry (a number, a UUID or the beginning of one) means; null when it is not in `gpus`. Pure.

@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A pause is this part of the time waited so far, within limits; after a long wait it is this smaller part of it,
-// within others: the wait gets no longer by more than that.
+// within others: the wait grows by no more than that.
 constexpr int kPauses = 16;
 constexpr auto kShortestPause = 2ms;
 constexpr int kLatePauses = 512;

@@ -66,12 +66,12 @@ std::string local_address(int fd);
 // "127.0.0.1 port 4711", for messages.
 std::string peer_of(int fd);
 
-// A socket that holds a free port on all addresses, so that no other program gets it, until a server of ours listens
-// there too. Empty otherwise.
+// A socket that holds a free port on all addresses, so that no other program can take it, until a server of ours
+// listens there too. Empty otherwise.
 UniqueFd reserve_port();
 
 // A port on loopback that was free a moment ago, for a server that somebody else will start: it may be taken meanwhile.
-// Throws LaunchError when there is none.
+// Throws LaunchError if no port is free.
 std::uint16_t free_port();
 
 }  // namespace launcher

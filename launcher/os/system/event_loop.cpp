@@ -18,7 +18,7 @@ EventLoop::EventLoop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 // A descriptor's number can be closed and given out again while its old event waits in the same batch; the generation
-// tells the two apart.
+// distinguishes the two.
 void EventLoop::add(int fd, std::uint32_t events, Handler handler) {
   auto watch = std::make_shared<Watch>();
   watch->generation = ++next_generation_;

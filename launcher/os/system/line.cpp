@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "launcher/os/system/unblocked_output.h"
+#include "launcher/os/system/non_blocking_output.h"
 #include "launcher/os/system/utf8.h"
 
 namespace launcher {
@@ -31,7 +31,7 @@ void print_line(std::string_view text) {
 }
 
 void print_block(std::string_view text) {
-  const UnblockedOutput output(STDERR_FILENO);
+  const NonBlockingOutput output(STDERR_FILENO);
   const auto deadline = std::chrono::steady_clock::now() + kLineTimeout;
   while (!text.empty() && output.error() == 0) {
     const ssize_t written = output.write(text);

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "launcher/os/system/event_loop.h"
-#include "launcher/os/system/unblocked_output.h"
+#include "launcher/os/system/non_blocking_output.h"
 
 namespace launcher {
 
@@ -21,7 +21,7 @@ class StreamWriter {
   StreamWriter(const StreamWriter&) = delete;
   StreamWriter& operator=(const StreamWriter&) = delete;
 
-  // Where to append lines of `source` (any number that tells writers apart); then call flush(). A source that takes
+  // Where to append lines of `source` (any number that identifies the writer); then call flush(). A source that takes
   // over in the middle of another one's line begins a new line.
   std::string& lines_of(int source);
   void flush();
@@ -41,7 +41,7 @@ class StreamWriter {
   void clear();
 
   EventLoop& loop_;
-  UnblockedOutput output_;
+  NonBlockingOutput output_;
   std::function<void()> on_room_;
   std::string buffer_;
   std::size_t written_ = 0;

@@ -12,7 +12,7 @@ int utf8_length(char first);
 // True when `bytes` is one whole character.
 bool is_character(std::string_view bytes);
 
-// Bytes of the character with which `text` begins; 0 where there is none that a terminal would just show: a control
+// Bytes of the character with which `text` begins; 0 unless it is one that a terminal just shows: a control
 // character of seven or eight bits (U+0080 to U+009F begin sequences too), or what is not UTF-8.
 std::size_t shown_character(std::string_view text);
 // `text` as it can be shown, see ddp::detail::shown_text().

@@ -57,7 +57,7 @@ class LiveDisplay {
   // False where rows cannot be redrawn: no terminal, or TERM is "dumb".
   static bool is_possible(int terminal);
 
-  // Lines of `source` (any number that tells writers apart), the last one perhaps without its newline. At once.
+  // Lines of `source` (any number that identifies the writer), the last one perhaps without its newline. At once.
   void print(int source, std::string_view lines);
   // Soon: at most 25 times a second.
   void rows_changed();
@@ -109,7 +109,7 @@ class StandardDisplays {
 
 class LiveStream {
  public:
-  // `number` tells streams apart. All references must outlive it.
+  // `number` identifies the stream. All references must outlive it.
   LiveStream(EventLoop& loop, LiveDisplay& display, const CharacterWidth& widths, int number)
       : loop_(loop), display_(display), lines_(widths), number_(number) {}
   ~LiveStream() { timer_.cancel(); }

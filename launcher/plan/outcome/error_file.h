@@ -1,4 +1,5 @@
-// The file in which a worker tells why it fails (TORCHELASTIC_ERROR_FILE): JSON as torch.distributed.elastic writes it.
+// The file in which a worker reports why it fails (TORCHELASTIC_ERROR_FILE): JSON as torch.distributed.elastic writes
+// it.
 #pragma once
 
 #include <optional>

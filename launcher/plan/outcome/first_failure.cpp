@@ -24,7 +24,7 @@ bool outranks(const RankEnd& a, const RankEnd& b, const JobEnd& job) {
   return trouble_time(a, job) < trouble_time(b, job);
 }
 
-// What gloo, NCCL and the store say when the other end of a connection went away, and when there is none.
+// What gloo, NCCL and the store say when the other end of a connection was closed, or cannot be reached.
 constexpr std::array<std::string_view, 6> kLostPeer = {
     "Connection closed by peer", "Connection reset by peer", "Broken pipe",
     "remote process exited",     "connection was closed",    "Stop_waiting response"};

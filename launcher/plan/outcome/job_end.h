@@ -27,7 +27,7 @@ struct RankEnd {
   bool failed() const { return exit_code != 0 || signal != 0; }
 };
 
-// The first failure of a job on several nodes, as the nodes tell each other.
+// The first failure of a job on several nodes, as the nodes report it to each other.
 struct FailureNotice {
   int node = 0;
   int exit_status = 1;

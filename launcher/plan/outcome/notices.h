@@ -1,4 +1,4 @@
-// What a node that stops its ranks tells the other nodes. Pure.
+// What a node that stops its ranks reports to the other nodes. Pure.
 #pragma once
 
 #include <string>

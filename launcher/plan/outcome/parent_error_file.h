@@ -1,5 +1,5 @@
 // The error file of the process that started ddprun (TORCHELASTIC_ERROR_FILE in ddprun's own environment), which TorchX
-// and Kubeflow read: it gets the error file of the rank that failed first, as torchrun's error handler writes it.
+// and Kubeflow read: it receives the error file of the rank that failed first, as torchrun's error handler writes it.
 #pragma once
 
 #include <string>

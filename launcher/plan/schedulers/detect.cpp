@@ -49,7 +49,7 @@ std::string said(const ScheduledPlace& place) {
   return text;
 }
 
-// Two tell this node's place.
+// Two schedulers give this node's place.
 void join(ScheduledPlace& place, const ScheduledPlace& other) {
   if (place.obstacle.empty()) place.obstacle = other.obstacle;
   if (are_unequal(place.nnodes, other.nnodes) || are_unequal(place.node_rank, other.node_rank)) {

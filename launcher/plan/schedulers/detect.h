@@ -16,7 +16,7 @@ struct Detection {
 };
 
 // What started this very process counts before what gave it the machine: Open MPI, MPICH, jsrun and srun come in this
-// order before the operators and services that tell a container or a machine its number. Of those all that are there
+// order before the operators and services that give a container or a machine its number. Of those all that are there
 // must agree. In a rank that another launcher started nothing counts. Throws nothing: what cannot be right is the
 // place's obstacle.
 Detection detect_scheduler(const ProcessContext& context);

@@ -11,7 +11,7 @@
 
 namespace launcher {
 
-// A node's place in its job as a scheduler's variables tell it, each value with what told it.
+// A node's place in its job from a scheduler's variables, each value with the variable that it is from.
 template <typename Value>
 struct Sourced {
   Value value{};
@@ -27,18 +27,18 @@ struct ScheduledPlace {
   std::optional<Sourced<std::uint16_t>> master_port = std::nullopt;
   std::optional<Sourced<std::string>> job_id = std::nullopt;              // equal on all nodes of the job
   std::optional<Sourced<std::chrono::seconds>> kill_wait = std::nullopt;  // from the scheduler's TERM to its KILL
-  std::string obstacle{};  // why the variables tell no place though they should, and what to do; else empty
+  std::string obstacle{};  // why the variables give no place though they should, and what to do; else empty
 };
 
 using ReadSystem = std::optional<ScheduledPlace> (*)(const ProcessContext&);
 
-// What starts processes: each tells its own process's number. ddprun is to be one for a node.
+// What starts processes: each variable has the number of its own process. ddprun is to be one for a node.
 std::optional<ScheduledPlace> read_open_mpi(const ProcessContext& context);
 std::optional<ScheduledPlace> read_mpich(const ProcessContext& context);
 std::optional<ScheduledPlace> read_jsrun(const ProcessContext& context);
 std::optional<ScheduledPlace> read_slurm(const ProcessContext& context);
 
-// What starts containers or machines, and tells each its number.
+// What starts containers or machines, and gives each its number.
 std::optional<ScheduledPlace> read_pods(
     const ProcessContext& context);  // RANK of Kubeflow's PyTorchJob v1, of PAI's DLC
 std::optional<ScheduledPlace> read_leader_worker_set(const ProcessContext& context);

@@ -24,7 +24,7 @@ Sourced<int> required(const ProcessContext& context, const std::string& name, co
                       int highest);
 Sourced<std::string> sourced_text(const std::string& name, const std::string& value);
 
-// A job of which `name` tells the number of nodes and `index` this one's number, from 0.
+// A job of which `name` has the number of nodes and `index` this one's number, from 0.
 void read_nodes(const ProcessContext& context, const std::string& name, const std::string& index,
                 ScheduledPlace& place);
 

@@ -34,7 +34,7 @@ bool serve(std::string_view bytes, std::size_t piece) {
     links.add(1, "a node", store_channel);
     is_kept = true;
     while (!bytes.empty() && is_kept) {
-      is_kept = links.deliver(1, bytes.substr(0, piece));
+      is_kept = links.on_received(1, bytes.substr(0, piece));
       bytes.remove_prefix(std::min(piece, bytes.size()));
       links.on_room(1);
     }

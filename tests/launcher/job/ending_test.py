@@ -117,7 +117,7 @@ class Culprit(LauncherTest):
             job_status, _, err = self.run_job("-n", "3", *shell(script))
             self.assertEqual(job_status, status, err)
             self.assertIn("rank 2 failed first", err)
-            self.assertEqual(err.count("its peer was gone"), 2, err)
+            self.assertEqual(err.count("its connection to another rank was closed"), 2, err)
             os.remove(self.path("closed"))
 
     def test_one_that_does_not_end_is_stopped_after_a_while(self):

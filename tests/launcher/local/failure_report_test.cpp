@@ -118,8 +118,9 @@ TEST_CASE("FirstFailure: a rank whose peer was gone is not the culprit") {
   RankEnd culprit = exited(1, 51, 700, /*told=*/true);
   culprit.error = ErrorRecord{"ValueError: no such shard", at(0)};
   CHECK(exit_status(ended_job({victim, culprit})) == 51);
-  CHECK_THAT(failure_report(ended_job({victim, culprit})),
-             ContainsSubstring("rank 0 exited with status 1, 0.200 s before that: its peer was gone"));
+  CHECK_THAT(
+      failure_report(ended_job({victim, culprit})),
+      ContainsSubstring("rank 0 exited with status 1, 0.200 s before that: its connection to another rank was closed"));
 
   culprit.stop_requested = false;
   culprit.error.reset();

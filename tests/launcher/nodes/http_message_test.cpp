@@ -88,7 +88,8 @@ TEST_CASE("http: what is no reply is named") {
   CHECK(problem_of("HTTP/1.1 200 OK\r\nContent-Len") == "it closed the connection in the middle of a reply");
   CHECK(problem_of("SSH-2.0-OpenSSH_9.2p1\r\n") ==
         "the program that answers there does not use HTTP: it sent 'SSH-2.0-OpenSSH_9.2p1'");
-  CHECK_THAT(problem_of("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"), ContainsSubstring("length"));
+  CHECK_THAT(problem_of("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"), ContainsSubstring("too long"));
+  CHECK_THAT(problem_of("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), ContainsSubstring("Content-Length"));
 }
 
 TEST_CASE("http: nobody can make it keep more than a reply of etcd's") {

@@ -88,7 +88,7 @@ class TwoLaunchers {
                                         .on_sign_of_life = [] {},
                                         .on_carried =
                                             [this, &server](std::uint32_t, std::string_view bytes) {
-                                              if (!server.proxies().deliver(1, bytes)) to_node_->break_off();
+                                              if (!server.proxies().on_received(1, bytes)) to_node_->break_off();
                                             },
                                         .on_room = [&server] { server.proxies().on_room(1); },
                                         .on_closed = [&server](const std::string&) { server.proxies().drop(1); }});

@@ -158,7 +158,7 @@ class Nodes {
       const Word word = queue_.front();
       queue_.erase(queue_.begin());
       if (frozen[static_cast<std::size_t>(word.to)]) continue;
-      (*this)[word.to].on_word(word.from, json::parse(word.text));
+      (*this)[word.to].on_message(word.from, json::parse(word.text));
       delivered(word.to, json::parse(word.text));
     }
   }
@@ -237,9 +237,9 @@ TEST_CASE("Hang gathering: words of nobody's do no harm") {
   for (const char* text :
        {R"({"hang":5})", R"({"hang":"look"})", R"({"hang":"verdict"})", R"({"hang":"verdict","sentence":1})",
         R"({"hang":"view","number":"x"})", R"({"hang":"stuck","timeout":-5})", R"({"hang":"seen"})"}) {
-    CHECK(nodes[1].on_word(0, json::parse(text)));
+    CHECK(nodes[1].on_message(0, json::parse(text)));
   }
-  CHECK_FALSE(nodes[1].on_word(0, json::parse(R"({"samples":[]})")));
+  CHECK_FALSE(nodes[1].on_message(0, json::parse(R"({"samples":[]})")));
   CHECK(nodes.reports.empty());
 }
 
@@ -254,13 +254,13 @@ TEST_CASE("Sample exchange: node 0 has the last that each rank of other nodes ha
   for (int rank = 2; rank < 40; ++rank) samples.push_back({.rank = rank, .account = {.steps = 5}});
   second.send(samples);
   CHECK(words.size() == 3);
-  for (const std::string& word : words) CHECK(first.on_word(1, json::parse(word)));
+  for (const std::string& word : words) CHECK(first.on_message(1, json::parse(word)));
   CHECK(first.others().size() == 38);
   words.clear();
   second.send(samples);  // too soon
   CHECK(words.empty());
-  CHECK_FALSE(first.on_word(1, json::parse(R"({"hang":"stuck"})")));
-  CHECK(first.on_word(1, json::parse(R"({"samples":[5,{"rank":"x"}]})")));
+  CHECK_FALSE(first.on_message(1, json::parse(R"({"hang":"stuck"})")));
+  CHECK(first.on_message(1, json::parse(R"({"samples":[5,{"rank":"x"}]})")));
   CHECK(first.others().size() == 38);
 }
 

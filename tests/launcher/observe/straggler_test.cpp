@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/observe/straggler/kernel_figures.h"
-#include "launcher/observe/straggler/slice.h"
+#include "launcher/observe/straggler/step_interval.h"
 #include "launcher/observe/straggler/straggler_watch.h"
 #include "tests/support/catch.h"
 
@@ -72,19 +72,20 @@ class Job {
 };
 
 // What a tracker says of so many looks, with so many steps between two.
-std::vector<StragglerChange> watch(Job& job, int looks, int steps, Slicer& slicer, StragglerTracker& tracker) {
+std::vector<StragglerChange> watch(Job& job, int looks, int steps, StepIntervalBuilder& builder,
+                                   StragglerTracker& tracker) {
   std::vector<StragglerChange> all;
   for (int look = 0; look < looks; ++look) {
-    auto slice = slicer.add(job.run(steps));
-    if (!slice) continue;
-    for (auto& news : tracker.add(std::move(*slice))) all.push_back(std::move(news));
+    auto interval = builder.add(job.run(steps));
+    if (!interval) continue;
+    for (auto& news : tracker.add(std::move(*interval))) all.push_back(std::move(news));
   }
   return all;
 }
 std::vector<StragglerChange> watch(Job& job, int looks = 60, int steps = 50) {
-  Slicer slicer;
+  StepIntervalBuilder builder;
   StragglerTracker tracker(0.1);
-  return watch(job, looks, steps, slicer, tracker);
+  return watch(job, looks, steps, builder, tracker);
 }
 
 TEST_CASE("Straggler: a rank that takes a fifth longer is named with its phase, once") {
@@ -105,7 +106,7 @@ TEST_CASE("Straggler: a rank that takes a fifth longer is named with its phase, 
 
 TEST_CASE("Straggler: a phase of the program's own is called by its name, also where there are several") {
   Job job(3);
-  Slicer slicer;
+  StepIntervalBuilder builder;
   StragglerTracker tracker(0.1);
   std::vector<StragglerChange> news;
   constexpr auto kUser = static_cast<std::size_t>(Phase::kUser);
@@ -117,7 +118,7 @@ TEST_CASE("Straggler: a phase of the program's own is called by its name, also w
       account.named["logging"].spent = account.spent[kUser] / 5;
       account.named["warm-up"].spent = account.spent[kUser] / 5 * 4;
     }
-    for (auto& each : watch(job, 1, 50, slicer, tracker)) news.push_back(std::move(each));
+    for (auto& each : watch(job, 1, 50, builder, tracker)) news.push_back(std::move(each));
   }
   REQUIRE(news.size() == 1);
   CHECK(news[0].straggler.rank == 1);
@@ -126,14 +127,14 @@ TEST_CASE("Straggler: a phase of the program's own is called by its name, also w
 
 TEST_CASE("Straggler: it is told when it is over, and not before") {
   Job job(3);
-  Slicer slicer;
+  StepIntervalBuilder builder;
   StragglerTracker tracker(0.1);
   job.own(1, kData) += 3000;
-  REQUIRE(watch(job, 40, 50, slicer, tracker).size() == 1);
+  REQUIRE(watch(job, 40, 50, builder, tracker).size() == 1);
   job.own(1, kData) -= 1800;  // below the threshold, and still above its half
-  CHECK(watch(job, 40, 50, slicer, tracker).empty());
+  CHECK(watch(job, 40, 50, builder, tracker).empty());
   job.own(1, kData) -= 1200;
-  const auto news = watch(job, 40, 50, slicer, tracker);
+  const auto news = watch(job, 40, 50, builder, tracker);
   REQUIRE(news.size() == 1);
   CHECK(news[0].is_over);
   CHECK(news[0].straggler.rank == 1);
@@ -166,13 +167,13 @@ TEST_CASE("Straggler: below the threshold nobody is named") {
 
 TEST_CASE("Straggler: single slow moments name nobody, whatever they cost") {
   Job job(3);
-  Slicer slicer;
+  StepIntervalBuilder builder;
   StragglerTracker tracker(0.1);
   for (int i = 0; i < 20; ++i) {
     job.own(0, kForward) += 100'000;  // an evaluation on one rank
-    CHECK(watch(job, 1, 20, slicer, tracker).empty());
+    CHECK(watch(job, 1, 20, builder, tracker).empty());
     job.own(0, kForward) -= 100'000;
-    CHECK(watch(job, 7, 20, slicer, tracker).empty());
+    CHECK(watch(job, 7, 20, builder, tracker).empty());
   }
 }
 
@@ -186,7 +187,7 @@ TEST_CASE("Straggler: fifty steps are needed, however long they take") {
 
 TEST_CASE("Straggler: ranks for which nobody waits are not named, as in independent programs") {
   Job job(3);
-  Slicer slicer;
+  StepIntervalBuilder builder;
   StragglerTracker tracker(0.1);
   for (int look = 0; look < 100; ++look) {
     for (int rank = 0; rank < 3; ++rank) {
@@ -196,48 +197,48 @@ TEST_CASE("Straggler: ranks for which nobody waits are not named, as in independ
       account.spent[kForward] += rank == 2 ? 500'000 : 300'000;
       account.spent[static_cast<std::size_t>(Phase::kOther)] += rank == 2 ? 0 : 200'000;
     }
-    auto slice = slicer.add(job.run(0));
-    if (slice) CHECK(tracker.add(std::move(*slice)).empty());
+    auto interval = builder.add(job.run(0));
+    if (interval) CHECK(tracker.add(std::move(*interval)).empty());
   }
 }
 
-TEST_CASE("Straggler: a rank that ends, or joins the others, holds up no slice") {
+TEST_CASE("Straggler: a rank that ends, or joins the others, holds up no interval") {
   Job job(3);
-  Slicer slicer;
+  StepIntervalBuilder builder;
   std::vector<RankSample> all = job.run(10);
-  CHECK_FALSE(slicer.add(all));
+  CHECK_FALSE(builder.add(all));
   const RankSample joined = all[2];
-  int slices = 0;
+  int intervals = 0;
   for (int look = 0; look < 20; ++look) {
     all = job.run(10);
     all[2] = joined;
-    const auto slice = slicer.add(all);
-    if (!slice) continue;
-    ++slices;
-    CHECK(slice->size() == 2);
+    const auto interval = builder.add(all);
+    if (!interval) continue;
+    ++intervals;
+    CHECK(interval->size() == 2);
   }
-  CHECK(slices > 10);
+  CHECK(intervals > 10);
 }
 
 TEST_CASE("Straggler: another program in the place of a rank begins anew") {
   Job job(2);
-  Slicer slicer;
-  CHECK_FALSE(slicer.add(job.run(10)));
-  CHECK(slicer.add(job.run(10)));
+  StepIntervalBuilder builder;
+  CHECK_FALSE(builder.add(job.run(10)));
+  CHECK(builder.add(job.run(10)));
   job.sample(0).account = {.process = 999, .steps = 3};
-  const auto slice = slicer.add(job.run(10));
-  CHECK((!slice || slice->size() == 1));
+  const auto interval = builder.add(job.run(10));
+  CHECK((!interval || interval->size() == 1));
 }
 
 TEST_CASE("Straggler: waits for a CPU must last longer than other delays") {
   const auto looks_until_named = [](bool waits_for_cpu) {
     Job job(2);
-    Slicer slicer;
+    StepIntervalBuilder builder;
     StragglerTracker tracker(0.1);
     job.own(1, kForward) += 2000;
     for (int look = 1; look < 200; ++look) {
       if (waits_for_cpu) job.sample(1).delays.run_delay_us += 50 * 2000;
-      if (!watch(job, 1, 50, slicer, tracker).empty()) return look;
+      if (!watch(job, 1, 50, builder, tracker).empty()) return look;
     }
     return 0;
   };
@@ -249,14 +250,14 @@ TEST_CASE("Straggler: waits for a CPU must last longer than other delays") {
 TEST_CASE("Straggler: the reason is what kernel and driver say of this rank and not of the others") {
   const auto reason = [](const std::function<void(Job & job)>& happens) {
     Job job(3);
-    Slicer slicer;
+    StepIntervalBuilder builder;
     StragglerTracker tracker(0.1);
     job.own(2, kForward) += 3000;
     std::string text = "not named";
     for (int look = 0; look < 60; ++look) {
       happens(job);
       for (int rank = 0; rank < 3; ++rank) ++job.sample(rank).delays.looks;
-      for (const auto& news : watch(job, 1, 50, slicer, tracker)) text = news.straggler.reason;
+      for (const auto& news : watch(job, 1, 50, builder, tracker)) text = news.straggler.reason;
     }
     return text;
   };
@@ -300,11 +301,11 @@ TEST_CASE("Straggler: the median of two is the lower one") {
 TEST_CASE("Efficiency: the line says where the time went and whose fault it was") {
   Job job(2);
   job.own(1, kForward) += 10'000;
-  Slicer slicer;
+  StepIntervalBuilder builder;
   Efficiency efficiency;
   CHECK(efficiency.text().empty());
   for (int look = 0; look < 20; ++look) {
-    if (const auto slice = slicer.add(job.run(50))) efficiency.add(*slice);
+    if (const auto interval = builder.add(job.run(50))) efficiency.add(*interval);
   }
   // Of 20.5 ms a step rank 0 works 10 and rank 1 works 20.
   CHECK(
@@ -315,12 +316,12 @@ TEST_CASE("Efficiency: the line says where the time went and whose fault it was"
 
 TEST_CASE("Efficiency: a rank whose threads wait at once waits no longer than there was time") {
   Job job(2);
-  Slicer slicer;
+  StepIntervalBuilder builder;
   Efficiency efficiency;
   for (int look = 0; look < 20; ++look) {
     auto samples = job.run(50);
     for (RankSample& sample : samples) sample.account.waited[kBackward] = 3 * sample.account.time;
-    if (const auto slice = slicer.add(samples)) efficiency.add(*slice);
+    if (const auto interval = builder.add(samples)) efficiency.add(*interval);
   }
   CHECK_THAT(efficiency.text(), ContainsSubstring("efficiency 0 %:") && ContainsSubstring("collectives 100 % of"));
 }
@@ -329,7 +330,7 @@ TEST_CASE("Efficiency: phases of the program's own have their names") {
   Job job(2);
   constexpr auto kUser = static_cast<std::size_t>(Phase::kUser);
   for (int rank = 0; rank < 2; ++rank) job.own(rank, kUser) = 10'000;
-  Slicer slicer;
+  StepIntervalBuilder builder;
   Efficiency efficiency;
   for (int look = 0; look < 20; ++look) {
     for (int rank = 0; rank < 2; ++rank) {
@@ -337,17 +338,17 @@ TEST_CASE("Efficiency: phases of the program's own have their names") {
       account.named["augmentation"].spent = account.spent[kUser] / 4 * 3;
       account.named["logging"].spent = account.spent[kUser] / 8;
     }
-    if (const auto slice = slicer.add(job.run(50))) efficiency.add(*slice);
+    if (const auto interval = builder.add(job.run(50))) efficiency.add(*interval);
   }
   CHECK_THAT(efficiency.text(), ContainsSubstring("other phase 6 %, augmentation 37 %, logging 6 %, waiting"));
 }
 
 TEST_CASE("Efficiency: an even job loses nearly nothing") {
   Job job(2);
-  Slicer slicer;
+  StepIntervalBuilder builder;
   Efficiency efficiency;
   for (int look = 0; look < 20; ++look) {
-    if (const auto slice = slicer.add(job.run(50))) efficiency.add(*slice);
+    if (const auto interval = builder.add(job.run(50))) efficiency.add(*interval);
   }
   CHECK_THAT(efficiency.text(), ContainsSubstring("nearly nothing lost to the slowest rank"));
 }

@@ -19,7 +19,7 @@ SshSettings ssh_settings(const Options& options);
 // Throws LaunchError for options that do not work with several hosts.
 void check_for_hosts(const Options& options, const std::vector<JobNode>& nodes);
 
-struct JobMessage {
+struct JobStartMessage {
   Plan plan{};
   RendezvousEndpoint endpoint{};
   std::string note{};  // for the user; "" when there is nothing to say
@@ -27,8 +27,8 @@ struct JobMessage {
 
 // `is_own`: an address in numbers is one of this machine's. Throws LaunchError when the nodes could not meet, and when
 // the secret or the working folder cannot be read.
-JobMessage make_job_message(const Options& options, const std::vector<JobNode>& nodes,
-                            const std::map<std::uint32_t, Hello>& hellos,
-                            const std::function<bool(const std::string&)>& is_own);
+JobStartMessage make_job_start_message(const Options& options, const std::vector<JobNode>& nodes,
+                                       const std::map<std::uint32_t, Hello>& hellos,
+                                       const std::function<bool(const std::string&)>& is_own);
 
 }  // namespace launcher::remote

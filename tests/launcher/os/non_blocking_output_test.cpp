@@ -1,4 +1,4 @@
-#include "launcher/os/system/unblocked_output.h"
+#include "launcher/os/system/non_blocking_output.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +19,7 @@ namespace launcher {
 namespace {
 
 // Writes until nothing more is taken; how much that was.
-std::size_t fill(const UnblockedOutput& output) {
+std::size_t fill(const NonBlockingOutput& output) {
   const std::string piece(10'000, 'x');
   std::size_t total = 0;
   for (ssize_t count = output.write(piece); count >= 0; count = output.write(piece)) {
@@ -28,9 +28,9 @@ std::size_t fill(const UnblockedOutput& output) {
   return total;
 }
 
-TEST_CASE("UnblockedOutput: a full pipe is EAGAIN, and stays a blocking one for those who share it") {
+TEST_CASE("NonBlockingOutput: a full pipe is EAGAIN, and stays a blocking one for those who share it") {
   const Pipe pipe = make_pipe();
-  const UnblockedOutput output(pipe.writer.get());
+  const NonBlockingOutput output(pipe.writer.get());
   CHECK_FALSE(output.is_file());
   CHECK(output.error() == 0);
   CHECK(fill(output) > 32'768);
@@ -41,12 +41,12 @@ TEST_CASE("UnblockedOutput: a full pipe is EAGAIN, and stays a blocking one for 
   CHECK(fill(output) > 0);
 }
 
-TEST_CASE("UnblockedOutput: a full socket is EAGAIN, and one whose peer is gone an error without a signal") {
+TEST_CASE("NonBlockingOutput: a full socket is EAGAIN, and one whose peer is gone an error without a signal") {
   std::array<int, 2> pair{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
   const UniqueFd ours(pair[0]);
   UniqueFd theirs(pair[1]);
-  const UnblockedOutput output(ours.get());
+  const NonBlockingOutput output(ours.get());
   CHECK_FALSE(output.is_file());
   CHECK(fill(output) > 0);
   CHECK(errno == EAGAIN);
@@ -55,19 +55,19 @@ TEST_CASE("UnblockedOutput: a full socket is EAGAIN, and one whose peer is gone 
   CHECK(errno == EPIPE);
 }
 
-TEST_CASE("UnblockedOutput: a file is one, and is written where its descriptor is") {
+TEST_CASE("NonBlockingOutput: a file is one, and is written where its descriptor is") {
   const ddp::test::TemporaryFolder folder;
   const std::string path = folder / "file";
   ddp::test::write_file(path, "before\n");
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  const UnblockedOutput output(file.get());
+  const NonBlockingOutput output(file.get());
   CHECK(output.is_file());
   CHECK(output.write("text") == 4);
   CHECK(ddp::test::read_file(path) == "before\ntext");
 }
 
-TEST_CASE("UnblockedOutput: a closed descriptor is an error of its own") {
-  const UnblockedOutput output(987'654);
+TEST_CASE("NonBlockingOutput: a closed descriptor is an error of its own") {
+  const NonBlockingOutput output(987'654);
   CHECK(output.error() == EBADF);
   CHECK(output.write("x") == -1);
 }
@@ -103,7 +103,7 @@ TEST_CASE("PrintLine: a reader that takes nothing, or nobody, or a full disk doe
   Pipe unread = make_pipe();
   unread.reader.reset();
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
-  fill(UnblockedOutput(stuck.writer.get()));
+  fill(NonBlockingOutput(stuck.writer.get()));
   for (const int fd : {stuck.writer.get(), unread.writer.get(), full.get()}) {
     const OtherError error(fd);
     print_line("nobody reads this");

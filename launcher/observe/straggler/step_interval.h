@@ -36,7 +36,7 @@ struct RankSample {
   std::optional<GpuState> gpu{};
 };
 
-// One rank's share of a slice, or of several. Times are in microseconds.
+// One rank's share of an interval, or of several. Times are in microseconds.
 struct RankShare {
   int rank = 0;
   std::string host{};
@@ -63,21 +63,21 @@ struct RankShare {
   void add(const RankShare& later);
 };
 
-using Slice = std::vector<RankShare>;  // by rank
+using StepInterval = std::vector<RankShare>;  // by rank
 
-Slice sum_of(const std::vector<Slice>& slices);
+StepInterval sum_of(const std::vector<StepInterval>& intervals);
 
 // The middle one; of an even number of values the lower one of the two, so that of two ranks it is the faster one's.
 // 0 of none.
 double low_median(std::vector<double> values);
 // Of what `value` says of each rank.
-double median_of(const Slice& slice, const std::function<double(const RankShare&)>& value);
+double median_of(const StepInterval& interval, const std::function<double(const RankShare&)>& value);
 
-// Cuts what ranks tell into slices.
-class Slicer {
+// Makes intervals of the steps and times that ranks report.
+class StepIntervalBuilder {
  public:
-  // The ranks as they are now. A slice once each of those that take part has ended a step since the last one.
-  std::optional<Slice> add(const std::vector<RankSample>& samples);
+  // The ranks as they are now. An interval once each of those that take part has ended a step since the last one.
+  std::optional<StepInterval> add(const std::vector<RankSample>& samples);
 
  private:
   struct Track {

@@ -1,4 +1,4 @@
-#include "launcher/remote/job_message.h"
+#include "launcher/remote/job_start_message.h"
 
 #include <filesystem>
 #include <system_error>
@@ -13,7 +13,7 @@
 namespace launcher::remote {
 namespace {
 
-// The user's, or one that was made for this job. Without libsodium somewhere there is none, as nobody could check it.
+// The user's, or one that was made for this job. No secret if a host lacks libsodium, as it could not check it.
 std::string secret_for(const Options& options, const std::vector<JobNode>& nodes,
                        const std::map<std::uint32_t, Hello>& hellos, std::string& note) {
   if (!options.secret_file.empty()) return file_bytes("--rdzv_secret_file", options.secret_file, std::size_t{1} << 16);
@@ -59,22 +59,22 @@ void check_for_hosts(const Options& options, const std::vector<JobNode>& nodes) 
   input_nodes(nodes, options.standard_input);
 }
 
-JobMessage make_job_message(const Options& options, const std::vector<JobNode>& nodes,
-                            const std::map<std::uint32_t, Hello>& hellos,
-                            const std::function<bool(const std::string&)>& is_own) {
+JobStartMessage make_job_start_message(const Options& options, const std::vector<JobNode>& nodes,
+                                       const std::map<std::uint32_t, Hello>& hellos,
+                                       const std::function<bool(const std::string&)>& is_own) {
   const std::vector<std::string> own = current_environment();
   const bool shows_lines = nodes.size() > 1 || nodes.front().ranks != 1 || options.prefix.has_value();
   const bool has_own_folder = options.working_folder.starts_with('/');
-  JobMessage message{.plan = {.arguments = forwarded_arguments(options.own_arguments),
-                              .program = options.program,
-                              .environment = forwarded_environment(own, options.exported),
-                              .folder = current_folder(),
-                              .needs_folder = !has_own_folder,
-                              .window = output_window(nodes.size()),
-                              .grace_ms = static_cast<std::uint32_t>(options.grace.count()),
-                              .keeps_lines = shows_lines && !options.no_prefix,
-                              .is_check = options.mode == Options::Mode::kCheck},
-                     .endpoint = {.run_id = options.rdzv_id.empty() ? random_id() : options.rdzv_id}};
+  JobStartMessage message{.plan = {.arguments = forwarded_arguments(options.own_arguments),
+                                   .program = options.program,
+                                   .environment = forwarded_environment(own, options.exported),
+                                   .folder = current_folder(),
+                                   .needs_folder = !has_own_folder,
+                                   .window = output_window(nodes.size()),
+                                   .grace_ms = static_cast<std::uint32_t>(options.grace.count()),
+                                   .keeps_lines = shows_lines && !options.no_prefix,
+                                   .is_check = options.mode == Options::Mode::kCheck},
+                          .endpoint = {.run_id = options.rdzv_id.empty() ? random_id() : options.rdzv_id}};
   message.plan.secret = secret_for(options, nodes, hellos, message.note);
   if (nodes.size() == 1) return message;
   const auto first = hellos.find(0);

@@ -1,4 +1,4 @@
-#include "launcher/observe/straggler/slice.h"
+#include "launcher/observe/straggler/step_interval.h"
 
 #include <algorithm>
 #include <utility>
@@ -86,15 +86,15 @@ void RankShare::add(const RankShare& later) {
   gpu = later.gpu;
 }
 
-Slice sum_of(const std::vector<Slice>& slices) {
+StepInterval sum_of(const std::vector<StepInterval>& intervals) {
   std::map<int, RankShare> sums;
-  for (const Slice& slice : slices) {
-    for (const RankShare& share : slice) {
+  for (const StepInterval& interval : intervals) {
+    for (const RankShare& share : interval) {
       const auto [found, is_new] = sums.emplace(share.rank, share);
       if (!is_new) found->second.add(share);
     }
   }
-  Slice sum;
+  StepInterval sum;
   for (auto& [rank, share] : sums) sum.push_back(std::move(share));
   return sum;
 }
@@ -106,13 +106,13 @@ double low_median(std::vector<double> values) {
   return *middle;
 }
 
-double median_of(const Slice& slice, const std::function<double(const RankShare&)>& value) {
+double median_of(const StepInterval& interval, const std::function<double(const RankShare&)>& value) {
   std::vector<double> values;
-  for (const RankShare& share : slice) values.push_back(value(share));
+  for (const RankShare& share : interval) values.push_back(value(share));
   return low_median(std::move(values));
 }
 
-bool Slicer::is_over(const std::vector<RankSample>& samples) {
+bool StepIntervalBuilder::is_over(const std::vector<RankSample>& samples) {
   std::uint64_t furthest = 0;
   for (const RankSample& sample : samples) {
     furthest = std::max(furthest, sample.account.steps - tracks_[sample.rank].at_begin.account.steps);
@@ -128,20 +128,20 @@ bool Slicer::is_over(const std::vector<RankSample>& samples) {
   return all_have;
 }
 
-std::optional<Slice> Slicer::add(const std::vector<RankSample>& samples) {
+std::optional<StepInterval> StepIntervalBuilder::add(const std::vector<RankSample>& samples) {
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];
     if (track.at_begin.account.steps == 0 || !is_same_program(track.at_begin, sample)) track = Track{sample};
   }
   if (!is_over(samples)) return std::nullopt;
-  Slice slice;
+  StepInterval interval;
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];
     if (sample.account.steps == track.at_begin.account.steps) continue;
-    slice.push_back(share_of(track.at_begin, sample));
+    interval.push_back(share_of(track.at_begin, sample));
     track = Track{sample};
   }
-  return slice;
+  return interval;
 }
 
 }  // namespace launcher

@@ -19,10 +19,10 @@
 
 namespace launcher {
 
-class UnblockedOutput {
+class NonBlockingOutput {
  public:
   // `fd` must stay open as long as the object.
-  explicit UnblockedOutput(int fd) : fd_(fd) {
+  explicit NonBlockingOutput(int fd) : fd_(fd) {
     struct stat status {};
     if (::fstat(fd_, &status) != 0) {
       error_ = errno;

@@ -139,8 +139,8 @@ class HeaderBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(uint64_t value) override {
     if (place_ == Place::kShape) {
       if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        fail("the shape of tensor " + quote_name(tensor().name) +
-             " has a size that is too large: " + std::to_string(value));
+        fail("the shape of tensor " + quote_name(tensor().name) + " has a size of " + std::to_string(value) +
+             ", which is too large");
       }
       if (tensor().shape.size() == kMaxDimensions) {
         fail("tensor " + quote_name(tensor().name) + " has more than " + std::to_string(kMaxDimensions) +

@@ -63,6 +63,21 @@ TEST_CASE("AddressLookup: numbers are themselves, with their port, whatever the 
   CHECK(addresses_of("localhost", 29500).contains("127.0.0.1 29500"));
 }
 
+TEST_CASE("AddressLookup: resolve() answers for a number at once, without a process, and looks up a name") {
+  EventLoop loop;
+  std::unique_ptr<AddressLookup> lookup;
+  std::optional<std::size_t> found;
+  const auto done = [&](const std::vector<SocketAddress>& addresses) { found = addresses.size(); };
+  resolve(loop, lookup, "127.0.0.1", 80, done);
+  CHECK(found == 1U);
+  CHECK(lookup == nullptr);
+  found.reset();
+  resolve(loop, lookup, "localhost", 80, done);
+  CHECK_FALSE(found);
+  while (!found) loop.run_once();
+  CHECK(*found >= 1U);
+}
+
 TEST_CASE("AddressLookup: what is no name has no addresses") {
   for (const auto& bad : {std::string(":::1"), std::string("a b"), std::string(5000, 'x')}) {
     INFO(bad);

@@ -17,7 +17,6 @@
 #include "launcher/nodes/store/channel_link.h"
 #include "launcher/nodes/store/request_parser.h"
 #include "launcher/nodes/store/store_channel.h"
-#include "launcher/nodes/store/wire_format.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/line.h"
 #include "launcher/os/version.h"

@@ -17,15 +17,14 @@
 #include <thread>
 #include <utility>
 
-#include "comm/core/store_requests.h"
+#include "base/store_protocol.h"
 
 namespace ddp::detail {
 namespace {
 
-using store::append_integer;
 using store::append_text;
-using store::begin;
-using store::Query;
+using store::Opcode;
+using store::request_bytes;
 
 // More than anything of ours; a greater length means that the other end is no store.
 constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
@@ -125,7 +124,7 @@ StoreConnection::StoreConnection(std::string host, uint16_t port, Duration limit
   try {
     if (interrupt_fd_ < 0) fail(std::string("eventfd: ") + std::strerror(errno));
     connect(deadline, patient);
-    std::string hello = begin(Query::kValidate);
+    std::string hello = request_bytes(Opcode::kValidate);
     append_integer(hello, store::kValidationNumber);
     request(hello, deadline);
   } catch (...) {
@@ -229,11 +228,9 @@ void StoreConnection::receive(char* out, size_t count, const Deadline& deadline)
 
 template <typename Integer>
 Integer StoreConnection::receive_integer(const Deadline& deadline) {
-  unsigned char bytes[sizeof(Integer)];
-  receive(reinterpret_cast<char*>(bytes), sizeof bytes, deadline);
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof bytes; ++i) value |= static_cast<uint64_t>(bytes[i]) << (8 * i);
-  return static_cast<Integer>(value);
+  char bytes[sizeof(Integer)];
+  receive(bytes, sizeof bytes, deadline);
+  return read_integer<Integer>({bytes, sizeof bytes});
 }
 
 // Whether the answer is `yes`; it may be `no`, and nothing else.
@@ -259,7 +256,7 @@ std::string StoreConnection::receive_text(const Deadline& deadline) {
 void StoreConnection::set(std::string_view key, std::string_view value, Duration limit) {
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
-  std::string bytes = begin(Query::kSet, key);
+  std::string bytes = request_bytes(Opcode::kSet, key);
   append_text(bytes, value);
   request(bytes, deadline);
 }
@@ -267,7 +264,7 @@ void StoreConnection::set(std::string_view key, std::string_view value, Duration
 std::string StoreConnection::get(std::string_view key, Duration limit) {
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
-  request(begin(Query::kGet, key), deadline);
+  request(request_bytes(Opcode::kGet, key), deadline);
   return receive_text(deadline);
 }
 
@@ -275,7 +272,7 @@ std::string StoreConnection::compare_set(std::string_view key, std::string_view 
                                          Duration limit) {
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
-  std::string bytes = begin(Query::kCompareSet, key);
+  std::string bytes = request_bytes(Opcode::kCompareSet, key);
   append_text(bytes, expected);
   append_text(bytes, desired);
   request(bytes, deadline);
@@ -285,7 +282,7 @@ std::string StoreConnection::compare_set(std::string_view key, std::string_view 
 int64_t StoreConnection::add(std::string_view key, int64_t increment, Duration limit) {
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
-  std::string bytes = begin(Query::kAdd, key);
+  std::string bytes = request_bytes(Opcode::kAdd, key);
   append_integer(bytes, increment);
   request(bytes, deadline);
   return receive_integer<int64_t>(deadline);
@@ -299,21 +296,21 @@ bool StoreConnection::check(const std::vector<std::string>& keys, Duration limit
 
 // With the turn.
 bool StoreConnection::check(const std::vector<std::string>& keys, const Deadline& deadline) {
-  request(begin(Query::kCheck, keys), deadline);
+  request(request_bytes(Opcode::kCheck, keys), deadline);
   return receive_word(store::kReady, store::kNotReady, deadline);
 }
 
 int64_t StoreConnection::delete_key(std::string_view key, Duration limit) {
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
-  request(begin(Query::kDelete, key), deadline);
+  request(request_bytes(Opcode::kDelete, key), deadline);
   return receive_integer<int64_t>(deadline);
 }
 
 int64_t StoreConnection::number_of_keys(Duration limit) {
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
-  request(begin(Query::kNumKeys), deadline);
+  request(request_bytes(Opcode::kNumKeys), deadline);
   return receive_integer<int64_t>(deadline);
 }
 
@@ -340,7 +337,7 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
 // With the turn. Nothing when another thread wants it before the keys are there.
 std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::vector<std::string>& keys,
                                                                     const Deadline& deadline, const Deadline& latest) {
-  request(begin(Query::kWait, keys), latest);
+  request(request_bytes(Opcode::kWait, keys), latest);
   pollfd polled[] = {{fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}, {turns_.wanted_fd(), POLLIN, 0}};
   while (::poll(polled, 3, deadline.milliseconds()) < 0 && errno == EINTR) {
   }
@@ -350,7 +347,7 @@ std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::v
     return Wait::kReady;
   }
   // The answer may have been on its way; then the store's word about the cancelling follows it.
-  request(begin(Query::kCancelWait), latest);
+  request(request_bytes(Opcode::kCancelWait), latest);
   if (receive_word(store::kWaitCanceled, store::kStopWaiting, latest)) {
     return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;
   }

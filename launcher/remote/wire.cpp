@@ -3,8 +3,6 @@
 #include <concepts>
 #include <utility>
 
-#include "launcher/os/system/little_endian.h"
-
 namespace launcher::remote {
 namespace {
 

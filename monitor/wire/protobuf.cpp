@@ -3,7 +3,7 @@
 #include <bit>
 #include <stdexcept>
 
-#include "monitor/wire/little_endian.h"
+#include "base/little_endian.h"
 
 namespace ddp::wire {
 namespace {
@@ -30,13 +30,13 @@ MessageWriter& MessageWriter::integer(uint32_t field, int64_t value) {
 
 MessageWriter& MessageWriter::real(uint32_t field, double value) {
   append_key(encoded_, field, WireType::kFixed64);
-  append_little_endian(encoded_, std::bit_cast<uint64_t>(value));
+  detail::append_integer(encoded_, std::bit_cast<uint64_t>(value));
   return *this;
 }
 
 MessageWriter& MessageWriter::real32(uint32_t field, float value) {
   append_key(encoded_, field, WireType::kFixed32);
-  append_little_endian(encoded_, std::bit_cast<uint32_t>(value));
+  detail::append_integer(encoded_, std::bit_cast<uint32_t>(value));
   return *this;
 }
 
@@ -50,7 +50,7 @@ MessageWriter& MessageWriter::bytes(uint32_t field, std::string_view value) {
 MessageWriter& MessageWriter::packed(uint32_t field, std::span<const double> values) {
   append_key(encoded_, field, WireType::kBytes);
   append_varint(encoded_, values.size() * sizeof(double));
-  for (const double value : values) append_little_endian(encoded_, std::bit_cast<uint64_t>(value));
+  for (const double value : values) detail::append_integer(encoded_, std::bit_cast<uint64_t>(value));
   return *this;
 }
 
@@ -74,7 +74,7 @@ std::optional<Field> MessageReader::next() {
       break;
     case 1:
       field.type = WireType::kFixed64;
-      field.integer = little_endian<uint64_t>(take(sizeof(uint64_t)));
+      field.integer = detail::read_integer<uint64_t>(take(sizeof(uint64_t)));
       break;
     case 2:
       field.type = WireType::kBytes;
@@ -82,7 +82,7 @@ std::optional<Field> MessageReader::next() {
       break;
     case 5:
       field.type = WireType::kFixed32;
-      field.integer = little_endian<uint32_t>(take(sizeof(uint32_t)));
+      field.integer = detail::read_integer<uint32_t>(take(sizeof(uint32_t)));
       break;
     default:
       throw std::runtime_error("not a protobuf message: unknown wire type " + std::to_string(key & 7));

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
-#include "monitor/wire/little_endian.h"
+#include "base/little_endian.h"
 
 namespace ddp::wire {
 namespace {
@@ -22,11 +22,11 @@ uint32_t masked_crc32c(std::string_view bytes) {
 
 void append_record(std::string& out, std::string_view payload) {
   std::string length;
-  append_little_endian(length, static_cast<uint64_t>(payload.size()));
+  detail::append_integer(length, static_cast<uint64_t>(payload.size()));
   out += length;
-  append_little_endian(out, masked_crc32c(length));
+  detail::append_integer(out, masked_crc32c(length));
   out += payload;
-  append_little_endian(out, masked_crc32c(payload));
+  detail::append_integer(out, masked_crc32c(payload));
 }
 
 RecordReader::RecordReader(std::filesystem::path file) : file_(std::move(file)) {
@@ -44,14 +44,14 @@ std::optional<std::string> RecordReader::next() {
   const uint64_t left = size_ - offset_;
   if (left < kRecordOverhead) return std::nullopt;
   const std::string header = read(kHeader);
-  const auto length = little_endian<uint64_t>(header);
+  const auto length = detail::read_integer<uint64_t>(header);
   const std::string at = file_.string() + ": record at byte " + std::to_string(offset_);
-  if (little_endian<uint32_t>(std::string_view(header).substr(8)) != masked_crc32c(header.substr(0, 8))) {
+  if (detail::read_integer<uint32_t>(std::string_view(header).substr(8)) != masked_crc32c(header.substr(0, 8))) {
     throw std::runtime_error(at + ": wrong checksum of the length; the file is damaged or no TFRecord file");
   }
   if (length > left - kRecordOverhead) return std::nullopt;
   std::string payload = read(length);
-  if (little_endian<uint32_t>(read(kChecksum)) != masked_crc32c(payload)) {
+  if (detail::read_integer<uint32_t>(read(kChecksum)) != masked_crc32c(payload)) {
     throw std::runtime_error(at + ": wrong checksum of its " + std::to_string(length) + " bytes; the file is damaged");
   }
   offset_ += kRecordOverhead + length;

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/store_protocol.h"
 #include "comm/core/store_connection.h"
-#include "comm/core/store_requests.h"
 #include "tests/comm/frozen_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
@@ -25,10 +25,10 @@ using Wait = StoreConnection::Wait;
 // Keys of equal length, so that requests about one key have one length.
 const std::string kAwaited = "one";
 const std::string kOther = "two";
-const std::string kWaitRequest = store::begin(store::Query::kWait, std::vector{kAwaited});
-const std::string kLookRequest = store::begin(store::Query::kCheck, std::vector{kAwaited});
-const std::string kCheckRequest = store::begin(store::Query::kCheck, std::vector{kOther});
-const std::string kCancelRequest = store::begin(store::Query::kCancelWait);
+const std::string kWaitRequest = store::request_bytes(store::Opcode::kWait, std::vector{kAwaited});
+const std::string kLookRequest = store::request_bytes(store::Opcode::kCheck, std::vector{kAwaited});
+const std::string kCheckRequest = store::request_bytes(store::Opcode::kCheck, std::vector{kOther});
+const std::string kCancelRequest = store::request_bytes(store::Opcode::kCancelWait);
 constexpr char kWaitHasEnded = static_cast<char>(store::kStopWaiting);
 constexpr char kWaitWasCancelled = static_cast<char>(store::kWaitCanceled);
 constexpr char kIsThere = static_cast<char>(store::kReady);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "launcher/nodes/store/request_parser.h"
-#include "launcher/nodes/store/wire_format.h"
 
 namespace launcher::store::wire {
 

@@ -1,7 +1,5 @@
 #include "launcher/nodes/control/frames.h"
 
-#include "launcher/os/system/little_endian.h"
-
 namespace launcher::control {
 namespace {
 

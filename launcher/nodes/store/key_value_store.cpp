@@ -4,15 +4,13 @@
 #include <array>
 #include <charconv>
 
-#include "launcher/nodes/store/wire_format.h"
-
 namespace launcher::store {
 namespace {
 
-constexpr std::uint8_t kReady = 0;
-constexpr std::uint8_t kNotReady = 1;
-constexpr std::uint8_t kStopWaiting = 0;
-constexpr std::uint8_t kWaitCanceled = 1;
+using ddp::detail::store::kNotReady;
+using ddp::detail::store::kReady;
+using ddp::detail::store::kStopWaiting;
+using ddp::detail::store::kWaitCanceled;
 
 Value make_value(std::string bytes) {
   return std::make_shared<const std::string>(std::move(bytes));

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/nodes/store/wire_format.h"
+#include "launcher/nodes/store/request_parser.h"
 
 namespace launcher::store {
 namespace {

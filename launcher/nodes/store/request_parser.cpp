@@ -4,8 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "launcher/nodes/store/wire_format.h"
-
 namespace launcher::store {
 namespace {
 

@@ -1,9 +1,6 @@
-// c10d TCPStore's wire protocol, server side: bytes of one connection -> requests. Incremental and strict: it keeps
-// only what was received, never reserves what a length merely announces, and stops for good at the first malformed
-// byte. Pure.
-//
-// A request is one opcode byte and its fields, little endian; a string or value is a u64 length and that many bytes; a
-// list is a u64 count and that many items.
+// c10d TCPStore's wire protocol (base/store_protocol.h), server side: bytes of one connection -> requests. Incremental
+// and strict: it keeps only what was received, never reserves what a length merely announces, and stops for good at the
+// first malformed byte. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,33 +10,17 @@
 #include <string_view>
 #include <vector>
 
+#include "base/store_protocol.h"
+
 namespace launcher::store {
 
-enum class Opcode : std::uint8_t {
-  kValidate = 0,
-  kSet = 1,
-  kCompareSet = 2,
-  kGet = 3,
-  kAdd = 4,
-  kCheck = 5,
-  kWait = 6,
-  kNumKeys = 7,
-  kDelete = 8,
-  kAppend = 9,
-  kMultiGet = 10,
-  kMultiSet = 11,
-  kCancelWait = 12,
-  kPing = 13,
-  kQueuePush = 14,
-  kQueuePop = 15,
-  kQueueLen = 16,
-  kListKeys = 17,
-  kBarrier = 18,  // torch 2.12
-};
+using ddp::detail::append_integer;
+using ddp::detail::read_integer;
+using ddp::detail::store::append_text;
+using ddp::detail::store::kValidationNumber;
+using ddp::detail::store::Opcode;
 
 inline constexpr std::size_t kOpcodes = 19;
-
-inline constexpr std::uint32_t kValidationNumber = 0x3C85F7CE;
 inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 20;
 
 struct Request {

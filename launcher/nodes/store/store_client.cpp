@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "launcher/nodes/store/wire_format.h"
 #include "launcher/os/system/utf8.h"
 
 namespace launcher::store {
@@ -99,16 +98,6 @@ constexpr std::uint64_t kMaxReplyBytes = 1 << 20;
 constexpr std::chrono::milliseconds kOtherServiceWait{500};
 constexpr std::size_t kOtherServiceBytes = 256;
 
-std::string begin(Opcode opcode) {
-  return std::string(1, static_cast<char>(opcode));
-}
-
-std::string begin(Opcode opcode, std::string_view key) {
-  std::string bytes = begin(opcode);
-  append_text(bytes, key);
-  return bytes;
-}
-
 }  // namespace
 
 std::string describe_service(std::string_view bytes) {
@@ -130,7 +119,7 @@ StoreClient::StoreClient(EventLoop& loop, std::string host, std::uint16_t port, 
       on_lost_(std::move(on_lost)),
       connector_(
           loop, std::move(host), port, [this](UniqueFd fd) { on_connected(std::move(fd)); }, early_pause) {
-  outgoing_ = begin(Opcode::kValidate);
+  outgoing_ = request_bytes(Opcode::kValidate);
   append_integer(outgoing_, kValidationNumber);
 }
 
@@ -256,13 +245,13 @@ void StoreClient::parse_replies() {
 }
 
 void StoreClient::set(std::string_view key, std::string_view value) {
-  std::string bytes = begin(Opcode::kSet, key);
+  std::string bytes = request_bytes(Opcode::kSet, key);
   append_text(bytes, value);
   request(bytes);
 }
 
 void StoreClient::add(std::string_view key, std::int64_t increment, OnNumber on_sum) {
-  std::string bytes = begin(Opcode::kAdd, key);
+  std::string bytes = request_bytes(Opcode::kAdd, key);
   append_integer(bytes, increment);
   replies_.push_back({.on_number = std::move(on_sum)});
   request(bytes);
@@ -270,7 +259,7 @@ void StoreClient::add(std::string_view key, std::int64_t increment, OnNumber on_
 
 void StoreClient::compare_set(std::string_view key, std::string_view expected, std::string_view desired,
                               OnText on_value) {
-  std::string bytes = begin(Opcode::kCompareSet, key);
+  std::string bytes = request_bytes(Opcode::kCompareSet, key);
   append_text(bytes, expected);
   append_text(bytes, desired);
   replies_.push_back({.on_text = std::move(on_value)});
@@ -279,18 +268,15 @@ void StoreClient::compare_set(std::string_view key, std::string_view expected, s
 
 void StoreClient::get(std::string_view key, OnText on_value) {
   replies_.push_back({.on_text = std::move(on_value)});
-  request(begin(Opcode::kGet, key));
+  request(request_bytes(Opcode::kGet, key));
 }
 
 void StoreClient::remove_and_leave(std::string_view key) {
-  request(begin(Opcode::kDelete, key));
+  request(request_bytes(Opcode::kDelete, key));
 }
 
 void StoreClient::ask(Opcode opcode, std::string_view key) {
-  std::string bytes = begin(opcode);
-  append_integer(bytes, std::uint64_t{1});
-  append_text(bytes, key);
-  request(bytes);
+  request(ddp::detail::store::request_bytes(opcode, std::vector{std::string(key)}));
 }
 
 void StoreClient::wait(std::string_view key, OnDone on_ready) {

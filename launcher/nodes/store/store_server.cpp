@@ -10,7 +10,6 @@
 #include <new>
 #include <utility>
 
-#include "launcher/nodes/store/wire_format.h"
 #include "launcher/os/network/tcp_socket.h"
 
 namespace launcher::store {

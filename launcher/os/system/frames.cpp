@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "launcher/os/system/little_endian.h"
-
 namespace launcher {
 namespace {
 

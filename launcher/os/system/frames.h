@@ -8,7 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/little_endian.h"
+
 namespace launcher {
+
+using ddp::detail::append_integer;
+using ddp::detail::read_integer;
 
 inline constexpr std::size_t kFrameHeadBytes = 5;
 // A content is never longer, whatever its kind: more than any arguments and environment that a kernel takes.

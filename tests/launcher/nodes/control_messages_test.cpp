@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "launcher/nodes/control/frames.h"
-#include "launcher/os/system/little_endian.h"
 #include "tests/support/catch.h"
 
 namespace launcher::control {

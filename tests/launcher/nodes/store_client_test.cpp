@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "launcher/nodes/store/store_server.h"
-#include "launcher/nodes/store/wire_format.h"
 #include "launcher/os/network/tcp_socket.h"
 #include "launcher/os/system/line.h"
 #include "tests/support/catch.h"

@@ -1,4 +1,4 @@
-// Integers in bytes, the lowest byte first. Pure.
+// Integers in bytes, the lowest byte first, on any machine.
 #pragma once
 
 #include <concepts>
@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace launcher {
+namespace ddp::detail {
 
 template <std::integral Integer>
 void append_integer(std::string& out, Integer value) {
@@ -16,7 +16,7 @@ void append_integer(std::string& out, Integer value) {
   }
 }
 
-// `bytes` must hold at least sizeof(Integer).
+/// Of the first sizeof(Integer) bytes, which must be there.
 template <std::integral Integer>
 Integer read_integer(std::string_view bytes) {
   std::uint64_t value = 0;
@@ -26,4 +26,4 @@ Integer read_integer(std::string_view bytes) {
   return static_cast<Integer>(value);
 }
 
-}  // namespace launcher
+}  // namespace ddp::detail

@@ -97,7 +97,7 @@ def cpp_string(text: str) -> str:
 
 
 def as_cpp(page: str, texts: dict[str, list[str]]) -> str:
-    """The definition of launcher/options/answers/explanation.h's known_explanations()."""
+    """The definition of launcher/options/answers/answers.h's known_explanations()."""
     rows = ""
     for match in SECTION.finditer(page):
         text = LINK.sub(lambda link: f"docs/{link[2]}" if link[1] == link[2].partition("#")[0] else f"{link[1]} (docs/{link[2]})", match["text"])
@@ -105,7 +105,7 @@ def as_cpp(page: str, texts: dict[str, list[str]]) -> str:
         known = "".join(f"\n        {cpp_string(message + chr(10))}" for message in texts[match["title"]])
         rows += f"    {{{cpp_string(match['title'])},\n     {cpp_string(text.strip())},{known}}},\n"
     return f'''// Written by tools/messages.py.
-#include "launcher/options/answers/explanation.h"
+#include "launcher/options/answers/answers.h"
 
 namespace launcher {{
 

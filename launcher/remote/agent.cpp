@@ -1,5 +1,3 @@
-#include "launcher/remote/agent.h"
-
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -21,6 +19,7 @@
 #include "launcher/os/system/signals.h"
 #include "launcher/os/version.h"
 #include "launcher/remote/channel.h"
+#include "launcher/remote/commands.h"
 #include "launcher/remote/hub.h"
 #include "launcher/remote/node_process.h"
 #include "launcher/remote/ssh_command.h"

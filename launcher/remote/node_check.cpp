@@ -1,5 +1,3 @@
-#include "launcher/remote/node_check.h"
-
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -19,6 +17,7 @@
 #include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/local_ranks.h"
 #include "launcher/plan/program.h"
+#include "launcher/remote/commands.h"
 
 namespace launcher::remote {
 namespace {

@@ -1,11 +1,10 @@
-#include "launcher/remote/preview_hosts.h"
-
 #include <algorithm>
 #include <numeric>
 
 #include "base/joined.h"
 #include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/rank_plan.h"
+#include "launcher/remote/commands.h"
 #include "launcher/remote/job_plan.h"
 #include "launcher/remote/job_start_message.h"
 #include "launcher/remote/ssh_command.h"

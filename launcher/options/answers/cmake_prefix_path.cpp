@@ -1,8 +1,8 @@
-#include "launcher/options/answers/cmake_prefix_path.h"
-
 #include <charconv>
 #include <string_view>
 #include <system_error>
+
+#include "launcher/options/answers/answers.h"
 
 namespace launcher {
 namespace {

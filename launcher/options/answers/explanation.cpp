@@ -1,7 +1,7 @@
-#include "launcher/options/answers/explanation.h"
-
 #include <algorithm>
 #include <vector>
+
+#include "launcher/options/answers/answers.h"
 
 namespace launcher {
 namespace {

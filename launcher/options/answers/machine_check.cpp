@@ -1,5 +1,3 @@
-#include "launcher/options/answers/machine_check.h"
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -17,6 +15,7 @@
 
 #include "launcher/nodes/control/secret.h"
 #include "launcher/nodes/store/store_server.h"
+#include "launcher/options/answers/answers.h"
 #include "launcher/os/machine/gpu_driver.h"
 #include "launcher/os/machine/gpu_information.h"
 #include "launcher/os/machine/own_cgroup.h"

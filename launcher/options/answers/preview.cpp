@@ -1,8 +1,7 @@
-#include "launcher/options/answers/preview.h"
-
 #include <cstdlib>
 #include <string_view>
 
+#include "launcher/options/answers/answers.h"
 #include "launcher/os/machine/gpu_information.h"
 #include "launcher/os/machine/usable_cpus.h"
 #include "launcher/os/system/host_name.h"

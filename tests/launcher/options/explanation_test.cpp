@@ -1,8 +1,7 @@
-#include "launcher/options/answers/explanation.h"
-
 #include <array>
 #include <string>
 
+#include "launcher/options/answers/answers.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

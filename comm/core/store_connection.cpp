@@ -71,7 +71,8 @@ class StoreConnection::Lock {
     }
     if (connection.fd_ >= 0) return;
     connection.turns_.give_back();
-    throw StoreUnreachable(connection.name_ + ": the connection to it is broken");
+    throw StoreUnreachable(connection.name_ +
+                           ": an earlier call has closed the connection: " + connection.closed_because_);
   }
   ~Lock() { connection_.turns_.give_back(); }
   Lock(const Lock&) = delete;
@@ -182,6 +183,7 @@ StoreConnection::Failure StoreConnection::try_to_connect(const Deadline& deadlin
 
 void StoreConnection::fail(const std::string& why) {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  closed_because_ = why;
   throw StoreUnreachable(name_ + ": " + why);
 }
 

@@ -85,6 +85,7 @@ class StoreConnection {
   const std::string name_;  // of the store, for errors
   TurnQueue turns_;         // for the connection
   int fd_ = -1;
+  std::string closed_because_;  // what the call that failed said
   int interrupt_fd_ = -1;
   std::atomic<bool> is_interrupted_{false};
   std::mutex waiters_mutex_;

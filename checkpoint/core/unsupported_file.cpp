@@ -64,11 +64,11 @@ bool is_text(std::string_view beginning) {
 }
 
 std::string describe_text(std::string_view text) {
-  if (text.starts_with("version https://git-lfs.github.com/spec/")) {
+  const auto content = without_space(text);
+  if (content.starts_with("version https://git-lfs.github.com/spec/")) {
     return "it is a Git LFS pointer, which stands for the file itself: run `git lfs pull` in its repository, or "
            "download the file";
   }
-  const auto content = without_space(text);
   if (begins_with(content, "<!doctype html") || begins_with(content, "<html") || begins_with(content, "<head")) {
     return "it is an HTML page: the download brought a web page instead of the file (a login or an error, for example)";
   }
@@ -81,6 +81,18 @@ std::string describe_text(std::string_view text) {
   }
   const auto line = content.substr(0, std::min<size_t>(content.find('\n'), 40));
   return "it is text that begins with " + safetensors::quote_name(line);
+}
+
+// ONNX has no magic bytes. Its message begins with field 1, the version of its format, and its writer's name (field 2),
+// the graph (7) or the operator sets (8) follow. Three bytes like these are also the size of a safetensors file's
+// header, whose upper four bytes are zeros.
+bool is_onnx(std::string_view bytes) {
+  constexpr char kVersion = 0x08;
+  constexpr char kWriter = 0x12;
+  constexpr char kGraph = 0x3a;
+  constexpr char kOperatorSets = 0x42;
+  if (bytes.size() < 8 || bytes[0] != kVersion || bytes[1] < 1 || bytes.substr(4, 4) == "\0\0\0\0"sv) return false;
+  return bytes[2] == kWriter || bytes[2] == kGraph || bytes[2] == kOperatorSets;
 }
 
 bool is_pickle(std::string_view bytes) {
@@ -97,6 +109,7 @@ std::string describe_unsupported_file(std::string_view bytes, const std::filesys
   for (const auto& known : kBeginnings) {
     if (beginning.starts_with(known.bytes)) return std::string(known.what);
   }
+  if (is_onnx(beginning)) return "it is an ONNX model: save a dict of tensors with torch.save instead";
   if (is_pickle(beginning)) {
     return "it is a pickle that torch.save did not write: load it in Python, if you trust it, and save a dict of "
            "tensors with torch.save";

@@ -23,6 +23,11 @@ TEST_CASE("OtherFile: what is known is named, with what to do") {
   const Case cases[] = {
       {"", "it is empty"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 44661\n", "Git LFS pointer"},
+      {"\xef\xbb\xbfversion https://git-lfs.github.com/spec/v1\r\noid sha256:00\r\nsize 44661\r\n", "Git LFS pointer"},
+      {"\x08\x08\x12\x07pytorch\x1a\x05"
+       "2.4.0:\xe6\x06\n*\n\x06input"s,
+       "an ONNX model"},
+      {"\x08\x0a\x3a\xaf\x01\n\x1c\n\x01x"s, "an ONNX model"},
       {"<!DOCTYPE html>\n<html lang=\"en\">", "HTML page"},
       {"\xef\xbb\xbf\r\n  <HTML>", "HTML page"},
       {"<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>", "XML document"},
@@ -50,7 +55,8 @@ TEST_CASE("OtherFile: what is known is named, with what to do") {
 }
 
 TEST_CASE("OtherFile: of bytes that are not known nothing is said") {
-  for (const auto& bytes : {"\x08\0\0\0\0\0\0\0{}      "s, "\1\2\3"s, "\x7b\0\0\0\0\0\0\0{"s}) {
+  for (const auto& bytes : {"\x08\0\0\0\0\0\0\0{}      "s, "\1\2\3"s, "\x7b\0\0\0\0\0\0\0{"s,
+                            "\x08\x08\x12\0\0\0\0\0{"s, "\x08\x08\x12"s}) {
     CHECK(describe_unsupported_file(bytes, "model.safetensors").empty());
     CHECK(unsupported_file_or(bytes, "model.safetensors", "reason") == "reason");
   }

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <set>
@@ -253,6 +254,10 @@ void add_optimizer_beside_model(std::string_view key, const Value& value, StateD
 }
 
 }  // namespace
+
+bool is_model_key(std::string_view key) {
+  return std::ranges::find(kModelKeys, key) != std::end(kModelKeys);
+}
 
 const Value& sole_item(const Value& value) {
   const bool is_list = value.is(Kind::kList) || value.is(Kind::kTuple);

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
@@ -45,6 +46,9 @@ using ScalarReader = std::function<std::optional<double>(const TensorEntry&)>;
 /// does not make the others unreadable: it is listed in `skipped`, and so is each object of a class that is not known.
 /// Throws FormatError when there is neither.
 StateDict find_state(const Value& root, const ScalarReader& read_scalar = {});
+
+/// Whether find_state() looks for a model under `key`.
+bool is_model_key(std::string_view key);
 
 /// The only item of a list or tuple of one, as some frameworks write it; else the value itself.
 const Value& sole_item(const Value& value);

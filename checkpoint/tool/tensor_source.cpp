@@ -50,9 +50,10 @@ constexpr std::array kNames = {Name{DType::kBool, "bool"},
 
 constexpr std::string_view kValuesFile = "trainer.json";
 
-// Entries of the root that are neither the model nor another part of the run nor a plain value, and what they are.
+// Entries of `root` that are neither the model, which is below `model_key` unless that is empty, nor another part of
+// the run nor a plain value, and what they are.
 std::map<std::string, std::string> unread_entries(const pt::Value& root, const pt::StateDict& state,
-                                                  const pt::RunState& run) {
+                                                  const std::set<std::string>& read_keys, std::string_view model_key) {
   using pt::Kind;
   std::map<std::string, std::string> unread;
   if (!root.is(Kind::kDict) || pt::is_optimizer(root)) return unread;
@@ -66,8 +67,8 @@ std::map<std::string, std::string> unread_entries(const pt::Value& root, const p
   for (const auto& [key, item] : pt::named_items(root)) {
     const bool is_plain =
         item->is(Kind::kBool) || item->is(Kind::kInt) || item->is(Kind::kFloat) || item->is(Kind::kText);
-    if (is_plain || item->is(Kind::kNone) || key == state.found_under || run.read_keys.contains(key)) continue;
-    if (state.found_under.empty() && (is_walked(state.tensors, key) || is_walked(state.skipped, key))) continue;
+    if (is_plain || item->is(Kind::kNone) || key == model_key || read_keys.contains(key)) continue;
+    if (model_key.empty() && (is_walked(state.tensors, key) || is_walked(state.skipped, key))) continue;
     const bool is_dict = item->is(Kind::kDict), is_list = item->is(Kind::kList) || item->is(Kind::kTuple);
     unread[key] = is_dict ? "a dict under an unknown key" : is_list ? "a list or tuple" : "not a plain value";
   }
@@ -90,6 +91,20 @@ bool is_nested(const pt::Value& root, const pt::StateDict& state) {
   return has_dict;
 }
 
+// The same of the dict that `key` selects. Its optimizer is read with the model.
+std::map<std::string, std::string> unread_below(const pt::Value& selected, const pt::StateDict& state,
+                                                const std::string& key) {
+  std::set<std::string> optimizers;
+  for (const auto& [name, item] : pt::named_items(selected)) {
+    if (pt::is_optimizer(pt::sole_item(*item))) optimizers.insert(name);
+  }
+  std::map<std::string, std::string> unread;
+  for (const auto& [name, what] : unread_entries(selected, state, optimizers, state.found_under)) {
+    unread.emplace(key + "." + name, what);
+  }
+  return unread;
+}
+
 // One that has a checkpoint's name is a checkpoint, though its manifest be lost.
 bool is_checkpoint_folder(const std::filesystem::path& path) {
   const auto name = (path / "").lexically_normal().parent_path().filename().string();
@@ -101,7 +116,7 @@ pt::StateDict find_model(const pt::PtFile& source, const std::string& key, const
   const auto read_scalar = pt::scalar_reader(source);
   if (key.empty()) return pt::find_state(source.root(), read_scalar);
   auto state = pt::find_state(pt::select(source.root(), key), read_scalar);
-  state.found_under = key.substr(0, key.find('.'));
+  for (auto& entry : state.entries) entry = key + "." + entry;
   const auto main = run.optimizers.find("");
   if (main == run.optimizers.end() || state.metadata.contains(pt::kOptimizerMetadata)) return state;
   state.tensors.insert(main->second.tensors.begin(), main->second.tensors.end());
@@ -324,8 +339,11 @@ void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& pa
     } catch (const pt::FormatError&) {
       if (run.optimizers.empty() || !key.empty()) throw;  // else those are all that there is
     }
-    auto unread = unread_entries(source.root(), state, run);
-    const bool nested = key.empty() && is_nested(source.root(), state);
+    const std::string top = key.empty() ? state.found_under : key.substr(0, key.find('.'));
+    auto unread = unread_entries(source.root(), state, run.read_keys, top);
+    const auto& model_root = key.empty() ? source.root() : pt::select(source.root(), key);
+    if (!key.empty()) unread.merge(unread_below(model_root, state, key));
+    const bool nested = !pt::is_model_key(key.substr(key.rfind('.') + 1)) && is_nested(model_root, state);
     files_[""] = raw_file(source, std::move(state), allowance);
     files_[""].is_nested = nested;
     files_[""].skipped.merge(unread);

@@ -160,6 +160,27 @@ class ToolTest(unittest.TestCase):
         result = run("convert", self.folder / "keys0.pt", self.folder / "x.pt", "--key", "emma")
         self.assertIn("it has no entry 'emma'", result.stderr)
 
+    def test_a_key_of_several_models_is_as_ambiguous_as_none(self):
+        state = dict(self.load(self.folder / "state_dict.pt"))
+        other = {name: tensor + 1 for name, tensor in state.items()}
+        torch.save({"state": {"ema": other, "raw": state}}, self.folder / "two.pt")
+        for options in (["--weights-only"], []):
+            result = run("convert", self.folder / "two.pt", self.folder / "x.pt", "--key", "state", *options)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("some under 'state.ema', 'state.raw': say which with --key", result.stderr)
+            self.assertFalse((self.folder / "x.pt").exists())
+        # The one under a usual key is meant; the other one is named.
+        torch.save({"state": {"ema": other, "model": state}, "epoch": 3}, self.folder / "usual.pt")
+        result = run("convert", self.folder / "usual.pt", self.folder / "usual_out.pt", "--key", "state", "--weights-only")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("skipped state.ema: a dict that is no part of the run", result.stderr)
+        pt_python.same(dict(self.load(self.folder / "usual_out.pt")), state)
+        # With the usual key or without, a model whose parts have dicts of their own is one model.
+        torch.save({"model": {"encoder": state, "decoder": other}}, self.folder / "parts.pt")
+        for options in (["--key", "model"], []):
+            loaded = self.load(self.convert("parts.pt", "parts_out.pt", "--weights-only", *options))
+            self.assertEqual(sorted(loaded), sorted(f"{part}.{name}" for part in ("encoder", "decoder") for name in state))
+
     def test_a_key_selects_of_safetensors_files_too(self):
         state = dict(self.load(self.folder / "state_dict.pt"))
         torch.save({"model": {f"ema.{name}": tensor for name, tensor in state.items()}}, self.folder / "prefixed.pt")

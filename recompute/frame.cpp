@@ -106,7 +106,7 @@ Frame::Frame(const RecomputeOptions& options, const std::vector<at::Tensor>& inp
 
 void Frame::run_first(const std::function<void()>& function) {
   FirstRun mode(*this);
-  const SavedTensorScope scope(&mode);
+  const SavedTensorScope scope(mode);
   std::optional<OperatorLog> log;
   if (options_.debug) log.emplace(first_calls_);
   function();
@@ -229,7 +229,7 @@ void Frame::run_second(Collected& collected) {
   const c10::AutoGradMode grad_mode(true);
   const RecomputationScope recomputation;
   SecondRun mode(*this, collected);
-  const SavedTensorScope scope(&mode);
+  const SavedTensorScope scope(mode);
   std::optional<OperatorLog> log;
   second_calls_ = {};
   if (options_.debug || logs_second_run_) log.emplace(second_calls_);

@@ -1,5 +1,6 @@
 #include "ddprun/detail/recompute/region.h"
 
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "ddprun/recompute/recompute.h"
 #include "recompute/frame.h"
 
+#include "recompute/saved_tensor_mode.h"
 namespace ddp::detail {
 namespace {
 
@@ -97,10 +99,12 @@ void KeptResults::store(std::vector<at::Tensor> tensors, std::any structure) {
   frame_->store_kept(std::move(kept));
 }
 
-KeptResults::Outside::Outside() : previous_(recompute::exchange_mode(nullptr)) {}
+KeptResults::Outside::Outside() : mode_(std::make_unique<recompute::PlainMode>()) {
+  recompute::begin_mode(*mode_);
+}
 
 KeptResults::Outside::~Outside() {
-  recompute::exchange_mode(previous_);
+  recompute::end_mode(*mode_);
 }
 
 }  // namespace ddp::detail

@@ -64,11 +64,11 @@ class save_on_cpu::Mode final : public recompute::SavedTensorMode {
 
 save_on_cpu::save_on_cpu(const SaveOnCpuOptions& options) : mode_(std::make_unique<Mode>(options.pin_memory)) {
   recompute::install_engine();
-  previous_ = recompute::exchange_mode(mode_.get());
+  recompute::begin_mode(*mode_);
 }
 
 save_on_cpu::~save_on_cpu() {
-  recompute::exchange_mode(previous_);
+  recompute::end_mode(*mode_);
 }
 
 }  // namespace ddp

@@ -38,18 +38,18 @@ class EngineWithModes final : public torch::autograd::Engine {
 
 }  // namespace
 
-SavedTensorScope::SavedTensorScope(SavedTensorMode* mode) noexcept : previous_(exchange_mode(mode)) {}
+void begin_mode(SavedTensorMode& mode) noexcept {
+  mode.outer_ = std::exchange(current, &mode);
+}
 
-SavedTensorScope::~SavedTensorScope() {
-  exchange_mode(previous_);
+void end_mode(SavedTensorMode& mode) noexcept {
+  SavedTensorMode** place = &current;
+  while (*place != nullptr && *place != &mode) place = &(*place)->outer_;
+  if (*place != nullptr) *place = mode.outer_;
 }
 
 SavedTensorMode* current_mode() noexcept {
   return current;
-}
-
-SavedTensorMode* exchange_mode(SavedTensorMode* mode) noexcept {
-  return std::exchange(current, mode);
 }
 
 void install_engine() {

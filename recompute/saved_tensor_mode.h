@@ -22,24 +22,36 @@ class SavedTensorMode {
 
  protected:
   SavedTensorMode() = default;
+
+ private:
+  friend void begin_mode(SavedTensorMode& mode) noexcept;
+  friend void end_mode(SavedTensorMode& mode) noexcept;
+  SavedTensorMode* outer_ = nullptr;
 };
 
-/// While it lives, the calling thread has `mode`, which must outlive it; nullptr: tensors are saved as LibTorch does.
+/// Tensors are saved as LibTorch does.
+class PlainMode final : public SavedTensorMode {
+ public:
+  std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override { return nullptr; }
+};
+
+/// The calling thread has `mode` until end_mode(), which may come in any order but in the same thread.
+void begin_mode(SavedTensorMode& mode) noexcept;
+void end_mode(SavedTensorMode& mode) noexcept;
+/// The calling thread's mode, or nullptr.
+SavedTensorMode* current_mode() noexcept;
+
+/// While it lives, the calling thread has `mode`, which must outlive it.
 class SavedTensorScope {
  public:
-  explicit SavedTensorScope(SavedTensorMode* mode) noexcept;
-  ~SavedTensorScope();
+  explicit SavedTensorScope(SavedTensorMode& mode) noexcept : mode_(mode) { begin_mode(mode); }
+  ~SavedTensorScope() { end_mode(mode_); }
   SavedTensorScope(const SavedTensorScope&) = delete;
   SavedTensorScope& operator=(const SavedTensorScope&) = delete;
 
  private:
-  SavedTensorMode* previous_;
+  SavedTensorMode& mode_;
 };
-
-/// The calling thread's mode, or nullptr.
-SavedTensorMode* current_mode() noexcept;
-/// Sets the calling thread's mode and returns the previous one.
-SavedTensorMode* exchange_mode(SavedTensorMode* mode) noexcept;
 
 /// Makes LibTorch ask this thread's mode, in this process, from now on. Throws std::runtime_error where another engine
 /// than LibTorch's own is installed, as in a process that hosts Python.

@@ -334,5 +334,20 @@ TEST_CASE("Recompute: save_on_cpu keeps the bits, alone and around a region") {
               expected));
 }
 
+TEST_CASE("Recompute: scopes of save_on_cpu may end in any order") {
+  const at::Tensor input = here(at::rand({4})).requires_grad_();
+  const auto gradient = [&] { return torch::autograd::grad({(input.sin() * input).sum()}, {input})[0]; };
+  const at::Tensor expected = gradient();
+  auto first = std::make_unique<save_on_cpu>();
+  auto second = std::make_unique<save_on_cpu>();
+  auto third = std::make_unique<save_on_cpu>();
+  first.reset();
+  CHECK(at::equal(gradient(), expected));
+  third.reset();
+  CHECK(at::equal(gradient(), expected));
+  second.reset();
+  CHECK(at::equal(gradient(), expected));
+}
+
 }  // namespace
 }  // namespace ddp::regions

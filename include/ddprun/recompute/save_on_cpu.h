@@ -4,9 +4,6 @@
 #include <memory>
 
 namespace ddp {
-namespace recompute {
-class SavedTensorMode;
-}
 
 /// Settings of save_on_cpu, all optional.
 struct SaveOnCpuOptions {
@@ -31,7 +28,6 @@ class save_on_cpu {
   class Mode;
   class Hooks;
   std::unique_ptr<Mode> mode_;
-  recompute::SavedTensorMode* previous_ = nullptr;
 };
 
 }  // namespace ddp

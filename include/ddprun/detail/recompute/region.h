@@ -188,7 +188,7 @@ class KeptResults {
     Outside& operator=(const Outside&) = delete;
 
    private:
-    recompute::SavedTensorMode* previous_;
+    std::unique_ptr<recompute::SavedTensorMode> mode_;
   };
 
   recompute::Frame* frame_ = nullptr;

@@ -1,6 +1,7 @@
 #include "recompute/frame.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -220,6 +221,7 @@ void Frame::run_again(int task) {
 void Frame::run_second(Collected& collected) {
   std::vector<at::Tensor> inputs;
   // Unpacked before the mode is changed: an outer region may run again for them.
+  const c10::InferenceMode graph_is_recorded(false);  // also where the backward is called in inference mode
   for (const SavedInput& input : inputs_) inputs.push_back(input.detached());
   const progress::PhaseScope phase("recompute");
   std::optional<RandomStatesScope> random_states;

@@ -1,5 +1,6 @@
 // Regions give the bits of the same forward without them, whatever goes in and comes out.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/List.h>
 #include <catch2/catch_test_macros.hpp>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -181,6 +182,33 @@ TEST_CASE("Recompute: what lies behind pointers in structures is not touched") {
   REQUIRE(more.first->defined());
   const at::Tensor expected = torch::autograd::grad({(mine.sin() * mine.cos() * mine * mine.exp()).sum()}, {mine})[0];
   CHECK(at::allclose(torch::autograd::grad({y.sum()}, {mine})[0], expected));
+}
+
+TEST_CASE("Recompute: a list whose copies share their items stays the program's") {
+  const c10::List<at::Tensor> list({here(at::rand({3})).requires_grad_()});
+  const at::Tensor x = list.get(0);
+  const auto function = [](const c10::List<at::Tensor>& all) { return all.get(0).sin().exp(); };
+  const at::Tensor y = checkpoint(function, list);
+  CHECK(at::equal(torch::autograd::grad({y.sum()}, {x})[0], torch::autograd::grad({function(list).sum()}, {x})[0]));
+  CHECK(list.get(0).is_same(x));
+}
+
+TEST_CASE("Recompute: a backward in inference mode and without grad mode") {
+  const at::Tensor input = here(at::rand({3})).requires_grad_();
+  const auto function = [](const at::Tensor& x) { return x.sin() * x; };
+  const at::Tensor expected = torch::autograd::grad({function(input).sum()}, {input})[0];
+  const auto loss = [&] {
+    return checkpoint([&](const at::Tensor& x) { return checkpoint(function, x * 1); }, input).sum();
+  };
+  const at::Tensor first = loss();
+  const at::Tensor second = loss();
+  {
+    const c10::InferenceMode inference;
+    CHECK(at::equal(torch::autograd::grad({first}, {input})[0], expected));
+    CHECK(c10::InferenceMode::is_enabled());
+  }
+  const at::NoGradGuard no_gradients;
+  CHECK(at::equal(torch::autograd::grad({second}, {input})[0], expected));
 }
 
 TEST_CASE("Recompute: a function with state of its own has that of the forward in each second run") {

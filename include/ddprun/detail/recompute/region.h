@@ -91,6 +91,10 @@ std::vector<std::remove_cv_t<T>> kept_argument(std::span<T, kSize> view) {
 template <typename T>
 using KeptArgument = decltype(kept_argument(std::declval<T>()));
 
+/// A range whose items are its own: not one that hands out proxies, such as c10::List, whose copies share their items.
+template <typename T>
+concept RangeOfItems = std::ranges::forward_range<T&> && std::is_lvalue_reference_v<std::ranges::range_reference_t<T&>>;
+
 /// Calls `found` for each tensor that `value` owns: not for those behind pointers and views, which belong to the
 /// program.
 template <typename T, typename Found>
@@ -106,7 +110,7 @@ void for_each_own_tensor(T& value, const Found& found) {
     std::visit([&](auto& part) { for_each_own_tensor(part, found); }, value);
   } else if constexpr (TupleLike<Plain>) {
     std::apply([&](auto&... parts) { (for_each_own_tensor(parts, found), ...); }, value);
-  } else if constexpr (std::ranges::forward_range<T&>) {
+  } else if constexpr (RangeOfItems<T>) {
     if constexpr (!WithoutTensors<std::ranges::range_value_t<T&>>) {
       for (auto& item : value) for_each_own_tensor(item, found);
     }

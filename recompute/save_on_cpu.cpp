@@ -20,7 +20,8 @@ class save_on_cpu::Hooks final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     device_ = tensor.device();
     // A parameter stays on its device in any case: a copy would only take memory.
-    is_copy_ = !device_.is_cpu() && !(tensor.is_leaf() && tensor.requires_grad()) && tensor.layout() == at::kStrided;
+    is_copy_ = !device_.is_cpu() && !tensor.is_meta() && !(tensor.is_leaf() && tensor.requires_grad()) &&
+               tensor.layout() == at::kStrided;
     if (is_copy_) {
       saved_ = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(pins_memory_));
       copy_into(saved_, tensor);

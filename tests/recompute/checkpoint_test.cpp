@@ -228,10 +228,12 @@ TEST_CASE("Recompute: a function that must not throw has no early stop") {
   CHECK(torch::autograd::grad({y.sum()}, {input})[0].defined());
 }
 
-TEST_CASE("Recompute: a tensor on the meta device has no random numbers") {
+TEST_CASE("Recompute: a tensor on the meta device has no random numbers and no bytes to copy") {
   const at::Tensor input = at::empty({3}, at::kMeta).requires_grad_();
-  CHECK(torch::autograd::grad({checkpoint([](const at::Tensor& x) { return x.sin(); }, input).sum()}, {input})[0]
-            .is_meta());
+  const auto function = [](const at::Tensor& x) { return x.sin().exp(); };
+  CHECK(torch::autograd::grad({checkpoint(function, input).sum()}, {input})[0].is_meta());
+  const save_on_cpu scope;
+  CHECK(torch::autograd::grad({function(input).sum()}, {input})[0].is_meta());
 }
 
 TEST_CASE("Recompute: autocast of the forward holds in the recomputation") {

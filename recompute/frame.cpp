@@ -60,8 +60,9 @@ class CollectingHooks final : public torch::autograd::SavedVariableHooks {
  public:
   explicit CollectingHooks(SecondRun& run) : run_(run) {}
   void call_pack_hook(const at::Tensor& tensor) override {
-    tensor_ = tensor.requires_grad() ? tensor.detach() : tensor;
-    run_.collect(tensor_);
+    // Detached by no operator: the error about a difference names the region's last one.
+    tensor_ = tensor.requires_grad() ? tensor.tensor_data() : tensor;
+    run_.collect(tensor_, tensor.requires_grad());
   }
   at::Tensor call_unpack_hook() override { return tensor_; }
 
@@ -129,7 +130,8 @@ size_t Frame::add(const at::Tensor& tensor) {
                         .dtype = tensor.scalar_type(),
                         .device = tensor.device(),
                         .storage = storage_of(tensor),
-                        .version = version_of(tensor)});
+                        .version = version_of(tensor),
+                        .requires_grad = tensor.requires_grad()});
   return positions_.size() - 1;
 }
 
@@ -219,9 +221,9 @@ void Frame::run_again(int task) {
 }
 
 void Frame::run_second(Collected& collected) {
+  const c10::InferenceMode graph_is_recorded(false);  // also where the backward is called in inference mode
   std::vector<at::Tensor> inputs;
   // Unpacked before the mode is changed: an outer region may run again for them.
-  const c10::InferenceMode graph_is_recorded(false);  // also where the backward is called in inference mode
   for (const SavedInput& input : inputs_) inputs.push_back(input.detached());
   const progress::PhaseScope phase("recompute");
   std::optional<RandomStatesScope> random_states;
@@ -241,7 +243,7 @@ void Frame::run_second(Collected& collected) {
   }
 }
 
-void Frame::collect(Collected& collected, const at::Tensor& tensor) {
+void Frame::collect(Collected& collected, const at::Tensor& tensor, bool requires_grad) {
   const size_t position = collected.count++;
   size_t wanted = 0;
   {
@@ -265,11 +267,11 @@ void Frame::collect(Collected& collected, const at::Tensor& tensor) {
                          "in both" +
                          explanation());
   }
-  check(collected, position, tensor);
+  check(collected, position, tensor, requires_grad);
   if (options_.early_stop && collected.count == wanted) throw EnoughCollected();
 }
 
-void Frame::check(const Collected& collected, size_t position, const at::Tensor& tensor) const {
+void Frame::check(const Collected& collected, size_t position, const at::Tensor& tensor, bool requires_grad) const {
   if (options_.determinism_check == DeterminismCheck::kNone || !collected.tensors[position].defined()) return;
   const SavedPosition& first = positions_[position];
   if (tensor.sizes() != first.sizes || tensor.scalar_type() != first.dtype || tensor.device() != first.device) {
@@ -277,6 +279,14 @@ void Frame::check(const Collected& collected, size_t position, const at::Tensor&
                          described(first.sizes, first.dtype, first.device) + " in the forward and is " +
                          described(tensor.sizes(), tensor.scalar_type(), tensor.device()) +
                          " in the recomputation. A region must call the same operators in both" + explanation());
+  }
+  // What requires grad decides which tensors autograd saves.
+  if (requires_grad != first.requires_grad) {
+    throw RecomputeError(rank_prefix() + "checkpoint(): saved tensor " + std::to_string(position) + " (" +
+                         described(first.sizes, first.dtype, first.device) + ") " +
+                         (requires_grad ? "requires grad in the recomputation and did not"
+                                        : "does not require grad in the recomputation and did") +
+                         " in the forward. Freeze or thaw parameters after the backward" + explanation());
   }
   // A parameter or buffer: what the region computes itself has another storage in each run, or the same version.
   if (first.storage == storage_of(tensor) && first.version != version_of(tensor)) {

@@ -45,6 +45,7 @@ struct SavedPosition {
   c10::Device device = c10::kCPU;
   const void* storage = nullptr;  // to recognise parameters; never read
   uint32_t version = 0;
+  bool requires_grad = false;
   bool is_alive = true;  // the backward may still ask for it
 };
 
@@ -97,8 +98,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void run_again(int task);
   Collected collected_again();
   void run_second(Collected& collected);
-  void collect(Collected& collected, const at::Tensor& tensor);
-  void check(const Collected& collected, size_t position, const at::Tensor& tensor) const;
+  void collect(Collected& collected, const at::Tensor& tensor, bool requires_grad);
+  void check(const Collected& collected, size_t position, const at::Tensor& tensor, bool requires_grad) const;
   std::string explanation() const;
 
   RecomputeOptions options_;
@@ -137,7 +138,7 @@ class SecondRun final : public SavedTensorMode {
  public:
   SecondRun(Frame& frame, Frame::Collected& collected) : frame_(frame), collected_(collected) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override;
-  void collect(const at::Tensor& tensor) { frame_.collect(collected_, tensor); }
+  void collect(const at::Tensor& tensor, bool requires_grad) { frame_.collect(collected_, tensor, requires_grad); }
   Frame& frame() { return frame_; }
   size_t next_kept() { return kept_++; }
 

@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "base/rank_prefix.h"
+#include "comm/versions/autograd_node.h"
 #include "ddprun/recompute/recompute.h"
 #include "recompute/frame.h"
-
 #include "recompute/saved_tensor_mode.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -19,6 +20,19 @@ std::vector<int64_t> versions_of(const std::vector<at::Tensor>& tensors) {
   }
   return versions;
 }
+
+// Stands in a second run for the graph that made the results of a keep().
+class GraphOfKept final : public torch::autograd::Node {
+ public:
+  explicit GraphOfKept(const std::vector<at::Tensor>& inputs) : Node(torch::autograd::collect_next_edges(inputs)) {}
+  std::string name() const override { return "ddp::keep"; }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
+    throw RecomputeError(rank_prefix() +
+                         "keep(): the region goes backward through a result of keep(), which the recomputation has "
+                         "without its graph. Call autograd::grad() or backward() within keep()'s function, or compute "
+                         "this part without keep().");
+  }
+};
 
 }  // namespace
 
@@ -66,8 +80,15 @@ const std::any& KeptResults::structure() const {
   return frame_->kept(index_).structure;
 }
 
-std::vector<at::Tensor> KeptResults::tensors() const {
+void KeptResults::refuse_other_type() const {
+  throw RecomputeError(rank_prefix() + "keep(): call " + std::to_string(index_) +
+                       " (counted from 0) of the region has a result of another type in the recomputation than in the "
+                       "forward. A region must call the same parts in both.");
+}
+
+std::vector<at::Tensor> KeptResults::tensors(const std::vector<at::Tensor>& inputs) const {
   const recompute::KeptResult& kept = frame_->kept(index_);
+  const auto graph = versions::make_node<GraphOfKept>(inputs);
   std::vector<at::Tensor> result;
   for (size_t i = 0; i < kept.tensors.size(); ++i) {
     const at::Tensor& tensor = kept.tensors[i];
@@ -81,7 +102,7 @@ std::vector<at::Tensor> KeptResults::tensors() const {
                            "returns a new tensor.");
     }
     result.push_back(tensor.detach());
-    if (kept.requires_grad[i]) result.back().requires_grad_();
+    if (kept.requires_grad[i]) torch::autograd::create_gradient_edge(result.back(), graph);
   }
   if (kept.random_states) kept.random_states->apply();
   return result;

@@ -1,6 +1,18 @@
 // keep(): a part of a region that does not run again.
+#include <ATen/core/List.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/ordered_dict.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "ddprun/recompute/recompute.h"
 #include "tests/recompute/regions.h"
@@ -50,6 +62,61 @@ TEST_CASE("Keep: several results, a second backward, and a call outside a region
   y.sum().backward();
   CHECK(at::equal(input.grad(), once * 2));
 }
+
+TEST_CASE("Keep: a backward in the region through a result is refused where its graph is not") {
+  const at::Tensor input = here(at::rand({4})).requires_grad_();
+  const auto square = [](const at::Tensor& z) { return z.sin() * z; };
+  const auto through = [&](const at::Tensor& x) {
+    const at::Tensor part = keep(square, x);
+    return part * torch::autograd::grad({(part * part).sum()}, {x}, {}, std::nullopt, /*create_graph=*/true)[0];
+  };
+  CHECK_THROWS_WITH(checkpoint(through, input).sum().backward(),
+                    ContainsSubstring("the region goes backward through a result of keep()"));
+  const auto to_the_result = [&](const at::Tensor& x) {
+    const at::Tensor part = keep(square, x);
+    return part * torch::autograd::grad({(part * part).sum()}, {part}, {}, std::nullopt, /*create_graph=*/true)[0];
+  };
+  const auto within = [&](const at::Tensor& x) {
+    return x * keep(
+                   [&](const at::Tensor& z) {
+                     return torch::autograd::grad({square(z).sum()}, {z}, {}, std::nullopt, /*create_graph=*/true)[0];
+                   },
+                   x);
+  };
+  for (const Function& function : {Function(to_the_result), Function(within)}) {
+    const at::Tensor expected = torch::autograd::grad({function(input).sum()}, {input})[0];
+    CHECK(at::equal(torch::autograd::grad({checkpoint(function, input).sum()}, {input})[0], expected));
+  }
+}
+
+TEST_CASE("Keep: another result in the recomputation is refused") {
+  const at::Tensor input = here(at::rand({4})).requires_grad_();
+  const auto function = [](const at::Tensor& x) {
+    const auto sine = [](const at::Tensor& z) { return z.sin(); };
+    if (!is_recomputing()) return keep(sine, x).exp();
+    return keep([&](const at::Tensor& z) { return std::make_pair(sine(z), 1); }, x).first.exp();
+  };
+  CHECK_THROWS_WITH(checkpoint(function, input).sum().backward(),
+                    ContainsSubstring("keep(): call 0 (counted from 0)") && ContainsSubstring("another type"));
+}
+
+struct Opaque {
+  at::Tensor tensor;
+};
+struct Plain {
+  int number;
+};
+
+// A result whose tensors are not found would hold the graph that holds the region: memory that nothing releases.
+static_assert(detail::owns_its_tensors<std::tuple<at::Tensor, std::optional<at::Tensor>, int>>());
+static_assert(detail::owns_its_tensors<std::map<std::string, std::vector<at::Tensor>>>());
+static_assert(detail::owns_its_tensors<std::pair<torch::OrderedDict<std::string, at::Tensor>, Plain>>());
+static_assert(detail::owns_its_tensors<std::variant<std::monostate, at::Tensor, std::string>>());
+static_assert(!detail::owns_its_tensors<Opaque>());
+static_assert(!detail::owns_its_tensors<std::optional<Opaque>>());
+static_assert(!detail::owns_its_tensors<std::shared_ptr<at::Tensor>>());
+static_assert(!detail::owns_its_tensors<std::vector<at::Tensor*>>());
+static_assert(!detail::owns_its_tensors<c10::List<at::Tensor>>());
 
 TEST_CASE("Keep: a result that is changed in place is refused") {
   const at::Tensor input = here(at::rand({4})).requires_grad_();

@@ -47,8 +47,8 @@ auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... 
 
 /// Runs a part of a region whose results are kept, and which does not run again: `function(args...)` inside a function
 /// that checkpoint() runs. Its backward's tensors are saved as without checkpoint(). Outside a region a plain call.
-/// Throws std::runtime_error, in the backward, when a result was changed in place. Reference: MUST_SAVE of
-/// torch.utils.checkpoint.create_selective_checkpoint_contexts.
+/// Throws RecomputeError, in the backward, when a result was changed in place, or when the region itself goes backward
+/// through a result to `args`. Reference: MUST_SAVE of torch.utils.checkpoint.create_selective_checkpoint_contexts.
 template <typename Function, typename... Args>
 auto keep(Function&& function, Args&&... args);
 
@@ -104,10 +104,17 @@ template <typename Function, typename... Args>
 auto keep(Function&& function, Args&&... args) {
   using Result = std::decay_t<decltype(detail::call_region(function, args...))>;
   static_assert(!std::is_void_v<Result>, "keep() keeps the result of the function: it must return one");
+  static_assert(detail::owns_its_tensors<Result>(),
+                "keep() does not find the tensors of this result: return tensors, or vectors, tuples, optionals and "
+                "structures with visit_tensors(), by value");
   detail::KeptResults results;
   if (results.are_known()) {
-    Result result = std::any_cast<Result>(results.structure());
-    detail::put_tensors(result, results.tensors());
+    const auto* structure = std::any_cast<Result>(&results.structure());
+    if (structure == nullptr) results.refuse_other_type();
+    Result result = *structure;
+    std::vector<at::Tensor> inputs;
+    (for_each_tensor(args, [&inputs](const auto& tensor) { inputs.push_back(tensor); }), ...);
+    detail::put_tensors(result, results.tensors(inputs));
     return result;
   }
   Result result = results.run([&] { return Result(detail::call_region(function, args...)); });

@@ -122,6 +122,37 @@ void for_each_own_tensor(T& value, const Found& found) {
   }
 }
 
+/// Whether for_each_own_tensor() finds every tensor of a T. A type that is copied byte by byte has none.
+template <typename T>
+constexpr bool owns_its_tensors() {
+  if constexpr (std::is_base_of_v<at::Tensor, T> || HasVisitTensors<T> || WithoutTensors<T>) {
+    return true;
+  } else if constexpr (PointerLike<T> || std::ranges::view<T>) {
+    return false;
+  } else if constexpr (is_variant<T>) {
+    return []<typename... Parts>(std::type_identity<std::variant<Parts...>>) {
+      return (owns_its_tensors<Parts>() && ...);
+    }(std::type_identity<T>{});
+  } else if constexpr (TupleLike<T>) {
+    return []<size_t... kPart>(std::index_sequence<kPart...>) {
+      return (owns_its_tensors<std::remove_cv_t<std::tuple_element_t<kPart, T>>>() && ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<T>>{});
+  } else if constexpr (RangeOfItems<T>) {
+    using Item = std::ranges::range_value_t<T&>;
+    if constexpr (!tells_all<T> || std::is_same_v<Item, T>)
+      return false;
+    else
+      return owns_its_tensors<Item>();
+  } else if constexpr (OptionalLike<T>) {
+    return owns_its_tensors<std::remove_cvref_t<decltype(*std::declval<T&>())>>();
+  } else if constexpr (Named<T>) {
+    return owns_its_tensors<std::remove_cvref_t<decltype(std::declval<T&>().value())>>();
+  } else {
+    return std::is_trivially_copyable_v<T>;
+  }
+}
+
 /// Moves the tensors out of `value`, in order.
 template <typename T>
 std::vector<at::Tensor> take_tensors(T& value) {
@@ -171,8 +202,10 @@ class KeptResults {
   bool are_wanted() const { return is_first_run_; }
   /// The result without its tensors.
   const std::any& structure() const;
-  /// The result's tensors, detached, with the requires_grad that they had.
-  std::vector<at::Tensor> tensors() const;
+  /// The two runs gave results of different types: throws RecomputeError.
+  [[noreturn]] void refuse_other_type() const;
+  /// The result's tensors, without the graph that made them of `inputs`.
+  std::vector<at::Tensor> tensors(const std::vector<at::Tensor>& inputs) const;
   /// Runs the function with tensors saved as outside a region.
   template <typename Function>
   auto run(const Function& function) {

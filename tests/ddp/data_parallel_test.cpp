@@ -22,6 +22,7 @@
 
 #include <ddprun/ddp/data_parallel.h>
 #include <ddprun/detail/ddp/scatter_gather.h>
+#include <ddprun/recompute/recompute.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -53,12 +54,14 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
       if (threads != nullptr) threads->insert(std::this_thread::get_id());
     }
     if (x.size(0) == fail_at_rows) throw std::out_of_range("this many rows");
-    return last(at::relu(norm(first(x))));
+    const auto block = [this](const at::Tensor& y) { return norm(first(y)).relu_(); };
+    return last(has_region ? checkpoint({.update_buffers_once = {norm.ptr()}}, block, x) : block(x));
   }
   Linear first{nullptr}, last{nullptr};
   BatchNorm1d norm{nullptr};
   std::set<std::thread::id>* threads = nullptr;
   int64_t fail_at_rows = -1;
+  bool has_region = false;
 };
 TORCH_MODULE(Net);
 
@@ -175,6 +178,32 @@ TEST_CASE_METHOD(Replicated, "Replicated: gradients accumulate over backwards an
   }
 }
 
+TEST_CASE_METHOD(Replicated, "Replicated: regions of activation checkpointing give the gradients without them") {
+  const auto gradients = [&](bool has_regions) {
+    Net net = make_net();
+    net->has_region = has_regions;
+    DataParallel<Net> model(net, copies(replicas_));
+    at::Tensor x = at::sin(here(at::arange(24, at::kFloat))).view({8, 3}).requires_grad_();
+    for (int step = 0; step < 3; ++step) {
+      const at::Tensor first = model(x);
+      (first * model(x.sin())).sum().backward();  // the copies' weights are set again before the first one's backward
+    }
+    auto all = gradients_of(*net);
+    all.push_back(x.grad());
+    all.push_back(net->norm->running_mean);
+    return all;
+  };
+  const auto with = gradients(true);
+  const auto without = gradients(false);
+  for (size_t i = 0; i < with.size(); ++i) {
+    // The threads of devices add up two forwards' gradients in any order, also without regions.
+    if (test::is_on_devices()) {
+      expect_close(with[i], without[i], "gradient " + std::to_string(i));
+    } else {
+      CHECK_THAT(with[i], EqualsTensor(without[i]));
+    }
+  }
+}
 TEST_CASE("DataParallel: each piece runs in a thread of its own and threads stay") {
   std::set<std::thread::id> threads;
   Net net = make_net();

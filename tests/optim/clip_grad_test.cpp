@@ -128,9 +128,87 @@ TEST_CASE("ClipGradNorm: refuses what is not finite only when asked") {
   CHECK_FALSE(std::isfinite(clip_grad_norm_(parameters, 1).item<double>()));
   CHECK_THROWS_AS(clip_grad_norm_(parameters, std::nan("")), std::invalid_argument);
   CHECK_THROWS_AS(clip_grad_norm_(parameters, 1, {.grad_scale = here(at::ones({3}))}), std::invalid_argument);
+}
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+TEST_CASE("ClipGradNorm: get_total_norm and clip_grads_with_norm_ are its halves, and serve several models") {
+  const auto whole = new_parameters();
+  set_gradients(whole, 0);
+  const auto expected = clip_grad_norm_(whole, 0.5);
+
+  auto parts = new_parameters();
+  set_gradients(parts, 0);
+  auto gradients = gradients_of(parts);
+  gradients.insert(gradients.begin() + 1, at::Tensor());  // a parameter without a gradient
+  gradients.push_back(parts[0].grad());                   // a tied weight
+  const auto norm = get_total_norm(gradients);
+  CHECK_THAT(norm, test::EqualsTensor(expected));
+  clip_grads_with_norm_({parts[0], parts[1], parts[0]}, 0.5, norm);
+  clip_grads_with_norm_({parts[2], parts[3], parts[4]}, 0.5, norm.cpu().reshape({1}));
+  test::expect_same_bits(gradients_of(parts), gradients_of(whole));
+
+  set_gradients(parts, 0, 512);
+  const auto scaled = get_total_norm(gradients_of(parts), {.grad_scale = flag(512)});
+  CHECK_THAT(scaled, test::EqualsTensor(expected));
+  CHECK(get_total_norm({}).equal(at::zeros({})));
+  CHECK_NOTHROW(clip_grads_with_norm_({}, 1, at::ones({})));
+  CHECK_NOTHROW(clip_grads_with_norm_({numbers({2}, 0)}, 1, at::ones({})));
+}
+
+TEST_CASE("ClipGradNorm: gradients on two devices have one norm, on the first one's device") {
+  const auto whole = new_parameters();
+  set_gradients(whole, 0);
+  auto mixed = new_parameters();
+  set_gradients(mixed, 0);
+  for (const size_t i : {1, 3}) {
+    const auto on_cpu = at::zeros(mixed[i].sizes()).requires_grad_();
+    on_cpu.mutable_grad() = mixed[i].grad().cpu();
+    mixed[i] = on_cpu;
+  }
+  const auto expected = clip_grad_norm_(whole, 0.5).item<double>();
+  const auto norm = clip_grad_norm_(mixed, 0.5);
+  CHECK(norm.device() == mixed[0].device());
+  CHECK_THAT(norm.item<double>(), WithinAbs(expected, 1e-6 * expected));
+  CHECK(mixed[3].grad().device().is_cpu());
+  test::expect_near(gradients_of(mixed), gradients_of(whole));
+  CHECK_THAT(get_total_norm(gradients_of(mixed)).item<double>(), WithinAbs(0.5, 1e-5));
+}
+
+TEST_CASE("ClipGradNorm: what its halves refuse leaves the gradients as they are") {
+  const auto parameters = new_parameters();
+  set_gradients(parameters, 0);
+  const double nan = std::nan("");
+  CHECK_THROWS_AS(clip_grads_with_norm_(parameters, nan, flag(1)), std::invalid_argument);
+  CHECK_THROWS_AS(clip_grads_with_norm_(parameters, 1, at::Tensor()), std::invalid_argument);
+  CHECK_THROWS_AS(clip_grads_with_norm_(parameters, 1, here(at::ones({2}))), std::invalid_argument);
+  CHECK_THROWS_AS(clip_grads_with_norm_(parameters, 1, at::ones({}, at::kComplexFloat)), std::invalid_argument);
+  CHECK_THROWS_AS(get_total_norm(gradients_of(parameters), {.norm_type = nan}), std::invalid_argument);
+  const auto sparse = at::ones({2, 2}).requires_grad_();
+  sparse.mutable_grad() = at::ones({2, 2}).to_sparse();
+  auto all = parameters;
+  all.push_back(sparse);
+  CHECK_THROWS_MATCHES(clip_grads_with_norm_(all, 1, flag(100)), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("clip_grads_with_norm_ does not support sparse gradients")));
+  CHECK_THROWS_AS(clip_grad_value_(all, 0.1), std::invalid_argument);
+  CHECK_THROWS_AS(get_total_norm(gradients_of(all)), std::invalid_argument);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    CHECK_THAT(parameters[i].grad(),
+               test::EqualsTensor(numbers(parameters[i].sizes(), 1000 + static_cast<int64_t>(i)) * 1.0));
+  }
+}
+
+TEST_CASE("ClipGradValue: limits each element and keeps NaN") {
+  const auto parameters = new_parameters();
   set_gradients(parameters, 0, 10);
+  parameters[1].mutable_grad()[0] = std::nan("");
   clip_grad_value_(parameters, 0.5);
   CHECK(parameters[0].grad().equal((numbers({7, 5}, 1000) * 10).clamp(-0.5, 0.5)));
+  CHECK(std::isnan(parameters[1].grad()[0].item<double>()));
 }
 
 }  // namespace

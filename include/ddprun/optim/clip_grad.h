@@ -7,7 +7,7 @@
 
 namespace ddp::optim {
 
-/// Settings of clip_grad_norm_(), all optional.
+/// Settings of clip_grad_norm_() and get_total_norm(), all optional.
 struct ClipGradNormOptions {
   double norm_type = 2;  ///< any p; infinity for the largest absolute value
   /// Throws instead of clipping by a norm that is inf or NaN. The host waits for the device to know.
@@ -29,8 +29,23 @@ struct ClipGradNormOptions {
 at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                            const ClipGradNormOptions& options = {});
 
-/// Limits each element of the gradients to [-clip_value, clip_value]. Throws std::invalid_argument for sparse
-/// gradients.
+/// The norm of `tensors`, taken over all of them as one vector: a tensor of no dimensions on the first one's device (0
+/// on the CPU when there are none). Undefined tensors, such as the gradient of a parameter that has none, count
+/// nothing, and a tensor that is listed twice counts once, so that the gradients of parameters() may be given as they
+/// are. Changes nothing, and throws as clip_grad_norm_(). Reference: torch.nn.utils.get_total_norm, which counts
+/// repetitions.
+at::Tensor get_total_norm(const std::vector<at::Tensor>& tensors, const ClipGradNormOptions& options = {});
+
+/// The second half of clip_grad_norm_(): multiplies the gradients of `parameters`, each once, by
+/// `max_norm / total_norm` where that is below 1. `total_norm` is a tensor of one real number on any device, such as
+/// the norm over the parameters of several models or ranks; it must be equal on all ranks. Throws std::invalid_argument
+/// for sparse gradients, for another `total_norm` and for a `max_norm` that is no number, and changes nothing then.
+/// Reference: torch.nn.utils.clip_grads_with_norm_.
+void clip_grads_with_norm_(const std::vector<at::Tensor>& parameters, double max_norm, const at::Tensor& total_norm);
+
+/// Limits each element of the gradients of `parameters` to [-clip_value, clip_value]; NaN stays. Throws
+/// std::invalid_argument for sparse gradients. Reference: torch.nn.utils.clip_grad_value_, which fails where no
+/// parameter has a gradient.
 void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
 }  // namespace ddp::optim

@@ -1,9 +1,10 @@
 """What a release of PyTorch offers to its users, as a table to compare with: `torch_interface.py PART FOLDER [--write FILE]`.
 
 PART `launcher`: the options of torchrun with their spellings, kinds, defaults and choices, the values that their code knows, and the
-variables that torchrun and torch.distributed.elastic read. FOLDER is the package `torch` of an installation, or one that holds only
-torch/distributed/run.py, torch/distributed/elastic and torch/numa. Only the source is read (its syntax tree), nothing is imported, so
-any Python can read any version. Another part of the interface is another function in PARTS.
+variables that torchrun and torch.distributed.elastic read. PART `library`: the public names of the modules of MODULES, and the
+parameters of the functions and constructors of CALLABLES. FOLDER is the package `torch` of an installation, or one that holds only its
+Python files. Only the source is read (its syntax tree), nothing is imported, so any Python can read any version. Another part of the
+interface is another function in PARTS.
 """
 
 import argparse
@@ -131,7 +132,90 @@ def launcher(package):
     }
 
 
-PARTS = {"launcher": launcher}
+MODULES = [
+    "torch.optim", "torch.optim.lr_scheduler", "torch.optim.swa_utils", "torch.nn.parallel", "torch.distributed",
+    "torch.distributed.algorithms.ddp_comm_hooks.default_hooks", "torch.distributed.algorithms.join", "torch.distributed.optim",
+    "torch.amp", "torch.nn.utils", "torch.nn.utils.parametrizations", "torch.nn.utils.parametrize", "torch.nn.utils.rnn",
+    "torch.utils.checkpoint", "torch.utils.data",
+]  # fmt: skip
+CALLABLES = {
+    "torch.nn.parallel.DistributedDataParallel": "nn/parallel/distributed.py",
+    "torch.nn.parallel.DataParallel": "nn/parallel/data_parallel.py",
+    "torch.distributed.init_process_group": "distributed/distributed_c10d.py",
+    "torch.distributed.new_group": "distributed/distributed_c10d.py",
+    "torch.distributed.optim.ZeroRedundancyOptimizer": "distributed/optim/zero_redundancy_optimizer.py",
+    "torch.optim.swa_utils.AveragedModel": "optim/swa_utils.py",
+    "torch.amp.GradScaler": "amp/grad_scaler.py",
+    "torch.amp.autocast": "amp/autocast_mode.py",
+    "torch.nn.utils.clip_grad_norm_": "nn/utils/clip_grad.py",
+    "torch.utils.checkpoint.checkpoint": "utils/checkpoint.py",
+    "torch.utils.data.DataLoader": "utils/data/dataloader.py",
+    "torch.utils.data.DistributedSampler": "utils/data/distributed.py",
+}
+
+
+def executed(body):
+    """The statements of a module, those of its `if` and `try` blocks too."""
+    for node in body:
+        yield node
+        if isinstance(node, (ast.If, ast.Try)):
+            yield from executed([*node.body, *node.orelse])
+
+
+def source_of(package, module):
+    """The file of a module, named as in an import."""
+    path = package.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def imported(package, module, node):
+    """What `from M import ...` makes public in `module`: names of torch's own modules."""
+    source = node.module or ""
+    if node.level:
+        parent = module if source_of(package, module).name == "__init__.py" else module.rpartition(".")[0]
+        source = ".".join(filter(None, [*parent.split(".")[: len(parent.split(".")) - node.level + 1], source]))
+    if source.split(".")[0] != "torch":
+        return []
+    if node.names[0].name == "*":
+        return public_names(package, source)
+    return [each.asname or each.name for each in node.names]
+
+
+def public_names(package, module):
+    """`__all__` of a module; where it has none, the names that it defines or imports from torch."""
+    listed, bound = [], []
+    for node in executed(ast.parse(source_of(package, module).read_text()).body):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
+        targets = [ast.unparse(target) for target in targets]
+        if "__all__" in targets:
+            listed += constant(node.value)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            targets = [node.name]
+        elif isinstance(node, ast.ImportFrom):
+            targets = imported(package, module, node)
+        bound += [target for target in targets if target.isidentifier()]
+    return sorted({name for name in listed or bound if not name.startswith("_")})
+
+
+def parameters(package, name, file):
+    """The parameters of a function or constructor."""
+    name = name.rpartition(".")[2]
+    for node in ast.parse((package / file).read_text()).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            node = next(each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+        elif not (isinstance(node, ast.FunctionDef) and node.name == name):
+            continue
+        names = [each.arg for each in (*node.args.posonlyargs, *node.args.args, node.args.vararg, *node.args.kwonlyargs, node.args.kwarg) if each]
+        return [each for each in names if each != "self" and not each.startswith("_")]
+    raise LookupError(f"{file}: no {name}")
+
+
+def library(package):
+    modules = {module: public_names(package, module) for module in MODULES}
+    return modules | {f"{name}()": parameters(package, name, file) for name, file in CALLABLES.items()}
+
+
+PARTS = {"launcher": launcher, "library": library}
 
 
 def text_of(table):

@@ -19,7 +19,7 @@ CONTENTS = {
                "guide-dataset", "guide-fine-tuning", "guide-memory", "many-nodes", "watching", "errors", "faq"],
     "Reference": ["launcher", "collectives", "samplers", "data", "training", "checkpoints", "optim", "schedules", "amp", "nn", "syncbn", "monitor",
                   "horovod", "messages", "api/index"],
-    "Project": ["compatibility", "design", "contributing", "changelog", "security", "versions", "cuda-status"],
+    "Project": ["compatibility", "not-here", "design", "contributing", "changelog", "security", "versions", "cuda-status"],
 }  # fmt: skip
 GUIDES = [name for caption in ("Begin", "Guides", "Reference") for name in CONTENTS[caption] if name != "coming-from"]
 NAMES = {"README.md": "index", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog", "SECURITY.md": "security"}

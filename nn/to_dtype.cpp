@@ -1,4 +1,4 @@
-#include "ddprun/nn/to_dtype.h"
+#include "ddprun/nn/weights.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -60,8 +60,8 @@
 #include <ddprun/monitor/summary_writer.h>
 #include <ddprun/nn/linear.h>
 #include <ddprun/nn/multihead_attention.h>
-#include <ddprun/nn/to_dtype.h>
 #include <ddprun/nn/transformer.h>
+#include <ddprun/nn/weights.h>
 #include <ddprun/optim/averaged_model.h>
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/optim/fused_optimizer.h>

@@ -52,6 +52,8 @@ def names_in(code, inside=""):
             start = position
             continue
         position = end_of(code, found.start())
+        if statement.count("(") > statement.count(")"):
+            continue  # of a default argument
         body = code[found.end():position - 1]
         if scope := SCOPE.match(statement):
             name = f"{inside}{scope[2]}::" if scope[2] else inside

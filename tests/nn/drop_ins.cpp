@@ -1,7 +1,10 @@
 // The library's own modules: see subjects.h. Those that LibTorch has too are called "ddp " and its name.
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -9,6 +12,7 @@
 #include <ddprun/nn/linear.h>
 #include <ddprun/nn/multihead_attention.h>
 #include <ddprun/nn/transformer.h>
+#include <ddprun/nn/weights.h>
 
 #include "tests/nn/sequence_subjects.h"
 
@@ -141,6 +145,49 @@ void add_in_containers(Subjects& add) {
       [](auto& net, Tensors& x) { return net->forward(x[0]); });
 }
 
+// A parametrized layer that is called once, or twice, as a discriminator is on real and on generated samples.
+template <typename Make>
+void add_parametrized(Subjects& add, const std::string& name, Make make_layer) {
+  add["ddp " + name] = make_with(make_layer, [](auto& layer, Tensors& x) { return layer->forward(x[0]); });
+  add["ddp " + name + ", twice"] = make_with(make_layer, [](auto& layer, Tensors& x) {
+    const auto first = layer->forward(x[0]);
+    return first - layer->forward(x[1]);
+  });
+}
+
+void add_weight_norms(Subjects& add) {
+  add_parametrized(add, "weight_norm Linear", [] { return nn::weight_norm(nn::Linear(48, 40)); });
+  add_parametrized(add, "weight_norm Linear, whole",
+                   [] { return nn::weight_norm(nn::Linear(48, 40), {.dim = std::nullopt}); });
+  add_parametrized(add, "weight_norm Conv2d, dim 1", [] {
+    return nn::weight_norm(torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 6, 3).bias(false)), {.dim = 1});
+  });
+  add_parametrized(add, "weight_norm ConvTranspose1d, last dim", [] {
+    return nn::weight_norm(torch::nn::ConvTranspose1d(torch::nn::ConvTranspose1dOptions(4, 6, 3)), {.dim = 2});
+  });
+  add_parametrized(add, "weight_norm Linear, frozen", [] { return nn::weight_norm(frozen(nn::Linear(48, 40))); });
+}
+
+void add_spectral_norms(Subjects& add) {
+  add_parametrized(add, "spectral_norm Linear", [] { return nn::spectral_norm(nn::Linear(48, 40)); });
+  add_parametrized(add, "spectral_norm Conv2d, 3 iterations", [] {
+    return nn::spectral_norm(torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 6, 3)),
+                             {.n_power_iterations = 3, .eps = 1e-3});
+  });
+  add_parametrized(add, "spectral_norm Conv1d, dim -1",
+                   [] { return nn::spectral_norm(torch::nn::Conv1d(torch::nn::Conv1dOptions(4, 6, 3)), {.dim = -1}); });
+  add_parametrized(add, "spectral_norm ConvTranspose2d", [] {
+    return nn::spectral_norm(torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(4, 6, 3)));
+  });
+  add_parametrized(add, "spectral_norm LayerNorm",
+                   [] { return nn::spectral_norm(torch::nn::LayerNorm(torch::nn::LayerNormOptions({12}))); });
+  add_parametrized(add, "spectral_norm of a layer in eval mode", [] {
+    nn::Linear layer(48, 40);
+    layer->eval();
+    return nn::spectral_norm(layer);
+  });
+}
+
 }  // namespace
 
 Subject random_subject(const std::string& name) {
@@ -182,6 +229,8 @@ void add_drop_ins(Subjects& subjects) {
   add_batch_first_transformers(subjects);
   add_frozen(subjects);
   add_in_containers(subjects);
+  add_weight_norms(subjects);
+  add_spectral_norms(subjects);
 }
 
 }  // namespace ddp::test

@@ -1,16 +1,19 @@
 // What ddp::nn's modules are beside their bits, which modules_test.py compares: cloned, printed, contained, wrapped,
 // converted.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/linalg_matrix_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -22,8 +25,8 @@
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/nn/linear.h>
 #include <ddprun/nn/multihead_attention.h>
-#include <ddprun/nn/to_dtype.h>
 #include <ddprun/nn/transformer.h>
+#include <ddprun/nn/weights.h>
 #include <ddprun/syncbn/conversion.h>
 
 #include "tests/support/catch.h"
@@ -195,7 +198,101 @@ TEST_CASE("nn::Transformer: refuses batches and sizes that do not fit, and empty
              ContainsSubstring("its holder is empty"));
 }
 
+std::vector<std::string> names_of(const torch::nn::Module& module) {
+  std::vector<std::string> names = module.named_parameters().keys();
+  for (const auto& name : module.named_buffers().keys()) names.push_back(name);
+  return names;
+}
+
+TEST_CASE("nn::weight_norm: has Python's names, and the value that the layer had") {
+  torch::nn::Linear layer(3, 4);
+  const auto weight = layer->weight;
+  const auto before = weight.detach().clone();
+  auto normed = nn::weight_norm(layer);
+  CHECK(names_of(*normed) ==
+        std::vector<std::string>{"bias", "parametrizations.weight.original0", "parametrizations.weight.original1"});
+  CHECK(normed->named_parameters()["parametrizations.weight.original1"].is_same(weight));
+  CHECK(normed->named_parameters()["parametrizations.weight.original0"].sizes() == at::IntArrayRef({4, 1}));
+  CHECK(normed->weight().allclose(before, 1e-6));
+  CHECK_THAT(printed(*normed), ContainsSubstring("ddp::nn::Parametrized(torch::nn::Linear(in_features=3, ") &&
+                                   ContainsSubstring("(weight): ddp::nn::WeightNorm"));
+  CHECK_THROWS_AS(nn::weight_norm(torch::nn::Linear(3, 4), {.dim = 2}), c10::Error);
+}
+
+TEST_CASE("nn::spectral_norm: has Python's names and bounds the largest singular value") {
+  auto normed = nn::spectral_norm(torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 6, 3)));
+  CHECK(names_of(*normed) == std::vector<std::string>{"bias", "parametrizations.weight.original",
+                                                      "parametrizations.weight.0._u", "parametrizations.weight.0._v"});
+  for (int i = 0; i < 50; ++i) normed->weight();
+  CHECK(std::abs(at::linalg_matrix_norm(normed->weight().flatten(1), 2).item<double>() - 1) < 1e-3);
+  normed->eval();
+  const auto vectors = normed->named_buffers()["parametrizations.weight.0._u"].clone();
+  normed->forward(at::randn({1, 4, 5, 5}));
+  CHECK_THAT(normed->named_buffers()["parametrizations.weight.0._u"], EqualsTensor(vectors));
+  CHECK_THAT(error_of<std::invalid_argument>([] { nn::spectral_norm(torch::nn::Linear(3, 4), {.dim = 2}); }),
+             ContainsSubstring("expected to be in range of [-2, 1] but got 2"));
+  CHECK_THAT(
+      error_of<std::invalid_argument>([] { nn::spectral_norm(torch::nn::Linear(3, 4), {.n_power_iterations = 0}); }),
+      ContainsSubstring("got n_power_iterations=0"));
+}
+
+TEST_CASE("nn::Parametrized: is cloned, converted, saved, trained and contained as other layers") {
+  const auto x = at::randn({5, 6});
+  const auto trained = [&](auto layer) {
+    const auto copy = std::dynamic_pointer_cast<typename decltype(layer)::ContainedType>(layer->clone());
+    REQUIRE(copy);
+    CHECK(names_of(*copy) == names_of(*layer));
+    copy->eval();
+    layer->eval();
+    const auto before = layer->forward(x).detach().clone();
+    CHECK_THAT(copy->forward(x), EqualsTensor(before));
+    layer->train();
+    layer->forward(x).square().sum().backward();
+    torch::optim::SGD(layer->parameters(), 0.1).step();
+    layer->eval();
+    CHECK_FALSE(layer->forward(x).equal(before));
+    CHECK_THAT(copy->forward(x), EqualsTensor(before));
+
+    std::stringstream file;
+    torch::save(layer, file);
+    auto loaded = decltype(layer)(copy);
+    torch::load(loaded, file);
+    CHECK_THAT(copy->forward(x), EqualsTensor(layer->forward(x)));
+    layer->to(at::kDouble);
+    CHECK(layer->forward(x.to(at::kDouble)).scalar_type() == at::kDouble);
+    torch::nn::Sequential net(layer, nn::Linear(4, 2));
+    net->to(at::kFloat);
+    CHECK(net->forward(x).sizes() == at::IntArrayRef({5, 2}));
+    CHECK(net->named_parameters().contains("0.parametrizations.weight.original") !=
+          net->named_parameters().contains("0.parametrizations.weight.original0"));
+  };
+  trained(nn::weight_norm(nn::Linear(6, 4)));
+  trained(nn::spectral_norm(nn::Linear(6, 4)));
+  trained(nn::spectral_norm(std::make_shared<torch::nn::LinearImpl>(6, 4)));
+}
+
 // --- With the rest of the library
+
+TEST_CASE("nn::Parametrized: two ranks with DistributedDataParallel follow one process with the whole batch") {
+  const auto x = at::randn({6, 5}, at::kDouble);
+  auto target = nn::spectral_norm(nn::Linear(5, 3));
+  target->to(at::kDouble);
+  const auto copied = [&] {
+    return nn::Parametrized<nn::Linear>(std::dynamic_pointer_cast<nn::ParametrizedImpl<nn::Linear>>(target->clone()));
+  };
+  auto whole = copied();
+  whole->forward(x).square().mean().backward();
+  std::vector<nn::Parametrized<nn::Linear>> nets = {copied(), copied()};
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    DistributedDataParallel<nn::Parametrized<nn::Linear>> model(nets[rank], group);
+    model(x.chunk(2)[rank]).square().mean().backward();
+    for (const auto& item : nets[rank]->named_parameters()) {
+      RANK_INFO(item.key());
+      RANK_CHECK(item.value().grad().allclose(whole->named_parameters()[item.key()].grad(), 1e-9, 1e-12));
+    }
+  });
+}
 
 MixedNet seeded() {
   static std::mutex mutex;  // of the generator that all ranks share

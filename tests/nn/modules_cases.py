@@ -7,6 +7,7 @@ import zlib
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 # In which circumstances: dtype, training, gradients, autocast.
 CIRCUMSTANCES = {
@@ -305,6 +306,25 @@ def in_bfloat16(m, a):
         return m(a, a, a)
 
 
+def parametrized(name, make, *shape):
+    """A layer that is called once, or twice, as a discriminator is on real and on generated samples."""
+    return [module(f"ddp {name}", make, x(*shape)),
+            module(f"ddp {name}, twice", make, x(*shape), x(*shape), call=lambda m, a, b: m(a) - m(b))]  # fmt: skip
+
+
+PARAMETRIZED = [
+    *parametrized("weight_norm Linear", lambda: weight_norm(nn.Linear(48, 40)), 5, 7, 48),
+    *parametrized("weight_norm Linear, whole", lambda: weight_norm(nn.Linear(48, 40), dim=None), 20, 48),
+    *parametrized("weight_norm Conv2d, dim 1", lambda: weight_norm(nn.Conv2d(4, 6, 3, bias=False), dim=1), 2, 4, 7, 9),
+    *parametrized("weight_norm ConvTranspose1d, last dim", lambda: weight_norm(nn.ConvTranspose1d(4, 6, 3), dim=2), 2, 4, 9),
+    *parametrized("weight_norm Linear, frozen", lambda: weight_norm(nn.Linear(48, 40).requires_grad_(False)), 20, 48),
+    *parametrized("spectral_norm Linear", lambda: spectral_norm(nn.Linear(48, 40)), 5, 7, 48),
+    *parametrized("spectral_norm Conv2d, 3 iterations", lambda: spectral_norm(nn.Conv2d(4, 6, 3), n_power_iterations=3, eps=1e-3), 2, 4, 7, 9),
+    *parametrized("spectral_norm Conv1d, dim -1", lambda: spectral_norm(nn.Conv1d(4, 6, 3), dim=-1), 2, 4, 9),
+    *parametrized("spectral_norm ConvTranspose2d", lambda: spectral_norm(nn.ConvTranspose2d(4, 6, 3)), 2, 4, 5, 6),
+    *parametrized("spectral_norm LayerNorm", lambda: spectral_norm(nn.LayerNorm(12)), 20, 12),
+    *parametrized("spectral_norm of a layer in eval mode", lambda: spectral_norm(nn.Linear(48, 40).eval()), 20, 48),
+]  # fmt: skip
 ENCODER_LAYER, DECODER_LAYER = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
 OURS = [
     *batch_first("", lambda m, a, **more: m(a, a, a, **more)),
@@ -455,7 +475,7 @@ CASES = LINEAR + LAYERS + ACTIVATIONS + LOSSES + SEQUENCES + FUNCTIONS + INIT + 
 
 
 # Those that the library has modules of its own for.
-DROP_INS = [dataclasses.replace(case, subject=f"ddp {case.subject}") for case in LINEAR + ATTENTION + TRANSFORMERS] + OURS
+DROP_INS = [dataclasses.replace(case, subject=f"ddp {case.subject}") for case in LINEAR + ATTENTION + TRANSFORMERS] + OURS + PARAMETRIZED
 
 
 def random_case(generator):

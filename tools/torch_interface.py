@@ -3,8 +3,8 @@
 PART `launcher`: the options of torchrun with their spellings, kinds, defaults and choices, the values that their code knows, and the
 variables that torchrun and torch.distributed.elastic read. PART `library`: the public names of the modules of MODULES, and the
 parameters of the functions and constructors of CALLABLES. FOLDER is the package `torch` of an installation, or one that holds only its
-Python files. Only the source is read (its syntax tree), nothing is imported, so any Python can read any version. Another part of the
-interface is another function in PARTS.
+Python files. Only the source is read (its syntax tree), nothing is imported, so any Python that knows its syntax can read any version.
+Another part of the interface is another function in PARTS.
 """
 
 import argparse
@@ -139,19 +139,26 @@ MODULES = [
     "torch.utils.checkpoint", "torch.utils.data",
 ]  # fmt: skip
 CALLABLES = {
-    "torch.nn.parallel.DistributedDataParallel": "nn/parallel/distributed.py",
-    "torch.nn.parallel.DataParallel": "nn/parallel/data_parallel.py",
-    "torch.distributed.init_process_group": "distributed/distributed_c10d.py",
-    "torch.distributed.new_group": "distributed/distributed_c10d.py",
-    "torch.distributed.optim.ZeroRedundancyOptimizer": "distributed/optim/zero_redundancy_optimizer.py",
-    "torch.optim.swa_utils.AveragedModel": "optim/swa_utils.py",
-    "torch.amp.GradScaler": "amp/grad_scaler.py",
-    "torch.amp.autocast": "amp/autocast_mode.py",
-    "torch.nn.utils.clip_grad_norm_": "nn/utils/clip_grad.py",
-    "torch.utils.checkpoint.checkpoint": "utils/checkpoint.py",
-    "torch.utils.data.DataLoader": "utils/data/dataloader.py",
-    "torch.utils.data.DistributedSampler": "utils/data/distributed.py",
-}
+    "nn/parallel/distributed.py": ["torch.nn.parallel.DistributedDataParallel"],
+    "nn/parallel/data_parallel.py": ["torch.nn.parallel.DataParallel"],
+    "distributed/distributed_c10d.py": ["torch.distributed.init_process_group", "torch.distributed.new_group"],
+    "distributed/optim/zero_redundancy_optimizer.py": ["torch.distributed.optim.ZeroRedundancyOptimizer"],
+    **{f"optim/{file}.py": [f"torch.optim.{name}"] for name, file in (
+        *((name, name.lower()) for name in ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")),
+        ("Adafactor", "_adafactor"), ("Muon", "_muon"))},
+    "optim/lr_scheduler.py": [f"torch.optim.lr_scheduler.{name}" for name in (
+        "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR", "LambdaLR", "LinearLR",
+        "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR")],
+    "optim/swa_utils.py": ["torch.optim.swa_utils.AveragedModel", "torch.optim.swa_utils.SWALR"],
+    "amp/grad_scaler.py": ["torch.amp.GradScaler"],
+    "amp/autocast_mode.py": ["torch.amp.autocast"],
+    "nn/utils/clip_grad.py": ["torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_"],
+    "nn/utils/parametrizations.py": ["torch.nn.utils.parametrizations.spectral_norm", "torch.nn.utils.parametrizations.weight_norm"],
+    "utils/checkpoint.py": ["torch.utils.checkpoint.checkpoint"],
+    "utils/data/dataloader.py": ["torch.utils.data.DataLoader"],
+    "utils/data/distributed.py": ["torch.utils.data.DistributedSampler"],
+    "utils/data/sampler.py": [f"torch.utils.data.{name}" for name in ("BatchSampler", "RandomSampler", "SequentialSampler", "WeightedRandomSampler")],
+}  # fmt: skip
 
 
 def executed(body):
@@ -212,7 +219,7 @@ def parameters(package, name, file):
 
 def library(package):
     modules = {module: public_names(package, module) for module in MODULES}
-    return modules | {f"{name}()": parameters(package, name, file) for name, file in CALLABLES.items()}
+    return modules | {f"{name}()": parameters(package, name, file) for file, names in CALLABLES.items() for name in names}
 
 
 PARTS = {"launcher": launcher, "library": library}

@@ -6,6 +6,8 @@ the library, one of LibTorch's, or a reason why nothing does, which docs/not-her
 
 After a new release: tools/torch_interface.py library FOLDER --write tests/docs/torch/VERSION.json."""
 
+import fnmatch
+import functools
 import glob
 import json
 import os
@@ -27,7 +29,7 @@ TABLES = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob
 LIBTORCH = ("torch/csrc/api/include/**/*.h", "torch/csrc/distributed/c10d/*.h*", "torch/csrc/cuda/comm.h", "ATen/autocast_mode.h", "c10/util/Exception.h")
 
 sys.path.insert(0, str(SOURCE / "tools"))
-from declared_names import declared_names  # noqa: E402
+from declared_names import Declarations  # noqa: E402
 
 
 def installations():
@@ -37,20 +39,29 @@ def installations():
             yield version, pathlib.Path(package)
 
 
-def not_here(answers, place):
-    return [name for row in answers[place].get("not here", []) for name in row["names"]]
+@functools.cache
+def belongs(place, pattern):
+    return fnmatch.fnmatchcase(place, pattern)
+
+
+def answered(answers, place):
+    """The names with an answer, of the place itself or of all that are named as it is, such as torch.optim.*()."""
+    found = []
+    for pattern, part in answers.items():
+        if belongs(place, pattern):
+            found += [*part.get("here", {}), *(name for row in part.get("not here", []) for name in row["names"])]
+    return found
 
 
 def unanswered(table, answers):
     """What a version offers and nobody has answered."""
-    known = {place: {*answers[place].get("here", {}), *not_here(answers, place)} for place in answers}
-    return [f"{place} {name}" for place, names in table.items() for name in names if name not in known.get(place, ())]
+    return [f"{place} {name}" for place, names in table.items() for name in set(names).difference(answered(answers, place))]
 
 
 def unknown(answers, declared, is_ours):
     """The answers that name what is not declared."""
     names = [(f"{place} {name}", serves) for place, part in answers.items() for name, serves in part.get("here", {}).items()]
-    return [f"{name}: {serves}" for name, serves in names if serves.startswith("ddp::") == is_ours and serves not in declared]
+    return [f"{name}: {serves}" for name, serves in names if serves.startswith("ddp::") == is_ours and not declared.has(serves)]
 
 
 def tables_of_page(answers):
@@ -65,9 +76,14 @@ def tables_of_page(answers):
 
 
 def without(answers, place, name):
-    rows = [{**row, "names": [each for each in row["names"] if each != name]} for row in answers[place].get("not here", [])]
-    here = {each: serves for each, serves in answers[place].get("here", {}).items() if each != name}
-    return {**answers, place: {"here": here, "not here": rows}}
+    """The answers without that to one name."""
+    fewer = {}
+    for pattern, part in answers.items():
+        if belongs(place, pattern):
+            rows = [{**row, "names": [each for each in row["names"] if each != name]} for row in part.get("not here", [])]
+            part = {"here": {each: serves for each, serves in part.get("here", {}).items() if each != name}, "not here": rows}
+        fewer[pattern] = part
+    return fewer
 
 
 class TorchNames(unittest.TestCase):
@@ -83,27 +99,36 @@ class TorchNames(unittest.TestCase):
     def test_every_name_of_every_version_has_one_answer(self):
         for version, table in TABLES.items():
             self.assertEqual(unanswered(table, ANSWERS), [], version)
-        for place in ANSWERS:
-            names = [*ANSWERS[place].get("here", {}), *not_here(ANSWERS, place)]
-            offered = {name for table in TABLES.values() for name in table[place]}
-            self.assertEqual(sorted(names), sorted(offered), f"{place}: answered twice, or in no version")
+        offered = {}
+        for table in TABLES.values():
+            for place, names in table.items():
+                offered.setdefault(place, set()).update(names)
+        for place, part in ANSWERS.items():
+            of_all = set().union(*(names for each, names in offered.items() if belongs(each, place)))
+            self.assertEqual(set(answered({place: part}, place)) - of_all, set(), f"{place}: in no version")
+        for place, names in offered.items():
+            given = [name for name in answered(ANSWERS, place) if name in names]
+            self.assertEqual(sorted(given), sorted(names), f"{place}: answered twice")
 
     def test_an_answer_that_is_taken_away_is_missed(self):
         newest = TABLES[max(TABLES, key=lambda version: [int(part) for part in version.split(".")])]
         for place, names in newest.items():
             for name in names:
-                self.assertEqual(unanswered(newest, without(ANSWERS, place, name)), [f"{place} {name}"])
+                missing = unanswered(newest, without(ANSWERS, place, name))
+                self.assertIn(f"{place} {name}", missing)
+                self.assertEqual({each.rpartition(" ")[2] for each in missing}, {name})
 
     def test_the_names_of_the_library_exist(self):
-        declared = declared_names(sorted((SOURCE / "include/ddprun").rglob("*.h")))
+        declared = Declarations(sorted((SOURCE / "include/ddprun").rglob("*.h")))
         self.assertEqual(unknown(ANSWERS, declared, is_ours=True), [])
-        for wrong in ("ddp::Nothing", "ddp::optim::all_reduce", "ddp::DdpOptions::replacement", "ddp::schedules::LbfgsOptions"):
+        self.assertTrue(declared.has("ddp::optim::AdamOptions::betas"))  # of a base
+        for wrong in ("ddp::Nothing", "ddp::optim::all_reduce", "ddp::DdpOptions::replacement", "ddp::optim::SGDOptions::betas", "ddp::AdamW"):
             answers = {"torch.optim": {"here": {"SGD": wrong}}}
             self.assertEqual(unknown(answers, declared, is_ours=True), [f"torch.optim SGD: {wrong}"])
 
     def test_the_names_of_libtorch_exist(self):
         for version, package in installations():
-            declared = declared_names(file for pattern in LIBTORCH for file in sorted((package / "include").glob(pattern)))
+            declared = Declarations(file for pattern in LIBTORCH for file in sorted((package / "include").glob(pattern)))
             self.assertEqual(unknown(ANSWERS, declared, is_ours=False), [], version)
             answers = {"torch.optim": {"here": {"NAdam": "torch::optim::NAdam"}}}
             self.assertEqual(unknown(answers, declared, is_ours=False), ["torch.optim NAdam: torch::optim::NAdam"])

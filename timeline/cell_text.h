@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text_table.h"
 #include "base/text_width.h"
 #include "base/utf8.h"
 
@@ -52,6 +53,20 @@ inline std::string shortened(const std::string& name) {
 inline std::string title(const std::string& name, const std::vector<std::string>& taken) {
   const std::string text = shortened(name);
   return std::find(taken.begin(), taken.end(), text) == taken.end() ? text : "\"" + text + "\"";
+}
+
+// A report's lines, broken between words where they are wider than the terminal; 0: as they are. Tables fit already.
+inline std::string fitting(const std::string& text, std::size_t columns) {
+  if (columns == 0) return text;
+  std::string lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    const std::string line = text.substr(begin, end - begin);
+    const bool fits = static_cast<std::size_t>(text_columns(line)) <= columns;
+    lines += fits ? line + "\n" : detail::wrapped_text(line, columns);
+    begin = end + 1;
+  }
+  return lines;
 }
 
 }  // namespace ddp::timelines

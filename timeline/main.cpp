@@ -8,17 +8,21 @@
 #include <exception>
 #include <fstream>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/terminal_size.h"
 #include "base/tool_status.h"
 #include "timeline/analysis.h"
+#include "timeline/cycles.h"
+#include "timeline/forecast_report.h"
 #include "timeline/merge.h"
 #include "timeline/rank_lines.h"
 #include "timeline/report.h"
 #include "timeline/svg.h"
 #include "timeline/trace_reader.h"
+#include "timeline/what_if.h"
 
 namespace {
 
@@ -28,6 +32,7 @@ using namespace ddp::tool_status;
 struct Options {
   std::string file;
   std::string svg;
+  std::optional<Scenario> what_if;
   bool json = false;
   std::vector<std::string> parts;
   std::string out;
@@ -39,15 +44,26 @@ void print(const std::string& text) {
   }
 }
 
-void explain(const Options& options) {
-  std::ifstream file = open_trace(options.file);
-  Trace trace;
+// Errors name the file.
+template <typename Read>
+auto of_file(const Options& options, Read read) {
   try {
-    trace = read_trace(file);
+    return read();
   } catch (const TraceError& error) {
     throw TraceError(options.file + ": " + error.what());
   }
+}
+
+void explain(const Options& options) {
+  std::ifstream file = open_trace(options.file);
+  const Trace trace = of_file(options, [&] { return read_trace(file); });
   const auto lines = rank_lines(trace);
+  if (options.what_if) {
+    const Cycles cycles = of_file(options, [&] { return cycles_of(trace, lines); });
+    return print(options.json
+                     ? forecast_json(cycles, *options.what_if)
+                     : forecast_text(cycles, *options.what_if, ddp::detail::terminal_size(STDOUT_FILENO).columns));
+  }
   const Analysis analysis = analyse(lines);
   if (!options.svg.empty()) {
     std::ofstream picture(options.svg);
@@ -76,8 +92,10 @@ int main(int argc, char** argv) {
       "ddprun-timeline");
   Options options;
   app.add_option("FILE", options.file, "The timeline");
-  app.add_option("--svg", options.svg, "Draw a step of median length to this file");
+  auto* svg = app.add_option("--svg", options.svg, "Draw a step of median length to this file");
   app.add_flag("--json", options.json, "Print JSON");
+  std::string what_if;
+  app.add_option("--what-if", what_if, kWhatIfHelp)->type_name("KEY=VALUE,...")->excludes(svg);
   auto* join = app.add_subcommand("merge", "Join files of several ranks or nodes");
   join->add_option("-o,--out", options.out, "The file to write")->required();
   join->add_option("FILES", options.parts, "trace.rank0.json trace.rank1.json ...")->required();
@@ -87,6 +105,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (!join->parsed() && options.file.empty()) throw CLI::RequiredError("FILE");
+    if (app.count("--what-if") > 0) options.what_if = parse_what_if(what_if);
+  } catch (const WhatIfError& error) {
+    std::fprintf(stderr, "ddprun-timeline: --what-if: %s\n", error.what());
+    return kMisused;
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) != 0) return kMisused;
     return output_is_written("ddprun-timeline") ? kGood : kFailed;

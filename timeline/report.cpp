@@ -231,20 +231,6 @@ std::string path_of(const Trace& trace, const StepSummary& step, std::size_t col
   return text;
 }
 
-// Tables fit already.
-std::string fitting(const std::string& text, std::size_t columns) {
-  if (columns == 0) return text;
-  std::string lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = text.find('\n', begin);
-    const std::string line = text.substr(begin, end - begin);
-    const bool fits = static_cast<std::size_t>(text_columns(line)) <= columns;
-    lines += fits ? line + "\n" : detail::wrapped_text(line, columns);
-    begin = end + 1;
-  }
-  return lines;
-}
-
 }  // namespace
 
 std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis,

@@ -3,6 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "timeline/analysis.h"
+#include "timeline/forecast_report.h"
 #include "timeline/report.h"
 #include "timeline/svg.h"
 #include "timeline/trace_reader.h"
@@ -18,7 +19,14 @@ std::vector<std::string> fuzz::seeds() {
       R"({"ph":"X","pid":1,"tid":1000012000,"ts":1,"dur":2,"cat":"bucket","name":"b","args":{"index":0,"bytes":20,"started":1.5}})";
   const std::string call =
       R"({"ph":"X","pid":1,"tid":9,"ts":1,"dur":2,"cat":"collective","name":"c","args":{"number":0}})";
+  const auto backward = [](int at) {
+    const std::string begin = std::to_string(at);
+    return R"({"ph":"X","pid":0,"tid":7,"dur":4,"cat":"backward","name":"backward","ts":)" + begin +
+           R"(},{"ph":"X","pid":0,"tid":8,"dur":2,"cat":"bucket","name":"b","args":{"index":0,"bytes":20},"ts":)" +
+           begin + "}";
+  };
   return {head + step + "," + forward + tail,
+          head + backward(1) + "," + backward(6) + "," + backward(12) + tail,
           head + step + "," + forward + "," + wait + "," + bucket + "," + call + tail,
           head + R"({"ph":"M","pid":0,"name":"process_name","args":{"name":"rank \u00e4"}})" + tail,
           head,
@@ -45,6 +53,18 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   }
   require(!report_text(trace, lines, analysis, 40).empty() && !report_json(trace, lines, analysis).empty(),
           "there is a report");
+  try {
+    const Cycles cycles = cycles_of(trace, lines);
+    const Scenario scenario{
+        .placement = {.ranks = 6, .hosts = 3},
+        .network = {.between = {.bandwidth = 1e9, .latency = 5e3}, .within = {.bandwidth = 1e10, .latency = 1e3}}};
+    for (const Prediction& each : Forecast(cycles).curve(scenario, 16)) {
+      require(each.step >= each.computing && each.computing >= 0, "a step is not shorter than its computation");
+    }
+    require(!forecast_text(cycles, scenario, 40).empty() && !forecast_json(cycles, scenario).empty(),
+            "there is a forecast");
+  } catch (const TraceError&) {  // nothing can be predicted from it
+  }
   require(draw_svg(trace, lines, analysis).ends_with("</svg>\n"), "there is a picture");
   return Outcome::kAccepted;
 }

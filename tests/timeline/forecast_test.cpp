@@ -1,0 +1,350 @@
+#include "timeline/forecast.h"
+
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "timeline/all_reduce_cost.h"
+#include "timeline/cycles.h"
+#include "timeline/expected_maximum.h"
+#include "timeline/forecast_report.h"
+#include "timeline/trace_reader.h"
+#include "timeline/what_if.h"
+
+namespace ddp::timelines {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+
+// 1 GB/s and 10 us between hosts, 10 GB/s and 1 us within them.
+constexpr Network kNetwork{.between = {.bandwidth = 1e9, .latency = 10e3},
+                           .within = {.bandwidth = 1e10, .latency = 1e3}};
+
+TEST_CASE("AllReduceCost: a ring sends 2 (n - 1) parts of 1 / n, each over the slowest link") {
+  CHECK_THAT(ring_time(8e6, {4, 4}, kNetwork), WithinRel(6 * (10e3 + 2e6)));
+  CHECK_THAT(ring_time(8e6, {4, 1}, kNetwork), WithinRel(6 * (1e3 + 2e5)));
+  CHECK_THAT(ring_time(8e6, {8, 2}, kNetwork), WithinRel(14 * (10e3 + 1e6)));
+  CHECK(ring_time(8e6, {1, 1}, kNetwork) == 0);
+  Network slow_within = kNetwork;
+  slow_within.within.latency = 1e6;
+  CHECK_THAT(ring_time(8e6, {8, 2}, slow_within), WithinRel(14 * (1e6 + 1e5)));
+}
+
+TEST_CASE("AllReduceCost: hierarchically, hosts exchange everything once, and their ranks share it before and after") {
+  CHECK_THAT(hierarchical_time(8e6, {8, 2}, kNetwork), WithinRel(6 * (1e3 + 2e5) + 2 * (10e3 + 4e6)));
+  CHECK_THAT(hierarchical_time(8e6, {4, 4}, kNetwork), WithinRel(ring_time(8e6, {4, 4}, kNetwork)));
+  CHECK_THAT(hierarchical_time(8e6, {4, 1}, kNetwork), WithinRel(ring_time(8e6, {4, 1}, kNetwork)));
+  CHECK(hierarchical_time(8e6, {1, 1}, kNetwork) == 0);
+  CHECK(hierarchical_time(1000, {1024, 128}, kNetwork) < ring_time(1000, {1024, 128}, kNetwork) / 5);
+}
+
+TEST_CASE("ExpectedMaximum: of few values it is the sum over all draws") {
+  const std::vector<double> values{1, 2, 3, 4};
+  CHECK_THAT(expected_maximum(values, 1), WithinRel(2.5));
+  CHECK_THAT(expected_maximum(values, 2), WithinRel((1 * 1 + 2 * 3 + 3 * 5 + 4 * 7) / 16.0));
+  CHECK_THAT(expected_maximum({0, 0, 1, 1}, 2), WithinRel(0.75));
+  for (const std::int64_t count : {1, 2, 3, 1000}) CHECK_THAT(expected_maximum({5, 5, 5}, count), WithinRel(5.0));
+  CHECK(expected_maximum({5}, 1000) == 5);
+}
+
+TEST_CASE(
+    "ExpectedMaximum: beyond half the values it grows as that of an exponential distribution, the harmonic numbers") {
+  std::vector<double> values;
+  constexpr int kValues = 1000;
+  for (int i = 0; i < kValues; ++i) values.push_back(-std::log(1 - (i + 0.5) / kValues));
+  double harmonic = 0;
+  double last = 0;
+  for (std::int64_t count = 1; count <= 100'000; ++count) {
+    harmonic += 1.0 / static_cast<double>(count);
+    if (count > 16 && count % 997 != 0) continue;
+    const double expected = expected_maximum(values, count);
+    CHECK_THAT(expected, WithinRel(harmonic, 0.1));
+    CHECK(expected > last);
+    last = expected;
+  }
+}
+
+TEST_CASE("Forecast: a bucket is reduced when it is ready and the one before is done") {
+  CHECK(end_of_reductions({}) == 0);
+  CHECK(end_of_reductions({{10, 5}, {12, 5}, {30, 5}}) == 35);  // the second waits until 15
+  CHECK(end_of_reductions({{10, 30}, {12, 5}}) == 45);
+}
+
+Cycles equal_cycles() {
+  const Cycle cycle{.computing = 10e6, .backward = 4e6, .ready = {6e6, 8e6}, .recorded = 12e6};
+  return {.bucket_bytes = {1'000'000, 1'000'000}, .all = {cycle, cycle}, .ranks = 2};
+}
+
+Scenario scenario_of(std::int64_t ranks, std::int64_t hosts, const Network& network = kNetwork) {
+  return {.placement = {.ranks = ranks, .hosts = hosts}, .network = network};
+}
+
+TEST_CASE("Forecast: a step ends with the computation or with the last bucket") {
+  const Forecast forecast(equal_cycles());
+  const Prediction one = forecast.predict(scenario_of(1, 1));
+  CHECK(one.step == 10e6);
+  CHECK(one.efficiency == 1);
+  const Prediction hidden = forecast.predict(scenario_of(2, 1));  // 2 (1 us + 50 us) after 8 ms
+  CHECK(hidden.step == 10e6);
+  CHECK_THAT(hidden.all_reduce, WithinRel(2 * 102e3));
+  const Prediction exposed = forecast.predict(scenario_of(4, 4));  // each takes 6 (10 us + 250 us)
+  CHECK_THAT(exposed.step, WithinRel(10e6));
+  const Prediction many = forecast.predict(scenario_of(100, 100));  // 198 (10 us + 10 us), the first one from 6 ms on
+  CHECK_THAT(many.step, WithinRel(6e6 + 2 * 198 * 20e3));
+  CHECK_THAT(many.efficiency, WithinRel(10e6 / many.step));
+}
+
+TEST_CASE("Forecast: stragglers delay every bucket by the expected maximum") {
+  Cycles cycles = equal_cycles();
+  Cycle slow_cycle = cycles.all[0];
+  for (double* time : {&slow_cycle.computing, &slow_cycle.backward, &slow_cycle.ready[0], &slow_cycle.ready[1]})
+    *time += 4e6;
+  cycles.all.insert(cycles.all.end(), 2, slow_cycle);
+  const Forecast forecast(cycles);
+  CHECK(forecast.step_of_one() == 12e6);
+  const Network fast{.between = {.bandwidth = 1e18}, .within = {.bandwidth = 1e18}};
+  CHECK_THAT(forecast.predict(scenario_of(2, 2, fast)).step, WithinRel(13e6));
+  Network slow = fast;
+  slow.between.latency = 5e6;  // 10 ms for each bucket
+  CHECK_THAT(forecast.predict(scenario_of(2, 2, slow)).step, WithinRel(9e6 + 20e6, 1e-9));
+}
+
+TEST_CASE("Forecast: the curve has powers of two and the scenario itself, with full hosts") {
+  const Forecast forecast(equal_cycles());
+  const auto places = [&](const Scenario& scenario, std::int64_t most) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> found;
+    for (const Prediction& each : forecast.curve(scenario, most))
+      found.emplace_back(each.placement.ranks, each.placement.hosts);
+    return found;
+  };
+  using Places = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  CHECK(places(scenario_of(8, 8), 16) == Places{{1, 1}, {2, 2}, {4, 4}, {8, 8}, {16, 16}});
+  CHECK(places(scenario_of(16, 4), 16) == Places{{1, 1}, {2, 1}, {4, 1}, {8, 2}, {16, 4}});
+  CHECK(places(scenario_of(18, 3), 16) == Places{{1, 1}, {2, 1}, {4, 1}, {6, 1}, {12, 2}, {18, 3}});
+  CHECK(places(scenario_of(64, 1), 16) == Places{{1, 1}, {2, 1}, {4, 1}, {8, 1}, {16, 1}, {64, 1}});
+}
+
+TEST_CASE("Forecast: latency makes one bucket the best, bandwidth small ones") {
+  const Forecast forecast(equal_cycles());
+  Network network{.between = {.bandwidth = 1e9, .latency = 1e9}, .within = {}};
+  const auto with_latency = forecast.bucket_choices(scenario_of(2, 2, network));
+  CHECK(best_of(with_latency).buckets == 1);
+  network.between.latency = 0;
+  const auto without = forecast.bucket_choices(scenario_of(2, 2, network));
+  REQUIRE(without.size() == 6);  // 64 KiB to 1 MiB, and one bucket
+  CHECK(without.front().cap == 65'536);
+  CHECK(without.front().buckets == 31);
+  CHECK(without.back().buckets == 1);
+  CHECK_THAT(without.back().step, WithinRel(8e6 + 2e6));  // hidden: 2 ms from 8 ms on
+  network.between.bandwidth = 1e8;
+  // 10 ms a megabyte: with one bucket 20 ms from 8 ms on; with small ones 20 ms from when the first one is ready.
+  const auto slow = forecast.bucket_choices(scenario_of(2, 2, network));
+  CHECK_THAT(slow.back().step, WithinRel(28e6));
+  CHECK_THAT(slow.front().step, WithinRel(4e6 + 2e6 * 0.065536 + 20e6));
+  CHECK(best_of(slow).cap == 65'536);
+}
+
+TEST_CASE("WhatIf: what is given is read, and what is left out has defaults") {
+  const Scenario all = parse_what_if(
+      "ranks=1024,hosts=128,bandwidth=400Gbit,latency=5us,local_bandwidth=300GB,local_latency=1.5us,algorithm="
+      "hierarchical");
+  CHECK(all.placement.ranks == 1024);
+  CHECK(all.placement.ranks_per_host() == 8);
+  CHECK(all.network.between.bandwidth == 5e10);
+  CHECK(all.network.between.latency == 5e3);
+  CHECK(all.network.within.bandwidth == 3e11);
+  CHECK(all.network.within.latency == 1.5e3);
+  CHECK(all.algorithm == Algorithm::kHierarchical);
+  const Scenario least = parse_what_if("latency=0s,bandwidth=12.5MB,ranks=6");
+  CHECK(least.placement.hosts == 6);
+  CHECK(least.network.within.bandwidth == 12.5e6);
+  CHECK(!least.algorithm);
+}
+
+TEST_CASE("WhatIf: what cannot be meant is refused with what was expected and got") {
+  const auto refused = [](const std::string& text) -> std::string {
+    try {
+      parse_what_if(text);
+    } catch (const WhatIfError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string rest = ",bandwidth=1Gbit,latency=5us";
+  CHECK(refused("") ==
+        "expected KEY=VALUE, KEY being one of ranks, hosts, bandwidth, latency, local_bandwidth, local_latency, "
+        "algorithm, got \"\"");
+  CHECK_THAT(refused("ranks"), ContainsSubstring("got \"ranks\""));
+  CHECK_THAT(refused("nodes=3"), ContainsSubstring("got \"nodes=3\""));
+  CHECK_THAT(refused("ranks=4" + rest + ","), ContainsSubstring("got \"\""));
+  CHECK(refused("ranks=4,latency=5us") == "expected a value for bandwidth, got \"ranks=4,latency=5us\"");
+  CHECK_THAT(refused("ranks=4,ranks=5" + rest), ContainsSubstring("ranks: expected one value"));
+  for (const std::string ranks : {"0", "-1", "4x", "1048577", "", "99999999999999999999"}) {
+    CHECK(refused("ranks=" + ranks + rest) == "ranks: expected a whole number in 1 .. 1048576, got \"" + ranks + "\"");
+  }
+  CHECK_THAT(refused("ranks=4,hosts=3" + rest), ContainsSubstring("hosts: expected a divisor of the 4 ranks"));
+  for (const std::string value :
+       {"400", "Gbit", "0Gbit", "-1Gbit", "nanGbit", "infGbit", "1e999Gbit", "1 Gbit", "1gbit", ""}) {
+    CHECK(refused("ranks=4,latency=5us,bandwidth=" + value) ==
+          "bandwidth: expected a number above 0 with kbit, Mbit, Gbit, Tbit, kB, MB or GB, got \"" + value + "\"");
+  }
+  CHECK(refused("ranks=4,bandwidth=1GB,latency=-1us") ==
+        "latency: expected a number with ns, us, ms or s, got \"-1us\"");
+  CHECK(refused("ranks=4,algorithm=tree" + rest) == "algorithm: expected ring or hierarchical, got \"tree\"");
+  CHECK_THAT(refused("ranks=\x1b[2J" + rest), !ContainsSubstring("\x1b"));
+}
+
+// Events in microseconds.
+class TraceText {
+ public:
+  void add(int rank, const std::string& kind, double begin, double end, const std::string& name = "",
+           const std::string& args = "") {
+    const bool is_own = kind == "step" || kind == "bucket" || kind == "device";
+    events_ << (is_empty_ ? "" : ",") << R"({"ph":"X","pid":)" << rank << ",\"tid\":" << (is_own ? 1'000'000'000 : 1)
+            << ",\"ts\":" << begin << ",\"dur\":" << end - begin << ",\"cat\":\"" << kind << "\",\"name\":\""
+            << (name.empty() ? kind : name) << "\",\"args\":{" << args << "}}";
+    is_empty_ = false;
+  }
+  void bucket(int rank, int index, std::int64_t bytes, double begin, double end, const std::string& kind = "bucket") {
+    add(rank, kind, begin, end, "bucket " + std::to_string(index),
+        "\"index\":" + std::to_string(index) + ",\"bytes\":" + std::to_string(bytes));
+  }
+  Trace read() const {
+    std::istringstream file(R"({"otherData":{"writer":"ddprun timeline 1"},"traceEvents":[)" + events_.str() + "]}");
+    return read_trace(file);
+  }
+  Cycles cycles() const {
+    const Trace trace = read();
+    return cycles_of(trace, rank_lines(trace));
+  }
+
+ private:
+  std::ostringstream events_;
+  bool is_empty_ = true;
+};
+
+// A step of 100 us from `begin` on: backward computes from 30 to 70 and waits until 90.
+void add_step(TraceText& text, int rank, int number, double begin, std::int64_t bytes = 1000) {
+  text.add(rank, "step", begin, begin + 100, "step", "\"step\":" + std::to_string(number));
+  text.add(rank, "forward", begin, begin + 30);
+  text.add(rank, "backward", begin + 30, begin + 90);
+  text.bucket(rank, 0, bytes, begin + 50, begin + 60);
+  text.bucket(rank, 1, 2 * bytes, begin + 70, begin + 90);
+  text.add(rank, "wait", begin + 70, begin + 90);
+  text.add(rank, "optimizer", begin + 90, begin + 100);
+}
+
+TEST_CASE("Cycles: a rank's own time is that without waits, evaluation and checkpoints") {
+  TraceText text;
+  for (const int rank : {0, 1}) {
+    add_step(text, rank, 0, 0);
+    text.add(rank, "evaluation", 100, 500);
+    add_step(text, rank, 1, 500);
+    text.add(rank, "wait", 600, 605);
+    text.add(rank, "checkpoint", 605, 700);
+    add_step(text, rank, 2, 700);
+  }
+  const Cycles cycles = text.cycles();
+  CHECK(cycles.ranks == 2);
+  CHECK(cycles.bucket_bytes == std::vector<std::int64_t>{1000, 2000});
+  REQUIRE(cycles.all.size() == 4);
+  for (const Cycle& cycle : cycles.all) {
+    CHECK(cycle.computing == 80e3);
+    CHECK(cycle.backward == 40e3);
+    CHECK(cycle.ready == std::vector<double>{60e3, 80e3});
+  }
+  CHECK(cycles.all[0].recorded == 100e3);
+  CHECK(cycles.all[0].other_waits == 0);
+  CHECK(cycles.all[1].recorded == 105e3);
+  CHECK(cycles.all[1].other_waits == 5e3);
+}
+
+TEST_CASE("Cycles: steps that are not in a row, and buckets of other sizes, are left out") {
+  TraceText text;
+  for (int step = 0; step < 6; ++step)
+    add_step(text, 0, step < 3 ? step : step + 10, 100 * step + (step < 3 ? 0 : 1000), step == 1 ? 5 : 1000);
+  const Cycles cycles = text.cycles();
+  CHECK(cycles.left_out == 1);
+  CHECK(cycles.all.size() == 3);  // step 2 and the last two; none over the gap
+  for (const Cycle& cycle : cycles.all) CHECK(cycle.recorded == 100e3);
+}
+
+TEST_CASE("Cycles: passes without reduction belong to the step that reduces") {
+  TraceText text;
+  add_step(text, 0, 0, 0);
+  text.add(0, "step", 100, 200, "step", "\"step\":1");
+  text.add(0, "forward", 100, 130);
+  text.add(0, "backward", 130, 200);
+  add_step(text, 0, 2, 200);
+  const Cycles cycles = text.cycles();
+  REQUIRE(cycles.all.size() == 1);
+  CHECK(cycles.all[0].computing == 180e3);
+  CHECK(cycles.all[0].backward == 140e3);
+}
+
+TEST_CASE("Cycles: where devices were recorded their times count, and not the host's") {
+  TraceText text;
+  for (int step = 0; step < 3; ++step) {
+    add_step(text, 0, step, 100 * step);
+    const double begin = 100 * step + 1000;
+    text.add(0, "device", begin, begin + 80, "backward");
+    text.bucket(0, 0, 0, begin + 10, begin + 30, "device");
+    text.bucket(0, 1, 0, begin + 40, begin + 80, "device");
+    text.add(0, "device", begin + 50, begin + 80, "wait for gradients");
+  }
+  const Cycles cycles = text.cycles();
+  CHECK(cycles.bucket_bytes == std::vector<std::int64_t>{1000, 2000});
+  REQUIRE(cycles.all.size() == 2);
+  CHECK(cycles.all[0].computing == 70e3);
+  CHECK(cycles.all[0].backward == 20e3);
+  CHECK(cycles.all[0].ready == std::vector<double>{30e3, 60e3});
+}
+
+TEST_CASE("Cycles: a file of which nothing can be predicted is refused with what is missing") {
+  const auto refused = [](const TraceText& text) -> std::string {
+    try {
+      text.cycles();
+    } catch (const TraceError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  TraceText text;
+  CHECK_THAT(refused(text), ContainsSubstring("expected at least two steps in a row") &&
+                                ContainsSubstring("got no whole backward that reduced buckets"));
+  add_step(text, 0, 0, 0);
+  CHECK_THAT(refused(text), ContainsSubstring("got 1 that reduced") && ContainsSubstring("record more steps"));
+  add_step(text, 0, 7, 100);
+  CHECK_THAT(refused(text), ContainsSubstring("got 2 that reduced"));
+  for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{8'000'000'000'000'000}}) {
+    TraceText odd;
+    for (int step = 0; step < 2; ++step) add_step(odd, 0, step, 100 * step, bytes);
+    CHECK_THAT(refused(odd), ContainsSubstring("expected buckets of 1 to 1e15 bytes in all, got "));
+  }
+}
+
+TEST_CASE("ForecastReport: the curve goes to 1024 ranks, and the best bucket size is named") {
+  TraceText text;
+  for (const int rank : {0, 1}) {
+    for (int step = 0; step < 3; ++step) add_step(text, rank, step, 100 * step, 1'000'000);
+  }
+  const Cycles cycles = text.cycles();
+  const Scenario scenario = parse_what_if("ranks=64,hosts=8,bandwidth=400Gbit,latency=5us");
+  const std::string wide = forecast_text(cycles, scenario);
+  CHECK_THAT(wide,
+             ContainsSubstring(
+                 "recorded: 2 ranks, 4 steps of 100 us (mean), of which computing 80.0 us; 2 buckets, 3000.0 kB"));
+  for (const std::string row : {"  1      1 ", "  64     8 ", "  1024   128 "})
+    CHECK_THAT(wide, ContainsSubstring(row));
+  CHECK_THAT(wide, ContainsSubstring("for 64 ranks ") && ContainsSubstring(" would be best: a step of "));
+  std::istringstream narrow(forecast_text(cycles, scenario, 40));
+  for (std::string line; std::getline(narrow, line);) CHECK(line.size() <= 40);
+  CHECK_THAT(forecast_json(cycles, scenario), ContainsSubstring("\"best_bucket_size\""));
+}
+
+}  // namespace
+}  // namespace ddp::timelines

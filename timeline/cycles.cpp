@@ -1,0 +1,245 @@
+#include "timeline/cycles.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "timeline/intervals.h"
+#include "timeline/trace_reader.h"
+
+namespace ddp::timelines {
+namespace {
+
+// How much of the time before a moment lies in a set.
+class TimeWithin {
+ public:
+  explicit TimeWithin(Intervals intervals) : set_(merged(std::move(intervals))) {
+    std::int64_t sum = 0;
+    for (const Interval& each : set_) before_.push_back(std::exchange(sum, sum + each.end - each.begin));
+  }
+  std::int64_t until(std::int64_t time) const {
+    const auto next =
+        std::partition_point(set_.begin(), set_.end(), [&](const auto& each) { return each.begin < time; });
+    if (next == set_.begin()) return 0;
+    const auto index = static_cast<std::size_t>(next - set_.begin()) - 1;
+    return before_[index] + std::min(time, set_[index].end) - set_[index].begin;
+  }
+
+ private:
+  Intervals set_;
+  std::vector<std::int64_t> before_;
+};
+
+struct RankRecord {
+  Intervals backwards{};  // with their waits for gradients, in order
+  Intervals waits{};      // for other ranks
+  std::vector<Slice> buckets{};
+};
+
+RankRecord record_of_host(const RankLine& line) {
+  RankRecord record{.buckets = line.buckets};
+  Interval run;
+  bool has_backward = false;
+  const auto add_run = [&] {
+    if (has_backward) record.backwards.push_back(run);
+    has_backward = false;
+  };
+  for (const Segment& segment : line.segments) {
+    if (segment.activity == Activity::kWait) record.waits.push_back({segment.begin, segment.end});
+    if (segment.activity != Activity::kBackward && segment.activity != Activity::kWait) {
+      add_run();
+      continue;
+    }
+    // A wait that comes before the first backward is not part of it.
+    if (!has_backward) run.begin = segment.begin;
+    has_backward = has_backward || segment.activity == Activity::kBackward;
+    run.end = segment.end;
+  }
+  add_run();
+  return record;
+}
+
+// The ranges of devices have no bytes: those of the host's bucket of the same number.
+std::map<int, RankRecord> records_of_devices(const Trace& trace, const std::map<int, RankLine>& lines) {
+  constexpr std::string_view kBucketName = "bucket ";
+  std::map<int, RankRecord> records;
+  std::map<int, std::map<std::int64_t, std::int64_t>> bytes;
+  for (const auto& [rank, line] : lines) {
+    for (const Slice& bucket : line.buckets) bytes[rank][bucket.number] = bucket.bytes;
+  }
+  for (const Slice& slice : trace.slices) {
+    if (slice.activity != Activity::kDevice) continue;
+    const std::string_view name = trace.names[slice.name];
+    RankRecord& record = records[slice.rank];
+    if (name == "backward") record.backwards.push_back({slice.begin, slice.end});
+    if (name == "wait for gradients") record.waits.push_back({slice.begin, slice.end});
+    if (!name.starts_with(kBucketName)) continue;
+    Slice bucket = slice;
+    const auto parsed = std::from_chars(name.data() + kBucketName.size(), name.data() + name.size(), bucket.number);
+    if (parsed.ec != std::errc()) continue;
+    bucket.bytes = bytes[slice.rank][bucket.number];
+    record.buckets.push_back(bucket);
+  }
+  std::erase_if(records, [](const auto& each) { return each.second.buckets.empty(); });
+  for (auto& [rank, record] : records) {
+    record.backwards = merged(std::move(record.backwards));
+    std::sort(record.buckets.begin(), record.buckets.end(),
+              [](const Slice& one, const Slice& other) { return one.begin < other.begin; });
+  }
+  return records;
+}
+
+struct Reduction {
+  Interval backward{};
+  std::vector<Slice> buckets{};
+
+  std::vector<std::int64_t> layout() const {
+    std::vector<std::int64_t> sizes;
+    for (const Slice& bucket : buckets) sizes.push_back(bucket.bytes);
+    return sizes;
+  }
+};
+
+// The backwards that reduced gradients.
+std::vector<Reduction> reductions_of(const RankRecord& record) {
+  std::vector<Reduction> reductions;
+  auto bucket = record.buckets.begin();
+  for (const Interval& backward : record.backwards) {
+    while (bucket != record.buckets.end() && bucket->begin < backward.begin) ++bucket;
+    Reduction reduction{.backward = backward};
+    for (; bucket != record.buckets.end() && bucket->begin <= backward.end; ++bucket)
+      reduction.buckets.push_back(*bucket);
+    const bool is_whole = std::none_of(reduction.buckets.begin(), reduction.buckets.end(),
+                                       [](const Slice& each) { return each.is_unfinished; });
+    if (reduction.buckets.empty() || !is_whole) continue;
+    std::sort(reduction.buckets.begin(), reduction.buckets.end(),
+              [](const Slice& one, const Slice& other) { return one.number < other.number; });
+    reductions.push_back(std::move(reduction));
+  }
+  return reductions;
+}
+
+// Times in which steps were not recorded, or a restart was.
+Intervals gaps_of(const RankLine& line) {
+  Intervals gaps;
+  for (std::size_t i = 1; i < line.steps.size(); ++i) {
+    const Slice& before = line.steps[i - 1];
+    const Slice& next = line.steps[i];
+    if (next.number != before.number + 1 || next.restart != before.restart) gaps.push_back({before.end, next.begin});
+  }
+  return gaps;
+}
+
+Intervals pauses_of(const RankLine& line) {
+  Intervals pauses;
+  for (const Segment& segment : line.segments) {
+    const bool is_pause = segment.activity == Activity::kCheckpoint || segment.activity == Activity::kEvaluation ||
+                          segment.activity == Activity::kClosing;
+    if (is_pause) pauses.push_back({segment.begin, segment.end});
+  }
+  return pauses;
+}
+
+class CycleReader {
+ public:
+  CycleReader(const RankRecord& record, const RankLine& line)
+      : gaps_(gaps_of(line)), waits_(record.waits), pauses_(pauses_of(line)), others_(both(record.waits, line)) {}
+
+  // Nothing where not all between the two was recorded.
+  std::optional<Cycle> between(const Reduction& before, const Reduction& now) {
+    const std::int64_t begin = before.backward.end;
+    const std::int64_t end = now.backward.end;
+    const bool has_gap = std::any_of(gaps_.begin(), gaps_.end(),
+                                     [&](const Interval& gap) { return begin < gap.end && gap.begin < end; });
+    if (has_gap || end <= begin) return std::nullopt;
+    const auto own = [&](std::int64_t time) {
+      return static_cast<double>(time - others_.until(time) - begin + others_.until(begin));
+    };
+    Cycle cycle{.computing = own(end), .backward = own(std::max(now.backward.begin, begin))};
+    for (const Slice& bucket : now.buckets) cycle.ready.push_back(own(bucket.begin));
+    cycle.recorded = static_cast<double>(end - pauses_.until(end) - begin + pauses_.until(begin));
+    cycle.other_waits = static_cast<double>(waits_.until(std::max(now.backward.begin, begin)) - waits_.until(begin));
+    return cycle;
+  }
+
+ private:
+  static Intervals both(Intervals waits, const RankLine& line) {
+    const Intervals pauses = pauses_of(line);
+    waits.insert(waits.end(), pauses.begin(), pauses.end());
+    return waits;
+  }
+  Intervals gaps_;
+  TimeWithin waits_;
+  TimeWithin pauses_;
+  TimeWithin others_;  // what is not the rank's own computation
+};
+
+std::map<int, RankRecord> records_of(const Trace& trace, const std::map<int, RankLine>& lines) {
+  auto records = records_of_devices(trace, lines);
+  if (!records.empty()) return records;
+  for (const auto& [rank, line] : lines) {
+    if (!line.buckets.empty()) records.emplace(rank, record_of_host(line));
+  }
+  return records;
+}
+
+[[noreturn]] void refuse(std::size_t reductions) {
+  constexpr std::string_view kExpected = "expected at least two steps in a row of DistributedDataParallel";
+  throw TraceError("nothing can be predicted from it: " + std::string(kExpected) + ", got " +
+                   (reductions == 0
+                        ? "no whole backward that reduced buckets of gradients"
+                        : std::to_string(reductions) + " that reduced buckets of gradients, and no two of " +
+                              "them in a row on one rank; record more steps"));
+}
+
+void check_bytes(const std::vector<std::int64_t>& bytes) {
+  constexpr double kMost = 1e15;
+  const double total = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  if (total > 0 && total <= kMost) return;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", total);
+  throw TraceError("nothing can be predicted from it: expected buckets of 1 to 1e15 bytes in all, got " +
+                   std::string(text.data()));
+}
+
+}  // namespace
+
+Cycles cycles_of(const Trace& trace, const std::map<int, RankLine>& lines) {
+  std::map<int, std::vector<Reduction>> reductions;
+  std::map<std::vector<std::int64_t>, std::size_t> layouts;
+  std::size_t count = 0;
+  const auto records = records_of(trace, lines);
+  for (const auto& [rank, record] : records) {
+    reductions[rank] = reductions_of(record);
+    for (const Reduction& each : reductions[rank]) ++layouts[each.layout()];
+    count += reductions[rank].size();
+  }
+  if (layouts.empty()) refuse(0);
+  Cycles cycles;
+  cycles.bucket_bytes = std::max_element(layouts.begin(), layouts.end(), [](const auto& one, const auto& other) {
+                          return one.second < other.second;
+                        })->first;
+  for (const auto& [rank, of_rank] : reductions) {
+    CycleReader reader(records.at(rank), lines.at(rank));
+    const std::size_t before = cycles.all.size();
+    for (std::size_t i = 1; i < of_rank.size(); ++i) {
+      if (of_rank[i].layout() != cycles.bucket_bytes) {
+        ++cycles.left_out;
+      } else if (auto cycle = reader.between(of_rank[i - 1], of_rank[i])) {
+        cycles.all.push_back(std::move(*cycle));
+      }
+    }
+    cycles.ranks += cycles.all.size() > before ? 1 : 0;
+  }
+  if (cycles.all.empty()) refuse(count);
+  check_bytes(cycles.bucket_bytes);
+  return cycles;
+}
+
+}  // namespace ddp::timelines

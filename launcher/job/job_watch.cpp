@@ -38,7 +38,7 @@ JobWatch::JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const 
   if (!status_->problem().empty()) messages_.print("ddprun status cannot show this job: " + status_->problem());
   if (options_.metrics_port) {
     metrics_.emplace(loop, MetricsAddress{options_.metrics_host, *options_.metrics_port},
-                     [this] { return open_metrics(document()); });
+                     [this](MetricsFormat format) { return metrics_text(document(), format); });
     job_.metrics = metrics_->url();
     if (*options_.metrics_port == 0) messages_.print("metrics are served at " + job_.metrics);
   }
@@ -66,7 +66,7 @@ void JobWatch::watch_for_hangs() {
                            .ranks = [this] { return supervisor_->watched_ranks(); },
                            .store_users = [this](const auto& pids) { return store_users(pids); },
                            .on_hang = [this](const HangReport& report, const auto& views) { on_hang(report, views); },
-                           .on_progress = [this] { events_.hang_over(job_.attempt); }};
+                           .on_progress = [this] { on_progress(); }};
   if (place_.nodes > 1) {
     options.ask_others = [this](std::chrono::milliseconds timeout) { gathering_->ask(timeout); };
     gathering_.emplace(
@@ -119,6 +119,12 @@ void JobWatch::on_straggler(const StragglerChange& change) {
   messages_.print(change.is_over ? rank + " no longer delays the others; it delayed them for " +
                                        duration_text(static_cast<std::uint64_t>(change.seconds * 1e6))
                                  : to_text(change.straggler));
+  const auto now = std::chrono::system_clock::now();
+  if (change.is_over) {
+    job_.findings.end_delay(change.straggler.rank, now);
+  } else {
+    job_.findings.begin_delay(change.straggler.rank, to_text(change.straggler), now);
+  }
   events_.straggler(job_.attempt, change);
 }
 
@@ -138,12 +144,24 @@ std::set<pid_t> JobWatch::store_users(const std::vector<pid_t>& pids) const {
 }
 
 void JobWatch::on_hang(const HangReport& report, const std::vector<RankView>& views) {
-  const Verdict& verdict = report.verdict;
-  events_.hang(job_.attempt, std::chrono::duration<double>(report.idle).count(), verdict.culprits, verdict.sentence);
+  const Hang& hang = job_.findings.begin_hang(report, std::chrono::system_clock::now());
+  events_.hang(job_.attempt, hang);
   keep_flight_records(views);
   has_record_ = options_.on_hang != Options::OnHang::kReport;
-  if (options_.on_hang == Options::OnHang::kReport) return;
-  supervisor_->stop_late("no rank made progress: " + verdict.sentence, options_.on_hang == Options::OnHang::kRestart);
+  if (options_.on_hang_command.empty() || report.is_shown_elsewhere) return end_hanging_job();
+  hang_command_.run(options_.on_hang_command, hang, job_.job, [this] { end_hanging_job(); });
+}
+
+// Unless the ranks made progress while --on_hang_command ran.
+void JobWatch::end_hanging_job() {
+  if (options_.on_hang == Options::OnHang::kReport || supervisor_ == nullptr || !job_.findings.hang()) return;
+  supervisor_->stop_late("no rank made progress: " + job_.findings.hang()->verdict.sentence,
+                         options_.on_hang == Options::OnHang::kRestart);
+}
+
+void JobWatch::on_progress() {
+  job_.findings.end_hang();
+  events_.hang_over(job_.attempt);
 }
 
 void JobWatch::ranks_ended() {
@@ -160,6 +178,7 @@ void JobWatch::end_attempt(JobEnd& end) {
     if (!difference.empty()) end.hints.push_back("collectives: " + difference);
   }
   if (const std::string text = straggler_watch_->finish(supervisor_->all_ranks()); !text.empty()) messages_.print(text);
+  job_.findings.end_attempt(std::chrono::system_clock::now());
   gpus_.reset();
   gathering_.reset();
   samples_.reset();

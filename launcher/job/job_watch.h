@@ -17,6 +17,7 @@
 #include "launcher/observe/gathering/hang_gathering.h"
 #include "launcher/observe/straggler/straggler_watch.h"
 #include "launcher/observe/timeline/job_timeline.h"
+#include "launcher/observe/watch/hang_command.h"
 #include "launcher/observe/watch/hang_watch.h"
 #include "launcher/observe/watch/metrics_server.h"
 #include "launcher/observe/watch/status_document.h"
@@ -61,6 +62,8 @@ class JobWatch {
   void watch_for_hangs();
   void watch_for_stragglers();
   void on_hang(const HangReport& report, const std::vector<RankView>& views);
+  void end_hanging_job();
+  void on_progress();
   void on_straggler(const StragglerChange& change);
   std::optional<GpuState> gpu_of(int rank) const;
   void keep_flight_records(const std::vector<RankView>& views);
@@ -82,6 +85,7 @@ class JobWatch {
   std::optional<HangGathering> gathering_;
   std::optional<SampleExchange> samples_;
   std::optional<HangWatch> hang_watch_;
+  HangCommand hang_command_{loop_, messages_};
   JobTimeline timeline_;
   std::optional<StragglerWatch> straggler_watch_;
   std::optional<StatusServer> status_;

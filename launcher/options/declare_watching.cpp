@@ -85,6 +85,10 @@ void declare_watching(OptionTable& table, WatchOptions& options) {
   using OnHang = WatchOptions::OnHang;
   table.choice({"--on_hang", "What follows that report: nothing, the end of the job with status 124, or a restart"},
                options.on_hang, {{"report", OnHang::kReport}, {"stop", OnHang::kStop}, {"restart", OnHang::kRestart}});
+  table.text({"--on_hang_command COMMAND",
+              "Run COMMAND by /bin/sh when that report is printed, before the job is stopped or restarted",
+              "[Its variables](watching.md#a-command-for-each-hang). On several nodes the first one runs it."},
+             options.on_hang_command);
   table.parsed(
       {"--straggler_threshold PERCENT",
        "Report a rank whose own time per step is this much above the median of all, and at the end where the time went",

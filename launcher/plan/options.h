@@ -149,6 +149,7 @@ struct WatchOptions {
   std::chrono::milliseconds hang_timeout{120'000};  // without progress of any rank; 0: never
   bool has_hang_timeout = false;                    // it was given: jobs that do not train are reported too
   OnHang on_hang = OnHang::kReport;
+  std::string on_hang_command{};           // for the shell; unset: none
   double straggler_threshold = 0.1;        // a rank's own time above the median of all; 0: nobody is reported
   std::string metrics_host = "127.0.0.1";  // --metrics_port: where metrics are served
   std::optional<std::uint16_t> metrics_port = std::nullopt;  // unset: they are not

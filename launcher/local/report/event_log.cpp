@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "launcher/observe/straggler/straggler.h"
+#include "launcher/observe/watch/findings.h"
 #include "launcher/os/system/host_name.h"
 #include "launcher/os/system/json_text.h"
 #include "launcher/os/system/launch_error.h"
@@ -78,8 +79,16 @@ void EventLog::restarting(int attempt) {
   if (fd_) write("restart", {{"attempt", attempt}});
 }
 
-void EventLog::hang(int attempt, double idle_seconds, const std::vector<int>& ranks, const std::string& text) {
-  if (fd_) write("hang", {{"attempt", attempt}, {"idle", idle_seconds}, {"ranks", ranks}, {"message", text}});
+void EventLog::hang(int attempt, const Hang& hang) {
+  if (!fd_) return;
+  const Verdict& verdict = hang.verdict;
+  write("hang", {{"attempt", attempt},
+                 {"idle", std::chrono::duration<double>(hang.reported - hang.since).count()},
+                 {"since", seconds_since_epoch(hang.since)},
+                 {"kind", name_of(verdict.kind)},
+                 {"ranks", verdict.culprits},
+                 {"waiting_rank", verdict.waiter ? ordered_json(*verdict.waiter) : ordered_json(nullptr)},
+                 {"message", verdict.sentence}});
 }
 
 void EventLog::hang_over(int attempt) {

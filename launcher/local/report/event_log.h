@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <string>
-#include <vector>
 
 #include "launcher/os/system/unique_fd.h"
 #include "launcher/plan/outcome/job_end.h"
@@ -14,6 +13,7 @@
 
 namespace launcher {
 
+struct Hang;
 struct StragglerChange;
 
 class EventLog {
@@ -27,8 +27,8 @@ class EventLog {
   // The first failure of an attempt; nothing when there was none.
   void attempt_failed(const JobEnd& end, int attempt);
   void restarting(int attempt);
-  // No rank makes progress, and they do so again. `ranks` are to blame, `text` is the report's sentence.
-  void hang(int attempt, double idle_seconds, const std::vector<int>& ranks, const std::string& text);
+  // No rank makes progress; and they do so again.
+  void hang(int attempt, const Hang& hang);
   void hang_over(int attempt);
   // A rank delays the others, or does so no more.
   void straggler(int attempt, const StragglerChange& change);

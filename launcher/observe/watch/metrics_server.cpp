@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -46,19 +47,47 @@ std::string_view without_empty_lines(std::string_view request) {
   return request;
 }
 
-std::string answer_to(std::string_view path, const std::function<std::string()>& metrics) {
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; });
+  return result;
+}
+
+// The part before the first `end`, which is taken from `text` with it.
+std::string_view next_part(std::string_view& text, char end) {
+  const std::string_view part = text.substr(0, text.find(end));
+  text.remove_prefix(std::min(text.size(), part.size() + 1));
+  const std::size_t first = part.find_first_not_of(" \t\r");
+  return first == std::string_view::npos ? std::string_view()
+                                         : part.substr(first, part.find_last_not_of(" \t\r") + 1 - first);
+}
+
+// Of an entry of Accept, such as "text/plain;version=0.0.4;q=0.3": 0.3; 1 where it has none.
+double weight_of(std::string_view parameters) {
+  while (!parameters.empty()) {
+    const std::string parameter(next_part(parameters, ';'));
+    if (parameter.starts_with("q=")) return std::strtod(parameter.c_str() + 2, nullptr);
+  }
+  return 1;
+}
+
+std::string answer_to(std::string_view path, MetricsFormat format, const Metrics& metrics) {
   if (path.starts_with("http://")) {  // the form for a proxy
     path.remove_prefix(7);
     path.remove_prefix(std::min(path.size(), path.find('/')));
   }
   path = path.substr(0, path.find('?'));
   if (path != "/metrics" && path != "/") return reply("404 Not Found", "text/plain", "there is only /metrics\n");
-  return reply("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics());
+  return reply("200 OK",
+               format == MetricsFormat::kOpenMetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                                     : "text/plain; version=0.0.4; charset=utf-8",
+               metrics(format), "Vary: Accept\r\n");
 }
 
 }  // namespace
 
-MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::function<std::string()> metrics) try
+MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, Metrics metrics) try
     : host_(at.host),
       server_(
           loop,
@@ -88,7 +117,26 @@ bool is_whole_request(const std::string& text) {
   return request.find("\n\n") != std::string_view::npos || request.find("\n\r\n") != std::string_view::npos;
 }
 
-std::string http_reply(const std::string& request, const std::function<std::string()>& metrics) {
+MetricsFormat accepted_format(const std::string& request) {
+  double open = 0;
+  double text = 0;
+  std::string_view lines = request;
+  next_part(lines, '\n');
+  while (!lines.empty()) {
+    const std::string line = lower(next_part(lines, '\n'));
+    if (!line.starts_with("accept:")) continue;
+    std::string_view entries = std::string_view(line).substr(7);
+    while (!entries.empty()) {
+      std::string_view entry = next_part(entries, ',');
+      const std::string_view type = next_part(entry, ';');
+      if (type == "application/openmetrics-text") open = std::max(open, weight_of(entry));
+      if (type == "text/plain") text = std::max(text, weight_of(entry));
+    }
+  }
+  return open > 0 && open >= text ? MetricsFormat::kOpenMetrics : MetricsFormat::kText;
+}
+
+std::string http_reply(const std::string& request, const Metrics& metrics) {
   std::string_view line = without_empty_lines(request);
   line = line.substr(0, line.find_first_of("\r\n"));
   const std::size_t first = line.find(' ');
@@ -100,7 +148,7 @@ std::string http_reply(const std::string& request, const std::function<std::stri
   if (method != "GET" && method != "HEAD") {
     return reply("405 Method Not Allowed", "text/plain", "only GET and HEAD\n", "Allow: GET, HEAD\r\n");
   }
-  const std::string whole = answer_to(line.substr(first + 1, last - first - 1), metrics);
+  const std::string whole = answer_to(line.substr(first + 1, last - first - 1), accepted_format(request), metrics);
   return method == "GET" ? whole : whole.substr(0, whole.find("\r\n\r\n") + 4);
 }
 

@@ -1,10 +1,11 @@
-// Serves what the job is doing as OpenMetrics, for Prometheus and others: GET /metrics.
+// Serves what the job is doing for Prometheus and others, as OpenMetrics or in its text format: GET /metrics.
 #pragma once
 
 #include <functional>
 #include <string>
 
 #include "launcher/observe/watch/reply_server.h"
+#include "launcher/observe/watch/status_document.h"
 #include "launcher/os/network/listener.h"
 #include "launcher/os/system/event_loop.h"
 
@@ -17,10 +18,12 @@ struct MetricsAddress {
   std::uint16_t port = 0;
 };
 
+using Metrics = std::function<std::string(MetricsFormat)>;
+
 class MetricsServer {
  public:
   // Throws LaunchError when the address cannot be had.
-  MetricsServer(EventLoop& loop, const MetricsAddress& at, std::function<std::string()> metrics);
+  MetricsServer(EventLoop& loop, const MetricsAddress& at, Metrics metrics);
 
   // "http://127.0.0.1:9400/metrics", with the port that it was given where none was asked for.
   std::string url() const;
@@ -34,6 +37,8 @@ class MetricsServer {
 // Whether a request has its empty line. Pure.
 bool is_whole_request(const std::string& text);
 // The reply to a request of HTTP. Pure but for `metrics`.
-std::string http_reply(const std::string& request, const std::function<std::string()>& metrics);
+std::string http_reply(const std::string& request, const Metrics& metrics);
+// What a request's Accept fields ask for: OpenMetrics where they prefer it to text, else text. Pure.
+MetricsFormat accepted_format(const std::string& request);
 
 }  // namespace launcher

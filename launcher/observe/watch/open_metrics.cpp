@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,85 +31,138 @@ std::string number_text(const ordered_json& value) {
   if (value == "inf") return "+Inf";
   if (value == "-inf") return "-Inf";
   if (value == "nan") return "NaN";
-  if (value.is_string()) return "1";
   return value.is_number() ? value.dump() : "NaN";
 }
 
-struct GpuGauge {
+// What Prometheus calls a family of metrics. Its name ends with its unit where it has one.
+struct Family {
   const char* name;
-  const char* field;
+  const char* type;
+  const char* unit;
   const char* help;
 };
-constexpr std::array kGpuGauges = {GpuGauge{"gpu_use_percent", "use_percent", "Time in which the rank's GPU worked."},
-                                   GpuGauge{"gpu_memory_bytes", "memory_bytes", "Memory in use on the rank's GPU."},
-                                   GpuGauge{"gpu_clock_mhz", "clock_mhz", "Clock of the rank's GPU."},
-                                   GpuGauge{"gpu_celsius", "celsius", "Temperature of the rank's GPU."}};
 
-std::string labels(const ordered_json& document, const ordered_json& rank) {
-  return "job=\"" + escaped(document.at("job").get<std::string>()) + "\",rank=\"" +
-         std::to_string(rank.at("rank").get<int>()) + "\",host=\"" + escaped(rank.at("host").get<std::string>()) + "\"";
+// Families of ranks, and the field of a rank's object that is the value.
+struct RankFamily {
+  Family family;
+  const char* field;
+};
+constexpr std::array kRankFamilies = {
+    RankFamily{{"up", "gauge", "", "1 while the rank runs."}, "runs"},
+    RankFamily{{"steps", "counter", "", "Training steps that have ended."}, "step"},
+    RankFamily{{"steps_per_second", "gauge", "", "Training steps in a second, lately."}, "steps_per_second"},
+    RankFamily{{"own_step_seconds", "gauge", "seconds", "A step's time lately, without waiting for other ranks."},
+               "own_step_seconds"},
+    RankFamily{{"waited_step_seconds", "gauge", "seconds", "A step's time lately in which the rank waited for others."},
+               "waited_step_seconds"},
+    RankFamily{{"collectives", "counter", "", "Collectives that were begun."}, "collectives"},
+    RankFamily{{"idle_seconds", "gauge", "seconds", "Time without progress of the rank."}, "idle_seconds"},
+    RankFamily{{"memory_bytes", "gauge", "bytes", "Resident memory of the rank's processes."}, "memory_bytes"},
+    RankFamily{{"cpu_share", "gauge", "", "Processors that the rank's processes use."}, "cpu_share"}};
+
+// The same of a rank's GPU; the driver's number is multiplied by `scale`.
+struct GpuFamily {
+  Family family;
+  const char* field;
+  double scale;
+};
+constexpr std::array kGpuFamilies = {
+    GpuFamily{{"gpu_use_ratio", "gauge", "ratio", "Share of the time in which the rank's GPU worked, 0 to 1."},
+              "use_percent",
+              0.01},
+    GpuFamily{{"gpu_memory_bytes", "gauge", "bytes", "Memory in use on the rank's GPU."}, "memory_bytes", 1},
+    GpuFamily{{"gpu_clock_hertz", "gauge", "hertz", "Clock of the rank's GPU."}, "clock_mhz", 1e6},
+    GpuFamily{{"gpu_temperature_celsius", "gauge", "celsius", "Temperature of the rank's GPU."}, "celsius", 1}};
+
+// "all": job's labels alone.
+std::string label_text(const ordered_json& document, const ordered_json* rank) {
+  const std::string host = (rank != nullptr ? *rank : document).value("host", std::string());
+  const std::string number = rank != nullptr ? ",rank=\"" + std::to_string(rank->at("rank").get<int>()) + "\"" : "";
+  return "run=\"" + escaped(document.at("job").get<std::string>()) + "\"" + number + ",host=\"" + escaped(host) + "\"";
 }
 
-// One family of metrics, with one sample for each rank that has it.
-class Family {
+// The text of a page: families with their samples, in either format.
+class Page {
  public:
-  Family(std::string& out, const ordered_json& document, const std::string& name, const char* type, const char* help)
-      : out_(out), document_(document), name_(name), suffix_(std::string(type) == "counter" ? "_total" : "") {
-    out_ += "# TYPE ddprun_" + name + " " + type + "\n# HELP ddprun_" + name + " " + help + "\n";
+  Page(const ordered_json& document, MetricsFormat format) : document_(document), format_(format) {}
+
+  void begin(const Family& family) {
+    const bool is_counter = std::string_view(family.type) == "counter";
+    const std::string name = std::string("ddprun_") + family.name;
+    const bool is_open = format_ == MetricsFormat::kOpenMetrics;
+    sample_name_ = is_counter ? name + "_total" : name;
+    const std::string& named = is_open ? name : sample_name_;
+    if (!is_open) text_ += "# HELP " + named + " " + family.help + "\n";
+    text_ += "# TYPE " + named + " " + family.type + "\n";
+    if (is_open && *family.unit != 0) text_ += "# UNIT " + named + " " + family.unit + "\n";
+    if (is_open) text_ += "# HELP " + named + " " + family.help + "\n";
   }
-  void sample(const ordered_json& rank, const ordered_json& value, const std::string& more = "") {
-    out_ += "ddprun_" + name_ + suffix_ + "{" + labels(document_, rank) + more + "} " + number_text(value) + "\n";
+  void sample(const ordered_json* rank, const ordered_json& value, const std::string& more = "") {
+    text_ += sample_name_ + "{" + label_text(document_, rank) + more + "} " + number_text(value) + "\n";
   }
-  void samples(const char* field) {
-    for (const auto& rank : document_.at("ranks")) {
-      if (rank.contains(field) && !rank.at(field).is_null()) sample(rank, rank.at(field));
-    }
-  }
+  std::string text() const { return format_ == MetricsFormat::kOpenMetrics ? text_ + "# EOF\n" : text_; }
 
  private:
-  std::string& out_;
   const ordered_json& document_;
-  std::string name_;
-  std::string suffix_;
+  const MetricsFormat format_;
+  std::string text_;
+  std::string sample_name_;
 };
+
+void add_hang(Page& page, const ordered_json& document) {
+  const ordered_json hang = document.value("hang", ordered_json());
+  page.begin({"hang", "gauge", "", "1 while no rank makes progress, and for longer than --hang_timeout."});
+  page.sample(nullptr, hang.is_object());
+  page.begin({"hang_seconds", "gauge", "seconds", "Time of the hang that lasts; 0: there is none."});
+  page.sample(nullptr, hang.is_object() ? hang.at("seconds") : ordered_json(0));
+  page.begin({"hang_cause", "gauge", "", "1 where this rank causes the hang that lasts."});
+  for (const auto& rank : document.at("ranks")) {
+    const bool is_cause = hang.is_object() && std::find(hang.at("ranks").begin(), hang.at("ranks").end(),
+                                                        rank.at("rank")) != hang.at("ranks").end();
+    page.sample(&rank, is_cause);
+  }
+}
+
+void add_stragglers(Page& page, const ordered_json& document) {
+  page.begin({"straggler", "gauge", "", "1 where this rank delays the others."});
+  for (const auto& rank : document.at("ranks")) {
+    if (rank.contains("holds_up")) page.sample(&rank, !rank.at("holds_up").is_null());
+  }
+}
+
+// One sample for each entry of the rank's object `field`, with its name as a label.
+void add_named(Page& page, const ordered_json& document, const char* field, const char* label) {
+  for (const auto& rank : document.at("ranks")) {
+    if (!rank.contains(field)) continue;
+    for (const auto& item : rank.at(field).items()) {
+      page.sample(&rank, item.value(), std::string(",") + label + "=\"" + escaped(item.key()) + "\"");
+    }
+  }
+}
 
 }  // namespace
 
-std::string open_metrics(const ordered_json& document) {
-  std::string out;
-  Family(out, document, "up", "gauge", "The rank runs.").samples("runs");
-  Family(out, document, "steps", "counter", "Training steps that have ended.").samples("step");
-  Family(out, document, "steps_per_second", "gauge", "Training steps in a second.").samples("steps_per_second");
-  Family(out, document, "own_step_seconds", "gauge", "A step's time lately, without waiting for other ranks.")
-      .samples("own_step_seconds");
-  Family(out, document, "waited_step_seconds", "gauge", "A step's time lately in which the rank waited for others.")
-      .samples("waited_step_seconds");
-  Family(out, document, "straggler", "gauge", "The rank delays the others.").samples("holds_up");
-  Family(out, document, "collectives", "counter", "Collectives that were begun.").samples("collectives");
-  Family(out, document, "idle_seconds", "gauge", "Time without progress.").samples("idle_seconds");
-  Family(out, document, "memory_bytes", "gauge", "Resident memory.").samples("memory_bytes");
-  Family(out, document, "cpu_share", "gauge", "Processors in use.").samples("cpu_share");
-  for (const auto& [name, field, help] : kGpuGauges) {
-    Family gauge(out, document, name, "gauge", help);
+std::string metrics_text(const ordered_json& document, MetricsFormat format) {
+  Page page(document, format);
+  add_hang(page, document);
+  add_stragglers(page, document);
+  for (const RankFamily& each : kRankFamilies) {
+    page.begin(each.family);
     for (const auto& rank : document.at("ranks")) {
-      if (rank.contains("gpu")) gauge.sample(rank, rank.at("gpu").at(field));
+      if (rank.contains(each.field) && !rank.at(each.field).is_null()) page.sample(&rank, rank.at(each.field));
     }
   }
-  Family phases(out, document, "phase_seconds", "counter", "Time in each phase.");
-  for (const auto& rank : document.at("ranks")) {
-    if (!rank.contains("seconds_in_phases")) continue;
-    for (const auto& item : rank.at("seconds_in_phases").items()) {
-      phases.sample(rank, item.value(), ",phase=\"" + escaped(item.key()) + "\"");
+  for (const GpuFamily& each : kGpuFamilies) {
+    page.begin(each.family);
+    for (const auto& rank : document.at("ranks")) {
+      if (rank.contains("gpu")) page.sample(&rank, rank.at("gpu").at(each.field).get<double>() * each.scale);
     }
   }
-  Family values(out, document, "value", "gauge", "What the program reports.");
-  for (const auto& rank : document.at("ranks")) {
-    if (!rank.contains("values")) continue;
-    for (const auto& item : rank.at("values").items()) {
-      values.sample(rank, item.value(), ",name=\"" + escaped(item.key()) + "\"");
-    }
-  }
-  return out + "# EOF\n";
+  page.begin({"phase_seconds", "counter", "seconds", "Time that the rank spent in each phase."});
+  add_named(page, document, "seconds_in_phases", "phase");
+  page.begin({"value", "gauge", "", "What the program reports under each name."});
+  add_named(page, document, "values", "name");
+  return page.text();
 }
 
 }  // namespace launcher

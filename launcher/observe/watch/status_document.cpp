@@ -82,6 +82,28 @@ void add_progress(ordered_json& rank, const ddp::detail::ProgressSnapshot& progr
   rank["seconds_in_phases"] = std::move(spent);
 }
 
+double seconds_since_epoch(SystemTime time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+ordered_json document_of(const Hang& hang, SystemTime now) {
+  const Verdict& verdict = hang.verdict;
+  return {{"kind", name_of(verdict.kind)},
+          {"ranks", verdict.culprits},
+          {"waiting_rank", verdict.waiter ? ordered_json(*verdict.waiter) : ordered_json(nullptr)},
+          {"message", verdict.sentence},
+          {"since", seconds_since_epoch(hang.since)},
+          {"reported", seconds_since_epoch(hang.reported)},
+          {"seconds", std::chrono::duration<double>(now - hang.since).count()}};
+}
+
+ordered_json document_of(const Delay& delay) {
+  return {{"rank", delay.rank},
+          {"message", delay.sentence},
+          {"since", seconds_since_epoch(delay.begin)},
+          {"until", delay.end ? ordered_json(seconds_since_epoch(*delay.end)) : ordered_json(nullptr)}};
+}
+
 ordered_json document_of(const RankFigures& figures, std::uint64_t now) {
   const RankView& view = figures.view;
   ordered_json rank{{"rank", view.rank}, {"host", view.host}, {"pid", view.pid}, {"runs", view.runs()}};
@@ -123,6 +145,9 @@ ordered_json status_document(const JobView& job, const std::vector<RankFigures>&
                         {"world_size", job.world_size},
                         {"seconds", std::chrono::duration<double>(time - job.start).count()},
                         {"metrics", job.metrics.empty() ? ordered_json(nullptr) : ordered_json(job.metrics)}};
+  document["hang"] = job.findings.hang() ? document_of(*job.findings.hang(), time) : ordered_json(nullptr);
+  document["stragglers"] = ordered_json::array();
+  for (const Delay& delay : job.findings.delays()) document["stragglers"].push_back(document_of(delay));
   document["ranks"] = ordered_json::array();
   for (const RankFigures& rank : ranks) document["ranks"].push_back(document_of(rank, now));
   return document;

@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/observe/watch/findings.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/machine/gpu_monitor.h"
 
@@ -23,6 +25,7 @@ struct JobView {
   int world_size = 0;
   std::chrono::system_clock::time_point start{};
   std::string metrics{};  // their URL; empty: none are served
+  Findings findings{};
 };
 
 struct RankFigures {
@@ -37,11 +40,16 @@ struct RankFigures {
 nlohmann::ordered_json status_document(const JobView& job, const std::vector<RankFigures>& ranks, std::uint64_t now,
                                        std::chrono::system_clock::time_point time);
 
-// A line on the job, a table of its ranks, and a line for each that delays the others, from such a document; "" if
-// it is not such a document. No line is wider than `columns`; 0: no limit.
+// A line on the job, one on a hang and on each rank that delays the others or did so, and a table of its ranks, from
+// such a document; "" if it is not such a document. No line is wider than `columns`; 0: no limit.
 std::string status_text(const std::string& document, std::size_t columns = 0);
 
-// The document as OpenMetrics.
-std::string open_metrics(const nlohmann::ordered_json& document);
+// What is wrong with the job: a line for a hang, then one for each rank that delays the others, then one for each that
+// did. Throws where it is not such a document.
+std::vector<std::string> finding_lines(const nlohmann::ordered_json& document);
+
+// The document as metrics for Prometheus.
+enum class MetricsFormat : std::uint8_t { kOpenMetrics, kText };
+std::string metrics_text(const nlohmann::ordered_json& document, MetricsFormat format);
 
 }  // namespace launcher

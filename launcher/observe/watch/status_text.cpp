@@ -1,6 +1,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <ctime>
 #include <set>
 
 #include "base/text_table.h"
@@ -79,7 +81,21 @@ std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std:
   return row;
 }
 
-std::string to_text(const ordered_json& document, std::size_t columns) {
+// "14:03:12", with the day in front where it is another one.
+std::string clock_text(double since_epoch) {
+  const auto whole = static_cast<std::time_t>(since_epoch);
+  const std::time_t now = std::time(nullptr);
+  std::tm then{};
+  std::tm today{};
+  ::localtime_r(&whole, &then);
+  ::localtime_r(&now, &today);
+  const bool is_today = then.tm_yday == today.tm_yday && then.tm_year == today.tm_year;
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), is_today ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &then);
+  return text.data();
+}
+
+std::string title_of(const ordered_json& document) {
   std::string text = "job ";
   text.append(document.at("job").get<std::string>()).append(" (ddprun ");
   text.append(std::to_string(document.at("pid").get<int>())).append(" on ");
@@ -89,10 +105,38 @@ std::string to_text(const ordered_json& document, std::size_t columns) {
   if (attempt > 0) text.append(", restart ").append(std::to_string(attempt));
   text.append(":");
   for (const auto& word : document.at("program")) text.append(" ").append(word.get<std::string>());
+  return printable(text);
+}
+
+}  // namespace
+
+std::vector<std::string> finding_lines(const ordered_json& document) {
+  std::vector<std::string> lines;
+  if (const auto hang = document.find("hang"); hang != document.end() && hang->is_object()) {
+    lines.push_back("no rank has made progress for " + duration(hang->at("seconds").get<double>()) + "; found at " +
+                    clock_text(hang->at("reported").get<double>()) + ": " + hang->at("message").get<std::string>());
+  }
+  const ordered_json stragglers = document.value("stragglers", ordered_json::array());
+  for (const auto& delay : stragglers) {
+    if (delay.at("until").is_null()) lines.push_back(delay.at("message"));
+  }
+  for (const auto& delay : stragglers) {
+    if (!delay.at("until").is_number()) continue;
+    lines.push_back("from " + clock_text(delay.at("since").get<double>()) + " to " +
+                    clock_text(delay.at("until").get<double>()) + ": " + delay.at("message").get<std::string>());
+  }
+  for (std::string& line : lines) line = printable(line);
+  return lines;
+}
+
+namespace {
+
+std::string to_text(const ordered_json& document, std::size_t columns) {
   const auto in_lines = [&](const std::string& line) {
     return columns == 0 ? line + "\n" : ddp::detail::wrapped_text(line, columns);
   };
-  text = in_lines(printable(text));
+  std::string text = in_lines(title_of(document));
+  for (const std::string& line : finding_lines(document)) text += in_lines(line);
   const auto values = value_names(document);
   const bool gpus = has_gpus(document);
   Rows rows{{"rank", "host", "phase", "since", "step", "steps/s", "own", "waits"}};
@@ -100,15 +144,11 @@ std::string to_text(const ordered_json& document, std::size_t columns) {
   rows[0].emplace_back("collective");
   if (gpus) rows[0].emplace_back("GPU");
   for (const char* title : {"memory", "process"}) rows[0].emplace_back(title);
-  std::string stragglers;
   for (const auto& rank : document.at("ranks")) {
     rows.push_back(row_of(rank, values, gpus));
     for (std::string& cell : rows.back()) cell = printable(cell);
-    if (rank.contains("holds_up") && rank.at("holds_up").is_string()) {
-      stragglers += in_lines(printable(rank.at("holds_up").get<std::string>()));
-    }
   }
-  return text + ddp::detail::text_table(rows, columns) + stragglers;
+  return text + ddp::detail::text_table(rows, columns);
 }
 
 }  // namespace

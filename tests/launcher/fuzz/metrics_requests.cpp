@@ -12,7 +12,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   const std::string request(bytes);
   const bool is_whole = is_whole_request(request);
   require(!is_whole || is_whole_request(request + "x"), "a request that is whole stays so");
-  const std::string reply = http_reply(request, [] { return std::string("# EOF\n"); });
+  const std::string reply = http_reply(request, [](launcher::MetricsFormat) { return std::string("# EOF\n"); });
   require(reply.starts_with("HTTP/1.1 ") && reply.find("\r\n\r\n") != std::string::npos, "each request has a reply");
   return reply.starts_with("HTTP/1.1 200") ? Outcome::kAccepted : Outcome::kRefused;
 }

@@ -59,7 +59,9 @@ class MetricsServerTest {
     return reply(fd);
   }
   EventLoop loop_;
-  MetricsServer server_{loop_, {}, [] { return std::string("a 1\n# EOF\n"); }};
+  MetricsServer server_{loop_, {}, [](MetricsFormat format) {
+                          return std::string(format == MetricsFormat::kText ? "a 1\n" : "a 1\n# EOF\n");
+                        }};
 };
 
 TEST_CASE_METHOD(MetricsServerTest, "MetricsServer: lines may end with or without a carriage return") {
@@ -69,7 +71,7 @@ TEST_CASE_METHOD(MetricsServerTest, "MetricsServer: lines may end with or withou
         "GET http://host:9400/metrics HTTP/1.1\r\n\r\n"}) {
     CAPTURE(request);
     const std::string text = ask(request);
-    CHECK_THAT(text, StartsWith("HTTP/1.1 200 OK\r\n") && EndsWith("a 1\n# EOF\n"));
+    CHECK_THAT(text, StartsWith("HTTP/1.1 200 OK\r\n") && EndsWith("a 1\n"));
   }
 }
 
@@ -105,6 +107,33 @@ TEST_CASE_METHOD(MetricsServerTest, "MetricsServer: what is no request, or asks 
   CHECK_THAT(ask("BREW /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
   CHECK_THAT(ask("GET /metricsx HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
   CHECK_THAT(ask(std::string(1, '\x16') + "\x03\x01 TLS\n\n"), StartsWith("HTTP/1.1 400 "));
+}
+
+TEST_CASE_METHOD(MetricsServerTest,
+                 "MetricsServer: OpenMetrics for those who prefer it, else Prometheus' text format") {
+  const std::string begin = "GET /metrics HTTP/1.1\r\nHost: x\r\n";
+  for (const char* accept :
+       {"", "Accept: */*\r\n", "Accept: text/plain\r\n",
+        "accept: text/plain;version=0.0.4,application/openmetrics-text;q=0.5\r\n",
+        "X-Accept: application/openmetrics-text\r\n", "Accept: application/openmetrics-text;q=0\r\n"}) {
+    CAPTURE(accept);
+    const std::string text = ask(begin + accept + "\r\n");
+    CHECK_THAT(text, ContainsSubstring("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n") &&
+                         EndsWith("\r\n\r\na 1\n"));
+  }
+  for (const char* accept :
+       {"Accept: application/openmetrics-text\r\n",
+        "ACCEPT:application/OpenMetrics-text; version=1.0.0 ; q=0.8 , text/plain;q=0.5\r\n",
+        "Accept: "
+        "application/vnd.google.protobuf;q=0.6,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+        "text/plain;version=0.0.4;q=0.3,*/*;q=0.2\r\n",
+        "Accept: text/plain;q=0.1\r\nAccept: application/openmetrics-text;q=0.9\r\n"}) {
+    CAPTURE(accept);
+    const std::string text = ask(begin + accept + "\r\n");
+    CHECK_THAT(text,
+               ContainsSubstring("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n") &&
+                   EndsWith("# EOF\n"));
+  }
 }
 
 TEST_CASE_METHOD(MetricsServerTest, "MetricsServer: HEAD has GET's header and no body") {

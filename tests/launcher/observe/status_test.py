@@ -17,7 +17,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from harness import DDPRUN, LauncherTest, free_port, wait_until
+from harness import DDPRUN, LauncherTest, free_port, process_state, wait_until
 
 PROGRAM = os.environ["WATCHED_PROGRAM"]
 
@@ -290,14 +290,15 @@ class Status(LauncherTest):
     def test_metrics_are_served_on_loopback(self):
         port = free_port()
         self.start_training("--metrics_port", str(port), "--rdzv_id", 'a "b"')
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text"})
+        with urllib.request.urlopen(asked, timeout=30) as reply:
             self.assertIn("application/openmetrics-text", reply.headers["Content-Type"])
             text = reply.read().decode()
         self.assertTrue(text.endswith("# EOF\n"))
-        self.assertRegex(text, r'(?m)^ddprun_steps_total\{job="a \\"b\\"",rank="1",host="[^"]+"\} \d+$')
+        self.assertRegex(text, r'(?m)^ddprun_steps_total\{run="a \\"b\\"",rank="1",host="[^"]+"\} \d+$')
         self.assertRegex(text, r'(?m)^ddprun_value\{.*,name="loss"\} [\d.e-]+$')
         for line in text.splitlines():
-            self.assertRegex(line, r"^(# (TYPE|HELP|EOF).*|ddprun_[a-z_]+\{.*\} (NaN|[-+\d.e]+))$")
+            self.assertRegex(line, r"^(# (TYPE|UNIT|HELP|EOF).*|ddprun_[a-z_]+\{.*\} (NaN|[-+\d.e]+))$")
         with self.assertRaises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/secrets", timeout=30)
         self.assertEqual(refused.exception.code, 404)
@@ -311,7 +312,7 @@ class Status(LauncherTest):
         url = self.documents()[0]["metrics"]
         self.assertRegex(url, r"^http://127\.0\.0\.1:[1-9]\d*/metrics$")
         with urllib.request.urlopen(url, timeout=30) as reply:
-            self.assertTrue(reply.read().endswith(b"# EOF\n"))
+            self.assertTrue(b"ddprun_steps_total" in reply.read())
         job.signal(signal.SIGTERM)
         self.assertIn(f"ddprun: metrics are served at {url}\n", job.finish()[2])
 
@@ -337,7 +338,7 @@ class Status(LauncherTest):
             before = self.documents()[0]["ranks"][0]["step"]
             for _ in range(3):
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
-                    self.assertIn(b"# EOF", reply.read())
+                    self.assertIn(b"ddprun_steps_total", reply.read())
             wait_until(lambda: self.documents()[0]["ranks"][0]["step"] > before, "steps meanwhile")
 
     def test_own_and_waited_time_of_a_step_are_told(self):
@@ -353,6 +354,47 @@ class Status(LauncherTest):
             text = reply.read().decode()
         self.assertRegex(text, r'(?m)^ddprun_own_step_seconds\{.*rank="1".*\} [\d.e-]+$')
         self.assertRegex(text, r'(?m)^ddprun_waited_step_seconds\{.*rank="0".*\} [\d.e-]+$')
+
+    def test_the_verdict_on_a_hang_stays_until_it_is_over(self):
+        seen = self.path("hook")
+        port = free_port()
+        events = self.path("events")
+        job = self.start("-n", "2", "--rdzv_id", "cifar", "--hang_timeout", "0.5", "--metrics_port", str(port), "--events", events,
+                         "--on_hang_command", f'echo "$DDPRUN_HANG_JOB|$DDPRUN_HANG_KIND|$DDPRUN_HANG_RANKS|$DDPRUN_HANG_SINCE|$DDPRUN_HANG_MESSAGE" > {seen}.new; mv {seen}.new {seen}',
+                         PROGRAM, self.folder, "--fault", "stop_data", "--rank", "1", "--at", "3", environment=self.variables)
+        metrics = lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
+        hang = wait_until(lambda: self.documents() and self.documents()[0]["hang"], "the verdict")
+        self.assertEqual((hang["kind"], hang["ranks"], hang["waiting_rank"]), ("stopped", [1], 0))
+        self.assertRegex(hang["message"], "^rank 1 has not entered .*stopped by a signal")
+        self.assertGreaterEqual(hang["seconds"], 0.5)
+        self.assertAlmostEqual(hang["since"], hang["reported"] - 0.5, delta=60)
+        for word in ("status", "top"):
+            self.assertRegex(self.ask(word)[1].splitlines()[1],
+                             r"^no rank has made progress for .*; found at \d\d:\d\d:\d\d: rank 1 has not entered .*rank 0 waits for it$")
+        self.assertRegex(metrics(), r'(?m)^ddprun_hang\{run="cifar",host="[^"]+"\} 1$')
+        self.assertRegex(metrics(), r'(?m)^ddprun_hang_cause\{run="cifar",rank="1",host="[^"]+"\} 1$')
+        self.assertRegex(metrics(), r'(?m)^ddprun_hang_cause\{run="cifar",rank="0",host="[^"]+"\} 0$')
+        wait_until(lambda: os.path.exists(seen), "what the command wrote")
+        with open(seen, encoding="utf-8") as file:
+            self.assertRegex(file.read(), rf"^cifar\|stopped\|1\|{int(hang['since'])}\|rank 1 has not entered .*\n$")
+        with open(events, encoding="utf-8") as file:
+            event = next(each for each in map(json.loads, file) if each["event"] == "hang")
+        self.assertEqual((event["kind"], event["ranks"], event["waiting_rank"], event["message"]), ("stopped", [1], 0, hang["message"]))
+        self.assertAlmostEqual(event["since"], hang["since"], delta=0.001)
+        os.kill(next(pid for pid in job.members() if process_state(pid) == "T"), signal.SIGCONT)
+        wait_until(lambda: self.documents()[0]["hang"] is None, "the end of the hang")
+        self.assertNotIn("no rank has made progress", self.ask("status")[1])
+        self.assertRegex(metrics(), r'(?m)^ddprun_hang\{.*\} 0$')
+        self.assertNotRegex(metrics(), r'(?m)^ddprun_hang_cause\{.*\} 1$')
+
+    def test_a_job_that_hangs_is_stopped_after_the_command_for_it_has_ended(self):
+        seen = self.path("hook")
+        status, _, err = self.run_job("-n", "2", "--hang_timeout", "0.5", "--on_hang", "stop", "--on_hang_command",
+                                      f"sleep 1; ps -o pid= -C sleep | wc -l > {seen}; echo what the command prints", "sleep", "600")
+        self.assertEqual(status, 124, err)
+        self.assertIn("what the command prints", err)
+        with open(seen, encoding="utf-8") as file:
+            self.assertGreaterEqual(int(file.read()), 2)
 
     def shown_in(self, columns, word, rows=100):
         """What `ddprun <word>` shows at once on a terminal of so many columns."""

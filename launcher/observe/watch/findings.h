@@ -1,0 +1,53 @@
+// What the watch of a job has found: the hang that lasts, and the last ranks that delayed the others. Status, metrics,
+// events and --on_hang_command all read it here. Pure.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/observe/watch/hang_report.h"
+
+namespace launcher {
+
+using SystemTime = std::chrono::system_clock::time_point;
+
+struct Hang {
+  Verdict verdict{};
+  SystemTime since{};     // the last progress of any rank
+  SystemTime reported{};  // the sentence's durations are those of this time
+};
+
+struct Delay {
+  int rank = 0;
+  std::string sentence{};
+  SystemTime begin{};
+  std::optional<SystemTime> end{};  // nothing: it lasts
+};
+
+class Findings {
+ public:
+  static constexpr std::size_t kMostDelays = 8;
+
+  const Hang& begin_hang(const HangReport& report, SystemTime now);
+  void end_hang() { hang_.reset(); }
+  void begin_delay(int rank, std::string sentence, SystemTime now);
+  void end_delay(int rank, SystemTime now);
+  // What lasts ends with the ranks.
+  void end_attempt(SystemTime now);
+
+  const std::optional<Hang>& hang() const { return hang_; }
+  // At most kMostDelays, the latest first.
+  const std::deque<Delay>& delays() const { return delays_; }
+
+ private:
+  std::optional<Hang> hang_;
+  std::deque<Delay> delays_;
+};
+
+// "missing", "stopped", "cycle": the kind in JSON and events.
+const char* name_of(Verdict::Kind kind);
+
+}  // namespace launcher

@@ -184,6 +184,7 @@ void JobWatch::end_attempt(JobEnd& end) {
   samples_.reset();
   straggler_watch_.reset();
   hang_watch_.reset();
+  stack_answers_.end_attempt();
   supervisor_ = nullptr;
 }
 
@@ -204,6 +205,11 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
 
 std::string JobWatch::answer(const std::string& question) {
   constexpr std::string_view kTimeline = "timeline ";
+  const std::string line = question.substr(0, question.find('\n'));
+  if (StackAnswers::is_meant(line)) {
+    if (!hang_watch_) return "error: no rank runs now\n";
+    return stack_answers_.answer(line, hang_watch_->stacks(), supervisor_->watched_ranks());
+  }
   if (!question.starts_with(kTimeline)) return json_text(document());
   return timeline_.command(question.substr(kTimeline.size(), question.find('\n') - kTimeline.size())) + "\n";
 }

@@ -20,6 +20,7 @@
 #include "launcher/observe/watch/hang_command.h"
 #include "launcher/observe/watch/hang_watch.h"
 #include "launcher/observe/watch/metrics_server.h"
+#include "launcher/observe/watch/stack_answers.h"
 #include "launcher/observe/watch/status_document.h"
 #include "launcher/observe/watch/status_server.h"
 #include "launcher/os/machine/gpu_monitor.h"
@@ -86,6 +87,7 @@ class JobWatch {
   std::optional<SampleExchange> samples_;
   std::optional<HangWatch> hang_watch_;
   HangCommand hang_command_{loop_, messages_};
+  StackAnswers stack_answers_;
   JobTimeline timeline_;
   std::optional<StragglerWatch> straggler_watch_;
   std::optional<StatusServer> status_;

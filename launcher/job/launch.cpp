@@ -22,6 +22,7 @@
 #include "launcher/nodes/control/secret.h"
 #include "launcher/nodes/rendezvous_kinds.h"
 #include "launcher/observe/timeline/timeline_command.h"
+#include "launcher/observe/watch/stack_command.h"
 #include "launcher/observe/watch/status_command.h"
 #include "launcher/options/answers/answers.h"
 #include "launcher/options/command_line.h"
@@ -284,6 +285,7 @@ int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept
       return to_int(ExitStatus::kSuccess);
     }
     if (is_status_command(arguments)) return run_status_command(arguments);
+    if (is_stack_command(arguments)) return run_stack_command(arguments);
     if (is_timeline_command(arguments)) return run_timeline_command(arguments);
     auto parsed = parse_command_line(arguments);
     if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {

@@ -84,7 +84,8 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   CLI::App app(
       "Starts one process per rank of a distributed program and ends them together.\n"
       "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
-      "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing;\n"
+      "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing,\n"
+      "`ddprun stack [JOB] [RANK ...]` where the threads of their ranks are;\n"
       "`ddprun timeline start|stop [JOB]` records it. Each has its own --help.",
       "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
   Options options;

@@ -1,5 +1,5 @@
-// What `ddprun status`, `ddprun top` and `ddprun timeline` take, as their --help, the manual page and the completions
-// of shells show it.
+// What `ddprun status`, `ddprun top`, `ddprun stack` and `ddprun timeline` take, as their --help, the manual page and
+// the completions of shells show it.
 #pragma once
 
 #include <string>
@@ -13,12 +13,13 @@ namespace launcher {
 struct SubcommandForm {
   std::string verb{};  // "start", the second word; empty: none
   std::vector<ShownOption> options{};
+  std::string after_job{};  // "[RANK ...]"
 
   // "timeline start"
   std::string words(const std::string& word) const { return word + (verb.empty() ? "" : " " + verb); }
   // "status [JOB] [--json]"; of an option's names the first.
   std::string usage(const std::string& word) const {
-    std::string text = words(word) + " [JOB]";
+    std::string text = words(word) + " [JOB]" + (after_job.empty() ? "" : " " + after_job);
     for (const ShownOption& option : options) {
       text.append(" [").append(option.names.front()).append(option.value.empty() ? "" : " " + option.value).append("]");
     }
@@ -59,6 +60,12 @@ inline std::vector<Subcommand> subcommands() {
        .job = id + "all jobs unless given",
        .forms = {{.options = {all_users}}},
        .exit_status = not_answering},
+      {.word = "stack",
+       .meaning = "Shows the stacks of all threads of a running job's ranks on this machine; equal ones once. No rank "
+                  "ends or waits for it.",
+       .job = id + "may be left out where only one job runs. RANK: only these ranks",
+       .forms = {{.after_job = "[RANK ...]"}},
+       .exit_status = "0; 1 when there is no such job or rank here, or it does not answer."},
       {.word = "timeline",
        .meaning =
            "Records what each rank of a running job does and when, for Perfetto and ddprun-timeline. To record a "

@@ -4,24 +4,24 @@
 
 namespace launcher {
 
-const Hang& Findings::begin_hang(const HangReport& report, SystemTime now) {
-  const auto idle = std::chrono::duration_cast<SystemTime::duration>(report.idle);
+const Hang& Findings::begin_hang(const HangReport& report, WallTime now) {
+  const auto idle = std::chrono::duration_cast<WallTime::duration>(report.idle);
   return hang_.emplace(Hang{.verdict = report.verdict, .since = now - idle, .reported = now});
 }
 
-void Findings::begin_delay(int rank, std::string sentence, SystemTime now) {
+void Findings::begin_delay(int rank, std::string sentence, WallTime now) {
   end_delay(rank, now);
   delays_.push_front({.rank = rank, .sentence = std::move(sentence), .begin = now});
   if (delays_.size() > kMostDelays) delays_.pop_back();
 }
 
-void Findings::end_delay(int rank, SystemTime now) {
+void Findings::end_delay(int rank, WallTime now) {
   for (Delay& delay : delays_) {
     if (delay.rank == rank && !delay.end) delay.end = now;
   }
 }
 
-void Findings::end_attempt(SystemTime now) {
+void Findings::end_attempt(WallTime now) {
   end_hang();
   for (Delay& delay : delays_) {
     if (!delay.end) delay.end = now;

@@ -12,31 +12,31 @@
 
 namespace launcher {
 
-using SystemTime = std::chrono::system_clock::time_point;
+using WallTime = std::chrono::system_clock::time_point;
 
 struct Hang {
   Verdict verdict{};
-  SystemTime since{};     // the last progress of any rank
-  SystemTime reported{};  // the sentence's durations are those of this time
+  WallTime since{};     // the last progress of any rank
+  WallTime reported{};  // the sentence's durations are those of this time
 };
 
 struct Delay {
   int rank = 0;
   std::string sentence{};
-  SystemTime begin{};
-  std::optional<SystemTime> end{};  // nothing: it lasts
+  WallTime begin{};
+  std::optional<WallTime> end{};  // nothing: it lasts
 };
 
 class Findings {
  public:
   static constexpr std::size_t kMostDelays = 8;
 
-  const Hang& begin_hang(const HangReport& report, SystemTime now);
+  const Hang& begin_hang(const HangReport& report, WallTime now);
   void end_hang() { hang_.reset(); }
-  void begin_delay(int rank, std::string sentence, SystemTime now);
-  void end_delay(int rank, SystemTime now);
+  void begin_delay(int rank, std::string sentence, WallTime now);
+  void end_delay(int rank, WallTime now);
   // What lasts ends with the ranks.
-  void end_attempt(SystemTime now);
+  void end_attempt(WallTime now);
 
   const std::optional<Hang>& hang() const { return hang_; }
   // At most kMostDelays, the latest first.

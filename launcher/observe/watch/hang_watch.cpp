@@ -1,14 +1,12 @@
 #include "launcher/observe/watch/hang_watch.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "base/terminal_size.h"
+#include "launcher/observe/watch/stack_report.h"
 #include "launcher/os/system/elf_symbols.h"
 
 namespace launcher {
@@ -47,23 +45,10 @@ constexpr milliseconds kLongestStorePause = 60s;
 constexpr milliseconds kAskRankAgain = 1s;
 // For a rank to answer with its stack.
 constexpr auto kStackTimeout = 2s;
-constexpr milliseconds kStackInterval = 20ms;
 // For a program that prints its stack itself, before it is perhaps stopped.
 constexpr auto kPrintTimeout = 1s;
 // For the other nodes to say theirs before the job is perhaps stopped.
 constexpr milliseconds kOthersTimeout = 2500ms;
-// The handler and the frame through which the kernel returns.
-constexpr std::size_t kHandlerFrames = 2;
-
-std::string status_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-const WatchedRank* find(const std::vector<WatchedRank>& ranks, int rank) {
-  const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const auto& each) { return each.rank == rank; });
-  return found != ranks.end() ? &*found : nullptr;
-}
 
 }  // namespace
 
@@ -172,7 +157,8 @@ HangWatch::HangWatch(EventLoop& loop, Messages& messages, HangWatchOptions optio
       interval_(options_.timeout > 0s ? std::clamp(options_.timeout / 8, kShortestInterval, kLongestInterval)
                                       : kLongestInterval),
       observer_(interval_, options_.host),
-      store_pause_(interval_) {
+      store_pause_(interval_),
+      stacks_(loop, options_.stack_signal, options_.ranks) {
   timer_.start_in(interval_, [this] { look(); });
 }
 
@@ -235,10 +221,13 @@ void HangWatch::report(const HangReport& report) {
   if (is_printed_) return;
   is_reported_ = is_printed_ = true;
   report_ = report;
-  ask_for_stacks();
+  const auto wanted = begin_report();
   if (report_.views.empty() && !report_.is_shown_elsewhere) report_.views = views_;
   timer_.cancel();
-  wait_for_stacks();
+  stacks_.ask({.ranks = wanted,
+               .timeout = kStackTimeout,
+               .print_time = kPrintTimeout,
+               .done = [this](const std::vector<RankStacks>& stacks) { print_report(stacks); }});
 }
 
 // What does not train, or tells nobody so, may sleep as long as it likes: then the looks at its sockets become rarer.
@@ -256,79 +245,28 @@ bool HangWatch::is_reported_at_all() {
   return !running.empty() && !options_.store_users(running).empty();
 }
 
-// Of a rank that is to blame and of one that waits for it.
-void HangWatch::ask_for_stacks() {
-  const auto ranks = options_.ranks();
-  views_ = views(ranks);
+// The ranks whose stacks are shown: one that is to blame, and one that waits for it.
+std::vector<int> HangWatch::begin_report() {
+  views_ = views(options_.ranks());
   seen_at_ = ddp::detail::page_clock();
-  asked_.clear();
-  in_order_.clear();
-  asked_at_ = EventLoop::Clock::now();
   std::vector<int> wanted;
   const Verdict& verdict = report_.verdict;
   if (!verdict.culprits.empty()) wanted.push_back(verdict.culprits.front());
-  if (verdict.waiter) wanted.push_back(*verdict.waiter);
-  for (const int number : wanted) {
-    const WatchedRank* rank = find(ranks, number);
-    if (rank == nullptr || !rank->runs() || asked_.contains(number)) continue;
-    in_order_.push_back(number);
-    ask(*rank);
-  }
+  if (verdict.waiter && (wanted.empty() || *verdict.waiter != wanted.front())) wanted.push_back(*verdict.waiter);
+  return wanted;
 }
 
-void HangWatch::ask(const WatchedRank& rank) {
-  Asked& asked = asked_[rank.rank];
-  asked.pid = program_of(rank);
-  if (rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0) {
-    asked.answer = ddp::detail::stack_answers(*rank.page) + 1;
-  }
-  const auto process = process_state(asked.pid, /*in_detail=*/false);
-  asked.is_stopped = process && process->is_stopped();
-  // Others would be ended by it.
-  asked.takes_signal = takes_signal(status_of(asked.pid), options_.stack_signal);
-  if (asked.takes_signal && !asked.is_stopped) ::syscall(SYS_tgkill, asked.pid, asked.pid, options_.stack_signal);
-}
-
-bool HangWatch::all_have_answered() const {
-  const bool may_print = EventLoop::Clock::now() - asked_at_ < kPrintTimeout;
-  const auto ranks = options_.ranks();
-  return std::all_of(asked_.begin(), asked_.end(), [&](const auto& each) {
-    const WatchedRank* rank = find(ranks, each.first);
-    const Asked& asked = each.second;
-    if (rank != nullptr && asked.takes_signal && asked.answer == 0) return !may_print;
-    return rank == nullptr || !asked.takes_signal || asked.is_stopped ||
-           ddp::detail::read_stack(*rank->page, asked.answer).has_value();
-  });
-}
-
-void HangWatch::wait_for_stacks() {
-  if (all_have_answered() || EventLoop::Clock::now() - asked_at_ > kStackTimeout) return print_report();
-  timer_.start_in(kStackInterval, [this] { wait_for_stacks(); });
-}
-
-std::string HangWatch::stack_of(const WatchedRank& rank) const {
-  const Asked& asked = asked_.at(rank.rank);
-  if (asked.is_stopped) return "none, as it is stopped";
-  if (!asked.takes_signal)
-    return "none, as its program has no handler of signal " + std::to_string(options_.stack_signal);
-  if (asked.answer == 0) return "its program has been asked to print it";
-  auto frames = ddp::detail::read_stack(*rank.page, asked.answer);
-  if (!frames) return "none, as it does not answer";
-  frames->erase(frames->begin(),
-                frames->begin() + static_cast<std::ptrdiff_t>(std::min(kHandlerFrames, frames->size())));
-  return stack_text(asked.pid, *frames);
-}
-
-void HangWatch::print_report() {
-  const auto ranks = options_.ranks();
-  if (ranks.empty()) return timer_.start_in(interval_, [this] { look(); });
-  std::vector<RankStack> stacks;
-  for (const int number : in_order_) {
-    if (const WatchedRank* rank = find(ranks, number); rank != nullptr && rank->runs()) {
-      stacks.push_back({number, stack_of(*rank)});
-    }
-  }
-  messages_.print_lines(to_text(report_, stacks, seen_at_, ddp::detail::terminal_size(STDERR_FILENO).columns));
+void HangWatch::print_report(const std::vector<RankStacks>& stacks) {
+  if (options_.ranks().empty()) return timer_.start_in(interval_, [this] { look(); });
+  SymbolNames names;
+  const NameFrames name_frames = [&](int pid, const auto& addresses) { return names.frames(pid, addresses); };
+  std::vector<RankStack> texts;
+  for (const RankStacks& rank : stacks) texts.push_back({rank.rank, report_text(rank, name_frames)});
+  // The one that is to blame first.
+  const auto& culprits = report_.verdict.culprits;
+  std::stable_partition(texts.begin(), texts.end(),
+                        [&](const RankStack& each) { return !culprits.empty() && each.rank == culprits.front(); });
+  messages_.print_lines(to_text(report_, texts, seen_at_, ddp::detail::terminal_size(STDERR_FILENO).columns));
   if (options_.ask_others) {
     timer_.start_in(kOthersTimeout, [this] { act(); });
   } else {

@@ -12,6 +12,7 @@
 
 #include "launcher/observe/watch/hang_report.h"
 #include "launcher/observe/watch/process_state.h"
+#include "launcher/observe/watch/thread_stacks.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/system/event_loop.h"
 #include "launcher/os/system/line.h"
@@ -91,6 +92,9 @@ class HangWatch {
   // The ranks as a report shows them.
   std::vector<RankView> views(const std::vector<WatchedRank>& ranks) const;
 
+  // For `ddprun stack`.
+  StackAsker& stacks() { return stacks_; }
+
   // The ranks of all nodes make no progress, whether this node has asked or not.
   void report(const HangReport& report);
   // Elsewhere ranks make progress.
@@ -99,21 +103,11 @@ class HangWatch {
   void judge_alone();
 
  private:
-  struct Asked {
-    pid_t pid = 0;
-    std::uint64_t answer = 0;  // the number of the answer that is waited for
-    bool takes_signal = false;
-    bool is_stopped = false;
-  };
-
   void look();
   bool is_reported_at_all();
   void begin_diagnosis();
-  void ask_for_stacks();
-  void ask(const WatchedRank& rank);
-  bool all_have_answered() const;
-  void wait_for_stacks();
-  void print_report();
+  std::vector<int> begin_report();
+  void print_report(const std::vector<RankStacks>& stacks);
   void act();
   std::string stack_of(const WatchedRank& rank) const;
 
@@ -128,12 +122,10 @@ class HangWatch {
   EventLoop::Clock::time_point ask_after_{};
   EventLoop::Clock::time_point look_at_store_after_{};
   std::chrono::milliseconds store_pause_;  // until the next such look
-  EventLoop::Clock::time_point asked_at_{};
-  std::vector<RankView> views_;  // when it was seen that nobody makes progress
-  std::uint64_t seen_at_ = 0;    // by the clock of the pages
+  std::vector<RankView> views_;            // when it was seen that nobody makes progress
+  std::uint64_t seen_at_ = 0;              // by the clock of the pages
   HangReport report_;
-  std::map<int, Asked> asked_;  // by rank
-  std::vector<int> in_order_;   // the ranks whose stacks are shown
+  StackAsker stacks_;
 };
 
 }  // namespace launcher

@@ -35,7 +35,7 @@ std::string number_text(const ordered_json& value) {
 }
 
 // What Prometheus calls a family of metrics. Its name ends with its unit where it has one.
-struct Family {
+struct MetricFamily {
   const char* name;
   const char* type;
   const char* unit;
@@ -44,7 +44,7 @@ struct Family {
 
 // Families of ranks, and the field of a rank's object that is the value.
 struct RankFamily {
-  Family family;
+  MetricFamily family;
   const char* field;
 };
 constexpr std::array kRankFamilies = {
@@ -62,7 +62,7 @@ constexpr std::array kRankFamilies = {
 
 // The same of a rank's GPU; the driver's number is multiplied by `scale`.
 struct GpuFamily {
-  Family family;
+  MetricFamily family;
   const char* field;
   double scale;
 };
@@ -82,11 +82,11 @@ std::string label_text(const ordered_json& document, const ordered_json* rank) {
 }
 
 // The text of a page: families with their samples, in either format.
-class Page {
+class MetricsPage {
  public:
-  Page(const ordered_json& document, MetricsFormat format) : document_(document), format_(format) {}
+  MetricsPage(const ordered_json& document, MetricsFormat format) : document_(document), format_(format) {}
 
-  void begin(const Family& family) {
+  void begin(const MetricFamily& family) {
     const bool is_counter = std::string_view(family.type) == "counter";
     const std::string name = std::string("ddprun_") + family.name;
     const bool is_open = format_ == MetricsFormat::kOpenMetrics;
@@ -109,7 +109,7 @@ class Page {
   std::string sample_name_;
 };
 
-void add_hang(Page& page, const ordered_json& document) {
+void add_hang(MetricsPage& page, const ordered_json& document) {
   const ordered_json hang = document.value("hang", ordered_json());
   page.begin({"hang", "gauge", "", "1 while no rank makes progress, and for longer than --hang_timeout."});
   page.sample(nullptr, hang.is_object());
@@ -123,7 +123,7 @@ void add_hang(Page& page, const ordered_json& document) {
   }
 }
 
-void add_stragglers(Page& page, const ordered_json& document) {
+void add_stragglers(MetricsPage& page, const ordered_json& document) {
   page.begin({"straggler", "gauge", "", "1 where this rank delays the others."});
   for (const auto& rank : document.at("ranks")) {
     if (rank.contains("holds_up")) page.sample(&rank, !rank.at("holds_up").is_null());
@@ -131,7 +131,7 @@ void add_stragglers(Page& page, const ordered_json& document) {
 }
 
 // One sample for each entry of the rank's object `field`, with its name as a label.
-void add_named(Page& page, const ordered_json& document, const char* field, const char* label) {
+void add_named(MetricsPage& page, const ordered_json& document, const char* field, const char* label) {
   for (const auto& rank : document.at("ranks")) {
     if (!rank.contains(field)) continue;
     for (const auto& item : rank.at(field).items()) {
@@ -143,7 +143,7 @@ void add_named(Page& page, const ordered_json& document, const char* field, cons
 }  // namespace
 
 std::string metrics_text(const ordered_json& document, MetricsFormat format) {
-  Page page(document, format);
+  MetricsPage page(document, format);
   add_hang(page, document);
   add_stragglers(page, document);
   for (const RankFamily& each : kRankFamilies) {

@@ -51,6 +51,11 @@ std::string_view value_after(std::string_view text, std::string_view name) {
   return {};
 }
 
+bool has_signal(std::string_view mask, int signal_number) {
+  return signal_number >= 1 && signal_number <= 64 &&
+         (number_in<std::uint64_t>(mask, 16) >> (signal_number - 1) & 1) != 0;
+}
+
 // "" when there is none. Without a stream: this is read again and again as long as a job runs.
 std::string proc_file(pid_t pid, const char* name) {
   const UniqueFd file(::open(("/proc/" + std::to_string(pid) + "/" + name).c_str(), O_RDONLY | O_CLOEXEC));
@@ -89,8 +94,11 @@ std::uint64_t io_bytes_in(std::string_view io) {
 }
 
 bool takes_signal(std::string_view status, int signal_number) {
-  const auto caught = number_in<std::uint64_t>(value_after(status, "SigCgt"), 16);
-  return signal_number >= 1 && signal_number <= 64 && (caught >> (signal_number - 1) & 1) != 0;
+  return has_signal(value_after(status, "SigCgt"), signal_number);
+}
+
+bool blocks_signal(std::string_view status, int signal_number) {
+  return has_signal(value_after(status, "SigBlk"), signal_number);
 }
 
 std::optional<ProcessState> process_stat(pid_t pid) {

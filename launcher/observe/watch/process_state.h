@@ -33,6 +33,9 @@ std::uint64_t io_bytes_in(std::string_view io);
 // True where the text of /proc/<pid>/status says that a handler of the process's own takes the signal. Pure.
 bool takes_signal(std::string_view status, int signal_number);
 
+// The same of a thread that blocks the signal. Pure.
+bool blocks_signal(std::string_view status, int signal_number);
+
 // The process as it is now; nothing when it is gone. `in_detail`: with what it waits in.
 std::optional<ProcessState> process_state(pid_t pid, bool in_detail);
 

@@ -82,11 +82,11 @@ void add_progress(ordered_json& rank, const ddp::detail::ProgressSnapshot& progr
   rank["seconds_in_phases"] = std::move(spent);
 }
 
-double seconds_since_epoch(SystemTime time) {
+double seconds_since_epoch(WallTime time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-ordered_json document_of(const Hang& hang, SystemTime now) {
+ordered_json document_of(const Hang& hang, WallTime now) {
   const Verdict& verdict = hang.verdict;
   return {{"kind", name_of(verdict.kind)},
           {"ranks", verdict.culprits},

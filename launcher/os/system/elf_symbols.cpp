@@ -104,21 +104,6 @@ std::string hex_text(std::uint64_t value) {
   return text.data();
 }
 
-std::string frame_text(int pid, const std::vector<MappedFile>& files, std::uint64_t address) {
-  const auto file = std::find_if(files.begin(), files.end(),
-                                 [&](const auto& each) { return address >= each.begin && address < each.end; });
-  if (file == files.end()) return hex_text(address);
-  const std::uint64_t offset = address - file->begin + file->offset;
-  std::string place = "(";
-  place.append(printable(file->path.substr(file->path.rfind('/') + 1)))
-      .append("+")
-      .append(hex_text(offset))
-      .append(")");
-  // As the process sees it, which may be in a container of its own.
-  const std::string function = function_in("/proc/" + std::to_string(pid) + "/root" + file->path, offset);
-  return function.empty() ? place : function + " " + place;
-}
-
 }  // namespace
 
 std::optional<std::string> function_at(std::string_view file, std::uint64_t offset) {
@@ -160,15 +145,37 @@ std::vector<MappedFile> executable_files(std::string_view maps) {
   return files;
 }
 
-std::string stack_text(int pid, const std::vector<std::uint64_t>& frames) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/maps", std::ios::binary);
-  const auto files = executable_files(std::string(std::istreambuf_iterator<char>(file), {}));
-  std::string text;
-  for (std::size_t i = 0; i < std::min(frames.size(), kMostFrames); ++i) {
-    // But for the innermost, what is there is where a call returns to, which may be the next function.
-    text += "    #" + std::to_string(i) + " " + frame_text(pid, files, frames[i] - (i > 0 ? 1 : 0)) + "\n";
+std::string StackFrame::text() const {
+  if (file.empty()) return hex_text(offset);
+  const std::string place = "(" + file + "+" + hex_text(offset) + ")";
+  return function.empty() ? place : function + " " + place;
+}
+
+std::vector<StackFrame> SymbolNames::frames(int pid, const std::vector<std::uint64_t>& addresses) {
+  auto known = files_.find(pid);
+  if (known == files_.end()) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/maps", std::ios::binary);
+    known = files_.emplace(pid, executable_files(std::string(std::istreambuf_iterator<char>(file), {}))).first;
   }
-  return text;
+  const auto& files = known->second;
+  std::vector<StackFrame> frames;
+  for (std::size_t i = 0; i < std::min(addresses.size(), kMostFrames); ++i) {
+    // But for the innermost, what is there is where a call returns to, which may be the next function.
+    const std::uint64_t address = addresses[i] - (i > 0 ? 1 : 0);
+    const auto file = std::find_if(files.begin(), files.end(),
+                                   [&](const auto& each) { return address >= each.begin && address < each.end; });
+    if (file == files.end()) {
+      frames.push_back({.offset = address});
+      continue;
+    }
+    const std::uint64_t offset = address - file->begin + file->offset;
+    const auto [name, is_new] = functions_.try_emplace({file->path, offset});
+    // As the process sees it, which may be in a container of its own.
+    if (is_new) name->second = function_in("/proc/" + std::to_string(pid) + "/root" + file->path, offset);
+    frames.push_back(
+        {.function = name->second, .file = printable(file->path.substr(file->path.rfind('/') + 1)), .offset = offset});
+  }
+  return frames;
 }
 
 }  // namespace launcher

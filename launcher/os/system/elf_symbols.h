@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace launcher {
@@ -23,8 +24,25 @@ struct MappedFile {
 // The executable ones in the text of /proc/<pid>/maps. Pure.
 std::vector<MappedFile> executable_files(std::string_view maps);
 
-// One line per frame: "#0 train_step(Net&, Batch const&) (train+0x1234)". `frames` are addresses in the process, which
-// must be one of this user's.
-std::string stack_text(int pid, const std::vector<std::uint64_t>& frames);
+// A place in a program or library.
+struct StackFrame {
+  std::string function{};    // empty: not known
+  std::string file{};        // without its folder; empty: the address is in no file
+  std::uint64_t offset = 0;  // in the file, or the address
+
+  // "train_step(Net&, Batch const&) (train+0x1234)"
+  std::string text() const;
+};
+
+// Names the frames of processes of this user; looks up each place once.
+class SymbolNames {
+ public:
+  // `addresses` are return addresses in the process, but for the first, innermost one. At most 32 are named.
+  std::vector<StackFrame> frames(int pid, const std::vector<std::uint64_t>& addresses);
+
+ private:
+  std::map<int, std::vector<MappedFile>> files_;                            // by process
+  std::map<std::pair<std::string, std::uint64_t>, std::string> functions_;  // by file and offset
+};
 
 }  // namespace launcher

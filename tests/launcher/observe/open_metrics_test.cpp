@@ -60,7 +60,7 @@ TEST_CASE("OpenMetrics: families have units there, and counters their whole name
 }
 
 TEST_CASE("Findings: a hang is there until it is over, and the last delays are kept") {
-  const SystemTime now{std::chrono::seconds(1'000'000)};
+  const WallTime now{std::chrono::seconds(1'000'000)};
   Findings findings;
   findings.begin_hang({.verdict = {.kind = Verdict::Kind::kMissing, .culprits = {1}, .sentence = "rank 1 ..."},
                        .idle = std::chrono::seconds(120)},

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import shlex
 import shutil
 import signal
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import tempfile
 import termios
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -281,6 +283,10 @@ class Status(LauncherTest):
             status, _, err = self.ask(*words)
             self.assertEqual(status, 125, words)
             self.assertIn("expected ddprun status [JOB] [--json]", err)
+        for words in [("stack", "--json"), ("stack", "cifar", "x")]:
+            status, _, err = self.ask(*words)
+            self.assertEqual(status, 125, words)
+            self.assertIn("expected ddprun stack [JOB] [RANK ...]", err)
 
     def test_a_program_of_that_name_is_started_by_its_path(self):
         self.write("status", "#!/bin/sh\necho mine\n", executable=True)
@@ -395,6 +401,54 @@ class Status(LauncherTest):
         self.assertIn("what the command prints", err)
         with open(seen, encoding="utf-8") as file:
             self.assertGreaterEqual(int(file.read()), 2)
+
+    def test_stacks_are_shown_at_any_time_and_equal_ones_once(self):
+        job = self.start("-n", "4", "--rdzv_id", "cifar", PROGRAM, self.folder, "--fault", "mutex_data", "--rank", "2", "--at", "8",
+                         environment=self.variables)
+        def is_stuck():
+            documents = self.documents()
+            ranks = documents[0]["ranks"] if documents else []
+            return len(ranks) == 4 and all(rank.get("step", 0) == 8 and rank["idle_seconds"] > 1 for rank in ranks)
+
+        wait_until(is_stuck, "a deadlock")
+        status, out, err = self.ask("stack", "cifar")
+        self.assertEqual((status, err), (0, ""))
+        groups = re.findall(r"(?m)^(rank.*):\n((?:    .*\n)+)", out)
+        self.assertEqual(out, "".join(f"{title}:\n{lines}" for title, lines in groups))
+        # The thread of the deadlock, the main thread that joins it, and the others that wait.
+        self.assertRegex(next(lines for title, lines in groups if title.startswith("rank 2, main thread, ")), r"#\d+ .*Rank::deadlock\(")
+        self.assertRegex(next(lines for title, lines in groups if title.startswith("rank 2, thread ")), r"#\d+ .*Rank::deadlock\(")
+        self.assertRegex(next(lines for title, lines in groups if title.startswith("ranks 0, 1 and 3, main thread, ")),
+                         r"#\d+ .*Rank::collective\(")
+        self.assertRegex(self.ask("stack", "cifar", "2")[1], r"(?s)\Arank 2, main.*\nrank 2, thread ")
+        self.assertNotIn("collective", self.ask("stack", "cifar", "2")[1])
+        self.assertTrue(all(rank["runs"] for rank in self.documents()[0]["ranks"]))
+        status, out, err = self.ask("stack", "cifar", "7")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("rank 7 is not on this node, which has ranks 0-3", err)
+        self.assertIsNone(job.process.poll())
+
+    def test_a_rank_without_a_handler_is_not_ended_by_being_asked_for_its_stack(self):
+        job = self.start("-n", "2", "sleep", "600", environment=self.variables)
+        wait_until(lambda: self.documents() and [rank.get("process") for rank in self.documents()[0]["ranks"]].count(None) == 0
+                   and len(self.documents()[0]["ranks"]) == 2, "the ranks")
+        status, out, err = self.ask("stack")
+        self.assertEqual((status, err), (0, ""))
+        self.assertRegex(out, r"\Aranks 0 and 1, main thread, sleeping.*:\n    none, as its program has no handler of signal \d+\n\Z")
+        self.assertTrue(all(rank["runs"] for rank in self.documents()[0]["ranks"]))
+        self.assertIsNone(job.process.poll())
+
+    def test_stacks_of_64_ranks_are_shown_and_all_continue(self):
+        self.start_training(ranks=64, arguments=("--step_time", "0.05"))
+        begin = time.monotonic()
+        status, out, err = self.ask("stack")
+        took = time.monotonic() - begin
+        print(f"stacks of 64 ranks: {took:.2f} s")
+        self.assertEqual((status, err), (0, ""))
+        self.assertLess(took, 20)  # 2 s on a quiet machine
+        self.assertRegex(out, r"(?m)^ranks? [-\d, and]+, main thread, .*:\n    #0 ")
+        before = [rank["step"] for rank in self.documents()[0]["ranks"]]
+        wait_until(lambda: all(rank["step"] > step for rank, step in zip(self.documents()[0]["ranks"], before)), "further steps of all")
 
     def shown_in(self, columns, word, rows=100):
         """What `ddprun <word>` shows at once on a terminal of so many columns."""

@@ -1,0 +1,77 @@
+#include "launcher/observe/watch/stack_command.h"
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "launcher/observe/watch/job_search.h"
+#include "launcher/observe/watch/stack_answers.h"
+#include "launcher/observe/watch/stack_report.h"
+#include "launcher/os/system/launch_error.h"
+#include "launcher/os/system/line.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kMostStackQuestions = 500;
+constexpr auto kStackQuestionPause = 20ms;
+
+bool is_number(const std::string& word) {
+  return !word.empty() && word.size() < 9 && word.find_first_not_of("0123456789") == std::string::npos;
+}
+
+int failed_with(const std::string& text) {
+  print_line(text);
+  return 1;
+}
+
+}  // namespace
+
+bool is_stack_command(std::span<const std::string> arguments) {
+  return !arguments.empty() && arguments.front() == "stack";
+}
+
+int run_stack_command(std::span<const std::string> arguments) {
+  std::string job;
+  std::string question = StackAnswers::kQuestion;
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word.starts_with('-') || (i > 1 && !is_number(word))) {
+      throw LaunchError("expected ddprun stack [JOB] [RANK ...], got '" + word + "'");
+    }
+    if (i == 1) {
+      job = word;
+    } else {
+      question += " " + word;
+    }
+  }
+  const auto jobs = find_jobs(job);
+  if (jobs.empty()) return refuse_job(job);
+  if (jobs.size() > 1) {
+    throw LaunchError(job.empty() ? "several jobs of yours run on this machine: name one (ddprun status shows them)"
+                                  : "several jobs of yours are called '" + job +
+                                        "': name one by ddprun's process number (ddprun status shows it)");
+  }
+  if (!jobs.front().problem.empty()) return failed_with(jobs.front().problem);
+  std::string answer = ask(jobs.front().socket, question + "\n").value_or("error: the job has ended\n");
+  for (int i = 0; i < kMostStackQuestions && answer.starts_with(StackAnswers::kWaiting); ++i) {
+    std::this_thread::sleep_for(kStackQuestionPause);
+    answer = ask(jobs.front().socket, answer).value_or("error: the job has ended\n");
+  }
+  if (answer.ends_with('\n')) answer.pop_back();
+  if (answer.starts_with("error: ")) return failed_with(answer.substr(7));
+  const auto stacks = stacks_from(answer);
+  if (!stacks) return failed_with("the job's ddprun does not know this question: it is of another version");
+  SymbolNames names;
+  const std::string text =
+      stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); });
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw LaunchError("cannot write to standard output");
+  }
+  return 0;
+}
+
+}  // namespace launcher

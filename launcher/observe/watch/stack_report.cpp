@@ -1,0 +1,163 @@
+#include "launcher/observe/watch/stack_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "launcher/observe/watch/collective_text.h"
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 9> kSystemFiles = {"libc.so",  "libc-",   "libpthread", "libstdc++", "ld-linux",
+                                                          "libgcc_s", "libm.so", "libgomp",    "linux-vdso"};
+
+constexpr std::size_t kMostThreadsInReport = 6;
+
+bool is_system(const StackFrame& frame) {
+  return frame.file.empty() || std::any_of(kSystemFiles.begin(), kSystemFiles.end(),
+                                           [&](std::string_view name) { return frame.file.starts_with(name); });
+}
+
+// Threads with one stack.
+struct StackGroup {
+  bool is_main = false;
+  bool is_relevant = false;  // a frame is of the program or its libraries
+  std::string name{};
+  std::string lines{};
+  std::vector<int> ranks{};
+  std::set<std::string> states{};
+};
+
+std::string heading_of(const StackGroup& group) {
+  std::string text = rank_ranges(group.ranks) + ", ";
+  std::map<int, int> counts;
+  for (const int rank : group.ranks) ++counts[rank];
+  const int most = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+                     return a.second < b.second;
+                   })->second;
+  if (group.is_main) {
+    text += "main thread";
+  } else {
+    text += (most == 1 ? "thread " : std::to_string(most) + " threads ") + group.name;
+    if (most > 1 && counts.size() > 1) text += " each at most";
+  }
+  for (const std::string& state : group.states) text += ", " + state;
+  return text + ":";
+}
+
+}  // namespace
+
+std::string relevant_lines(const std::vector<StackFrame>& frames) {
+  const auto first = std::find_if_not(frames.begin(), frames.end(), is_system);
+  const auto last = std::find_if_not(frames.rbegin(), frames.rend(), is_system).base();
+  const bool is_any = first != frames.end();
+  std::string text;
+  for (auto frame = frames.begin(); frame != frames.end(); ++frame) {
+    if (is_any && frame != frames.begin() && (frame < first || frame >= last)) continue;
+    text += "    #" + std::to_string(frame - frames.begin()) + " " + frame->text() + "\n";
+  }
+  return text;
+}
+
+std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& name_frames) {
+  std::map<std::tuple<bool, std::string, std::string>, StackGroup> groups;
+  for (const RankStacks& rank : ranks) {
+    for (const ThreadStack& thread : rank.threads) {
+      const bool is_main = thread.thread == rank.pid;
+      const auto frames = name_frames(rank.pid, thread.frames);
+      const std::string& problem = rank.problem.empty() ? thread.problem : rank.problem;
+      const std::string lines = frames.empty() ? "    " + printable(problem) + "\n" : relevant_lines(frames);
+      const std::string name = is_main ? "" : thread.name;
+      StackGroup& group = groups[{is_main, name, lines}];
+      group.is_main = is_main;
+      group.is_relevant = std::any_of(frames.begin(), frames.end(), [](const auto& each) { return !is_system(each); });
+      group.name = name;
+      group.lines = lines;
+      group.ranks.push_back(rank.rank);
+      group.states.insert(thread.state);
+    }
+  }
+  std::vector<StackGroup> sorted;
+  for (auto& [key, group] : groups) sorted.push_back(std::move(group));
+  std::stable_sort(sorted.begin(), sorted.end(), [](const StackGroup& a, const StackGroup& b) {
+    return std::tuple(!a.is_relevant, !a.is_main, a.ranks.size()) <
+           std::tuple(!b.is_relevant, !b.is_main, b.ranks.size());
+  });
+  std::string text;
+  for (const StackGroup& group : sorted) text += heading_of(group) + "\n" + group.lines;
+  return text;
+}
+
+std::string report_text(const RankStacks& rank, const NameFrames& name_frames) {
+  if (!rank.problem.empty() || rank.threads.empty()) return rank.problem.empty() ? "none, as it ends" : rank.problem;
+  const ThreadStack& main = rank.threads.front();
+  std::string text = main.frames.empty() ? main.problem : relevant_lines(name_frames(rank.pid, main.frames));
+  std::map<std::string, std::pair<int, const ThreadStack*>> others;
+  for (const ThreadStack& thread : rank.threads) {
+    if (&thread == &main) continue;
+    const auto frames = name_frames(rank.pid, thread.frames);
+    if (std::all_of(frames.begin(), frames.end(), is_system)) continue;
+    auto& [count, one] = others[relevant_lines(frames)];
+    ++count;
+    one = &thread;
+  }
+  if (others.empty()) return text;
+  if (!text.ends_with('\n')) text = "    " + text + "\n";
+  std::size_t shown = 0;
+  for (const auto& [lines, threads] : others) {
+    if (++shown > kMostThreadsInReport) break;
+    const auto& [count, one] = threads;
+    text += "   " + (count == 1 ? " thread " : " " + std::to_string(count) + " threads ") + one->name + ", " +
+            one->state + ":\n" + lines;
+  }
+  if (others.size() > kMostThreadsInReport) {
+    text += "    and " + std::to_string(others.size() - kMostThreadsInReport) + " more: ddprun stack\n";
+  }
+  return text;
+}
+
+ordered_json json_of(const std::vector<RankStacks>& ranks) {
+  ordered_json list = ordered_json::array();
+  for (const RankStacks& rank : ranks) {
+    ordered_json threads = ordered_json::array();
+    for (const ThreadStack& thread : rank.threads) {
+      threads.push_back({{"thread", thread.thread},
+                         {"name", thread.name},
+                         {"state", thread.state},
+                         {"frames", thread.frames},
+                         {"problem", thread.problem}});
+    }
+    list.push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"problem", rank.problem}, {"threads", threads}});
+  }
+  return list;
+}
+
+std::optional<std::vector<RankStacks>> stacks_from(const std::string& text) try {
+  std::vector<RankStacks> ranks;
+  for (const auto& object : nlohmann::json::parse(text)) {
+    RankStacks rank{.rank = object.at("rank"), .pid = object.at("pid"), .problem = object.at("problem")};
+    for (const auto& each : object.at("threads")) {
+      rank.threads.push_back({.thread = each.at("thread"),
+                              .name = printable(each.at("name").get<std::string>()),
+                              .state = printable(each.at("state").get<std::string>()),
+                              .frames = each.at("frames"),
+                              .problem = each.at("problem")});
+    }
+    ranks.push_back(std::move(rank));
+  }
+  return ranks;
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+}
+
+}  // namespace launcher

@@ -1,0 +1,184 @@
+#include "launcher/observe/watch/thread_stacks.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "launcher/os/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kStackInterval = 1ms;
+// For one thread; others are asked then.
+constexpr auto kThreadTimeout = 500ms;
+constexpr std::size_t kMostThreads = 128;
+// The handler and the frame through which the kernel returns.
+constexpr std::size_t kHandlerFrames = 2;
+
+std::string proc_text(pid_t thread, const char* name) {
+  std::ifstream file("/proc/" + std::to_string(thread) + "/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The main thread first, which has the process's number.
+std::vector<pid_t> threads_of(pid_t pid) {
+  std::vector<pid_t> threads;
+  std::error_code none;
+  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid) + "/task", none);
+  if (none) return threads;
+  for (auto entry = begin(entries); entry != end(entries) && threads.size() < kMostThreads; entry.increment(none)) {
+    const std::string name = entry->path().filename().string();
+    pid_t thread = 0;
+    std::from_chars(name.data(), name.data() + name.size(), thread);
+    if (thread > 0) threads.push_back(thread);
+  }
+  std::sort(threads.begin(), threads.end());
+  const auto main = std::find(threads.begin(), threads.end(), pid);
+  if (main != threads.end()) std::rotate(threads.begin(), main, main + 1);
+  return threads;
+}
+
+ThreadStack seen_from_outside(pid_t thread) {
+  std::string name = proc_text(thread, "comm");
+  if (name.ends_with('\n')) name.pop_back();
+  const auto state = process_state(thread, /*in_detail=*/true);
+  return {.thread = thread, .name = printable(name), .state = state ? to_text(*state) : "ended"};
+}
+
+}  // namespace
+
+StackAsker::StackAsker(EventLoop& loop, int stack_signal, WatchedRanks ranks)
+    : loop_(loop), signal_(stack_signal), ranks_(std::move(ranks)) {}
+
+void StackAsker::ask(StackRequest request) {
+  requests_.push_back(std::move(request));
+  if (requests_.size() == 1) begin();
+}
+
+void StackAsker::begin() {
+  begin_ = EventLoop::Clock::now();
+  asked_.clear();
+  const auto& wanted = requests_.front().ranks;
+  for (const WatchedRank& rank : ranks_()) {
+    const bool is_wanted = std::find(wanted.begin(), wanted.end(), rank.rank) != wanted.end();
+    if (is_wanted && rank.runs()) asked_.push_back(begin(rank));
+  }
+  look();
+}
+
+StackAsker::Asked StackAsker::begin(const WatchedRank& rank) const {
+  Asked asked{.stacks = {.rank = rank.rank, .pid = program_of(rank)}};
+  RankStacks& stacks = asked.stacks;
+  for (const pid_t thread : threads_of(stacks.pid)) stacks.threads.push_back(seen_from_outside(thread));
+  const auto process = process_state(stacks.pid, /*in_detail=*/false);
+  const bool has_page = rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0;
+  if (process && process->is_stopped()) {
+    stacks.problem = "none, as it is stopped";
+  } else if (!takes_signal(proc_text(stacks.pid, "status"), signal_)) {  // others would be ended by it
+    stacks.problem = "none, as its program has no handler of signal " + std::to_string(signal_);
+  } else if (!has_page) {
+    stacks.problem = "its program has been asked to print it";
+    asked.prints = true;
+    ::syscall(SYS_tgkill, stacks.pid, stacks.pid, signal_);
+  }
+  if (!stacks.problem.empty()) asked.next = stacks.threads.size();
+  return asked;
+}
+
+void StackAsker::look() {
+  const auto now = EventLoop::Clock::now();
+  const auto ranks = ranks_();
+  bool waits = false;
+  for (Asked& asked : asked_) waits = advance(asked, ranks) || waits;
+  const StackRequest& request = requests_.front();
+  if (!waits || now - begin_ > request.timeout) return finish();
+  timer_.start_in(kStackInterval, [this] { look(); });
+}
+
+// True while there is something to wait for.
+bool StackAsker::advance(Asked& asked, const std::vector<WatchedRank>& ranks) {
+  if (asked.prints) return EventLoop::Clock::now() - begin_ < requests_.front().print_time;
+  const auto rank =
+      std::find_if(ranks.begin(), ranks.end(), [&](const WatchedRank& each) { return each.rank == asked.stacks.rank; });
+  if (rank == ranks.end() || !rank->runs() || rank->page == nullptr) return false;
+  while (asked.next < asked.stacks.threads.size()) {
+    if (!asked.is_waiting) send(asked, *rank->page);
+    if (asked.is_waiting && !take_answer(asked, *rank->page)) return true;
+  }
+  return false;
+}
+
+void StackAsker::send(Asked& asked, const ddp::detail::Page& page) const {
+  ThreadStack& stack = asked.stacks.threads[asked.next];
+  const auto state = process_stat(stack.thread);
+  const bool is_main = stack.thread == asked.stacks.pid;
+  if (!state || state->state == 'Z' || state->state == 'X') {
+    stack.problem = "none, as it has ended";
+  } else if (state->state == 'D' && !is_main) {
+    stack.problem = "none, as it is " + to_text(*state);
+  } else if (blocks_signal(proc_text(stack.thread, "status"), signal_)) {
+    stack.problem = "none, as it blocks signal " + std::to_string(signal_);
+  }
+  if (!stack.problem.empty()) {
+    ++asked.next;
+    return;
+  }
+  asked.answer = ddp::detail::stack_answers(page) + 1;
+  asked.asked_at = EventLoop::Clock::now();
+  asked.is_waiting = true;
+  ::syscall(SYS_tgkill, asked.stacks.pid, stack.thread, signal_);
+}
+
+// False while the answer is waited for.
+bool StackAsker::take_answer(Asked& asked, const ddp::detail::Page& page) {
+  const auto now = EventLoop::Clock::now();
+  auto& threads = asked.stacks.threads;
+  auto frames = ddp::detail::read_stack(page, asked.answer);
+  if (!frames) {
+    const bool is_only = threads.size() == 1;
+    if (is_only || now - asked.asked_at < kThreadTimeout) return false;
+    threads[asked.next++].problem = "none, as it does not answer";
+    asked.is_waiting = false;
+    return true;
+  }
+  frames->erase(frames->begin(),
+                frames->begin() + static_cast<std::ptrdiff_t>(std::min(kHandlerFrames, frames->size())));
+  const auto thread = static_cast<pid_t>(page.stack.thread.load());
+  const auto from =
+      std::find_if(threads.begin(), threads.end(), [&](const ThreadStack& each) { return each.thread == thread; });
+  if (from == threads.end() || from - threads.begin() > static_cast<std::ptrdiff_t>(asked.next)) {
+    asked.answer = ddp::detail::stack_answers(page) + 1;
+    return false;
+  }
+  from->frames = std::move(*frames);
+  from->problem.clear();
+  // One that was asked before may answer late, and take the place of this one's answer: then it is asked again.
+  if (from - threads.begin() == static_cast<std::ptrdiff_t>(asked.next)) ++asked.next;
+  asked.is_waiting = false;
+  return true;
+}
+
+void StackAsker::finish() {
+  std::vector<RankStacks> answers;
+  for (Asked& asked : asked_) {
+    auto& threads = asked.stacks.threads;
+    for (; asked.next < threads.size(); ++asked.next) threads[asked.next].problem = "none, as it does not answer";
+    answers.push_back(std::move(asked.stacks));
+  }
+  const StackRequest request = std::move(requests_.front());
+  requests_.pop_front();
+  if (!requests_.empty()) timer_.start_in(0ms, [this] { begin(); });
+  request.done(std::move(answers));  // may end this object
+}
+
+}  // namespace launcher

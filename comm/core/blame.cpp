@@ -123,7 +123,7 @@ std::string describe_gone(const std::vector<RankState>& ranks) {
     return not_participating(found, "it gave up earlier, because of its own error");
   }
   if (const Ranks found = ranks_of_kind(ranks, Kind::kSilent); !found.empty()) {
-    return not_participating(found, "no answer: killed, stopped or cut off");
+    return not_participating(found, "no answer: ended, stopped or cut off");
   }
   return "";
 }

@@ -28,7 +28,7 @@ RankState state(BlameKind kind, std::vector<CallRecord> calls = {}) {
 TEST_CASE("Blame: a rank that does not answer is named") {
   CHECK(blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kSilent),
                state(BlameKind::kAnswered, {waiting(7)})},
-              7) == "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
+              7) == "; did not take part in it: rank 1 (no answer: ended, stopped or cut off)");
 }
 
 TEST_CASE("Blame: a living rank one collective behind or ahead is not named beside a dead one") {
@@ -36,7 +36,7 @@ TEST_CASE("Blame: a living rank one collective behind or ahead is not named besi
       blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kAnswered, {waiting(6)}),
              state(BlameKind::kSilent), state(BlameKind::kFailed, {ended(7), waiting(8)})},
             7);
-  CHECK(text == "; did not take part in it: rank 2 (no answer: killed, stopped or cut off)");
+  CHECK(text == "; did not take part in it: rank 2 (no answer: ended, stopped or cut off)");
 }
 
 TEST_CASE("Blame: a rank that waits elsewhere or has failed is a victim") {
@@ -131,7 +131,7 @@ TEST_CASE("Blame: ranks that cannot be asked are never named") {
 
 TEST_CASE("BlameForConnecting: who died or gave up is named before who has not come") {
   CHECK(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kSilent), state(BlameKind::kNeverArrived)}) ==
-        "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
+        "; did not take part in it: rank 1 (no answer: ended, stopped or cut off)");
   CHECK_THAT(
       blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kGaveUp), state(BlameKind::kNeverArrived)}),
       ContainsSubstring("rank 1 (it gave up earlier"));
@@ -156,7 +156,7 @@ TEST_CASE("Blame: whoever is the one that is gone is the one that is named") {
       const std::string name = "; did not take part in it: rank " + std::to_string(guilty) + " (";
       auto ranks = all_waiting(size);
       ranks[guilty] = state(BlameKind::kSilent);
-      CHECK(blame(ranks, 6) == name + "no answer: killed, stopped or cut off)");
+      CHECK(blame(ranks, 6) == name + "no answer: ended, stopped or cut off)");
       ranks[guilty] = state(BlameKind::kGaveUp, {ended(5)});
       CHECK(blame(ranks, 6) == name + "it gave up earlier, because of its own error)");
       ranks[guilty] = state(BlameKind::kClosed, {ended(5)});
@@ -177,7 +177,7 @@ TEST_CASE("Blame: where all wait in the same collective nobody is named") {
 TEST_CASE("Blame: several that are gone are named together, in order") {
   auto ranks = all_waiting(5);
   ranks[3] = ranks[1] = ranks[4] = state(BlameKind::kSilent);
-  CHECK(blame(ranks, 6) == "; did not take part in it: rank 1, 3, 4 (no answer: killed, stopped or cut off)");
+  CHECK(blame(ranks, 6) == "; did not take part in it: rank 1, 3, 4 (no answer: ended, stopped or cut off)");
 }
 
 TEST_CASE("Blame: a rank that gave up explains one that is silent, which then followed it") {

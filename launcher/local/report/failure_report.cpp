@@ -117,8 +117,24 @@ std::string details_of(const RankEnd& culprit, const JobEnd& job) {
   return text;
 }
 
-std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
-  return "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_culprit(culprit) + "\n" +
+// Where the first failure is that of a rank whose peer was gone: the ranks that had ended with status 0 before it.
+std::vector<int> left_the_others(std::size_t first, const JobEnd& job) {
+  const RankEnd& culprit = job.ranks[first];
+  const std::string& words = culprit.error ? culprit.error->message : culprit.last_lines;
+  std::vector<int> ranks;
+  if (!is_consequence(culprit) && words.find("did not take part in it") == std::string::npos) return ranks;
+  for (const RankEnd& rank : job.ranks) {
+    if (!rank.failed() && !rank.stop_requested && rank.time <= culprit.time) ranks.push_back(rank.rank);
+  }
+  return ranks;
+}
+
+std::string report_on_culprit(const RankEnd& culprit, const std::vector<int>& left, const JobEnd& job) {
+  std::string text = "ddprun: ";
+  if (!left.empty())
+    text += rank_list(left) + " ended with status 0 while other ranks still needed " +
+            (left.size() == 1 ? "it" : "them") + "; of these, ";
+  return text + "rank " + std::to_string(culprit.rank) + " failed first: it " + describe_culprit(culprit) + "\n" +
          details_of(culprit, job);
 }
 
@@ -130,7 +146,8 @@ std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit,
          (is_consequence(rank) ? ": its connection to another rank was closed\n" : "\n");
 }
 
-std::string report_on_others(std::size_t first, const JobEnd& job) {
+// `left` are named already.
+std::string report_on_others(std::size_t first, const std::vector<int>& left, const JobEnd& job) {
   std::string text;
   std::vector<int> stopped;
   std::vector<int> finished;
@@ -139,7 +156,7 @@ std::string report_on_others(std::size_t first, const JobEnd& job) {
     const RankEnd& rank = job.ranks[i];
     if (i == first) continue;
     if (!rank.failed()) {
-      finished.push_back(rank.rank);
+      if (std::find(left.begin(), left.end(), rank.rank) == left.end()) finished.push_back(rank.rank);
     } else if (rank.stop_requested) {
       stopped.push_back(rank.rank);
     } else if (failed++ < kMaxFailuresListed) {
@@ -172,7 +189,8 @@ std::string failure_report(const JobEnd& job) {
   if (!first) return job.is_late() ? "ddprun: stopped because " + job.late_reason + "\n" : "";
   const RankEnd& culprit = job.ranks[*first];
   if (!culprit.was_executed && culprit.error) return not_executed_report(culprit, job);
-  return report_on_culprit(culprit, job) + report_on_others(*first, job);
+  const std::vector<int> left = left_the_others(*first, job);
+  return report_on_culprit(culprit, left, job) + report_on_others(*first, left, job);
 }
 
 }  // namespace launcher

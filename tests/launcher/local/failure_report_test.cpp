@@ -154,6 +154,26 @@ TEST_CASE("FailureReport: says rank, how, when, where and what became of the oth
   CHECK(std::count(text.begin(), text.end(), '\n') <= 10);
 }
 
+TEST_CASE(
+    "FailureReport: a rank that ended with status 0 while others needed it is in the headline, and nowhere else") {
+  RankEnd victim = exited(0, 1, 500);
+  victim.error = ErrorRecord{
+      "all_reduce failed: ...; did not take part in it: rank 1 (no answer: ended, stopped or cut off)", std::nullopt};
+  for (const bool closed : {false, true}) {
+    if (closed) victim.error->message = "Connection closed by peer";
+    const std::string text = failure_report(ended_job({exited(1, 0, 400), victim, exited(2, 0, 600)}));
+    CHECK_THAT(text, Catch::Matchers::StartsWith(
+                         "ddprun: rank 1 ended with status 0 while other ranks still needed it; of these, "
+                         "rank 0 failed first: it exited with status 1\n"));
+    CHECK_THAT(text, ContainsSubstring("  others: rank 2 had ended normally\n"));
+  }
+  // Its own failure has nothing to do with that.
+  victim.error->message = "out of memory";
+  const std::string text = failure_report(ended_job({exited(1, 0, 400), victim}));
+  CHECK_THAT(text, Catch::Matchers::StartsWith("ddprun: rank 0 failed first: ") &&
+                       ContainsSubstring("  others: rank 1 had ended normally\n"));
+}
+
 TEST_CASE("FailureReport: stays short with many ranks and a long message") {
   std::vector<RankEnd> ranks;
   for (int rank = 0; rank < 1000; ++rank) ranks.push_back(exited(rank, 1, rank));

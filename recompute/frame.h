@@ -127,6 +127,9 @@ class FirstRun final : public SavedTensorMode {
  public:
   explicit FirstRun(Frame& frame) : frame_(frame) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override;
+  // A backward in the region runs in the device's thread, which a second run is in from the start: what it saves (with
+  // create_graph) would count in one run and not in the other.
+  bool holds_in_backwards() const override { return false; }
   Frame& frame() { return frame_; }
 
  private:
@@ -138,6 +141,7 @@ class SecondRun final : public SavedTensorMode {
  public:
   SecondRun(Frame& frame, Frame::Collected& collected) : frame_(frame), collected_(collected) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override;
+  bool holds_in_backwards() const override { return false; }
   void collect(const at::Tensor& tensor, bool requires_grad) { frame_.collect(collected_, tensor, requires_grad); }
   Frame& frame() { return frame_; }
   size_t next_kept() { return kept_++; }

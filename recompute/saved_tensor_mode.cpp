@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/engine.h>
 
+#include <optional>
 #include <stdexcept>
 #include <typeinfo>
 #include <utility>
@@ -24,6 +25,16 @@ class EngineWithModes final : public torch::autograd::Engine {
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     return current == nullptr ? nullptr : current->next_hooks();
+  }
+
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs, bool keep_graph,
+                                         bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    std::optional<PlainMode> plain;
+    std::optional<SavedTensorScope> scope;
+    if (current != nullptr && !current->holds_in_backwards()) scope.emplace(plain.emplace());
+    return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
 
  private:

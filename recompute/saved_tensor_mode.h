@@ -19,6 +19,8 @@ class SavedTensorMode {
 
   /// The hooks of the next saved tensor; nullptr keeps it as LibTorch does.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() = 0;
+  /// Whether it also holds in a backward that the thread calls, as far as that runs in this thread.
+  virtual bool holds_in_backwards() const { return true; }
 
  protected:
   SavedTensorMode() = default;

@@ -59,6 +59,20 @@ TEST_CASE("Nested regions: a backward inside a region, with and without retain_g
   }
 }
 
+TEST_CASE("Nested regions: a gradient in a region that is a part of its result") {
+  const auto function = [](const at::Tensor& x) {
+    const at::Tensor z = x.sin() * x;
+    return z * torch::autograd::grad({(z * z).sum()}, {x}, {}, std::nullopt, /*create_graph=*/true)[0].tanh();
+  };
+  const at::Tensor input = here(at::linspace(0, 1, 6, at::kDouble)).requires_grad_();
+  const auto expected = torch::autograd::grad({function(input).sum()}, {input})[0];
+  for (const bool early_stop : {true, false}) {
+    const at::Tensor y = checkpoint({.early_stop = early_stop}, function, input);
+    CHECK(at::equal(torch::autograd::grad({y.sum()}, {input}, {}, /*retain_graph=*/true)[0], expected));
+    CHECK(at::equal(torch::autograd::grad({y.sum()}, {input})[0], expected));
+  }
+}
+
 TEST_CASE("Nested regions: a part of the graph first, then the rest") {
   const at::Tensor a = here(at::rand({4})).requires_grad_();
   const at::Tensor b = here(at::rand({4})).requires_grad_();

@@ -56,7 +56,8 @@ inline std::vector<Subcommand> subcommands() {
        .exit_status = not_answering},
       {.word = "top",
        .meaning = "Shows what your jobs on this machine are doing, once a second, until they have ended or you press "
-                  "Ctrl-C. If standard output is not a terminal: once.",
+                  "q: a hang and ranks that delay others first. Keys: s shows stacks, / filters, arrows scroll. If "
+                  "standard output is not a terminal: once.",
        .job = id + "all jobs unless given",
        .forms = {{.options = {all_users}}},
        .exit_status = not_answering},

@@ -34,9 +34,24 @@ bool is_stack_command(std::span<const std::string> arguments) {
   return !arguments.empty() && arguments.front() == "stack";
 }
 
+StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
+  const char* const over = "error: the job has ended\n";
+  std::string answer = ask(socket, StackAnswers::kQuestion + ranks + "\n").value_or(over);
+  for (int i = 0; i < kMostStackQuestions && answer.starts_with(StackAnswers::kWaiting); ++i) {
+    std::this_thread::sleep_for(kStackQuestionPause);
+    answer = ask(socket, answer).value_or(over);
+  }
+  if (answer.ends_with('\n')) answer.pop_back();
+  if (answer.starts_with("error: ")) return {.problem = answer.substr(7)};
+  const auto stacks = stacks_from(answer);
+  if (!stacks) return {.problem = "the job's ddprun does not know this question: it is of another version"};
+  SymbolNames names;
+  return {.text = stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); })};
+}
+
 int run_stack_command(std::span<const std::string> arguments) {
   std::string job;
-  std::string question = StackAnswers::kQuestion;
+  std::string ranks;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (word.starts_with('-') || (i > 1 && !is_number(word))) {
@@ -45,7 +60,7 @@ int run_stack_command(std::span<const std::string> arguments) {
     if (i == 1) {
       job = word;
     } else {
-      question += " " + word;
+      ranks += " " + word;
     }
   }
   const auto jobs = find_jobs(job);
@@ -56,19 +71,9 @@ int run_stack_command(std::span<const std::string> arguments) {
                                         "': name one by ddprun's process number (ddprun status shows it)");
   }
   if (!jobs.front().problem.empty()) return failed_with(jobs.front().problem);
-  std::string answer = ask(jobs.front().socket, question + "\n").value_or("error: the job has ended\n");
-  for (int i = 0; i < kMostStackQuestions && answer.starts_with(StackAnswers::kWaiting); ++i) {
-    std::this_thread::sleep_for(kStackQuestionPause);
-    answer = ask(jobs.front().socket, answer).value_or("error: the job has ended\n");
-  }
-  if (answer.ends_with('\n')) answer.pop_back();
-  if (answer.starts_with("error: ")) return failed_with(answer.substr(7));
-  const auto stacks = stacks_from(answer);
-  if (!stacks) return failed_with("the job's ddprun does not know this question: it is of another version");
-  SymbolNames names;
-  const std::string text =
-      stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); });
-  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+  const StackReply reply = ask_for_stacks(jobs.front().socket, ranks);
+  if (!reply.problem.empty()) return failed_with(reply.problem);
+  if (std::fputs(reply.text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     throw LaunchError("cannot write to standard output");
   }
   return 0;

@@ -3,16 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <thread>
 #include <vector>
 
 #include "base/terminal_size.h"
-#include "base/text_table.h"
 #include "launcher/observe/watch/job_search.h"
 #include "launcher/observe/watch/status_document.h"
+#include "launcher/observe/watch/top_command.h"
 #include "launcher/os/system/json_text.h"
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
@@ -21,7 +18,6 @@
 namespace launcher {
 namespace {
 
-using namespace std::chrono_literals;
 using ddp::detail::terminal_size;
 
 struct Question {
@@ -88,25 +84,12 @@ std::string text_of(const std::vector<FoundJob>& found, bool json, std::size_t c
   return text;
 }
 
-std::string problems_of(const std::vector<FoundJob>& found, std::size_t columns = 0) {
+std::string problems_of(const std::vector<FoundJob>& found) {
   std::string text;
   for (const FoundJob& job : found) {
-    if (job.problem.empty()) continue;
-    const std::string line = "ddprun: " + job.problem;
-    text += columns == 0 ? line + "\n" : ddp::detail::wrapped_text(printable(line), columns);
+    if (!job.problem.empty()) text += "ddprun: " + job.problem + "\n";
   }
   return text;
-}
-
-// As many lines as there are rows but one, for the cursor; 0: all.
-std::string beginning_of(const std::string& text, std::size_t rows, std::size_t columns) {
-  const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-  if (rows == 0 || lines < rows) return text;
-  if (rows < 3) return text.substr(0, rows == 1 ? text.find('\n') : text.find('\n') + 1);
-  std::size_t end = 0;
-  for (std::size_t i = 0; i + 2 < rows; ++i) end = text.find('\n', end) + 1;
-  const std::string more = "... and " + std::to_string(lines - (rows - 2)) + " more lines";
-  return text.substr(0, end) + more.substr(0, columns == 0 ? more.size() : columns) + "\n";
 }
 
 }  // namespace
@@ -119,13 +102,8 @@ int run_status_command(std::span<const std::string> arguments) {
   const Question question = parse_question(arguments);
   auto found = find_jobs(question.job, question.whose);
   if (found.empty()) return refuse_job(question.job, question.whose);
-  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
-  while (question.refreshes && is_terminal && !found.empty()) {
-    // Home, and everything again. Lines that the terminal broke would tear the table.
-    const auto [columns, rows] = terminal_size(STDOUT_FILENO);
-    const std::string text = text_of(found, false, columns) + problems_of(found, columns);
-    print("\x1b[H\x1b[2J" + beginning_of(text, rows, columns));
-    std::this_thread::sleep_for(1s);
+  if (question.refreshes && ::isatty(STDOUT_FILENO) == 1) {
+    run_top(question.job, question.whose);
     found = find_jobs(question.job, question.whose);
   }
   const std::string text = text_of(found, question.json, terminal_size(STDOUT_FILENO).columns);

@@ -44,8 +44,12 @@ nlohmann::ordered_json status_document(const JobView& job, const std::vector<Ran
 // such a document; "" if it is not such a document. No line is wider than `columns`; 0: no limit.
 std::string status_text(const std::string& document, std::size_t columns = 0);
 
+// "job cifar (ddprun 4711 on node0) for 62 min: train". These throw where it is not such a document.
+std::string status_title(const nlohmann::ordered_json& document);
+// The table of ranks, with the titles in the first row.
+std::vector<std::vector<std::string>> status_rows(const nlohmann::ordered_json& document);
 // What is wrong with the job: a line for a hang, then one for each rank that delays the others, then one for each that
-// did. Throws where it is not such a document.
+// did.
 std::vector<std::string> finding_lines(const nlohmann::ordered_json& document);
 
 // The document as metrics for Prometheus.

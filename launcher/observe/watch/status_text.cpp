@@ -95,7 +95,9 @@ std::string clock_text(double since_epoch) {
   return text.data();
 }
 
-std::string title_of(const ordered_json& document) {
+}  // namespace
+
+std::string status_title(const ordered_json& document) {
   std::string text = "job ";
   text.append(document.at("job").get<std::string>()).append(" (ddprun ");
   text.append(std::to_string(document.at("pid").get<int>())).append(" on ");
@@ -107,8 +109,6 @@ std::string title_of(const ordered_json& document) {
   for (const auto& word : document.at("program")) text.append(" ").append(word.get<std::string>());
   return printable(text);
 }
-
-}  // namespace
 
 std::vector<std::string> finding_lines(const ordered_json& document) {
   std::vector<std::string> lines;
@@ -129,14 +129,7 @@ std::vector<std::string> finding_lines(const ordered_json& document) {
   return lines;
 }
 
-namespace {
-
-std::string to_text(const ordered_json& document, std::size_t columns) {
-  const auto in_lines = [&](const std::string& line) {
-    return columns == 0 ? line + "\n" : ddp::detail::wrapped_text(line, columns);
-  };
-  std::string text = in_lines(title_of(document));
-  for (const std::string& line : finding_lines(document)) text += in_lines(line);
+std::vector<std::vector<std::string>> status_rows(const ordered_json& document) {
   const auto values = value_names(document);
   const bool gpus = has_gpus(document);
   Rows rows{{"rank", "host", "phase", "since", "step", "steps/s", "own", "waits"}};
@@ -148,7 +141,18 @@ std::string to_text(const ordered_json& document, std::size_t columns) {
     rows.push_back(row_of(rank, values, gpus));
     for (std::string& cell : rows.back()) cell = printable(cell);
   }
-  return text + ddp::detail::text_table(rows, columns);
+  return rows;
+}
+
+namespace {
+
+std::string to_text(const ordered_json& document, std::size_t columns) {
+  const auto in_lines = [&](const std::string& line) {
+    return columns == 0 ? line + "\n" : ddp::detail::wrapped_text(line, columns);
+  };
+  std::string text = in_lines(status_title(document));
+  for (const std::string& line : finding_lines(document)) text += in_lines(line);
+  return text + ddp::detail::text_table(status_rows(document), columns);
 }
 
 }  // namespace

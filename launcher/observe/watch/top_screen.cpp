@@ -216,22 +216,27 @@ Lines body_of(std::vector<ordered_json> jobs, const Lines& problems, const TopSt
 
 }  // namespace
 
+namespace {
+
+void type_key(TopState& state, std::string_view key) {
+  if (key == "\r" || key == "\n" || key == "\x1b") {
+    state.is_typing = false;
+    if (key == "\x1b") state.filter.clear();
+  } else if (key == "\x7f" || key == "\b") {
+    if (!state.filter.empty()) state.filter.pop_back();
+  } else if (key == "\x03") {
+    state.quits = true;
+  } else if (key.size() == 1 && key.front() >= ' ') {
+    state.filter += key;
+  }
+}
+
+}  // namespace
+
 void press_key(TopState& state, std::string_view key) {
   constexpr std::size_t kPage = 10;
   const auto back = [&](std::size_t lines) { state.first_line -= std::min(state.first_line, lines); };
-  if (state.is_typing) {
-    if (key == "\r" || key == "\n" || key == "\x1b") {
-      state.is_typing = false;
-      if (key == "\x1b") state.filter.clear();
-    } else if (key == "\x7f" || key == "\b") {
-      if (!state.filter.empty()) state.filter.pop_back();
-    } else if (key == "\x03") {
-      state.quits = true;
-    } else if (key.size() == 1 && key.front() >= ' ') {
-      state.filter += key;
-    }
-    return;
-  }
+  if (state.is_typing) return type_key(state, key);
   if (key == "q" || key == "\x03") state.quits = true;
   if (key == "/") {
     state.is_typing = true;

@@ -91,9 +91,8 @@ class Hosts:
                 sender, receiver = (host, other) if kind == "send" else (other, host)
                 self.netlinks[self.names[sender]].set_neighbour(self.address(receiver), is_lost=down)
 
-    def slow_down(self, host, rate, latency, burst="4kb"):
-        """Replaces an earlier limit."""
-        subprocess.run(["tc", "-n", self.names[host], "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", burst,
+    def slow_down(self, host, rate, latency):
+        subprocess.run(["tc", "-n", self.names[host], "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "4kb",
                         "latency", latency], check=True)
 
     def close(self):

@@ -2,9 +2,12 @@
 
 #include <torch/serialize/archive.h>
 
+#include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string_view>
 
+#include "base/rank_prefix.h"
 #include "optim/elementwise/block_elementwise.h"
 #include "optim/elementwise/tensor_elementwise.h"
 
@@ -51,7 +54,34 @@ struct Reader {
   }
 };
 
+double largest_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return std::numeric_limits<at::Half>::max();
+    case at::kBFloat16:
+      return std::numeric_limits<at::BFloat16>::max();
+    case at::kFloat:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
 }  // namespace
+
+void check_range(ListedOptions& options, const std::vector<at::Tensor>& parameters) {
+  for (const auto& [name, value] : options.list()) {
+    const auto* const* number = std::get_if<double*>(&value);
+    const bool is_of_steps = std::string_view(name) == "t0";  // never multiplied with a parameter
+    if (number == nullptr || is_of_steps || std::abs(**number) <= largest_of(at::kHalf)) continue;
+    for (const at::Tensor& parameter : parameters) {
+      if (std::abs(**number) <= largest_of(parameter.scalar_type())) continue;
+      throw std::invalid_argument(rank_prefix() + options.optimizer_name() + ": " + name + " is " +
+                                  number_text(**number) + ", more than a parameter of " +
+                                  c10::toString(parameter.scalar_type()) + " can hold");
+    }
+  }
+}
 
 void write_options(torch::serialize::OutputArchive& archive, ListedOptions& options) {
   archive.write(kNameKey, c10::IValue(std::string(options.optimizer_name())));

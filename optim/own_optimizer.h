@@ -145,6 +145,10 @@ Operand decayed_gradient(Elementwise& elementwise, const Options& options) {
   return decayed_gradient(elementwise, is_decoupled ? 0 : options.weight_decay(), options.maximize());
 }
 
+/// Throws std::invalid_argument for an option that the dtype of one of `parameters` cannot hold, before anything is
+/// changed; Python's operators throw then in the middle of a step.
+void check_range(ListedOptions& options, const std::vector<at::Tensor>& parameters);
+
 /// Updates the parameters of `batch`: by blocks on the CPU, by operators elsewhere. The functions are those of the
 /// rule.
 struct ElementwiseStep {
@@ -188,6 +192,7 @@ std::string OwnOptimizer<Options>::dependence(const torch::optim::OptimizerParam
 template <typename Options>
 void OwnOptimizer<Options>::check_group(torch::optim::OptimizerParamGroup& group) const {
   use_options<Options>(group, type_name());
+  check_range(static_cast<Options&>(group.options()), group.params());
   if constexpr (requires { Rule<Options>::check_parameter; }) {
     for (const auto& parameter : group.params()) Rule<Options>::check_parameter(parameter);
   }

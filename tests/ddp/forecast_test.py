@@ -22,7 +22,6 @@ MBITS = (20, 40)
 PAYLOAD = 0.93  # of a link's bandwidth; the rest are headers of Ethernet, IP and TCP, and acknowledgements
 LATENCY = "300us"  # of a message between processes that share two processors
 MOST_OFF = 15
-ATTEMPTS = 3  # other work on the machine only makes steps longer: the shortest counts
 
 
 def percent_off(predicted, measured):
@@ -55,15 +54,6 @@ class Forecast(unittest.TestCase):
         done = subprocess.run([TOOL, trace, "--json", "--what-if", what_if], check=True, capture_output=True, text=True, timeout=60)
         return json.loads(done.stdout)["predicted"]["step_ms"]
 
-    def measure(self, hosts, ranks, predicted):
-        shortest = {}
-        for _ in range(ATTEMPTS):
-            measured = self.train(hosts, ranks)
-            shortest = {net: min(measured[net], shortest.get(net, measured[net])) for net in NETS}
-            if all(abs(percent_off(predicted[net], shortest[net])) <= MOST_OFF for net in NETS):
-                break
-        return shortest
-
     def test_steps_of_4_and_8_ranks_are_predicted_from_a_recording_of_2(self):
         if obstacle():
             self.skipTest(obstacle())
@@ -78,7 +68,9 @@ class Forecast(unittest.TestCase):
                 print(f"at {mbit} Mbit/s a message took {latency:.0f} us; {LATENCY} is expected where nothing else runs", flush=True)
                 for ranks in (4, 8):
                     predicted = {net: self.predict(folder, net, ranks, mbit) for net in NETS}
-                    for net, measured in self.measure(hosts, ranks, predicted).items():
+                    for net, measured in self.train(hosts, ranks).items():
+                        if net not in NETS:
+                            continue
                         off[mbit, ranks, net] = percent_off(predicted[net], measured)
                         print(f"{net} on {ranks} ranks at {mbit} Mbit/s: predicted {predicted[net]:.1f} ms, measured {measured:.1f} ms, "
                               f"{off[mbit, ranks, net]:+.1f} %", flush=True)

@@ -238,6 +238,25 @@ TEST_CASE("RMSprop: exchanges archives with torch::optim's and takes its options
   CHECK(dynamic_cast<RMSpropOptions&>(grouped.param_groups()[0].options()).centered());
 }
 
+TEST_CASE("OwnOptimizers: a value that the dtype cannot hold is refused before anything changes") {
+  for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const auto parameter = numbers({3}, 1).to(dtype).requires_grad_();
+    const auto before = parameter.detach().clone();
+    Adamax optimizer({parameter}, AdamaxOptions(1e-3));
+    optimizer.param_groups()[0].options().set_lr(1e39);
+    parameter.mutable_grad() = before.clone();
+    CHECK_THROWS_MATCHES(
+        optimizer.step(), std::invalid_argument,
+        MessageMatches(ContainsSubstring("rank 0 of 1: Adamax: lr is 1e+39, more than a parameter of")));
+    CHECK(parameter.detach().equal(before));
+    CHECK(optimizer.parameter_state(parameter).empty());
+  }
+  const auto narrow = numbers({3}, 1).to(at::kHalf).requires_grad_();
+  ASGD optimizer({narrow});  // t0 is 1e6
+  narrow.mutable_grad() = narrow.detach().clone();
+  optimizer.step();
+}
+
 TEST_CASE("Larc: takes the weight decay of ddprun's own optimizers") {
   const auto decayed = test::new_parameters(), plain = test::new_parameters();
   Larc<RMSprop> with_decay(decayed, RMSpropOptions(0.01).weight_decay(0.5));

@@ -25,7 +25,7 @@ namespace ddp {
 struct CheckpointState {
   /// The model, in any form that AnyModuleRef takes; its parameters and buffers are saved.
   AnyModuleRef model;
-  /// SGD, Adam, AdamW or Adagrad of torch::optim or ddp::optim over parameters of `model`.
+  /// Any of ddp::optim, or SGD, Adam, AdamW, Adagrad or RMSprop of torch::optim, over parameters of `model`.
   std::optional<std::reference_wrapper<torch::optim::Optimizer>> optimizer = std::nullopt;
 };
 

@@ -250,7 +250,7 @@ using OptimizerRef = std::reference_wrapper<torch::optim::Optimizer>;
 /// Every part is optional. Names of optimizers and objects are part of file names: letters, digits, `.`, `_`, `-`.
 struct TrainingState {
   ModelRefs model = {};  ///< one, or several by name: `.model = {{"generator", generator}, {"critic", critic}}`
-  /// SGD, Adam, AdamW or Adagrad of torch::optim, or of another class with their options, over parameters of `model`.
+  /// Any of ddp::optim, or SGD, Adam, AdamW, Adagrad or RMSprop of torch::optim, over parameters of `model`.
   std::optional<OptimizerRef> optimizer = std::nullopt;
   std::map<std::string, OptimizerRef> optimizers = {};  ///< further ones, by name; each over parameters of any model
 

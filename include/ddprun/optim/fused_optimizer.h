@@ -1,5 +1,5 @@
-// What the optimizers of this folder have in common: torch::optim's interface over LibTorch's fused kernels, and a step
-// that takes a gradient scaler's tensors without the host reading them.
+// What the optimizers of this folder have in common: torch::optim's interface, access to the state under Python's
+// names, and a step that takes a gradient scaler's tensors without the host reading them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,9 +26,9 @@ struct GradientScaling {
 /// A parameter's state as tensors under Python's names, such as {"step": float32 scalar, "exp_avg": …}.
 using StateTensors = std::map<std::string, at::Tensor>;
 
-/// Base of ddp::optim's optimizers. They are torch::optim::Optimizers: parameter groups with options that derive from
-/// LibTorch's own, so anything that sets torch::optim's options works on them, and save() and load() exchange archives
-/// with LibTorch's optimizer of the same name. Reference: torch.optim's optimizers with fused=True.
+/// Base of ddp::optim's optimizers, on LibTorch's fused kernels or ddprun's own. They are torch::optim::Optimizers:
+/// parameter groups with options, for which LibTorch's options of the same optimizer are taken too; save() and load()
+/// exchange archives with LibTorch's optimizer of the same name, where there is one.
 class FusedOptimizer : public torch::optim::Optimizer {
  public:
   /// A group's own options hold as they are given. (torch::optim::Optimizer since LibTorch 2.12 replaces those that
@@ -78,7 +78,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// Why a step needs all of the parameters of `group` at once, as a sentence; empty when it updates each alone.
   virtual std::string dependence(const torch::optim::OptimizerParamGroup& group) const;
 
-  /// Writes state and options as LibTorch's optimizer of the same name does, which can load them.
+  /// Writes state and options as LibTorch's optimizer of the same name does, if there is one, which can load them.
   void save(torch::serialize::OutputArchive& archive) const override;
 
   /// Reads what save() or LibTorch's optimizer of the same name has written (since 1.5); parameters are matched by

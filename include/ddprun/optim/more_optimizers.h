@@ -1,6 +1,6 @@
 // The optimizers of torch.optim that LibTorch does not have or does not fuse, and LAMB and Lion, with Python's options,
-// defaults and state. On the CPU their steps have the bits of Python's loop form (foreach=False) in float32, float64
-// and bfloat16; on CUDA they follow capturable=True, with step counters on the device.
+// defaults and state. On the CPU their steps have the bits of Python's loop form (foreach=False) in float32, float64,
+// bfloat16 and float16; on CUDA they follow capturable=True, with step counters on the device.
 #pragma once
 
 #include <torch/optim/rmsprop.h>

@@ -100,7 +100,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   bool is_notified_ = false;
 };
 
-/// `Local` (ddp::optim::SGD, Adam, AdamW, Adagrad, Larc of them) sharded over the ranks of a group: every rank steps
+/// `Local` (any of ddp::optim, or Larc of one) sharded over the ranks of a group: every rank steps
 /// its share of the parameters and sends them to the others. It has all parameters in its groups, so learning rates,
 /// gradient clipping and gradient scalers work as with `Local`; state memory falls to 1 / group.size(). All ranks need
 /// the same gradients (DistributedDataParallel's) and must step equally often; found_inf must agree on all. Inside

@@ -49,7 +49,7 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
   }
 
   static at::Tensor first_value(const AdafactorOptions& options, const at::Tensor& parameter, size_t field) {
-    const auto& shape = fields()[field].shape;
+    const auto shape = fields()[field].shape;
     return shape ? parameter.new_zeros(shape(parameter.sizes()))
                  : ElementwiseRule::first_value(options, parameter, field);
   }

@@ -49,8 +49,8 @@ struct Reader {
   void operator()(std::tuple<Numbers...>* value) const {
     const auto& elements = stored.toTupleRef().elements();
     if (elements.size() != sizeof...(Numbers)) throw std::invalid_argument("an option has another number of values");
-    size_t next = 0;
-    *value = std::tuple<Numbers...>{elements[next++].to<Numbers>()...};
+    auto next = elements.begin();
+    std::apply([&](Numbers&... each) { ((each = (next++)->template to<Numbers>()), ...); }, *value);
   }
 };
 

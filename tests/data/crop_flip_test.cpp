@@ -105,7 +105,7 @@ TEST_CASE("CropFlip: sizes that do not fit are refused") {
   std::vector<float> out(10);
   const std::vector<uint8_t> pixels = counted_picture();
   CHECK_THROWS_MATCHES(crop_flip_normalize(pixels, kChannels, kHeight, kWidth, {}, {}, out), std::invalid_argument,
-                       MessageMatches(ContainsSubstring("room for 10")));
+                       MessageMatches(ContainsSubstring("90 and 10")));
   CHECK_THROWS_MATCHES(draw_crop_flip({.padding = -1}, 0, 0), std::invalid_argument,
                        MessageMatches(ContainsSubstring("-1")));
 }

@@ -86,11 +86,7 @@ void LocalOptimizer::apply_step(const GradientScaling& scaling) {
   std::vector<std::vector<FusedBatch>> batches;
   batches.reserve(param_groups_.size());
   for (const auto& group : param_groups_) batches.push_back(collect(group));
-  const auto skips = [&](const FusedBatch& batch) {
-    return scaling.found_inf.defined() && is_set_on_host(on_device(scaling, batch.device).found_inf);
-  };
   if (kernels_ == Kernels::kOwn) {
-    for (auto& group : batches) std::erase_if(group, skips);
     for (auto& group : batches) {
       for (auto& batch : group) unscale(batch, on_device(scaling, batch.device));
     }
@@ -214,6 +210,7 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
 // As a GradScaler does for Python's optimizers that have no kernel for it. On a device the host does not know whether
 // the step will be skipped: it is taken, and undone where it must be.
 void LocalOptimizer::unscale(FusedBatch& batch, const GradientScaling& scaling) const {
+  if (scaling.found_inf.defined() && is_set_on_host(scaling.found_inf)) return;
   if (scaling.found_inf.defined() && !scaling.found_inf.is_cpu()) {
     const auto keep = [&](const std::vector<at::Tensor>& tensors) {
       for (const auto& tensor : tensors) {

@@ -271,7 +271,7 @@ TEST_CASE("Regions and ddp: mixed precision, also where a step is skipped") {
   }
 }
 
-TEST_CASE("Regions and ddp: the other ranks are told whose region failed, in the forward or again") {
+TEST_CASE("Regions and ddp: other ranks report which rank failed, in the forward or the recomputation") {
   for (const bool again : {false, true}) {
     for (const test::Wire wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
       std::string first;

@@ -30,7 +30,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
                            const ClipGradNormOptions& options = {});
 
 /// The norm of `tensors`, taken over all of them as one vector: a tensor of no dimensions on the first one's device (0
-/// on the CPU when there are none). Undefined tensors, such as the gradient of a parameter that has none, count
+/// on the CPU for an empty list). Undefined tensors, such as the gradient of a parameter that has none, count
 /// nothing, and a tensor that is listed twice counts once, so that the gradients of parameters() may be given as they
 /// are. Changes nothing, and throws as clip_grad_norm_(). Reference: torch.nn.utils.get_total_norm, which counts
 /// repetitions.

@@ -15,7 +15,7 @@ namespace launcher {
 // there is none.
 std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now, std::size_t columns = 0);
 
-// A rank's stack, as lines; or why there is none.
+// A rank's stack as lines, or why it is missing.
 struct RankStack {
   int rank = 0;
   std::string text{};

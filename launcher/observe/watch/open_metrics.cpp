@@ -113,7 +113,7 @@ void add_hang(MetricsPage& page, const ordered_json& document) {
   const ordered_json hang = document.value("hang", ordered_json());
   page.begin({"hang", "gauge", "", "1 while no rank makes progress, and for longer than --hang_timeout."});
   page.sample(nullptr, hang.is_object());
-  page.begin({"hang_seconds", "gauge", "seconds", "Time of the hang that lasts; 0: there is none."});
+  page.begin({"hang_seconds", "gauge", "seconds", "Duration of the current hang; 0 without a hang."});
   page.sample(nullptr, hang.is_object() ? hang.at("seconds") : ordered_json(0));
   page.begin({"hang_cause", "gauge", "", "1 where this rank causes the hang that lasts."});
   for (const auto& rank : document.at("ranks")) {

@@ -11,7 +11,7 @@ bool is_stack_command(std::span<const std::string> arguments);
 
 struct StackReply {
   std::string text{};
-  std::string problem{};  // why there is none
+  std::string problem{};  // why the stack is missing
 };
 // Of the job whose ddprun answers at `socket`. `ranks`: " 1 3"; empty: all on this machine. Takes up to 2 s.
 StackReply ask_for_stacks(const std::string& socket, const std::string& ranks);

@@ -21,7 +21,7 @@ struct ThreadStack {
   std::string name{};
   std::string state{};                  // "sleeping in futex_wait_queue"
   std::vector<std::uint64_t> frames{};  // addresses in the process, innermost first
-  std::string problem{};                // why there are none
+  std::string problem{};                // why the stacks are missing
 };
 
 struct RankStacks {

@@ -59,7 +59,7 @@ TEST_CASE("OpenMetrics: families have units there, and counters their whole name
                  !ContainsSubstring("# UNIT") && !ContainsSubstring("# EOF"));
 }
 
-TEST_CASE("Findings: a hang is there until it is over, and the last delays are kept") {
+TEST_CASE("Findings: keep a hang until it ends, and the last delays") {
   const WallTime now{std::chrono::seconds(1'000'000)};
   Findings findings;
   findings.begin_hang({.verdict = {.kind = Verdict::Kind::kMissing, .culprits = {1}, .sentence = "rank 1 ..."},

@@ -1,17 +1,18 @@
 """What torchrun is asked to do, for torchrun_scenarios_test.py: a scenario in one line each. Written after reading what PyTorch's own
 tests of its launcher check (test/distributed/launcher, test/distributed/elastic).
 
-`options` are for torchrun and ddprun alike; `script` is what the ranks do, as a shell script with say(), which notes a line. Words in
-capitals are filled in: FOLDER, PORT (free), JOB (the script's file). `nodes` has further options, a string for each node. `differs` says
-what ddprun does differently, as documented; a None leaves the fact out. `varies` names the facts that torchrun itself does not repeat:
-the judge does not compare them, and ddprun's are in `differs`."""
+`options` are for torchrun and ddprun alike; `script` is what the ranks do, as a shell script with say(), which notes a line, and mark()
+and await(), by which a rank waits until another one has reached a place. Words in capitals are filled in: FOLDER, PORT (free), JOB (the
+script's file). `nodes` has further options, a string for each node. `differs` says what ddprun does differently, as documented; a None
+leaves the fact out. `varies` names the facts that torchrun itself does not repeat: the judge does not compare them, and ddprun's are in
+`differs`."""
 
 PLACE = 'say "$RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE role $ROLE_NAME $ROLE_RANK/$ROLE_WORLD_SIZE"'
 LINES = "echo out one; echo err one >&2; echo out two; echo err two >&2"
-ATTEMPT = 'say "attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"'
+ATTEMPT = 'say "attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"; mark $RANK.$TORCHELASTIC_RESTART_COUNT'
 # A rank that waits is stopped by the launcher.
 WAIT = "while :; do sleep 0.05; done"
-WITHOUT_TERM = "trap '' TERM; say ready; " + WAIT
+WITHOUT_TERM = "trap '' TERM; say ready; mark $RANK; " + WAIT
 ERROR = """printf '{"message": {"message": "%s", "extraInfo": {"py_callstack": "", "timestamp": "10"}}}' "$1" > "$TORCHELASTIC_ERROR_FILE" """
 PYTHON = ("import os, sys\nopen(os.environ['OUT'] + '/ran', 'a').close()\n"
           "with open(os.environ['OUT'] + '/said.' + os.environ['RANK'], 'a') as file:\n"
@@ -115,7 +116,7 @@ SCENARIOS = [
     scenario("a folder of logs with parents", "--nproc-per-node=1 -r 3 --log-dir=FOLDER/logs/deep/er", LINES, sees=("logs",)),
     scenario("a folder of logs with other files", "--nproc-per-node=1 -r 3 --log-dir=FOLDER", LINES),
     scenario("logs of each attempt", "--nproc-per-node=2 -r 3 --log-dir=FOLDER/logs --max-restarts=1",
-             'echo "attempt $TORCHELASTIC_RESTART_COUNT"; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK = 0 ] || exit 3; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || ' + WAIT,
+             'echo "attempt $TORCHELASTIC_RESTART_COUNT"; mark $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $RANK = 1 ] && { await 0; exit 3; }; ' + WAIT,
              sees=("logs",)),
     scenario("many lines of many ranks", "--nproc-per-node=16 --tee=3 --log-dir=FOLDER/logs",
              'i=0; while [ $i -lt 200 ]; do echo "out $RANK.$i"; i=$((i + 1)); done', sees=("out",)),
@@ -129,15 +130,17 @@ SCENARIOS = [
     scenario("all ranks fail", "--nproc-per-node=4", "exit 3"),
     scenario("a rank ends early", "--nproc-per-node=2", "[ $RANK = 1 ] || sleep 0.5; say ended"),
     scenario("a rank fails once", "--nproc-per-node=2 --max-restarts=3",
-             ATTEMPT + "; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; [ $RANK = 1 ] && { sleep 0.5; exit 1; }; " + WAIT),
-    scenario("a rank fails always", "--nproc-per-node=2 --max-restarts=2", ATTEMPT + "; [ $RANK = 1 ] && { sleep 0.5; exit 1; }; " + WAIT),
+             ATTEMPT + "; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; [ $RANK = 1 ] && { await 0.0; exit 1; }; " + WAIT),
+    scenario("a rank fails always", "--nproc-per-node=2 --max-restarts=2",
+             ATTEMPT + "; [ $RANK = 1 ] && { await 0.$TORCHELASTIC_RESTART_COUNT; exit 1; }; " + WAIT),
     scenario("a rank fails always without restarts", "--nproc-per-node=2 --max-restarts=0", "[ $RANK = 1 ] && { " + ATTEMPT + "; exit 1; }; " + WAIT),
-    scenario("the others are told to stop", "--nproc-per-node=2", "trap 'say stopped; exit 0' TERM; [ $RANK = 1 ] && { sleep 0.5; exit 1; }; " + WAIT),
+    scenario("the others are told to stop", "--nproc-per-node=2",
+             "trap 'say stopped; exit 0' TERM; mark $RANK; [ $RANK = 1 ] && { await 0; exit 1; }; " + WAIT),
     scenario("a child of a rank that waits is stopped", "--nproc-per-node=2",
-             "[ $RANK = 1 ] && { sleep 0.5; exit 1; }; (trap 'say child stopped; exit' TERM; " + WAIT + ") & wait"),
+             "[ $RANK = 1 ] && { await child; exit 1; }; (trap 'say child stopped; exit' TERM; mark child; " + WAIT + ") & wait"),
     # torchrun waits 30 s here, whatever the option says.
-    scenario("a rank that ignores the end", "--nproc-per-node=2 --shutdown-timeout=1", "[ $RANK = 1 ] && { sleep 0.5; exit 1; }; " + WITHOUT_TERM, within=20,
-             differs={"in time": True}),
+    scenario("a rank that ignores the end", "--nproc-per-node=2 --shutdown-timeout=1", "[ $RANK = 1 ] && { await 0; exit 1; }; " + WITHOUT_TERM,
+             within=20, differs={"in time": True}),
     scenario("a rank that ignores a signal", "--nproc-per-node=2 --shutdown-timeout=1", WITHOUT_TERM, signal="TERM", within=20),
     scenario("the time to stop from a variable", "--nproc-per-node=2", WITHOUT_TERM, signal="TERM", within=20,
              environment={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}),
@@ -153,7 +156,8 @@ SCENARIOS = [
     scenario("a signal among those to handle", "--nproc-per-node=1 --signals-to-handle=SIGUSR1", "trap 'say told; exit 0' USR1; say ready; " + WAIT, signal="USR1",
              varies=("said",), differs={"ends": ["well"], "said": ["0: ready", "0: told"]}),
     scenario("a rank's error for the caller", "--nproc-per-node=2", "set 'the cause'; [ $RANK = 1 ] && { " + ERROR + "; exit 1; }; " + WAIT, sees=("parent",)),
-    scenario("the first of two errors for the caller", "--nproc-per-node=2", "[ $RANK = 0 ] && { sleep 0.7; set later; } || set first; " + ERROR + "; exit 1",
+    scenario("the first of two errors for the caller", "--nproc-per-node=2",
+             "[ $RANK = 0 ] && { await 1; sleep 0.7; set later; } || set first; " + ERROR + "; mark $RANK; exit 1",
              sees=("parent",)),
     scenario("no error for the caller", "--nproc-per-node=2", "exit 1", sees=("parent",)),
     scenario("a success leaves no error", "--nproc-per-node=2", ERROR, sees=("parent",)),
@@ -168,7 +172,8 @@ SCENARIOS = [
     scenario("a failure on one of two nodes at an endpoint", "--nproc-per-node=1 --nnodes=2 " + C10D, "[ $RANK = 0 ] && { sleep 0.5; exit 3; }; " + WAIT, nodes=["", ""],
              within=60),
     scenario("a restart of two nodes at an endpoint", "--nproc-per-node=1 --nnodes=2 --max-restarts=1 " + C10D,
-             'if [ -e "$OUT/again" ]; then say again; exit; fi; [ $RANK = 0 ] && { sleep 1; : > "$OUT/again"; exit 3; }; ' + WAIT, nodes=["", ""], within=60),
+             'if [ -e "$OUT/again" ]; then say again; exit; fi; mark $RANK; [ $RANK = 0 ] && { await 1; : > "$OUT/again"; exit 3; }; ' + WAIT,
+             nodes=["", ""], within=60),
     scenario("a failure of one to two nodes", ELASTIC + " --nproc-per-node=2 --max-restarts=0", "exit 1"),
     # What is wrong.
     refused("no script", "--nproc-per-node=2", bare=True),

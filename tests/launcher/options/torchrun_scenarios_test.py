@@ -23,7 +23,11 @@ from torchrun_scenarios import PYTHON, SCENARIOS
 
 RECORD = pathlib.Path(__file__).resolve().parent / "torchrun/scenarios.json"
 CACHE = os.environ.get("DDPRUN_CACHE") or os.path.expanduser("~/.cache/ddprun")
-PRELUDE = ': >> "$OUT/ran"\nsay() { echo "$*" >> "$OUT/said.$RANK"; }\n'
+PRELUDE = """: >> "$OUT/ran"
+say() { echo "$*" >> "$OUT/said.$RANK"; }
+mark() { : > "$OUT/mark.$1"; }
+await() { until [ -e "$OUT/mark.$1" ]; do sleep 0.02; done; }
+"""
 FILES = {
     "script.py": PYTHON,
     "plain": PYTHON,

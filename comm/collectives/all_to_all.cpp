@@ -3,10 +3,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "base/joined.h"
+#include "comm/collectives/begin.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/real_view.h"
 #include "comm/collectives/tensor_shape.h"
@@ -17,37 +19,25 @@
 namespace ddp {
 namespace {
 
-using Started = std::shared_ptr<detail::PendingCall>;
+using detail::Started;
 using Counts = std::vector<int64_t>;
 
 // The one form that every backend has; `how` and `equal` are for messages.
 Started exchange(at::Tensor output, at::Tensor input, Counts output_counts, Counts input_counts, bool equal,
-                 const GroupHandle& group, const CollectiveOptions& options, bool async) {
-  const auto settings = detail::call_options<c10d::AllToAllOptions>(options, async, group, "all_to_all");
+                 const GroupHandle& group, const detail::BeginOptions& begin) {
+  const auto settings = detail::call_options<c10d::AllToAllOptions>(begin.options, begin.async, group, "all_to_all");
   return detail::start({.operation = "all_to_all",
+                        .how = detail::with_note("", begin),
                         .tensors = {input},
                         .results = {output},
                         .equal_tensors = equal,
-                        .is_waited_for = !async},
+                        .is_waited_for = !begin.async},
                        group, [&](c10d::ProcessGroup& c10d) {
                          at::Tensor received = detail::real_view(output);
                          at::Tensor sent = detail::real_view(input);
                          return versions::all_to_all_single(c10d, received, sent, output_counts, input_counts,
                                                             settings);
                        });
-}
-
-std::pair<Started, at::Tensor> begin_all_to_all(const at::Tensor& tensor, const GroupHandle& group,
-                                                const CollectiveOptions& options, bool async) {
-  detail::check_tensor(tensor, group, "all_to_all");
-  if (tensor.dim() == 0 || tensor.size(0) % group.size() != 0) {
-    detail::refuse(group, "all_to_all",
-                   "expected a first dimension that is a multiple of the group's size " + std::to_string(group.size()) +
-                       ", got a " + detail::describe(tensor));
-  }
-  at::Tensor output = at::empty(tensor.sizes(), tensor.options().requires_grad(false));
-  Started started = exchange(output, tensor.detach(), {}, {}, /*equal=*/true, group, options, async);
-  return {std::move(started), std::move(output)};
 }
 
 void check_list(const std::vector<at::Tensor>& tensors, const char* name, const at::Tensor& like,
@@ -89,15 +79,53 @@ at::Tensor in_one_row(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
+namespace detail {
+
+StartedWithOutput begin_all_to_all(const at::Tensor& tensor, const GroupHandle& group, const BeginOptions& begin) {
+  detail::check_tensor(tensor, group, "all_to_all");
+  if (tensor.dim() == 0 || tensor.size(0) % group.size() != 0) {
+    detail::refuse(group, "all_to_all",
+                   "expected a first dimension that is a multiple of the group's size " + std::to_string(group.size()) +
+                       ", got a " + detail::describe(tensor));
+  }
+  at::Tensor output = at::empty(tensor.sizes(), tensor.options().requires_grad(false));
+  Started started = exchange(output, tensor.detach(), {}, {}, /*equal=*/true, group, begin);
+  return {std::move(started), std::move(output)};
+}
+
+StartedWithOutput begin_all_to_all(const at::Tensor& tensor, const std::vector<int64_t>& output_counts,
+                                   const std::vector<int64_t>& input_counts, const GroupHandle& group,
+                                   const BeginOptions& begin) {
+  check_tensor(tensor, group, "all_to_all");
+  const auto size = static_cast<size_t>(group.size());
+  const auto is_count = [](int64_t count) { return count >= 0; };
+  if (tensor.dim() == 0 || input_counts.size() != size || !add_up_to(input_counts, tensor.size(0))) {
+    refuse(group, "all_to_all",
+           "expected " + std::to_string(size) + " input counts of at least 0 that add up to the rows of a " +
+               describe(tensor) + ", got (" + joined(input_counts) + ")");
+  }
+  if (output_counts.size() != size || !std::ranges::all_of(output_counts, is_count)) {
+    refuse(group, "all_to_all",
+           "expected " + std::to_string(size) + " output counts of at least 0, got (" + joined(output_counts) + ")");
+  }
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  shape[0] = std::accumulate(output_counts.begin(), output_counts.end(), int64_t{0});
+  at::Tensor output = at::empty(shape, tensor.options().requires_grad(false));
+  Started started = exchange(output, tensor.detach(), output_counts, input_counts, /*equal=*/false, group, begin);
+  return {std::move(started), std::move(output)};
+}
+
+}  // namespace detail
+
 at::Tensor all_to_all(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options) {
-  auto [started, output] = begin_all_to_all(tensor, group, options, /*async=*/false);
+  auto [started, output] = detail::begin_all_to_all(tensor, group, {.options = options, .async = false});
   started->wait();
   return output;
 }
 
 Pending<at::Tensor> all_to_all_async(const at::Tensor& tensor, const GroupHandle& group,
                                      const CollectiveOptions& options) {
-  auto [started, output] = begin_all_to_all(tensor, group, options, /*async=*/true);
+  auto [started, output] = detail::begin_all_to_all(tensor, group, {.options = options});
   return {std::move(started), std::move(output)};
 }
 
@@ -119,7 +147,8 @@ UnevenParts all_to_all_uneven(const at::Tensor& tensor, const std::vector<int64_
   std::vector<int64_t> shape = tensor.sizes().vec();
   shape[0] = std::accumulate(result.counts.begin(), result.counts.end(), int64_t{0});
   result.tensor = at::empty(shape, tensor.options().requires_grad(false));
-  exchange(result.tensor, tensor.detach(), result.counts, counts, /*equal=*/false, group, options, /*async=*/false)
+  exchange(result.tensor, tensor.detach(), result.counts, counts, /*equal=*/false, group,
+           {.options = options, .async = false})
       ->wait();
   return result;
 }
@@ -131,8 +160,8 @@ void all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Te
   check_list(outputs, "outputs", inputs[0], group);
   const at::NoGradGuard no_grad;
   const at::Tensor output = in_one_row(outputs);
-  exchange(output, in_one_row(inputs), elements(outputs), elements(inputs), /*equal=*/false, group, options,
-           /*async=*/false)
+  exchange(output, in_one_row(inputs), elements(outputs), elements(inputs), /*equal=*/false, group,
+           {.options = options, .async = false})
       ->wait();
   int64_t offset = 0;
   for (const at::Tensor& part : outputs) {

@@ -1,32 +1,34 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "comm/collectives/begin.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/group/argument_checks.h"
 #include "ddprun/comm/collectives.h"
 
 namespace ddp {
-namespace {
+namespace detail {
 
-std::shared_ptr<detail::PendingCall> begin_broadcast(const at::Tensor& tensor, int root, const GroupHandle& group,
-                                                     const CollectiveOptions& options, bool async) {
+Started begin_broadcast(const at::Tensor& tensor, int root, const GroupHandle& group, const BeginOptions& begin) {
   detail::check_tensor(tensor, group, "broadcast");
   detail::check_rank(root, "root", group, "broadcast");
-  auto settings = detail::call_options<c10d::BroadcastOptions>(options, async, group, "broadcast");
+  auto settings = detail::call_options<c10d::BroadcastOptions>(begin.options, begin.async, group, "broadcast");
   settings.rootRank = root;
   std::vector<at::Tensor> tensors{tensor};
-  return detail::start(
-      {.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors, .is_waited_for = !async},
-      group, [&](c10d::ProcessGroup& c10d) { return c10d.broadcast(tensors, settings); });
+  return detail::start({.operation = "broadcast",
+                        .how = with_note("root " + std::to_string(root), begin),
+                        .tensors = tensors,
+                        .is_waited_for = !begin.async},
+                       group, [&](c10d::ProcessGroup& c10d) { return c10d.broadcast(tensors, settings); });
 }
 
-}  // namespace
+}  // namespace detail
 
 void broadcast(at::Tensor tensor, int root, const GroupHandle& group, const CollectiveOptions& options) {
-  begin_broadcast(tensor, root, group, options, /*async=*/false)->wait();
+  detail::begin_broadcast(tensor, root, group, {.options = options, .async = false})->wait();
 }
 
 Pending<void> broadcast_async(at::Tensor tensor, int root, const GroupHandle& group, const CollectiveOptions& options) {
-  return Pending<void>(begin_broadcast(tensor, root, group, options, /*async=*/true));
+  return Pending<void>(detail::begin_broadcast(tensor, root, group, {.options = options}));
 }
 
 void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const GroupHandle& group,

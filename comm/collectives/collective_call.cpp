@@ -11,6 +11,7 @@
 #include <ddprun/comm/pending.h>
 
 #include "comm/backends/shm_work.h"
+#include "comm/collectives/begin.h"
 #include "comm/core/call_log.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/failure_cause.h"
@@ -72,6 +73,7 @@ class OneCall final : public PendingCall {
   ~OneCall() override {
     if (!was_waited_for_ && !is_followed_) end_in(group_.state().log(), call_.is_collective, number_);
   }
+  uint64_t number() const override { return number_; }
   // Until its end is seen, reports show it as what the job waits for, whatever has become of its handle.
   void follow_work() {
     if (!work_ || call_.is_waited_for) return;
@@ -115,6 +117,7 @@ class OneCall final : public PendingCall {
 class SeveralCalls final : public PendingCall {
  public:
   explicit SeveralCalls(std::vector<std::shared_ptr<PendingCall>> calls) : calls_(std::move(calls)) {}
+  uint64_t number() const override { return calls_.empty() ? 0 : calls_.front()->number(); }
 
  private:
   void finish() override {
@@ -150,6 +153,11 @@ PendingCall& require(const std::shared_ptr<PendingCall>& call) {
 }
 
 }  // namespace
+
+std::string with_note(std::string how, const BeginOptions& begin) {
+  if (!begin.note.empty()) how += (how.empty() ? "" : ", ") + begin.note;
+  return how;
+}
 
 void append_signature(std::string& text, const char* operation, const char* how, const at::Tensor& tensor) {
   text += operation;

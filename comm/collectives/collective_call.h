@@ -72,6 +72,8 @@ class PendingCall {
   /// first has thrown.
   void wait();
   bool has_ended() { return is_over_ || has_arrived(); }
+  /// That of the collective, or of the first of several; the same on all ranks.
+  virtual uint64_t number() const { return 0; }
 
  private:
   virtual void finish() = 0;  // called once

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/collectives/begin.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/real_view.h"
 #include "comm/collectives/tensor_packing.h"
@@ -18,7 +19,7 @@ namespace {
 using detail::call_options;
 using detail::check_tensor;
 using detail::start;
-using Started = std::shared_ptr<detail::PendingCall>;
+using detail::Started;
 
 at::Tensor one_row_per_rank(const at::Tensor& tensor, int size) {
   std::vector<int64_t> shape{size};
@@ -30,65 +31,6 @@ std::vector<at::Tensor> rows_of(const at::Tensor& stacked) {
   std::vector<at::Tensor> rows;
   for (int64_t rank = 0; rank < stacked.size(0); ++rank) rows.push_back(stacked.select(0, rank));
   return rows;
-}
-
-std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const GroupHandle& group,
-                                                const CollectiveOptions& options, bool async) {
-  check_tensor(tensor, group, "all_gather");
-  at::Tensor output = one_row_per_rank(tensor, group.size());
-  // Backends take both as flat lists of the group's size times the input.
-  at::Tensor flat_input = detail::real_view(tensor).view({-1});
-  at::Tensor flat_output = detail::real_view(output).view({-1});
-  const auto settings = call_options<c10d::AllgatherOptions>(options, async, group, "all_gather");
-  auto started = start(
-      {.operation = "all_gather", .tensors = {tensor}, .results = {output}, .is_waited_for = !async}, group,
-      [&](c10d::ProcessGroup& c10d) { return versions::all_gather_single(c10d, flat_output, flat_input, settings); });
-  return {std::move(started), std::move(output)};
-}
-
-// Each rank's rows are padded to the most that any rank has; the parts are views without the padding.
-std::pair<Started, std::vector<at::Tensor>> begin_all_gather_uneven(const at::Tensor& tensor, const GroupHandle& group,
-                                                                    const CollectiveOptions& options, bool async) {
-  check_tensor(tensor, group, "all_gather_uneven");
-  detail::check_wait(options, group, "all_gather_uneven");
-  const auto shapes = detail::all_gather_shapes(tensor, "all_gather_uneven", group, options);
-  int64_t longest = 0;
-  for (const detail::TensorShape& shape : shapes) longest = std::max(longest, shape.sizes[0]);
-  at::Tensor padded = tensor.detach();
-  if (padded.size(0) != longest) {
-    std::vector<int64_t> padded_shape = tensor.sizes().vec();
-    padded_shape[0] = longest;
-    padded = at::zeros(padded_shape, padded.options());
-    padded.narrow(0, 0, tensor.size(0)).copy_(tensor.detach());
-  }
-  auto [started, all] = begin_all_gather(padded, group, options, async);
-  std::vector<at::Tensor> parts;
-  for (size_t rank = 0; rank < shapes.size(); ++rank) {
-    parts.push_back(all.select(0, static_cast<int64_t>(rank)).narrow(0, 0, shapes[rank].sizes[0]));
-  }
-  return {std::move(started), std::move(parts)};
-}
-
-std::pair<Started, at::Tensor> begin_gather(const at::Tensor& tensor, int root, const GroupHandle& group,
-                                            const CollectiveOptions& options, bool async) {
-  check_tensor(tensor, group, "gather");
-  detail::check_rank(root, "root", group, "gather");
-  at::Tensor output;
-  std::vector<std::vector<at::Tensor>> outputs;
-  if (group.rank() == root) {
-    output = one_row_per_rank(tensor, group.size());
-    outputs.push_back(rows_of(detail::real_view(output)));
-  }
-  std::vector<at::Tensor> inputs{detail::real_view(tensor)};
-  auto settings = call_options<c10d::GatherOptions>(options, async, group, "gather");
-  settings.rootRank = root;
-  auto started = start({.operation = "gather",
-                        .how = "root " + std::to_string(root),
-                        .tensors = {tensor},
-                        .results = {output},
-                        .is_waited_for = !async},
-                       group, [&](c10d::ProcessGroup& c10d) { return c10d.gather(outputs, inputs, settings); });
-  return {std::move(started), std::move(output)};
 }
 
 void check_parts(const at::Tensor& tensor, const std::vector<at::Tensor>& parts, const GroupHandle& group) {
@@ -106,8 +48,52 @@ void check_parts(const at::Tensor& tensor, const std::vector<at::Tensor>& parts,
   }
 }
 
+}  // namespace
+
+namespace detail {
+
+StartedWithOutput begin_all_gather(const at::Tensor& tensor, const GroupHandle& group, const BeginOptions& begin) {
+  check_tensor(tensor, group, "all_gather");
+  at::Tensor output = one_row_per_rank(tensor, group.size());
+  // Backends take both as flat lists of the group's size times the input.
+  at::Tensor flat_input = detail::real_view(tensor).view({-1});
+  at::Tensor flat_output = detail::real_view(output).view({-1});
+  const auto settings = call_options<c10d::AllgatherOptions>(begin.options, begin.async, group, "all_gather");
+  auto started = start({.operation = "all_gather",
+                        .how = with_note("", begin),
+                        .tensors = {tensor},
+                        .results = {output},
+                        .is_waited_for = !begin.async},
+                       group, [&](c10d::ProcessGroup& c10d) {
+                         return versions::all_gather_single(c10d, flat_output, flat_input, settings);
+                       });
+  return {std::move(started), std::move(output)};
+}
+
+StartedWithOutput begin_gather(const at::Tensor& tensor, int root, const GroupHandle& group,
+                               const BeginOptions& begin) {
+  check_tensor(tensor, group, "gather");
+  detail::check_rank(root, "root", group, "gather");
+  at::Tensor output;
+  std::vector<std::vector<at::Tensor>> outputs;
+  if (group.rank() == root) {
+    output = one_row_per_rank(tensor, group.size());
+    outputs.push_back(rows_of(detail::real_view(output)));
+  }
+  std::vector<at::Tensor> inputs{detail::real_view(tensor)};
+  auto settings = call_options<c10d::GatherOptions>(begin.options, begin.async, group, "gather");
+  settings.rootRank = root;
+  auto started = start({.operation = "gather",
+                        .how = with_note("root " + std::to_string(root), begin),
+                        .tensors = {tensor},
+                        .results = {output},
+                        .is_waited_for = !begin.async},
+                       group, [&](c10d::ProcessGroup& c10d) { return c10d.gather(outputs, inputs, settings); });
+  return {std::move(started), std::move(output)};
+}
+
 Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& parts, int root,
-                      const GroupHandle& group, const CollectiveOptions& options, bool async) {
+                      const GroupHandle& group, const BeginOptions& begin) {
   check_tensor(tensor, group, "scatter");
   detail::check_rank(root, "root", group, "scatter");
   std::vector<std::vector<at::Tensor>> inputs;
@@ -116,24 +102,54 @@ Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& p
     inputs.push_back(detail::real_views(parts));
   }
   std::vector<at::Tensor> outputs{detail::real_view(tensor)};
-  auto settings = call_options<c10d::ScatterOptions>(options, async, group, "scatter");
+  auto settings = call_options<c10d::ScatterOptions>(begin.options, begin.async, group, "scatter");
   settings.rootRank = root;
   return start(
-      {.operation = "scatter", .how = "root " + std::to_string(root), .tensors = {tensor}, .is_waited_for = !async},
+      {.operation = "scatter",
+       .how = with_note("root " + std::to_string(root), begin),
+       .tensors = {tensor},
+       .is_waited_for = !begin.async},
       group, [&](c10d::ProcessGroup& c10d) { return c10d.scatter(outputs, inputs, settings); }, [inputs] {});
+}
+
+}  // namespace detail
+
+namespace {
+
+// Each rank's rows are padded to the most that any rank has; the parts are views without the padding.
+std::pair<Started, std::vector<at::Tensor>> begin_all_gather_uneven(const at::Tensor& tensor, const GroupHandle& group,
+                                                                    const CollectiveOptions& options, bool async) {
+  check_tensor(tensor, group, "all_gather_uneven");
+  detail::check_wait(options, group, "all_gather_uneven");
+  const auto shapes = detail::all_gather_shapes(tensor, "all_gather_uneven", group, options);
+  int64_t longest = 0;
+  for (const detail::TensorShape& shape : shapes) longest = std::max(longest, shape.sizes[0]);
+  at::Tensor padded = tensor.detach();
+  if (padded.size(0) != longest) {
+    std::vector<int64_t> padded_shape = tensor.sizes().vec();
+    padded_shape[0] = longest;
+    padded = at::zeros(padded_shape, padded.options());
+    padded.narrow(0, 0, tensor.size(0)).copy_(tensor.detach());
+  }
+  auto [started, all] = detail::begin_all_gather(padded, group, {.options = options, .async = async});
+  std::vector<at::Tensor> parts;
+  for (size_t rank = 0; rank < shapes.size(); ++rank) {
+    parts.push_back(all.select(0, static_cast<int64_t>(rank)).narrow(0, 0, shapes[rank].sizes[0]));
+  }
+  return {std::move(started), std::move(parts)};
 }
 
 }  // namespace
 
 at::Tensor all_gather(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options) {
-  auto [started, output] = begin_all_gather(tensor, group, options, /*async=*/false);
+  auto [started, output] = detail::begin_all_gather(tensor, group, {.options = options, .async = false});
   started->wait();
   return output;
 }
 
 Pending<at::Tensor> all_gather_async(const at::Tensor& tensor, const GroupHandle& group,
                                      const CollectiveOptions& options) {
-  auto [started, output] = begin_all_gather(tensor, group, options, /*async=*/true);
+  auto [started, output] = detail::begin_all_gather(tensor, group, {.options = options});
   return {std::move(started), std::move(output)};
 }
 
@@ -170,25 +186,25 @@ Pending<std::vector<at::Tensor>> all_gather_uneven_async(const at::Tensor& tenso
 }
 
 at::Tensor gather(const at::Tensor& tensor, int root, const GroupHandle& group, const CollectiveOptions& options) {
-  auto [started, output] = begin_gather(tensor, root, group, options, /*async=*/false);
+  auto [started, output] = detail::begin_gather(tensor, root, group, {.options = options, .async = false});
   started->wait();
   return output;
 }
 
 Pending<at::Tensor> gather_async(const at::Tensor& tensor, int root, const GroupHandle& group,
                                  const CollectiveOptions& options) {
-  auto [started, output] = begin_gather(tensor, root, group, options, /*async=*/true);
+  auto [started, output] = detail::begin_gather(tensor, root, group, {.options = options});
   return {std::move(started), std::move(output)};
 }
 
 void scatter(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
              const CollectiveOptions& options) {
-  begin_scatter(tensor, parts, root, group, options, /*async=*/false)->wait();
+  detail::begin_scatter(tensor, parts, root, group, {.options = options, .async = false})->wait();
 }
 
 Pending<void> scatter_async(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
                             const CollectiveOptions& options) {
-  return Pending<void>(begin_scatter(tensor, parts, root, group, options, /*async=*/true));
+  return Pending<void>(detail::begin_scatter(tensor, parts, root, group, {.options = options}));
 }
 
 }  // namespace ddp

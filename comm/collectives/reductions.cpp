@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/backends/all_reduce_backend.h"
+#include "comm/collectives/begin.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/tensor_packing.h"
 #include "comm/group/argument_checks.h"
@@ -19,26 +20,10 @@ namespace {
 
 using detail::call_options;
 using detail::check_tensor;
+using detail::name_of;
 using detail::PendingCall;
 using detail::refuse;
 using detail::start;
-using Started = std::shared_ptr<detail::PendingCall>;
-
-const char* name(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kAvg:
-      return "avg";
-    case ReduceOp::kProduct:
-      return "product";
-    case ReduceOp::kMin:
-      return "min";
-    case ReduceOp::kMax:
-      return "max";
-  }
-  throw std::invalid_argument("unknown ReduceOp " + std::to_string(static_cast<int>(op)));
-}
 
 c10d::ReduceOp::RedOpType c10d_op(ReduceOp op, bool is_bool) {
   switch (op) {
@@ -65,7 +50,7 @@ void check_reducible(const at::Tensor& tensor, ReduceOp op, const GroupHandle& g
   }
   if (at::isComplexType(dtype) && op != ReduceOp::kSum && op != ReduceOp::kAvg) {
     refuse(group, operation,
-           std::string(name(op)) + " is not defined for complex numbers, got a " + detail::describe(tensor));
+           std::string(name_of(op)) + " is not defined for complex numbers, got a " + detail::describe(tensor));
   }
 }
 
@@ -132,7 +117,7 @@ class AllReduceRecord final : public shm::WaitObserver {
 void all_reduce_in_call(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op) {
   detail::GroupState& state = group.state();
   state.check_open("all_reduce");
-  const char* const how = name(op);
+  const char* const how = name_of(op);
   AllReduceRecord record(tensor, how, state.log());
   try {
     state.in_call_backend()->all_reduce_in_call(tensor, c10d_op(op, /*is_bool=*/false), record);
@@ -142,23 +127,47 @@ void all_reduce_in_call(const at::Tensor& tensor, const GroupHandle& group, Redu
   record.end();
 }
 
-Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
-                         const CollectiveOptions& options, bool async, std::function<void()> after = {}) {
+}  // namespace
+
+namespace detail {
+
+const char* name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAvg:
+      return "avg";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  throw std::invalid_argument("unknown ReduceOp " + std::to_string(static_cast<int>(op)));
+}
+
+Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op, const BeginOptions& begin,
+                         std::function<void()> after) {
   check_tensor(tensor, group, "all_reduce");
   check_reducible(tensor, op, group, "all_reduce");
-  auto settings = call_options<c10d::AllreduceOptions>(options, async, group, "all_reduce");
+  auto settings = call_options<c10d::AllreduceOptions>(begin.options, begin.async, group, "all_reduce");
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
   const auto plan = detail::plan_all_reduce(group.state(), tensors[0], {.waiter = detail::AllReduceWaiter::kHandle});
   return start(
-      {.operation = "all_reduce", .how = name(op), .tensors = {tensor}, .is_waited_for = !async}, group,
+      {.operation = "all_reduce",
+       .how = with_note(name_of(op), begin),
+       .tensors = {tensor},
+       .is_waited_for = !begin.async},
+      group,
       [&](c10d::ProcessGroup& c10d) { return detail::start_all_reduce(plan, group.state(), c10d, tensors, settings); },
       std::move(after));
 }
 
 Started begin_all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
-                                   const CollectiveOptions& options, bool async) {
-  detail::check_wait(options, group, "all_reduce_coalesced");
+                                   const BeginOptions& begin) {
+  detail::check_wait(begin.options, group, "all_reduce_coalesced");
   static_cast<void>(group.state().group("all_reduce_coalesced"));  // open, even if nothing is to be sent
   for (const at::Tensor& tensor : tensors) {
     detail::check_unpackable(tensor, group, "all_reduce_coalesced");
@@ -166,29 +175,29 @@ Started begin_all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const
   }
   std::vector<Started> started;
   for (const detail::TensorPack& pack : detail::pack_by_dtype(tensors)) {
-    started.push_back(begin_all_reduce(pack.flat, group, op, options, async, [pack] { pack.unpack(); }));
+    started.push_back(begin_all_reduce(pack.flat, group, op, begin, [pack] { pack.unpack(); }));
   }
   return detail::all_of(std::move(started));
 }
 
 Started begin_reduce(const at::Tensor& tensor, int root, const GroupHandle& group, ReduceOp op,
-                     const CollectiveOptions& options, bool async) {
+                     const BeginOptions& begin) {
   check_tensor(tensor, group, "reduce");
   check_reducible(tensor, op, group, "reduce");
   detail::check_rank(root, "root", group, "reduce");
-  auto settings = call_options<c10d::ReduceOptions>(options, async, group, "reduce");
+  auto settings = call_options<c10d::ReduceOptions>(begin.options, begin.async, group, "reduce");
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   settings.rootRank = root;
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
   return start({.operation = "reduce",
-                .how = std::string(name(op)) + ", root " + std::to_string(root),
+                .how = with_note(std::string(name_of(op)) + ", root " + std::to_string(root), begin),
                 .tensors = {tensor},
-                .is_waited_for = !async},
+                .is_waited_for = !begin.async},
                group, [&](c10d::ProcessGroup& c10d) { return c10d.reduce(tensors, settings); });
 }
 
-std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
-                                                    const CollectiveOptions& options, bool async) {
+StartedWithOutput begin_reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
+                                       const BeginOptions& begin) {
   check_tensor(tensor, group, "reduce_scatter");
   check_reducible(tensor, op, group, "reduce_scatter");
   if (tensor.dim() == 0 || tensor.size(0) % group.size() != 0) {
@@ -201,20 +210,20 @@ std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, co
   at::Tensor output = at::empty(shape, tensor.options().requires_grad(false));
   at::Tensor raw_output = as_numbers(output);
   at::Tensor input = as_numbers(tensor);
-  auto settings = call_options<c10d::ReduceScatterOptions>(options, async, group, "reduce_scatter");
+  auto settings = call_options<c10d::ReduceScatterOptions>(begin.options, begin.async, group, "reduce_scatter");
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   auto started = start({.operation = "reduce_scatter",
-                        .how = name(op),
+                        .how = with_note(name_of(op), begin),
                         .tensors = {tensor},
                         .results = {output},
-                        .is_waited_for = !async},
+                        .is_waited_for = !begin.async},
                        group, [&](c10d::ProcessGroup& c10d) {
                          return versions::reduce_scatter_single(c10d, raw_output, input, settings);
                        });
   return {std::move(started), std::move(output)};
 }
 
-}  // namespace
+}  // namespace detail
 
 void all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
   const auto plan = detail::plan_all_reduce(group.state(), tensor,
@@ -222,43 +231,43 @@ void all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
                                              .is_average = op == ReduceOp::kAvg,
                                              .has_own_timeout = options.timeout.has_value()});
   if (plan == detail::AllReducePlan::kInCall) return all_reduce_in_call(tensor, group, op);
-  begin_all_reduce(tensor, group, op, options, /*async=*/false)->wait();
+  detail::begin_all_reduce(tensor, group, op, {.options = options, .async = false})->wait();
 }
 
 Pending<void> all_reduce_async(at::Tensor tensor, const GroupHandle& group, ReduceOp op,
                                const CollectiveOptions& options) {
-  return Pending<void>(begin_all_reduce(tensor, group, op, options, /*async=*/true));
+  return Pending<void>(detail::begin_all_reduce(tensor, group, op, {.options = options}));
 }
 
 void all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
                           const CollectiveOptions& options) {
-  begin_all_reduce_coalesced(tensors, group, op, options, /*async=*/false)->wait();
+  detail::begin_all_reduce_coalesced(tensors, group, op, {.options = options, .async = false})->wait();
 }
 
 Pending<void> all_reduce_coalesced_async(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
                                          const CollectiveOptions& options) {
-  return Pending<void>(begin_all_reduce_coalesced(tensors, group, op, options, /*async=*/true));
+  return Pending<void>(detail::begin_all_reduce_coalesced(tensors, group, op, {.options = options}));
 }
 
 void reduce(at::Tensor tensor, int root, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
-  begin_reduce(tensor, root, group, op, options, /*async=*/false)->wait();
+  detail::begin_reduce(tensor, root, group, op, {.options = options, .async = false})->wait();
 }
 
 Pending<void> reduce_async(at::Tensor tensor, int root, const GroupHandle& group, ReduceOp op,
                            const CollectiveOptions& options) {
-  return Pending<void>(begin_reduce(tensor, root, group, op, options, /*async=*/true));
+  return Pending<void>(detail::begin_reduce(tensor, root, group, op, {.options = options}));
 }
 
 at::Tensor reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
                           const CollectiveOptions& options) {
-  auto [started, output] = begin_reduce_scatter(tensor, group, op, options, /*async=*/false);
+  auto [started, output] = detail::begin_reduce_scatter(tensor, group, op, {.options = options, .async = false});
   started->wait();
   return output;
 }
 
 Pending<at::Tensor> reduce_scatter_async(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
                                          const CollectiveOptions& options) {
-  auto [started, output] = begin_reduce_scatter(tensor, group, op, options, /*async=*/true);
+  auto [started, output] = detail::begin_reduce_scatter(tensor, group, op, {.options = options});
   return {std::move(started), std::move(output)};
 }
 

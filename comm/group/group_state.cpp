@@ -41,32 +41,69 @@ c10::intrusive_ptr<c10d::Backend> cpu_backend_of(c10d::ProcessGroup& group) {
 
 GroupState::GroupState(Parts parts)
     : info_(parts.info),
-      backends_(parts.backends),
-      backend_text_(parts.backends.text()),
+      asked_text_(parts.backends.text()),
       device_(parts.device),
       timeout_(parts.timeout),
       job_(parts.job),
       path_(parts.path),
       members_(parts.members.empty() ? all_ranks(parts.info.world_size) : parts.members),
       hosts_store_(parts.hosts_store),
-      log_(log_of(parts, path_, members_.front())),
-      is_closed_(parts.group == nullptr),
+      backends_(parts.backends),
+      is_closed_(parts.group == nullptr && !parts.connect),
       parts_(std::move(parts)) {
-  if (parts_.store) {
-    job_.desync_debugger->add(path_, log_);
-    parts_.store->set(keys::connected(info_.rank), std::string("1"));
-  }
-  if (parts_.group) look_at_cpu_backend();
+  if (parts_.connect) return;
+  open_log();
+  serve_with({.group = parts_.group, .backends = backends_});
+}
+
+void GroupState::open_log() {
+  log_ = log_of(parts_, path_, members_.front());
+  if (parts_.store) job_.desync_debugger->add(path_, log_);
+}
+
+void GroupState::serve_with(ConnectedGroup connected) {
+  backends_ = connected.backends;
+  backend_text_ = backends_.text();
+  const auto own = store();
+  if (own) own->set(keys::connected(info_.rank), std::string("1"));
+  if (connected.group) look_at_cpu_backend(*connected.group, own);
   // Where ranks are threads, all of them end.
-  if (parts_.store && job_.bounded) {
+  if (own && job_.bounded) {
     terminate_handler_.emplace([this](const UncaughtException& exception) { publish_exception(exception); });
+  }
+  is_connected_.store(true, std::memory_order_release);
+}
+
+void GroupState::connect_now() {
+  const std::lock_guard lock(connecting_);
+  if (is_connected_.load(std::memory_order_relaxed)) return;
+  if (connect_error_) std::rethrow_exception(connect_error_);
+  std::function<ConnectedGroup()> connect;
+  {
+    const std::lock_guard parts(mutex_);
+    if (!log_) open_log();
+    connect = parts_.connect;
+  }
+  if (!connect) return;  // closed: what is called refuses
+  try {
+    ConnectedGroup connected = connect();
+    {
+      const std::lock_guard parts(mutex_);
+      if (is_closed_) return;  // by another thread meanwhile
+      parts_.group = connected.group;
+      parts_.connect = nullptr;
+    }
+    serve_with(std::move(connected));
+  } catch (...) {
+    connect_error_ = std::current_exception();
+    throw;
   }
 }
 
 GroupState::~GroupState() = default;
 
-void GroupState::look_at_cpu_backend() {
-  const auto backend = cpu_backend_of(*parts_.group);
+void GroupState::look_at_cpu_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d::Store>& own) {
+  const auto backend = cpu_backend_of(group);
   has_cpu_backend_ = backend != nullptr;
   all_reduce_backend_ = dynamic_cast<AllReduceBackend*>(backend.get());
   if (all_reduce_backend_ == nullptr) return;
@@ -77,14 +114,13 @@ void GroupState::look_at_cpu_backend() {
   }
   // Two ranks: one that runs Python expects gloo's own messages.
   const bool is_of_two = all_reduce_traits_.in_wait == AllReduceTraits::InWait::kSmallFloats;
-  if (is_of_two && !(parts_.store && parts_.store->check({keys::present(1 - info_.rank)}))) {
+  if (is_of_two && !(own && own->check({keys::present(1 - info_.rank)}))) {
     all_reduce_traits_.in_wait = AllReduceTraits::InWait::kNone;
   }
 }
 
 bool GroupState::is_open() const {
-  const std::lock_guard lock(mutex_);
-  return parts_.group != nullptr;
+  return !is_closed_.load(std::memory_order_acquire);
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> GroupState::group(const char* operation) const {
@@ -115,6 +151,7 @@ GroupState::Parts GroupState::release(bool to_close) {
                  .hosts_store = parts_.hosts_store};
   parts_.store.reset();
   parts_.group.reset();
+  parts_.connect = nullptr;
   is_closed_.store(true, std::memory_order_release);
   return released;
 }
@@ -210,6 +247,12 @@ std::vector<int> GroupState::python_ranks(const std::function<std::vector<int>()
   const std::lock_guard lock(asking_);
   if (!python_ranks_) python_ranks_ = ask();
   return *python_ranks_;
+}
+
+std::vector<ProcessIdentity> GroupState::processes(const std::function<std::vector<ProcessIdentity>()>& ask) {
+  const std::lock_guard lock(asking_);
+  if (!processes_) processes_ = ask();
+  return *processes_;
 }
 
 void GroupState::set_pending_seed(uint64_t seed) {

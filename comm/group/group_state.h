@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,8 @@
 #include "comm/core/backend_map.h"
 #include "comm/core/call_log.h"
 #include "comm/core/terminate_handler.h"
+#include "comm/group/connect_group.h"
+#include "comm/group/member_processes.h"
 #include "comm/group/peers.h"
 
 namespace ddp::detail {
@@ -39,7 +42,9 @@ class GroupState {
     c10::Device device{c10::kCPU};
     std::chrono::milliseconds timeout{};
     c10::intrusive_ptr<c10d::Store> store{};  ///< with every prefix but the ones below it; null for a single process
-    c10::intrusive_ptr<c10d::ProcessGroup> group{};
+    c10::intrusive_ptr<c10d::ProcessGroup> group{};  ///< null for one that is closed, or connected at its first use
+    /// Connects the group at its first use, in the thread that uses it; null where `group` is connected.
+    std::function<ConnectedGroup()> connect{};
     bool hosts_store = false;  ///< this process runs the store's server: it must leave last
     bool in_process = false;   ///< see GroupPlan
     JobServices job{};
@@ -54,12 +59,20 @@ class GroupState {
 
   const RankInfo& info() const { return info_; }
   const BackendMap& backends() const { return backends_; }
-  const std::string& backend_text() const { return backend_text_; }
+  /// What serves it; before it is connected what was asked for.
+  const std::string& backend_text() const {
+    return is_connected_.load(std::memory_order_acquire) ? backend_text_ : asked_text_;
+  }
   c10::Device device() const { return device_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   bool in_process() const { return parts_.in_process; }
 
   bool is_open() const;
+  /// Connects a group that is connected at its first use; every rank of the group must come here. Everything below but
+  /// close() and abort() needs it. Throws std::runtime_error, the same again at each later use.
+  void ensure_connected() {
+    if (!is_connected_.load(std::memory_order_acquire)) connect_now();
+  }
   /// The c10d group. Throws std::runtime_error when the group is closed; `operation` names the caller for the message.
   c10::intrusive_ptr<c10d::ProcessGroup> group(const char* operation) const;
   /// As group(), of which nothing is wanted: without its lock and count of references.
@@ -107,34 +120,45 @@ class GroupState {
   /// The group's ranks that run Python, which never change: `ask` is called until it has not thrown.
   std::vector<int> python_ranks(const std::function<std::vector<int>()>& ask);
 
+  /// The processes of the group's ranks, which never change either.
+  std::vector<ProcessIdentity> processes(const std::function<std::vector<ProcessIdentity>()>& ask);
+
   /// Set by manual_seed(), taken once by the first DistributedDataParallel.
   void set_pending_seed(uint64_t seed);
   std::optional<uint64_t> take_pending_seed();
 
  private:
   [[noreturn]] void refuse_closed(const char* operation) const;
+  void connect_now();
+  void open_log();
+  void serve_with(ConnectedGroup connected);
   Parts release(bool to_close);
   c10::intrusive_ptr<c10d::ProcessGroup> group_being_closed() const;
-  void look_at_cpu_backend();
+  void look_at_cpu_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d::Store>& own);
   void announce(c10d::Store& store, const std::string& key, const std::string& how) const;
   void announce_failure(c10d::Store& store) const;
   void publish_exception(const UncaughtException& exception);
 
   const RankInfo info_;
-  const BackendMap backends_;
-  const std::string backend_text_;
+  const std::string asked_text_;
   const c10::Device device_;
   const std::chrono::milliseconds timeout_;
   const JobServices job_;
   const std::string path_;
   const std::vector<int> members_;
   const bool hosts_store_;
-  const std::shared_ptr<CallLog> log_;
+  // Set once, before is_connected_ is.
+  BackendMap backends_;
+  std::string backend_text_;
+  std::shared_ptr<CallLog> log_;
   c10::intrusive_ptr<c10d::Backend> kept_backend_;  // for in_call_backend_, which calls use without the group
   InCallBackend* in_call_backend_ = nullptr;
   bool has_cpu_backend_ = false;
   AllReduceBackend* all_reduce_backend_ = nullptr;
   AllReduceTraits all_reduce_traits_{};
+  std::atomic<bool> is_connected_{false};
+  std::mutex connecting_;
+  std::exception_ptr connect_error_;
   std::atomic<bool> is_closed_{false};
   mutable std::mutex mutex_;
   Parts parts_;
@@ -144,6 +168,7 @@ class GroupState {
   std::optional<uint64_t> pending_seed_;
   std::mutex asking_;
   std::optional<std::vector<int>> python_ranks_;
+  std::optional<std::vector<ProcessIdentity>> processes_;
   std::optional<TerminateHandler> terminate_handler_;
 };
 

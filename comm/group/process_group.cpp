@@ -167,6 +167,10 @@ bool GroupHandle::is_open() const {
   return state_->is_open();
 }
 GroupState& GroupHandle::state() const {
+  state_->ensure_connected();
+  return *state_;
+}
+GroupState& GroupHandle::unconnected_state() const {
   return *state_;
 }
 
@@ -207,11 +211,11 @@ void ProcessGroup::release() noexcept {
 }
 
 void ProcessGroup::close() {
-  handle_.state().close();
+  handle_.unconnected_state().close();
 }
 
 void ProcessGroup::abort() noexcept {
-  handle_.state().abort();
+  handle_.unconnected_state().abort();
 }
 
 }  // namespace ddp

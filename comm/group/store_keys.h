@@ -31,6 +31,14 @@ inline std::string subgroup(int64_t number) {
   return "subgroup" + std::to_string(number);
 }
 
+/// In which process a rank is; the same of all ranks, which rank 0 writes.
+inline std::string process(int rank) {
+  return "process/" + std::to_string(rank);
+}
+inline std::string processes() {
+  return "processes";
+}
+
 /// Set when this rank has arrived.
 inline std::string present(int rank) {
   return "present/" + std::to_string(rank);

@@ -20,7 +20,9 @@
 #include <ddprun/comm/any_module_ref.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/ddp_options.h>
+#include <ddprun/comm/device_mesh.h>
 #include <ddprun/comm/device_range.h>
+#include <ddprun/comm/functional.h>
 #include <ddprun/comm/gradient_bucket.h>
 #include <ddprun/comm/join.h>
 #include <ddprun/comm/logging_data.h>

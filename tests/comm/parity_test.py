@@ -1,21 +1,15 @@
 """Random collectives give the bits of torch.distributed's, in jobs of C++ and of both: parity_test.py PROGRAM."""
 
-import json
-import os
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-import forked_python  # noqa: E402
-from free_port import free_port  # noqa: E402
+from mixed_job import run_job
 
 PROGRAM = sys.argv.pop(1)
-PYTHONS = pathlib.Path(__file__).with_name("parity_program.py")
+TWIN = pathlib.Path(__file__).with_name("parity_program.py")
 WINDOWS = 60
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
 # What moves tensors and does not compute with them takes these as well.
@@ -54,48 +48,14 @@ def draw(size, operations, seed):
     return {"windows": windows}
 
 
-def run_job(folder, cases, languages):
-    """Each rank's results; `languages` says what each rank runs."""
-    path = folder / "cases.json"
-    path.write_text(json.dumps(cases))
-    port = free_port()
-    ranks = []
-    for rank, language in enumerate(languages):
-        environment = dict(
-            os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(len(languages)), MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port), LOCAL_WORLD_SIZE=str(len(languages)), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-        start, program = (subprocess.Popen, [PROGRAM]) if language == "C++" else (forked_python.popen, [PYTHONS])
-        arguments = [*program, path, folder / f"result{rank}.json"]
-        with open(folder / f"errors{rank}.txt", "w") as errors:
-            ranks.append(start(arguments, env=environment, stderr=errors))
-    try:
-        # The first one that fails tells why; the others would wait for it.
-        deadline = time.monotonic() + 200
-        while any(rank.poll() is None for rank in ranks):
-            if any(rank.poll() for rank in ranks) or time.monotonic() > deadline:
-                break
-            time.sleep(0.02)
-    finally:
-        codes = [rank.poll() for rank in ranks]
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    for rank, code in enumerate(codes):
-        if code:
-            raise AssertionError(f"rank {rank} ended with {code}: {(folder / f'errors{rank}.txt').read_text()}")
-    if None in codes:
-        raise AssertionError(f"ranks hang: {[rank for rank, code in enumerate(codes) if code is None]}")
-    return [json.loads((folder / f"result{rank}.json").read_text()) for rank in range(len(languages))]
-
-
 class Parity(unittest.TestCase):
     def check(self, languages, operations, seed):
         size = len(languages)
         cases = draw(size, operations, seed)
         flat = [case for window in cases["windows"] for case in window["cases"]]
         with tempfile.TemporaryDirectory() as name:
-            expected = run_job(pathlib.Path(name), cases, ["Python"] * size)
-            results = run_job(pathlib.Path(name), cases, languages)
+            expected = run_job(pathlib.Path(name), cases, ["Python"] * size, PROGRAM, TWIN)
+            results = run_job(pathlib.Path(name), cases, languages, PROGRAM, TWIN)
         for rank in range(size):
             self.assertEqual(len(results[rank]), len(flat))
             for case, ours, pythons in zip(flat, results[rank], expected[rank]):

@@ -59,8 +59,10 @@ class GroupHandle {
   const RankInfo& info() const;  ///< this rank's place in the job, and where it is from
   bool is_open() const;          ///< false once the owner was closed
 
-  /// For this project's own layers: the handle's state.
+  /// For this project's own layers: the handle's state, connected.
   detail::GroupState& state() const;
+  /// The same, which may be one that is connected at its first use, and is not yet.
+  detail::GroupState& unconnected_state() const;
 
  private:
   std::shared_ptr<detail::GroupState> state_;
@@ -145,6 +147,18 @@ struct NewGroupOptions {
 /// come.
 std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int> ranks,
                                       const NewGroupOptions& options = {});
+
+/// Divides `group` into sub-groups of `group_size` consecutive ranks each, connects this rank with those of its own,
+/// and returns that one's owner, as torch.distributed.new_subgroups(). Every rank of `group` must call it. Throws as
+/// new_group(), and std::invalid_argument for a size that does not divide the group's.
+ProcessGroup new_subgroups(const GroupHandle& group, int group_size, const NewGroupOptions& options = {});
+
+/// As new_group() for each of the lists, which have no rank in common; returns the owner of the sub-group that has this
+/// rank, nullopt where none has it. Every rank of `group` must call it with the same lists. Reference:
+/// torch.distributed.new_subgroups_by_enumeration().
+std::optional<ProcessGroup> new_subgroups_by_enumeration(const GroupHandle& group,
+                                                         std::vector<std::vector<int>> ranks_per_subgroup,
+                                                         const NewGroupOptions& options = {});
 
 /// True on rank 0, the one that prints, logs and writes files.
 inline bool is_main_process(const GroupHandle& group) {

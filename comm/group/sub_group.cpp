@@ -1,0 +1,194 @@
+#include "comm/group/sub_group.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "base/joined.h"
+#include "comm/backends/backend_types.h"
+#include "comm/core/host_identity.h"
+#include "comm/group/argument_checks.h"
+#include "comm/group/connect_group.h"
+#include "comm/group/failure_cause.h"
+#include "comm/group/group_state.h"
+#include "comm/group/store.h"
+#include "comm/group/store_keys.h"
+#include "comm/group/verify_across_ranks.h"
+
+namespace ddp::detail {
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+bool has_ended(int pid) {
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (process < 0) return errno == ESRCH;
+  pollfd ended{.fd = process, .events = POLLIN, .revents = 0};
+  const bool is_over = poll(&ended, 1, 0) > 0;
+  ::close(process);
+  return is_over;
+}
+
+// One rank of a group that is being connected.
+class Connection {
+ public:
+  Connection(const GroupHandle& parent, SubGroupPlan plan)
+      : parent_(parent), plan_(std::move(plan)), info_(parent.info()) {
+    GroupState& state = parent.unconnected_state();
+    const auto place = std::ranges::find(plan_.ranks, parent.rank());
+    info_.rank = static_cast<int>(place - plan_.ranks.begin());
+    info_.world_size = static_cast<int>(plan_.ranks.size());
+    info_.parent = who(parent.info());
+    path_ = state.path() + keys::subgroup(plan_.number) + "/";
+    for (const int rank : plan_.ranks) members_.push_back(state.members()[static_cast<size_t>(rank)]);
+    if (const Store store = state.store()) {
+      own_ = c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(plan_.number), store);
+    }
+  }
+
+  GroupState::Parts parts() const {
+    GroupState& state = parent_.unconnected_state();
+    return {.info = info_,
+            .backends = plan_.backends,
+            .device = parent_.device(),
+            .timeout = plan_.timeout,
+            .store = own_,
+            .group = nullptr,
+            .in_process = state.in_process(),
+            .job = state.job(),
+            .path = path_,
+            .members = members_};
+  }
+
+  ConnectedGroup connect() const {
+    GroupState& state = parent_.state();
+    const auto c10d_parent = state.group("connecting a sub-group");
+    try {
+      if (own_) {
+        own_->set(keys::present(info_.rank), std::string("1"));
+        await_members();
+      }
+      // torch.distributed names groups by a counter; those of a sub-group are below its keys.
+      return connect_group({.info = info_,
+                            .backends = plan_.backends,
+                            .device = parent_.device(),
+                            .timeout = plan_.timeout,
+                            .store = c10d_parent->getStore(),
+                            .name = std::to_string(plan_.number),
+                            .description = "sub-group",
+                            .members = members_,
+                            .in_process = state.in_process()});
+    } catch (const std::exception& error) {
+      throw std::runtime_error(who(info_) + ": " + plan_.subject + " (backend " + plan_.backends.text() +
+                               "): " + message_of(error) +
+                               connect_failure_cause({.info = info_,
+                                                      .store = own_,
+                                                      .job = state.job(),
+                                                      .path = path_,
+                                                      .members = members_,
+                                                      .may_be_there = [this](int rank) { return runs_python(rank); }}));
+    }
+  }
+
+ private:
+  bool runs_python(int rank) const {
+    const std::vector<int> python = ranks_running_python(parent_);
+    return std::ranges::find(python, plan_.ranks[static_cast<size_t>(rank)]) != python.end();
+  }
+
+  // Until all members are here. Members of a group that is connected at its first use come at different times; one that
+  // has left the job, or whose process has ended, never does.
+  void await_members() const {
+    constexpr milliseconds kFirst{50};
+    constexpr milliseconds kLongest{500};
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < info_.world_size; ++rank) {
+      if (rank != info_.rank && !runs_python(rank)) keys.push_back(keys::present(rank));
+    }
+    if (keys.empty()) return;
+    const auto deadline = Clock::now() + plan_.timeout;
+    for (milliseconds slice = kFirst; !are_set_within(keys, slice); slice = std::min(2 * slice, kLongest)) {
+      for (int rank = 0; rank < info_.world_size; ++rank) refuse_if_gone(rank);
+      if (Clock::now() > deadline) {
+        throw std::runtime_error("the ranks have not connected within " + std::to_string(plan_.timeout.count()) +
+                                 " ms");
+      }
+    }
+  }
+
+  // What stores throw at a timeout has no type of its own.
+  bool are_set_within(const std::vector<std::string>& keys, milliseconds limit) const {
+    try {
+      own_->wait(keys, limit);
+      return true;
+    } catch (const std::exception&) {
+      return own_->check(keys);
+    }
+  }
+
+  void refuse_if_gone(int rank) const {
+    if (rank == info_.rank || own_->check({keys::present(rank)}) || runs_python(rank)) return;
+    const JobServices& job = parent_.unconnected_state().job();
+    const std::string name = "rank " + std::to_string(rank) + " (rank " +
+                             std::to_string(plan_.ranks[static_cast<size_t>(rank)]) + " of the group that it is from)";
+    const int in_job = members_[static_cast<size_t>(rank)];
+    if (job.store->check({keys::exited(in_job)}) || job.store->check({keys::closing(in_job)})) {
+      throw std::runtime_error(name + " has left the job and has not used this group before");
+    }
+    if (plan_.processes.empty()) return;
+    const ProcessIdentity& process = plan_.processes[static_cast<size_t>(rank)];
+    if (process.host == host_identity() && has_ended(process.pid)) {
+      throw std::runtime_error(name + ", process " + std::to_string(process.pid) + ", has ended");
+    }
+  }
+
+  const GroupHandle parent_;
+  const SubGroupPlan plan_;
+  RankInfo info_;
+  std::string path_;
+  std::vector<int> members_;  // in the job
+  Store own_;                 // our own keys of the group; null where there is no store
+};
+
+}  // namespace
+
+std::string text_of_ranks(const std::vector<int>& ranks) {
+  return std::string("(").append(joined(ranks)).append(")");
+}
+
+BackendMap sub_group_backends(const std::string& named, const std::vector<int>& ranks, const GroupHandle& parent,
+                              const char* operation) {
+  const BackendMap& of_parent = backends_of(parent);
+  if (named.empty()) return of_parent;
+  const BackendMap backends = parse_backend_map(named, known_backends());
+  const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda);
+  if (exclusive != nullptr && of_parent.with(&BackendTraits::needs_cuda) == nullptr) {
+    refuse(parent, operation,
+           "backend '" + exclusive->name + "' needs a group that has a GPU per rank, not '" + of_parent.text() + "'");
+  }
+  if (!can_connect(backends, static_cast<int>(ranks.size()))) {
+    refuse(parent, operation,
+           "backend '" + backends.text() + "' is for one rank, not for ranks " + text_of_ranks(ranks));
+  }
+  check_backends(backends, parent.info());
+  return backends;
+}
+
+ProcessGroup make_sub_group(const GroupHandle& parent, SubGroupPlan plan, Connect when) {
+  const auto connection = std::make_shared<Connection>(parent, std::move(plan));
+  GroupState::Parts parts = connection->parts();
+  parts.connect = [connection] { return connection->connect(); };
+  ProcessGroup group(std::make_shared<GroupState>(std::move(parts)));
+  if (when == Connect::kAtOnce) static_cast<void>(group.handle().state());
+  return group;
+}
+
+}  // namespace ddp::detail

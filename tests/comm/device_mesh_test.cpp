@@ -1,0 +1,242 @@
+#include "ddprun/comm/device_mesh.h"
+
+#include <ATen/ops/full.h>
+
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ddprun/comm/collectives.h>
+
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
+#include "tests/support/rank_checks.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
+using test::error_of;
+using test::here;
+using test::run_ranks;
+
+using Places = std::vector<int>;
+
+int sum_over(const GroupHandle& group, int value) {
+  at::Tensor tensor = here(at::full({2}, static_cast<float>(value)));
+  all_reduce(tensor, group);
+  return static_cast<int>(tensor[0].item<float>());
+}
+
+class Meshes : protected test::EveryWire {};
+
+TEST_CASE_METHOD(Meshes, "DeviceMesh: a group along each dimension") {
+  run(4, [](const GroupHandle& group) {
+    const DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"replicate", "shard"});
+    const int rank = group.rank();
+    RANK_CHECK(mesh.ndim() == 2);
+    RANK_CHECK(mesh.shape() == Places{2, 2});
+    RANK_CHECK(mesh.names() == std::vector<std::string>{"replicate", "shard"});
+    RANK_CHECK(mesh.size() == 4);
+    RANK_CHECK(mesh.size("shard") == 2);
+    RANK_CHECK(mesh.coordinate() == Places{rank / 2, rank % 2});
+    RANK_CHECK(mesh.coordinate("shard") == rank % 2);
+    RANK_CHECK(mesh.ranks() == Places{0, 1, 2, 3});
+    const GroupHandle replicate = mesh["replicate"];
+    const GroupHandle shard = mesh["shard"];
+    RANK_CHECK(replicate.rank() == rank / 2);
+    RANK_CHECK(shard.rank() == rank % 2);
+    RANK_CHECK(sum_over(shard, rank) == (rank < 2 ? 1 : 5));
+    RANK_CHECK(sum_over(replicate, rank) == (rank % 2 == 0 ? 2 : 4));
+    RANK_CHECK(sum_over(group, rank) == 6);
+  });
+}
+
+TEST_CASE("DeviceMesh: slices and flattened dimensions") {
+  run_ranks(8, [](const GroupHandle& group) {
+    const DeviceMesh mesh = init_device_mesh(group, {2, 2, 2}, {"dp", "cp", "tp"});
+    const int rank = group.rank();
+    const DeviceMesh slice = mesh.slice({"dp", "cp"});
+    RANK_CHECK(slice.shape() == Places{2, 2});
+    RANK_CHECK(slice.ranks() == Places{rank % 2, rank % 2 + 2, rank % 2 + 4, rank % 2 + 6});
+    RANK_CHECK(slice.coordinate() == Places{rank / 4, rank / 2 % 2});
+    const DeviceMesh turned = mesh.slice({"tp", "dp"});
+    RANK_CHECK(turned.coordinate() == Places{rank % 2, rank / 4});
+    const DeviceMesh flat = slice.flatten();
+    RANK_CHECK(flat.names() == std::vector<std::string>{"dp_cp"});
+    RANK_CHECK(mesh.size("dp_cp") == 4);
+    RANK_CHECK(mesh.coordinate("dp_cp") == rank / 2);
+    RANK_CHECK(mesh["dp_cp"].rank() == rank / 2);
+    RANK_CHECK(sum_over(mesh["dp_cp"], rank) == (rank % 2 == 0 ? 12 : 16));
+    RANK_CHECK(mesh.slice({"dp_cp", "tp"}).shape() == Places{4, 2});
+    RANK_CHECK(slice.flatten("dp_cp").ranks() == flat.ranks());
+    RANK_CHECK(sum_over(mesh.slice({"tp", "cp"}).flatten("model")["model"], rank) == (rank < 4 ? 6 : 22));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { slice.flatten("tp"); }),
+                    ContainsSubstring("the name 'tp' is that of another dimension"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
+                      mesh.slice({"dp_cp", "dp"});
+                    }),
+                    ContainsSubstring("dimension 'dp' has ranks in common with another of (dp_cp, dp)"));
+  });
+}
+
+TEST_CASE("DeviceMesh: a dimension of all ranks shares the group's connections") {
+  run_ranks(2, [](const GroupHandle& group) {
+    const DeviceMesh mesh = init_device_mesh(group, {1, 2}, {"one", "all"});
+    RANK_CHECK(&mesh["all"].state() == &group.state());
+    RANK_CHECK(mesh["one"].size() == 1);
+    RANK_CHECK(sum_over(mesh["one"], 5) == 5);
+    RANK_CHECK(sum_over(mesh["all"], 5) == 10);
+  });
+}
+
+TEST_CASE("DeviceMesh: ranks beyond the sizes are not in the mesh") {
+  run_ranks(3, [](const GroupHandle& group) {
+    const DeviceMesh mesh = init_device_mesh(group, {2, 1});
+    RANK_CHECK(mesh.names() == std::vector<std::string>{"dim_0", "dim_1"});
+    RANK_CHECK(mesh.has_this_rank() == (group.rank() < 2));
+    if (group.rank() < 2) {
+      RANK_CHECK(sum_over(mesh["dim_0"], 1) == 2);
+    } else {
+      RANK_CHECK_THAT(error_of<std::runtime_error>([&] { mesh["dim_0"]; }),
+                      ContainsSubstring("rank 2 of 3 is not in the device mesh, which has 2 ranks"));
+      RANK_CHECK_THAT(error_of<std::runtime_error>([&] { mesh.coordinate(); }), ContainsSubstring("is not in"));
+    }
+    RANK_CHECK(sum_over(group, 1) == 3);
+  });
+}
+
+TEST_CASE("DeviceMesh: refuses what makes no sense, and the group stays usable") {
+  run_ranks(2, [](const GroupHandle& group) {
+    const auto refused = [&](const std::vector<int>& shape, const std::vector<std::string>& names = {}) {
+      return error_of<std::invalid_argument>([&] { init_device_mesh(group, shape, names); });
+    };
+    RANK_CHECK_THAT(refused({}), ContainsSubstring("the mesh has no dimension"));
+    RANK_CHECK_THAT(refused({2, 0}), ContainsSubstring("expected sizes above 0, got (2, 0)"));
+    RANK_CHECK_THAT(refused({2, 2}), ContainsSubstring("shape (2, 2) needs more ranks than the group's 2"));
+    RANK_CHECK_THAT(refused({65536, 65536, 65536, 65536}), ContainsSubstring("needs more ranks"));
+    RANK_CHECK_THAT(refused({2}, {"a", "b"}), ContainsSubstring("expected a name for each of the 1 dimensions, got 2"));
+    RANK_CHECK_THAT(refused({2, 1}, {"a", "a"}), ContainsSubstring("two dimensions have the name 'a'"));
+    RANK_CHECK_THAT(refused({2}, {""}), ContainsSubstring("a dimension's name is empty"));
+    const DeviceMesh mesh = init_device_mesh(group, {2, 1}, {"a", "b"});
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { mesh["c"]; }),
+                    ContainsSubstring("the device mesh has no dimension 'c'; it has 'a', 'b'"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { mesh.slice({}); }), ContainsSubstring("is empty"));
+    RANK_CHECK(sum_over(mesh["a"], 1) == 2);
+  });
+}
+
+TEST_CASE("DeviceMesh: arguments that differ are an error on all ranks") {
+  run_ranks(2, [](const GroupHandle& group) {
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] {
+                      init_device_mesh(group, group.rank() == 0 ? std::vector<int>{2, 1} : std::vector<int>{1, 2});
+                    }),
+                    ContainsSubstring("the arguments of init_device_mesh differ") &&
+                        ContainsSubstring("rank 0 has shape (2, 1), rank 1 has shape (1, 2)"));
+  });
+}
+
+TEST_CASE("DeviceMesh: a group is connected by its first operation, whatever else ranks ask before") {
+  run_ranks(4, [](const GroupHandle& group) {
+    const DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"a", "b"});
+    if (group.rank() == 0) {
+      // Nobody else does this.
+      RANK_CHECK(mesh["a"].size() == 2);
+      RANK_CHECK(!mesh["a"].backend().empty());
+      RANK_CHECK(mesh["a"].is_open());
+    }
+    RANK_CHECK(sum_over(group, 1) == 4);
+    // Ranks ask for the groups in different orders.
+    const GroupHandle first = mesh[group.rank() < 2 ? "a" : "b"];
+    const GroupHandle second = mesh[group.rank() < 2 ? "b" : "a"];
+    RANK_CHECK(first.is_open());
+    RANK_CHECK(second.is_open());
+    RANK_CHECK(sum_over(mesh["b"], 1) == 2);
+    RANK_CHECK(sum_over(mesh["a"], 1) == 2);
+  });
+}
+
+class MeshThreads : protected test::EveryWire {};
+
+TEST_CASE_METHOD(MeshThreads, "DeviceMesh: two threads use two dimensions at once") {
+  run(4, [](const GroupHandle& group) {
+    const DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"a", "b"});
+    std::atomic<int> wrong{0};
+    const auto work = [&](const char* dimension) {
+      const GroupHandle along = mesh[dimension];
+      for (int i = 0; i < 20; ++i) wrong += sum_over(along, i) == 2 * i ? 0 : 1;
+    };
+    std::thread other([&] { work("a"); });
+    work("b");
+    other.join();
+    RANK_CHECK(wrong == 0);
+  });
+}
+
+TEST_CASE("DeviceMesh: copies share the groups, and close() closes them for all") {
+  run_ranks(2, [](const GroupHandle& group) {
+    std::optional<DeviceMesh> mesh = init_device_mesh(group, {2, 1}, {"a", "b"});
+    DeviceMesh wide = init_device_mesh(group, {1, 2}, {"a", "b"});
+    const DeviceMesh copy = *mesh;
+    const GroupHandle handle = copy["b"];
+    mesh.reset();
+    RANK_CHECK(sum_over(copy["b"], 3) == 3);
+    RANK_CHECK(handle.is_open());
+    DeviceMesh closing = copy;
+    closing.close();
+    RANK_CHECK(!handle.is_open());
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { sum_over(handle, 1); }), ContainsSubstring("was closed"));
+    const GroupHandle never_used = wide["a"];
+    wide.close();
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { sum_over(never_used, 1); }), ContainsSubstring("was closed"));
+    RANK_CHECK(sum_over(group, 1) == 2);
+  });
+}
+
+TEST_CASE("DeviceMesh: a member that never comes is named, and the other groups go on") {
+  run_ranks(4,
+            [](const GroupHandle& group) {
+              const DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"a", "b"}, {.timeout = std::chrono::seconds(2)});
+              // Ranks 0 and 1 are a group along "b", so are 2 and 3; rank 3 does not come.
+              if (group.rank() < 2) {
+                RANK_CHECK(sum_over(mesh["b"], 1) == 2);
+              } else if (group.rank() == 2) {
+                RANK_CHECK_THAT(error_of<std::runtime_error>([&] { sum_over(mesh["b"], 1); }),
+                                ContainsSubstring("device mesh: could not connect ranks (2, 3) of dimension 'b'") &&
+                                    ContainsSubstring("never arrived: rank 1"));
+                RANK_CHECK_THAT(error_of<std::runtime_error>([&] { sum_over(mesh["b"], 1); }),
+                                ContainsSubstring("could not connect"));
+              }
+              if (group.rank() < 2) RANK_CHECK(sum_over(mesh["b"], 2) == 4);
+              barrier(group);
+            },
+            {.timeout = std::chrono::seconds(60)});
+}
+
+TEST_CASE("new_subgroups: consecutive ranks") {
+  run_ranks(4, [](const GroupHandle& group) {
+    const ProcessGroup half = new_subgroups(group, 2);
+    RANK_CHECK(half.rank() == group.rank() % 2);
+    RANK_CHECK(sum_over(half, group.rank()) == (group.rank() < 2 ? 1 : 5));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { new_subgroups(group, 3); }),
+                    ContainsSubstring("divides the group's size 4, got 3"));
+    const auto listed = new_subgroups_by_enumeration(group, {{3, 0}, {1}});
+    RANK_CHECK(listed.has_value() == (group.rank() != 2));
+    if (listed) RANK_CHECK(sum_over(*listed, group.rank()) == (group.rank() == 1 ? 1 : 3));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
+                      new_subgroups_by_enumeration(group, {{0, 1}, {1}});
+                    }),
+                    ContainsSubstring("new_subgroups_by_enumeration: rank 1 is listed twice"));
+  });
+}
+
+}  // namespace
+}  // namespace ddp

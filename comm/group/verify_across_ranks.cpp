@@ -60,24 +60,34 @@ struct RankDidNotArrive : std::runtime_error {
 // One comparison as one rank sees it.
 class Comparison {
  public:
-  Comparison(const detail::GroupState& state, Store store, uint64_t number, std::chrono::milliseconds timeout)
-      : state_(state), store_(std::move(store)), number_(number), deadline_(Clock::now() + timeout) {
-    for (int rank = 0; rank < state_.info().world_size; ++rank) {
-      if (runs_this_library(*store_, rank)) ranks_.push_back(rank);
-    }
-  }
+  Comparison(const detail::GroupState& state, Store store, std::vector<int> ranks, uint64_t number,
+             std::chrono::milliseconds timeout)
+      : state_(state),
+        store_(std::move(store)),
+        ranks_(std::move(ranks)),
+        number_(number),
+        deadline_(Clock::now() + timeout) {}
 
+  // A rank compares itself with the first one only, so that the requests of all do not grow with the square of the
+  // ranks.
   void run(const std::string& subject, const std::vector<std::string>& lines) {
     const int own = state_.info().rank;
     const std::string text = join_lines(lines);
     const std::string own_digest = digest(text);
     const int reference = ranks_.front();
-    // What is equal everywhere need not be written.
-    if (own == reference || read_digest(reference) != own_digest) store_->set(text_key(own), text);
     store_->set(digest_key(own), own_digest);
-    std::map<std::string, std::vector<int>> by_digest;
-    for (const int rank : ranks_) by_digest[read_digest(rank)].push_back(rank);
-    if (by_digest.size() > 1) throw std::runtime_error(who(state_.info()) + ": " + difference(subject, by_digest));
+    const bool differs = own != reference && read_digest(reference) != own_digest;
+    // What is equal everywhere need not be written.
+    if (own == reference || differs) store_->set(text_key(own), text);
+    if (differs) store_->set(difference_key(), own_digest);
+    const auto count = static_cast<int64_t>(ranks_.size());
+    if (store_->add(arrivals_key(), 1) == count) store_->set(all_key(), own_digest);
+    await_all();
+    if (store_->check({difference_key()})) {
+      std::map<std::string, std::vector<int>> by_digest;
+      for (const int rank : ranks_) by_digest[read_digest(rank)].push_back(rank);
+      throw std::runtime_error(who(state_.info()) + ": " + difference(subject, by_digest));
+    }
     forget();
   }
 
@@ -86,22 +96,43 @@ class Comparison {
 
   std::string digest_key(int rank) const { return keys::compared(number_, rank) + "/digest"; }
   std::string text_key(int rank) const { return keys::compared(number_, rank) + "/text"; }
+  std::string arrivals_key() const { return keys::compared(number_, -1) + "/arrivals"; }
+  std::string all_key() const { return keys::compared(number_, -1) + "/all"; }
+  std::string difference_key() const { return keys::compared(number_, -1) + "/difference"; }
+  std::string departures_key() const { return keys::compared(number_, -1) + "/departures"; }
 
   std::string text_of(const std::string& key) {
     const std::vector<uint8_t> bytes = store_->get(key);
     return {bytes.begin(), bytes.end()};
   }
 
+  std::chrono::milliseconds left() const {
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()),
+                    std::chrono::milliseconds(1));
+  }
+
   std::string read_digest(int rank) {
     const std::string key = digest_key(rank);
     try {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-      store_->wait({key}, std::max(left, std::chrono::milliseconds(1)));
+      store_->wait({key}, left());
       return text_of(key);
     } catch (const detail::StoreUnreachable&) {
       throw;
     } catch (const std::exception& error) {
       throw RankDidNotArrive(rank, error);
+    }
+  }
+
+  void await_all() {
+    try {
+      store_->wait({all_key()}, left());
+    } catch (const detail::StoreUnreachable&) {
+      throw;
+    } catch (const std::exception& error) {
+      for (const int rank : ranks_) {
+        if (!store_->check({digest_key(rank)})) throw RankDidNotArrive(rank, error);
+      }
+      if (!store_->check({all_key()})) throw;
     }
   }
 
@@ -131,18 +162,27 @@ class Comparison {
 
   // The last rank to have read everything removes it: programs may wrap models in a loop.
   void forget() {
-    if (store_->add(keys::compared(number_, -1), 1) != static_cast<int64_t>(ranks_.size())) return;
+    if (store_->add(departures_key(), 1) != static_cast<int64_t>(ranks_.size())) return;
     store_->deleteKey(text_key(ranks_.front()));
     for (const int rank : ranks_) store_->deleteKey(digest_key(rank));
-    store_->deleteKey(keys::compared(number_, -1));
+    for (const std::string& key : {arrivals_key(), all_key(), departures_key()}) store_->deleteKey(key);
   }
 
   const detail::GroupState& state_;
   Store store_;
+  const std::vector<int> ranks_;  // those that run this library
   uint64_t number_;
   Clock::time_point deadline_;
-  std::vector<int> ranks_;  // those that run this library
 };
+
+std::vector<int> ranks_to_compare(const GroupHandle& group) {
+  const std::vector<int> python = ranks_running_python(group);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (std::ranges::find(python, rank) == python.end()) ranks.push_back(rank);
+  }
+  return ranks;
+}
 
 }  // namespace
 
@@ -156,7 +196,8 @@ void verify_equal_across_ranks(const std::string& subject, const std::vector<std
   state.log().set_compares(true);
   const auto ended = c10::make_scope_exit([&] { state.log().set_compares(false); });
   try {
-    Comparison(state, store, state.next_comparison(), timeout.value_or(state.timeout())).run(subject, lines);
+    Comparison(state, store, ranks_to_compare(group), state.next_comparison(), timeout.value_or(state.timeout()))
+        .run(subject, lines);
   } catch (const detail::StoreUnreachable& error) {
     state.job().desync_debugger->note_failure();
     throw std::runtime_error(who(group.info()) + ": " + subject + " cannot be compared" +

@@ -1,0 +1,58 @@
+// One rank of a job that mesh_test.py starts: mesh_program CASES RESULT. Its Python twin is mesh_program.py.
+//
+// CASES: {"shape", "names", "flatten", "rounds"}. Writes what the mesh says of this rank, and sums along all
+// dimensions.
+#include <ATen/ops/full.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/device_mesh.h>
+#include <ddprun/comm/report.h>
+
+namespace {
+
+using nlohmann::json;
+
+json facts_of(const json& cases, const ddp::GroupHandle& group) {
+  const std::vector<int> shape = cases.at("shape");
+  std::vector<std::string> names = cases.at("names");
+  ddp::DeviceMesh mesh = ddp::init_device_mesh(group, shape, names);
+  json facts{{"coordinate", mesh.coordinate()}, {"ranks", mesh.ranks()}};
+  const std::vector<std::string> flattened = cases.at("flatten");
+  if (!flattened.empty()) {
+    const ddp::DeviceMesh slice = mesh.slice(flattened);
+    facts["slice"] = {{"coordinate", slice.coordinate()}, {"ranks", slice.ranks()}};
+    names.push_back(slice.flatten().names().front());
+  }
+  for (int round = 0; round < cases.at("rounds").get<int>(); ++round) {
+    for (const std::string& name : names) {
+      const ddp::GroupHandle along = mesh[name];
+      const at::Tensor tensor = at::full({3}, static_cast<double>(group.rank() * (round + 1)), at::kDouble);
+      ddp::all_reduce(tensor, along);
+      const at::Tensor all = ddp::all_gather(at::full({1}, static_cast<double>(group.rank()), at::kDouble), along);
+      facts[name].push_back(
+          {{"rank", along.rank()},
+           {"sum", tensor[0].item<double>()},
+           {"gathered", std::vector<double>(all.data_ptr<double>(), all.data_ptr<double>() + all.numel())}});
+    }
+  }
+  return facts;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 3) throw std::invalid_argument("two arguments are needed");
+  std::ifstream file(argv[1]);
+  const json cases = json::parse(file);
+  const ddp::ProcessGroup group = ddp::init_process_group();
+  std::ofstream(argv[2]) << facts_of(cases, group);
+  return 0;
+} catch (const std::exception& error) {
+  return ddp::report(error);
+}

@@ -146,6 +146,7 @@ class Connection {
     if (plan_.processes.empty()) return;
     const ProcessIdentity& process = plan_.processes[static_cast<size_t>(rank)];
     if (process.host == host_identity() && has_ended(process.pid)) {
+      job.store->set(keys::silent(in_job), std::string("1"));  // nobody waits for it at the end
       throw std::runtime_error(name + ", process " + std::to_string(process.pid) + ", has ended");
     }
   }

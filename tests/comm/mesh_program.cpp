@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <nlohmann/json.hpp>
 
+#include <csignal>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -44,6 +45,22 @@ json facts_of(const json& cases, const ddp::GroupHandle& group) {
   return facts;
 }
 
+json rounds_beside_death(const json& cases, const ddp::GroupHandle& group) {
+  ddp::DeviceMesh mesh = ddp::init_device_mesh(group, cases.at("shape").get<std::vector<int>>(), cases.at("names"));
+  const ddp::GroupHandle along = mesh[cases.at("along")];
+  ddp::barrier(group);
+  int round = 0;
+  try {
+    for (; round < cases.at("rounds").get<int>(); ++round) {
+      if (group.rank() == cases.at("killed").get<int>() && round == cases.at("after").get<int>()) std::raise(SIGKILL);
+      ddp::all_reduce(at::full({3}, 1.0), along);
+    }
+  } catch (const std::exception& error) {
+    return {{"rounds", round}, {"error", error.what()}};
+  }
+  return {{"rounds", round}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -51,7 +68,7 @@ int main(int argc, char** argv) try {
   std::ifstream file(argv[1]);
   const json cases = json::parse(file);
   const ddp::ProcessGroup group = ddp::init_process_group();
-  std::ofstream(argv[2]) << facts_of(cases, group);
+  std::ofstream(argv[2]) << (cases.contains("killed") ? rounds_beside_death(cases, group) : facts_of(cases, group));
   return 0;
 } catch (const std::exception& error) {
   return ddp::report(error);

@@ -65,4 +65,69 @@ std::string broadcast_string(const std::string& text, int root, const GroupHandl
   return {reinterpret_cast<const char*>(received.data_ptr<uint8_t>()), static_cast<size_t>(size)};
 }
 
+std::string scatter_string(const std::vector<std::string>& texts, int root, const GroupHandle& group) {
+  detail::check_rank(root, "root", group, "scatter_string");
+  const bool is_root = group.rank() == root;
+  if (is_root && texts.size() != static_cast<size_t>(group.size())) {
+    detail::refuse(
+        group, "scatter_string",
+        "expected one text per rank, " + std::to_string(group.size()) + ", got " + std::to_string(texts.size()));
+  }
+  const c10::Device device = detail::host_value_device(group);
+  at::Tensor lengths = at::zeros({group.size()}, at::kLong);
+  for (size_t rank = 0; is_root && rank < texts.size(); ++rank) {
+    lengths[static_cast<int64_t>(rank)] = static_cast<int64_t>(texts[rank].size());
+  }
+  lengths = lengths.to(device);
+  broadcast(lengths, root, group);
+  lengths = lengths.cpu();
+  const int64_t longest = lengths.max().item<int64_t>();
+  if (longest == 0) return "";
+  std::vector<at::Tensor> parts;
+  if (is_root) {
+    for (const std::string& text : texts) parts.push_back(padded_bytes(text, longest, device));
+  }
+  const at::Tensor own = padded_bytes("", longest, device);
+  scatter(own, parts, root, group);
+  const int64_t length = lengths[group.rank()].item<int64_t>();
+  return unpad(own.view({1, longest}), at::tensor({length}, at::kLong)).front();
+}
+
+// Two messages: how many texts and bytes; then each text's length, as a number of 8 bytes, and all texts.
+void send_strings(const std::vector<std::string>& texts, int to, const GroupHandle& group, int tag) {
+  const c10::Device device = detail::host_value_device(group);
+  std::string packed;
+  for (const std::string& text : texts) {
+    const auto length = static_cast<int64_t>(text.size());
+    packed.append(reinterpret_cast<const char*>(&length), sizeof length);
+  }
+  for (const std::string& text : texts) packed += text;
+  const auto size = static_cast<int64_t>(packed.size());
+  send(at::tensor({static_cast<int64_t>(texts.size()), size}, at::kLong).to(device), to, group, tag);
+  if (size > 0) send(padded_bytes(packed, size, device), to, group, tag);
+}
+
+std::vector<std::string> recv_strings(int from, const GroupHandle& group, int tag) {
+  const c10::Device device = detail::host_value_device(group);
+  at::Tensor header = at::zeros({2}, at::TensorOptions(at::kLong).device(device));
+  recv(header, from, group, tag);
+  header = header.cpu();
+  const auto count = static_cast<size_t>(header[0].item<int64_t>());
+  const int64_t size = header[1].item<int64_t>();
+  if (size == 0) return {};
+  at::Tensor bytes = at::zeros({size}, at::TensorOptions(at::kByte).device(device));
+  recv(bytes, from, group, tag);
+  bytes = bytes.cpu();
+  const char* const begin = reinterpret_cast<const char*>(bytes.data_ptr<uint8_t>());
+  const char* text = begin + count * sizeof(int64_t);
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < count; ++i) {
+    int64_t length = 0;
+    std::memcpy(&length, begin + i * sizeof length, sizeof length);
+    texts.emplace_back(text, static_cast<size_t>(length));
+    text += length;
+  }
+  return texts;
+}
+
 }  // namespace ddp

@@ -174,6 +174,10 @@ GroupState& GroupHandle::unconnected_state() const {
   return *state_;
 }
 
+std::vector<int> get_process_group_ranks(const GroupHandle& group) {
+  return group.unconnected_state().members();
+}
+
 ProcessGroup::ProcessGroup(std::shared_ptr<GroupState> state)
     : handle_(std::move(state)), owns_(true), exceptions_at_construction_(std::uncaught_exceptions()) {}
 

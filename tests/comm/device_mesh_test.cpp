@@ -75,6 +75,8 @@ TEST_CASE("DeviceMesh: slices and flattened dimensions") {
     RANK_CHECK(mesh.size("dp_cp") == 4);
     RANK_CHECK(mesh.coordinate("dp_cp") == rank / 2);
     RANK_CHECK(mesh["dp_cp"].rank() == rank / 2);
+    RANK_CHECK(get_process_group_ranks(mesh["cp"]) == Places{rank & 5, (rank & 5) + 2});
+    RANK_CHECK(get_process_group_ranks(group) == Places{0, 1, 2, 3, 4, 5, 6, 7});
     RANK_CHECK(sum_over(mesh["dp_cp"], rank) == (rank % 2 == 0 ? 12 : 16));
     RANK_CHECK(mesh.slice({"dp_cp", "tp"}).shape() == Places{4, 2});
     RANK_CHECK(slice.flatten("dp_cp").ranks() == flat.ranks());

@@ -46,6 +46,55 @@ class Objects : protected test::EveryWire {
   void on_ranks(const std::function<void(const GroupHandle&)>& body) const { run(kObjectRanks, body); }
 };
 
+TEST_CASE_METHOD(Objects, "Objects: each rank gets its text of the root's list") {
+  on_ranks([](const GroupHandle& group) {
+    for (int root = 0; root < kObjectRanks; ++root) {
+      const std::vector<std::string> texts{"", std::string(1000, 'x'), std::string("a\0b", 3)};
+      const bool is_root = group.rank() == root;
+      const std::string mine = scatter_string(is_root ? texts : std::vector<std::string>{}, root, group);
+      RANK_CHECK(mine == texts[static_cast<size_t>(group.rank())]);
+      const std::vector<json> values{1, {{"rank", 1}}, nullptr};
+      RANK_CHECK(scatter_json(is_root ? values : std::vector<json>{}, root, group) ==
+                 values[static_cast<size_t>(group.rank())]);
+      RANK_CHECK(scatter_string(is_root ? std::vector<std::string>(3) : std::vector<std::string>{}, root, group) == "");
+    }
+  });
+}
+
+TEST_CASE("Objects: a list to scatter needs a text for each rank") {
+  test::run_ranks(2, [](const GroupHandle& group) {
+    if (group.rank() == 0) {
+      RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { scatter_string({"one"}, 0, group); }),
+                      ContainsSubstring("scatter_string: expected one text per rank, 2, got 1"));
+    }
+    RANK_CHECK(scatter_string({"zero", "one"}, 0, group) == (group.rank() == 0 ? "zero" : "one"));
+  });
+}
+
+TEST_CASE("Objects: lists of texts and of JSON values between two ranks") {
+  for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
+    test::run_ranks(2,
+                    [](const GroupHandle& group) {
+                      const std::vector<std::vector<std::string>> lists{
+                          {}, {""}, {"a", "", std::string(100'000, 'b'), std::string("\0", 1)}};
+                      const std::vector<json> values{{{"epoch", 3}}, "text", json::array()};
+                      for (const auto& list : lists) {
+                        if (group.rank() == 0) {
+                          send_strings(list, 1, group, 5);
+                        } else {
+                          RANK_CHECK(recv_strings(0, group, 5) == list);
+                        }
+                      }
+                      if (group.rank() == 1) {
+                        send_json(values, 0, group);
+                      } else {
+                        RANK_CHECK(recv_json<json>(1, group) == values);
+                      }
+                    },
+                    {.wire = wire});
+  }
+}
+
 TEST_CASE_METHOD(Objects, "Objects: texts of any lengths arrive whole, also where some ranks have none") {
   on_ranks([](const GroupHandle& group) {
     for (const int64_t longest : {0, 1, 7, 100'000}) {

@@ -206,6 +206,16 @@ std::vector<std::string> all_gather_strings(const std::string& text, const Group
 /// Every rank's text, in rank order, on rank `root`; an empty list on the other ranks.
 std::vector<std::string> gather_strings(const std::string& text, int root, const GroupHandle& group);
 
+/// Text i of rank `root`'s list on rank i; the other ranks' lists are ignored. Throws std::invalid_argument on `root`
+/// for a list that has not one text per rank.
+std::string scatter_string(const std::vector<std::string>& texts, int root, const GroupHandle& group);
+
+/// Sends a list of texts, of any number, lengths and bytes, to rank `to`, which calls recv_strings() with the same tag.
+/// The rules and errors are send()'s.
+void send_strings(const std::vector<std::string>& texts, int to, const GroupHandle& group, int tag = 0);
+/// The list of texts that rank `from` sends by send_strings() with the same tag.
+std::vector<std::string> recv_strings(int from, const GroupHandle& group, int tag = 0);
+
 /// Rank `root`'s JSON value on every rank. `Json` is a class with dump() and a static parse(std::string), such as
 /// nlohmann::json; what its parse() throws passes through.
 template <typename Json>
@@ -227,6 +237,33 @@ template <typename Json>
 std::vector<Json> gather_json(const Json& value, int root, const GroupHandle& group) {
   std::vector<Json> values;
   for (const std::string& text : gather_strings(value.dump(), root, group)) values.push_back(Json::parse(text));
+  return values;
+}
+
+/// Value i of rank `root`'s list on rank i; the other ranks' lists are ignored. `Json` as for broadcast_json(); throws
+/// as scatter_string().
+template <typename Json>
+Json scatter_json(const std::vector<Json>& values, int root, const GroupHandle& group) {
+  std::vector<std::string> texts;
+  if (group.rank() == root) {
+    for (const Json& value : values) texts.push_back(value.dump());
+  }
+  return Json::parse(scatter_string(texts, root, group));
+}
+
+/// Sends a list of JSON values to rank `to`, which calls recv_json() with the same tag; as send_strings().
+template <typename Json>
+void send_json(const std::vector<Json>& values, int to, const GroupHandle& group, int tag = 0) {
+  std::vector<std::string> texts;
+  for (const Json& value : values) texts.push_back(value.dump());
+  send_strings(texts, to, group, tag);
+}
+
+/// The list of JSON values that rank `from` sends by send_json() with the same tag; `Json` as for broadcast_json().
+template <typename Json>
+std::vector<Json> recv_json(int from, const GroupHandle& group, int tag = 0) {
+  std::vector<Json> values;
+  for (const std::string& text : recv_strings(from, group, tag)) values.push_back(Json::parse(text));
   return values;
 }
 

@@ -160,6 +160,10 @@ std::optional<ProcessGroup> new_subgroups_by_enumeration(const GroupHandle& grou
                                                          std::vector<std::vector<int>> ranks_per_subgroup,
                                                          const NewGroupOptions& options = {});
 
+/// The members' ranks in the job, in the order of their ranks in `group` (Python: get_process_group_ranks(), of which
+/// element r is get_global_rank(group, r)). Any rank may call it; communicates nothing.
+std::vector<int> get_process_group_ranks(const GroupHandle& group);
+
 /// True on rank 0, the one that prints, logs and writes files.
 inline bool is_main_process(const GroupHandle& group) {
   return group.rank() == 0;

@@ -5,7 +5,7 @@ The arrows are read from docs/design.md ("a, b → c → d"), so that page is th
     include no private header and do not say "Internal". ddprun/ddp.h, which users include, may include those of every folder.
   - include/ddprun/detail/FOLDER has what only templates and inline functions of public headers need. It belongs to FOLDER. No page,
     no example and not ddprun/ddp.h names a header of it.
-  - there are at most 95 public headers, and ddprun/ddp.h or a page (README.md, docs/) names each of them.
+  - there are at most 105 public headers, and ddprun/ddp.h or a page (README.md, docs/) names each of them.
   - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left; what lies in FOLDER itself
     is above them, or where "." stands. "inside FOLDER/a: ..." orders the sub-folders of one of them. A public header belongs to the sub-folder that
     has its source; one without a source, to the highest that it includes. Where "(at most N folders, M arrows)" stands, FOLDER has no more
@@ -28,7 +28,7 @@ from walks import walk_violations
 PUBLIC = pathlib.PurePath("include/ddprun")
 UMBRELLA = PUBLIC / "ddp.h"
 DETAIL = PUBLIC / "detail"
-MOST_PUBLIC_HEADERS = 95
+MOST_PUBLIC_HEADERS = 105
 HEADER_NAME = re.compile(r"\bddprun/[\w/]+\.h\b")
 FOR_MAINTAINERS = {"design.md", "messages.md"}  # of docs/: they may name any file
 COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/|nccl|cuda")

@@ -183,6 +183,52 @@ TEST_CASE_METHOD(MeshThreads, "DeviceMesh: two threads use two dimensions at onc
   });
 }
 
+// Sums, in each of the collectives, of numbers that depend on rank and round; how many were wrong.
+int wrong_results(const GroupHandle& along, int round) {
+  const int size = along.size();
+  const auto full = [&](std::vector<int64_t> shape, int value) {
+    return here(at::full(shape, static_cast<float>(value + round)));
+  };
+  const auto is = [](const at::Tensor& tensor, int value) { return tensor.cpu().eq(value).all().item<bool>() ? 0 : 1; };
+  const int sum_of_ranks = size * (size - 1) / 2 + size * round;
+  at::Tensor sum = full({3}, along.rank());
+  all_reduce(sum, along);
+  at::Tensor sent = full({2}, along.rank());
+  broadcast(sent, size - 1, along);
+  int wrong = is(sum, sum_of_ranks) + is(sent, size - 1 + round);
+  const at::Tensor gathered = all_gather(full({2}, along.rank()), along);
+  const at::Tensor exchanged = all_to_all(full({size, 2}, along.rank()), along);
+  for (int rank = 0; rank < size; ++rank) wrong += is(gathered[rank], rank + round) + is(exchanged[rank], rank + round);
+  wrong += is(reduce_scatter(full({2 * size}, along.rank()), along), sum_of_ranks);
+  const at::Tensor on_root = gather(full({1}, along.rank()), 0, along);
+  if (along.rank() == 0) wrong += is(on_root[size - 1], size - 1 + round);
+  at::Tensor part = full({1}, 100);
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; along.rank() == 0 && rank < size; ++rank) parts.push_back(full({1}, rank));
+  scatter(part, parts, 0, along);
+  barrier(along);
+  return wrong + is(part, along.rank() + round);
+}
+
+TEST_CASE("DeviceMesh: two threads call all collectives on three dimensions at once") {
+  for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
+    run_ranks(8,
+              [](const GroupHandle& group) {
+                const DeviceMesh mesh = init_device_mesh(group, {2, 2, 2}, {"a", "b", "c"});
+                std::atomic<int> wrong{0};
+                std::thread other([&] {
+                  for (int round = 0; round < 5; ++round) wrong += wrong_results(mesh["b"], round);
+                });
+                for (int round = 0; round < 5; ++round) {
+                  wrong += wrong_results(mesh["a"], round) + wrong_results(mesh["c"], round);
+                }
+                other.join();
+                RANK_CHECK(wrong == 0);
+              },
+              {.wire = wire});
+  }
+}
+
 TEST_CASE("DeviceMesh: copies share the groups, and close() closes them for all") {
   run_ranks(2, [](const GroupHandle& group) {
     std::optional<DeviceMesh> mesh = init_device_mesh(group, {2, 1}, {"a", "b"});

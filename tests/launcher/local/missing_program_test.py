@@ -11,7 +11,8 @@ from harness import DDPRUN, LauncherTest, main
 
 class MissingProgram(LauncherTest):
     def check(self, status, text, *arguments, **options):
-        got, out, err = self.run_job(*arguments, environment={"OMP_NUM_THREADS": "1", **options.get("environment", {})})
+        environment = {"OMP_NUM_THREADS": "1", **options.pop("environment", {})}
+        got, out, err = self.run_job(*arguments, environment=environment, **options)
         self.assertEqual((got, out), (status, ""), err)
         self.assertEqual(len(err.splitlines()), 1, err)
         self.assertIn(text, err)
@@ -27,6 +28,9 @@ class MissingProgram(LauncherTest):
 
     def test_a_folder(self):
         self.check(126, "it is a folder", self.folder)
+        os.mkdir(self.path("programs"))
+        for name in (".", "..", "programs", "programs/", "./programs"):
+            self.check(126, f"ddprun: cannot execute {name}: it is a folder; name the program in it", "-n", "2", name, cwd=self.folder)
 
     def test_no_such_python_file(self):
         self.check(127, "program not found: ", "-n", "2", self.path("train.py"))

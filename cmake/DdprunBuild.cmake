@@ -141,3 +141,21 @@ function(ddprun_executable name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} ddprun_build_flags)
   ddprun_precompiled_headers_if_seen(${name} ${arg_LINK} AMONG ${DDPRUN_PROGRAM_HEADERS})
 endfunction()
+
+# ddprun_stands_alone(<program>): nothing but the C library is needed where it runs, so the Debian package has it. Half of the
+# start-up time of a small program is the dynamic linking of the C++ library; and with every address resolved beforehand, a
+# forked rank touches (and so copies) less memory before its exec. What of the static C++ library nobody calls is left out,
+# and with it the newest functions of glibc that only such code wants.
+include(CheckLinkerFlag)
+check_linker_flag(CXX "-static-libstdc++" DDPRUN_HAVE_STATIC_LIBSTDCXX)
+check_linker_flag(CXX "-static-libgcc" DDPRUN_HAVE_STATIC_LIBGCC)
+check_linker_flag(CXX "-Wl,-z,now" DDPRUN_HAVE_BIND_NOW)
+check_linker_flag(CXX "-Wl,--gc-sections" DDPRUN_HAVE_GC_SECTIONS)
+function(ddprun_stands_alone program)
+  if(NOT DDPRUN_SANITIZE)
+    target_link_options(
+      ${program} PRIVATE $<$<BOOL:${DDPRUN_HAVE_STATIC_LIBSTDCXX}>:-static-libstdc++>
+      $<$<BOOL:${DDPRUN_HAVE_STATIC_LIBGCC}>:-static-libgcc> $<$<BOOL:${DDPRUN_HAVE_BIND_NOW}>:-Wl,-z,now>
+      $<$<BOOL:${DDPRUN_HAVE_GC_SECTIONS}>:-Wl,--gc-sections>)
+  endif()
+endfunction()

@@ -276,7 +276,7 @@ int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
 
 }  // namespace
 
-int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept {
+int launch(std::span<const std::string> arguments, ProcessTitle& title, std::string_view commit) noexcept {
   return with_error_report([&] {
     const Answer answer(open_missing_standard_descriptors());
     if (arguments.size() == 1 && arguments.front() == remote::kAgentArgument) return remote::run_agent();
@@ -287,7 +287,7 @@ int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept
     if (is_status_command(arguments)) return run_status_command(arguments);
     if (is_stack_command(arguments)) return run_stack_command(arguments);
     if (is_timeline_command(arguments)) return run_timeline_command(arguments);
-    auto parsed = parse_command_line(arguments);
+    auto parsed = parse_command_line(arguments, commit);
     if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {
       if (exit->status == 0) {
         answer.print(exit->text);

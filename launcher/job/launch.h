@@ -3,12 +3,14 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "launcher/os/system/process_title.h"
 
 namespace launcher {
 
-// `arguments` without argv[0]; `title` is this process's. Never throws.
-int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept;
+// `arguments` without argv[0]; `title` is this process's; `commit` is what --version says of the sources. Never
+// throws.
+int launch(std::span<const std::string> arguments, ProcessTitle& title, std::string_view commit) noexcept;
 
 }  // namespace launcher

@@ -51,9 +51,13 @@ void forget_hosts(Options& options) {
   options.exclude.clear();
 }
 
+std::string version_text(std::string_view commit) {
+  return std::string("ddprun ") + kDdprunVersion + " (commit " + std::string(commit) + ")\n";
+}
+
 // `options` are those that `table` fills.
 std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<const std::string> given,
-                                        SplitArguments split, Options& options) {
+                                        SplitArguments split, std::string_view commit, Options& options) {
   CLI::App& app = table.app();
   ignore_outranked_variables(app, split);
   check_variables_of_flags(app);
@@ -69,7 +73,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   if (options.part_descriptor) forget_hosts(options);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(table)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, table)};
-  if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kDdprunVersion + "\n"};
+  if (options.mode == Options::Mode::kVersion) return ExitRequest{0, version_text(commit)};
   const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
   if (options.program.empty() && needs_program) throw UsageError(no_program_text(given));
   // A ddprun with a list of hosts, or one that another ddprun has started, already knows its place.
@@ -80,7 +84,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   return options;
 }
 
-std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
+std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments, std::string_view commit) {
   CLI::App app(
       "Starts one process per rank of a distributed program and ends them together.\n"
       "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
@@ -93,7 +97,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   declare_options(table, options);
   const SplitArguments split = split_arguments(table, arguments);
   try {
-    return take(table, arguments, split, options);
+    return take(table, arguments, split, commit, options);
   } catch (const UsageError& error) {
     throw UsageError(error.what() + option_sources(error.what(), variables_in_use(app, split.own)));
   }
@@ -101,9 +105,9 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
 
 }  // namespace
 
-std::variant<Options, ExitRequest> parse_command_line(std::span<const std::string> arguments) {
+std::variant<Options, ExitRequest> parse_command_line(std::span<const std::string> arguments, std::string_view commit) {
   try {
-    return parse(arguments);
+    return parse(arguments, commit);
   } catch (const UsageError& error) {
     return refuse(error.what());
   } catch (const CLI::ParseError& error) {

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "launcher/plan/options.h"
@@ -17,6 +18,8 @@ struct ExitRequest {
 
 // `arguments` without argv[0]. The program starts at the first argument that is neither an option nor an option's
 // value, or after `--`; from there on every argument belongs to the program and is passed on untouched.
-std::variant<Options, ExitRequest> parse_command_line(std::span<const std::string> arguments);
+// `commit` is what --version says of the sources.
+std::variant<Options, ExitRequest> parse_command_line(std::span<const std::string> arguments,
+                                                      std::string_view commit = "unknown");
 
 }  // namespace launcher

@@ -55,7 +55,7 @@ void declare_information(OptionTable& table, Options& options) {
   table.command({"--cmake_prefix_path", "Print where CMake finds this ddprun and its PyTorch, for -DCMAKE_PREFIX_PATH",
                  "`cmake -DCMAKE_PREFIX_PATH=\"$(ddprun --cmake-prefix-path)\"`."},
                 mode(Mode::kCmakePrefixPath));
-  table.command({"--version", "Print the version"}, mode(Mode::kVersion));
+  table.command({"--version", "Print the version and the commit of the sources"}, mode(Mode::kVersion));
   table.command(torchruns({"-h,--help", "Print the options"}), mode(Mode::kHelp));
 }
 

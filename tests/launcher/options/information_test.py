@@ -191,7 +191,7 @@ class Check(LauncherTest):
              "processes", "usable CPUs", "GPUs", "Python", "debugger", "temporary files", "store", "secrets"},
         )  # fmt: skip
         version = self.run_job("--version")[1].strip()
-        self.assertTrue(found["build"][1].startswith(version + ", "), found["build"])
+        self.assertTrue(found["build"][1].startswith(version.split(" (")[0] + ", "), found["build"])
         self.assertIn(os.uname().release, found["kernel"][1])
         self.assertEqual(found["usable CPUs"][1], str(len(os.sched_getaffinity(0))))
 

@@ -47,7 +47,7 @@ endif()
 if(DDPRUN_BUILD_LAUNCHER)
   list(APPEND DDPRUN_CORE_COMPONENTS launcher)
   install(TARGETS ddprun EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT launcher)
-  install(TARGETS ddprun-timeline EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS ddprun-timeline EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT launcher)
   # Where the launcher could be run: launcher/CMakeLists.txt. The folders are those in which man and the shells look.
   set(_ddprun_pages "${PROJECT_BINARY_DIR}/launcher/pages")
   set(_ddprun_bash_folder "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")

@@ -33,18 +33,17 @@ set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
     "ddprun starts one process per GPU or CPU share, as torchrun and mpirun do,
 hosts the store that they meet at, prefixes and collects their output, and
 stops all when one of them fails. It runs programs of any language, on one
-node or several, and needs neither Python nor LibTorch itself.")
+node or several, and needs neither Python nor LibTorch itself.
+ddprun-timeline reads the timelines that it records.")
 
 # Debian's own files; the time of the changelog is SOURCE_DATE_EPOCH's.
 string(TIMESTAMP _ddprun_date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 file(READ "${PROJECT_SOURCE_DIR}/LICENSE" _ddprun_licence)
-foreach(notice IN ITEMS libcli11-dev nlohmann-json3-dev) # headers that the launcher is compiled with
-  if(EXISTS "${DDPRUN_NOTICES}/${notice}")
-    file(READ "${DDPRUN_NOTICES}/${notice}" text)
-    string(APPEND _ddprun_licence "\n\nOf ${notice}, whose headers it was compiled with:\n\n${text}")
-  endif()
+foreach(notice IN LISTS DDPRUN_PROGRAM_NOTICES)
+  file(READ "${DDPRUN_NOTICES}/${notice}" text)
+  string(APPEND _ddprun_licence "\n\nOf ${notice}, parts of which are in the programs:\n\n${text}")
 endforeach()
-file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/debian/copyright" CONTENT "${_ddprun_licence}" @ONLY)
+file(WRITE "${PROJECT_BINARY_DIR}/debian/copyright" "${_ddprun_licence}")
 file(
   CONFIGURE
   OUTPUT "${PROJECT_BINARY_DIR}/debian/changelog"

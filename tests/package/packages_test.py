@@ -9,11 +9,14 @@ import tarfile
 import unittest
 import zipfile
 
+import debian
+import notices
 import support
 
 VERSION = os.environ["LIBTORCH_VERSION"]
 MINOR = ".".join(VERSION.split(".")[:2])
 OUT = support.WORK / "packages"
+BUILD = support.SOURCE / f"build/package/torch-{VERSION}"  # scripts/package's
 MEGABYTE = 10**6
 TRAINER = """
 import os
@@ -59,7 +62,7 @@ def with_torch(folder: pathlib.Path):
     return folder
 
 
-class Packages(unittest.TestCase):
+class Packages(debian.DebianPackage, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         if not re.search(r"/venv[^/]*/lib/python3[^/]*/site-packages/torch$", str(support.LIBTORCH)):
@@ -134,21 +137,29 @@ class Packages(unittest.TestCase):
 
     def test_the_debian_package_is_the_launcher_which_needs_the_c_library_alone(self):
         package = only("*.deb")
-        self.assertRegex(support.run("dpkg-deb", "-f", package, "Depends").stdout, r"^libc6 \(>= [0-9.]+\)$")
-        root = support.WORK / "root"
-        shutil.rmtree(root, ignore_errors=True)
-        support.run("dpkg-deb", "-x", package, root)
-        files = sorted(str(path.relative_to(root)) for path in root.glob("**/*") if path.is_file())
-        self.assertEqual(files, [
-            "usr/bin/ddprun", "usr/share/bash-completion/completions/ddprun", "usr/share/doc/ddprun/changelog.gz",
-            "usr/share/doc/ddprun/copyright", "usr/share/fish/vendor_completions.d/ddprun.fish", "usr/share/man/man1/ddprun.1.gz",
-            "usr/share/zsh/site-functions/_ddprun"])  # fmt: skip
-        printed = support.run(root / "usr/bin/ddprun", "-n", "2", "sh", "-c", "echo $RANK", env=environment()).stdout
-        self.assertEqual(sorted(printed.splitlines()), ["[0] 0", "[1] 1"])
-        asked = support.run(root / "usr/bin/ddprun", "--cmake-prefix-path", check=False)
-        self.assertEqual(asked.returncode, 125)
-        if shutil.which("lintian"):
-            self.assertEqual(support.run("lintian", "--tag-display-limit", "0", "--fail-on", "error", package, check=False).returncode, 0)
+        self.check_content(package, self.unpacked(package, support.WORK / "root"), environment())
+
+    def test_each_has_the_notice_of_whatever_is_in_its_binaries(self):
+        self.check_notices(self.unpacked(only("*.deb"), support.WORK / "root"), BUILD)
+        build = notices.Build(BUILD)
+        unpacked = support.WORK / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        with zipfile.ZipFile(only("*.whl")) as wheel:
+            wheel.extractall(unpacked / "wheel")
+        with tarfile.open(only("*.tar.gz")) as archive:
+            archive.extractall(unpacked / "archive")
+        built = {pathlib.Path(line.split(":")[0]).name: line.split(":")[0] for line in build.ninja("targets", "all").splitlines()
+                 if re.search(r"LINKER|STATIC_LIBRARY", line)}
+        for kind in ("wheel", "archive"):
+            held = {path.name for path in (unpacked / kind).glob("**/*") if path.is_file()}
+            products = [product for name, product in built.items() if name in held]
+            self.assertLessEqual({"bin/ddprun", "bin/ddprun-timeline", "bin/ddprun-curves"}, set(products), kind)
+            self.assertTrue(any(product.endswith("libddprun_comm.a") for product in products), kind)
+            owners = build.owners(products)
+            self.assertLessEqual({"libcli11-dev", "libsodium-dev", "libpng-dev", "torch"}, set(owners), kind)
+            folder, = (unpacked / kind).glob("**/share/doc/ddprun/notices")
+            missing = {name: file for name, file in owners.items() if not (folder / name).is_file()}
+            self.assertEqual(missing, {}, kind)
 
 
 support.main()

@@ -112,10 +112,30 @@ void OutputRelay::watch(Source& source, bool on) {
   if (on == source.watched) return;
   source.watched = on;
   if (on) {
-    loop_.add(source.fd.get(), EPOLLIN, [this, &source](std::uint32_t) { read(source); });
+    loop_.add(source.fd.get(), EPOLLIN, [this, &source](std::uint32_t) { read_in_order(source); });
   } else {
     loop_.remove(source.fd.get());
   }
+}
+
+// The other one of the rank's two streams, where both are shown on one terminal.
+OutputRelay::Source* OutputRelay::beside(const Source& source) const {
+  if (!source.live) return nullptr;
+  for (const auto& other : sources_) {
+    if (other.get() != &source && other->live && &other->live->display() == &source.live->display() &&
+        other->request.place.local_rank == source.request.place.local_rank) {
+      return other.get();
+    }
+  }
+  return nullptr;
+}
+
+// A program's messages and progress bars (standard error) before the results that follow them (standard output): of
+// two streams nobody can tell in which order they were written, and chance would decide.
+void OutputRelay::read_in_order(Source& source) {
+  Source* other = source.request.stream == Stream::kOutput ? beside(source) : nullptr;
+  if (other != nullptr && other->fd && other->watched) read(*other);
+  read(source);
 }
 
 bool OutputRelay::read(Source& source) {
@@ -147,7 +167,12 @@ void OutputRelay::pass_on(Source& source, std::string_view bytes) {
   LineFilter* filter = source.request.filter.get();
   if (unshown_ && source.to != nullptr) *unshown_ += bytes.size();
   const bool has_own_lines = source.to != nullptr && source.live == nullptr && !unshown_;
-  if (source.live && !unshown_) source.live->feed(bytes);
+  if (source.live && !unshown_) {
+    // Else a bar that is finished would wait for its program below the line that follows it.
+    Source* other = bytes.find('\n') == std::string_view::npos ? nullptr : beside(source);
+    if (other != nullptr) other->live->settle();
+    source.live->feed(bytes);
+  }
   if (!has_own_lines && filter == nullptr) return;
 
   std::string& lines = has_own_lines ? source.to->lines_of(source.number) : unshown_lines_;

@@ -80,6 +80,8 @@ class OutputRelay : public Messages {
   };
 
   // False when there is nothing to read now.
+  Source* beside(const Source& source) const;
+  void read_in_order(Source& source);
   bool read(Source& source);
   void pass_on(Source& source, std::string_view bytes);
   void set_prefix(Source& source);

@@ -73,6 +73,13 @@ void LiveStream::feed(std::string_view bytes) {
   show();
 }
 
+void LiveStream::settle() {
+  if (!lines_.is_waiting()) return;
+  timer_.cancel();
+  lines_.settle(finished_);
+  show();
+}
+
 void LiveStream::finish() {
   timer_.cancel();
   lines_.finish(finished_);

@@ -118,6 +118,8 @@ class LiveStream {
 
   void set_prefix(std::string prefix) { lines_.set_prefix(std::move(prefix)); }
   void feed(std::string_view bytes);
+  // The program writes a line elsewhere now, so that it will not go up again to rows that it has left.
+  void settle();
   // The rank's output has ended: what it was redrawing stays as it is, above the rows of others.
   void finish();
   const LiveDisplay& display() const { return display_; }

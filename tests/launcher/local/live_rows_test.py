@@ -188,6 +188,19 @@ class LiveRows(LauncherTest):
         self.assertEqual(self.finish(), 0)
         self.assertEqual(sorted(self.terminal.text()), [f"[{rank}] {line}" for rank in (0, 1) for line in ("after", "outer done")])
 
+    def test_a_finished_bar_on_standard_error_stands_above_the_line_that_follows_it(self):
+        # As a training's epoch: its bar's last state, its line on standard output, the next epoch's bar.
+        self.begin(60)
+        above = []
+        for number in range(20):
+            bar = lambda text: f"lambda: str(os.write(2, b'\\r{text}\\x1b[K'))[:0]"
+            close = "lambda: str(os.write(2, b'\\n'))[:0]"
+            line = f"lambda: 'epoch {number}\\n'"
+            self.step("[]", r0=f"(write() for write in ({bar(f'bar {number} 99%')}, {bar(f'bar {number} 100%')}, {close}, {line}, {bar('next')}))")
+            above += [f"[0] bar {number} 100%", f"[0] epoch {number}"]
+            self.shows(*above, "[0] next")
+        self.assertEqual(self.finish(), 0)
+
     def test_a_program_whose_cursor_stays_below_its_rows_keeps_them(self):
         self.begin(60, rows=12)
         frame = "'\\r\\x1b[2K\\x1b[1A\\x1b[2K' * 2 + 'a %d\\n' % n + 'b %d\\n' % n + 'c %d' % n"

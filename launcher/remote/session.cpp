@@ -217,7 +217,11 @@ void Session::on_lost(const NamedHost& named, const std::string& why) {
   if (input_) input_->closed(named.number);
   if (check_ || !has_begun_) return begin_when_all_are_there();
   if (host->ending) return;  // no more than the rest of its output was lost
-  if (!is_stopping_) console_.print(why);
+  if (!is_stopping_) {
+    console_.print(why);
+    // The ddpruns that its end has stopped may have told the others, and those have ended, before it was seen here.
+    if (status_ == to_int(ExitStatus::kSignalBase) + SIGTERM) status_ = 1;
+  }
   note_status(1);
   stop(SIGTERM);
 }

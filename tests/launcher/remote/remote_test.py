@@ -96,6 +96,17 @@ def parent(pid):
     return -1
 
 
+def arguments_of(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().split(b"\0")
+
+
+def variable_of(pid, name):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        found = re.search(rb"(?:^|\0)" + name.encode() + rb"=([^\0]*)", file.read())
+    return found[1].decode() if found else ""
+
+
 def resident(pid):
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return int(re.search(r"VmRSS:\s+(\d+) kB", file.read())[1]) << 10
@@ -514,7 +525,27 @@ class ManyHosts(OnHosts):
         self.wait_for_files(*(f"ready.{rank}" for rank in range(9)))
         middle = next(pid for pid in self.agents() if any(comm(child) == "ssh" for child in descendants(pid)))
         os.kill(middle, signal.SIGKILL)
-        self.assertEqual(job.finish()[0], 1)
+        status, _, err = job.finish()
+        self.assertEqual(status, 1, err)
+        wait_until(lambda: not job.members(), "the end of all processes")
+
+    def test_a_lost_connection_is_the_status_even_if_it_is_seen_last(self):
+        # Hosts below the one that is lost are stopped by its end, and tell the others before its connection is seen to be broken.
+        job = self.job("-H", self.names(*[1] * 9), "--ssh-fanout", "2", *shell(": > ready.$RANK; exec sleep 1000"))
+        self.wait_for_files(*(f"ready.{rank}" for rank in range(9)))
+        address = "127.0.0.6"  # the first host of the second branch, which has the other four below it
+        ssh = next(pid for pid in self.ssh_below(job) if f"{USER}@{address}".encode() in arguments_of(pid))
+        middle = next(pid for pid in self.agents() if variable_of(pid, "SSH_CONNECTION").split()[2] == address)
+        os.kill(ssh, signal.SIGSTOP)
+        try:
+            os.kill(middle, signal.SIGKILL)
+            wait_until(lambda: not self.parts(), "the end of the hosts' ddpruns")
+            time.sleep(0.5)  # for what they have said to arrive
+        finally:
+            os.kill(ssh, signal.SIGCONT)
+        status, _, err = job.finish()
+        self.assertEqual(status, 1, err)
+        self.assertIn("broke", err)
         wait_until(lambda: not job.members(), "the end of all processes")
 
     def test_what_a_host_in_between_cannot_reach_is_reached_directly(self):

@@ -95,7 +95,9 @@ class Merger {
   }
 
   std::size_t finish() {
-    out_.set_totals(ordered_json{{"lost_events", lost_}}.dump());
+    ordered_json totals{{"lost_events", lost_}};
+    if (!clock_errors_.empty()) totals["clock_error_us"] = clock_errors_;
+    out_.set_totals(totals.dump());
     out_.flush();
     if (!out_.problem().empty()) refuse(out_.path(), out_.problem());
     return events_;
@@ -122,11 +124,14 @@ class Merger {
         lost_[rank] = lost_.value(rank, std::uint64_t{0}) + count.get<std::uint64_t>();
       }
     }
+    const auto errors = document["ddprun"].value("clock_error_us", ordered_json::object());
+    for (const auto& [rank, error] : errors.items()) clock_errors_[rank] = error;
   }
 
   detail::TraceFile& out_;
   std::map<std::pair<std::int64_t, int>, std::string> owners_;  // by rank and restart
   ordered_json lost_ = ordered_json::object();
+  ordered_json clock_errors_ = ordered_json::object();
   std::size_t events_ = 0;
 };
 

@@ -42,6 +42,8 @@ std::string head(const Trace& trace, const Analysis& analysis) {
   text += std::to_string(trace.events) + " events";
   if (trace.lost > 0) text += ", and " + std::to_string(trace.lost) + " that were lost: what follows may be wrong";
   if (trace.is_cut_off) text += "; the end is cut off";
+  if (trace.clock_error > 0)
+    text += "; clocks of different hosts agree within " + time_text(static_cast<double>(trace.clock_error));
   text += "\n";
   if (analysis.steps.empty()) return text;
   if (analysis.steps.front().number < 0) return text + "no steps: the whole timeline counts as one\n";

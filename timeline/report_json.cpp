@@ -75,7 +75,8 @@ std::string report_json(const Trace& trace, const std::map<int, RankLine>& lines
   ordered_json document{{"ranks", ordered_json::array()},
                         {"events", trace.events},
                         {"lost_events", trace.lost},
-                        {"cut_off", trace.is_cut_off}};
+                        {"cut_off", trace.is_cut_off},
+                        {"clock_error_ms", milliseconds(trace.clock_error)}};
   const auto own = range_shares(trace, lines, Activity::kUser, kAllNames).ranks;
   for (const auto& [rank, share] : analysis.ranks) {
     document["ranks"].push_back(json_of(trace, rank, share, analysis.overlaps.at(rank)));

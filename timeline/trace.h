@@ -53,6 +53,7 @@ struct Trace {
   std::map<int, std::string> ranks{};  // "rank 0 on host", by rank
   std::uint64_t events = 0;            // of any kind, but for what only names ranks and lanes
   std::uint64_t lost = 0;              // events for which there was no room
+  std::int64_t clock_error = 0;        // nanoseconds by which times of different hosts may be wrong at most
   bool is_cut_off = false;             // its writer was killed
 };
 

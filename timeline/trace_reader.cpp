@@ -176,8 +176,10 @@ class Handler : public json::json_sax_t {
   bool is_in_event() const { return path_.size() >= 2 && depth_ <= 4 && path_.front() == "traceEvents"; }
 
   bool on_number(double value) {
-    const bool is_lost = path_.size() == 2 && depth_ == 3 && path_[0] == "ddprun" && path_[1] == "lost_events";
-    if (is_lost && value > 0 && value < kMostWhole) trace_.lost += static_cast<std::uint64_t>(value);
+    const bool is_total = path_.size() == 2 && depth_ == 3 && path_[0] == "ddprun" && value > 0 && value < kMostWhole;
+    if (is_total && path_[1] == "lost_events") trace_.lost += static_cast<std::uint64_t>(value);
+    if (is_total && path_[1] == "clock_error_us")
+      trace_.clock_error = std::max<std::int64_t>(trace_.clock_error, std::llround(value) * 1000);
     if (is_in_event()) path_.size() == 3 ? on_argument(value) : on_field(value);
     return true;
   }

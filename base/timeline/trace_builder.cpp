@@ -9,19 +9,31 @@ void TraceBuilder::begin_rank(int rank, const std::string& name) {
   RankState& state = ranks_[rank];
   state.before += std::exchange(state.lost, 0);
   state.assembler = std::make_unique<Assembler>([this, rank](const TraceEvent& event) { write(rank, event); });
-  state.assembler->set_ahead(state.ahead);
+  if (state.clock) state.assembler->set_ahead(state.clock->ahead);
   file_.add(rank_json(rank, name));
 }
 
-void TraceBuilder::set_ahead(int rank, std::int64_t ahead) {
+void TraceBuilder::set_clock(int rank, const RankClock& clock) {
   RankState& state = ranks_[rank];
-  state.ahead = ahead;
-  if (state.assembler) state.assembler->set_ahead(ahead);
+  state.clock = clock;
+  if (state.assembler) state.assembler->set_ahead(clock.ahead);
+}
+
+// An eighth more than it is, as it mostly grows a little from one record to the next.
+void TraceBuilder::note_clock(RankState& state) {
+  const std::int64_t before = state.largest_error;
+  if (!state.clock->error) {
+    state.largest_error = -1;
+  } else if (before >= 0 && *state.clock->error > before) {
+    state.largest_error = *state.clock->error / 8 * 9;
+  }
+  has_other_clocks_ = has_other_clocks_ || state.largest_error != before;
 }
 
 void TraceBuilder::write(int rank, const TraceEvent& event) {
   RankState& state = ranks_.at(rank);
   state.newest = std::max(state.newest, event.end);
+  if (state.clock) note_clock(state);
   file_.add(trace_json(event, rank, base_));
   if (event.form != TraceEvent::Form::kLaneName) ++events_;
 }
@@ -36,13 +48,14 @@ void TraceBuilder::settle(int rank, std::uint64_t lost) {
   if (found == ranks_.end() || !found->second.assembler) return;
   RankState& state = found->second;
   state.assembler->settle();
+  if (has_other_clocks_) set_totals();
   if (lost <= state.lost) return;
-  write(rank,
-        {.form = TraceEvent::Form::kInstant,
-         .lane = kStepsLane,
-         .begin = state.newest,
-         .end = state.newest,
-         .name = std::to_string(lost - state.lost) + " events lost: they were recorded faster than they could be written"});
+  write(rank, {.form = TraceEvent::Form::kInstant,
+               .lane = kStepsLane,
+               .begin = state.newest,
+               .end = state.newest,
+               .name = std::to_string(lost - state.lost) +
+                       " events lost: they were recorded faster than they could be written"});
   state.lost = lost;
   set_totals();
 }
@@ -68,12 +81,20 @@ std::uint64_t TraceBuilder::lost() const {
 }
 
 void TraceBuilder::set_totals() {
+  has_other_clocks_ = false;
+  std::string clocks;
+  for (const auto& [rank, state] : ranks_) {
+    if (!state.clock || state.largest_error == 0) continue;
+    const std::string error = state.largest_error < 0 ? "null" : std::to_string(state.largest_error / 1000 + 1);
+    clocks += (clocks.empty() ? "\"" : ",\"") + std::to_string(rank) + "\":" + error;
+  }
   std::string text;
   for (const auto& [rank, state] : ranks_) {
     if (state.lost + state.before == 0) continue;
     text += (text.empty() ? "\"" : ",\"") + std::to_string(rank) + "\":" + std::to_string(state.lost + state.before);
   }
-  file_.set_totals("{\"lost_events\":{" + text + "}}");
+  file_.set_totals("{\"lost_events\":{" + text + "}" +
+                   (clocks.empty() ? std::string() : ",\"clock_error_us\":{" + clocks + "}") + "}");
 }
 
 }  // namespace ddp::detail

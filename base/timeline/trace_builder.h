@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -26,6 +27,13 @@ class RecordSink {
   virtual void end_rank(int rank, std::uint64_t now) = 0;
 };
 
+// Of a rank's host: by how many nanoseconds its clock is ahead of this one's, and by how many that may be wrong;
+// nothing where the hosts' times of day were compared, which may differ by any amount.
+struct RankClock {
+  std::int64_t ahead = 0;
+  std::optional<std::int64_t> error = std::nullopt;
+};
+
 class TraceBuilder : public RecordSink {
  public:
   // `base`: nanoseconds of timeline_clock() that are 0 in the file. `file` must outlive this.
@@ -37,8 +45,8 @@ class TraceBuilder : public RecordSink {
   void pause_rank(int rank, std::uint64_t now) override;
   void end_rank(int rank, std::uint64_t now) override;
 
-  // By how many nanoseconds the clock of the rank's host is ahead of this one's, for what is taken from now on.
-  void set_ahead(int rank, std::int64_t ahead);
+  // For what is taken from now on. Without it the rank is on this host.
+  void set_clock(int rank, const RankClock& clock);
   // But for what only names ranks and lanes.
   std::uint64_t events() const { return events_; }
   std::uint64_t lost() const;
@@ -46,18 +54,21 @@ class TraceBuilder : public RecordSink {
  private:
   struct RankState {
     std::unique_ptr<Assembler> assembler{};
-    std::int64_t ahead = 0;
-    std::uint64_t lost = 0;    // of this process
-    std::uint64_t before = 0;  // of those before it, and what made no sense
+    std::optional<RankClock> clock{};
+    std::int64_t largest_error = 0;  // of what was written; -1: nobody knows
+    std::uint64_t lost = 0;          // of this process
+    std::uint64_t before = 0;        // of those before it, and what made no sense
     std::uint64_t newest = 0;
   };
   void write(int rank, const TraceEvent& event);
+  void note_clock(RankState& state);
   void set_totals();
 
   TraceFile& file_;
   std::int64_t base_;
   std::map<int, RankState> ranks_;
   std::uint64_t events_ = 0;
+  bool has_other_clocks_ = false;  // since set_totals()
 };
 
 }  // namespace ddp::detail

@@ -15,6 +15,7 @@
 #include <ddprun/base/progress.h>
 #include <ddprun/base/timeline.h>
 
+#include "base/timeline/trace_builder.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 
@@ -47,6 +48,29 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: it is valid after every flush") {
     CHECK(events_of(path).size() == static_cast<std::size_t>(i + 1));
   }
   CHECK(file.problem().empty());
+}
+
+TEST_CASE_METHOD(TraceFileTest, "Trace file: it says by how much the times of ranks on other hosts may be wrong") {
+  {
+    TraceFile file(path, "{}");
+    TraceBuilder builder(file, 0);
+    for (int rank = 0; rank < 4; ++rank) builder.begin_rank(rank, "rank");
+    const auto record = [&](int rank) {
+      static std::uint64_t lost = 0;
+      builder.settle(rank, ++lost);  // an event says so
+    };
+    record(0);  // on this host
+    builder.set_clock(1, {.ahead = 5'000'000, .error = 800'000});
+    record(1);
+    builder.set_clock(1, {.ahead = 5'000'000, .error = 80'000});
+    record(1);
+    builder.set_clock(2, {.ahead = 7'000});  // by the time of day
+    record(2);
+    builder.set_clock(3, {.ahead = 1, .error = 1'000});  // has no event
+    for (int rank = 0; rank < 4; ++rank) builder.end_rank(rank, 1);
+  }
+  const json totals = json::parse(content_of(path)).at("ddprun");
+  CHECK(totals.at("clock_error_us") == json{{"1", 901}, {"2", nullptr}});
 }
 
 TEST_CASE_METHOD(TraceFileTest, "Trace file: what cannot be written is refused at the beginning") {

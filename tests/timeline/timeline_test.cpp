@@ -354,7 +354,9 @@ TEST_CASE("Timeline: files are merged on one clock") {
   const auto write = [&](const std::string& name, const std::string& about, const std::string& event) {
     const std::string path = folder / name;
     std::ofstream(path) << R"({"displayTimeUnit":"ms","otherData":{"writer":"ddprun timeline 1",)" << about
-                        << "},\"traceEvents\":[" << event << "\n],\"ddprun\":{\"lost_events\":{\"1\":4}}}\n";
+                        << "},\"traceEvents\":[" << event
+                        << "\n],\"ddprun\":{\"lost_events\":{\"1\":4},\"clock_error_us\":{\"" << name << "\":12" << name
+                        << "}}}\n";
     return path;
   };
   const std::string first = write("0", R"("boot":"b","steady_ns":1000000,"wall_ns":5)", slice(0, "forward", 10, 20));
@@ -374,6 +376,10 @@ TEST_CASE("Timeline: files are merged on one clock") {
   CHECK(trace.slices[1].started == 2'012'000);
   CHECK(trace.slices[2].begin == 1'010'000);
   CHECK(trace.lost == 3 * 4);
+  CHECK(trace.clock_error == 122'000);
+  const auto lines = rank_lines(trace);
+  CHECK_THAT(report_text(trace, lines, analyse(lines)),
+             Catch::Matchers::ContainsSubstring("; clocks of different hosts agree within 122 us"));
   CHECK_THROWS_WITH(merge_traces({first, same_host, first}, out), Catch::Matchers::ContainsSubstring("named twice"));
   CHECK_THROWS_WITH(merge_traces({first, folder / "./1", same_host}, out),
                     Catch::Matchers::ContainsSubstring("it is the same file as"));

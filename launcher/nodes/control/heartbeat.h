@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "launcher/os/network/clock_difference.h"
+
 namespace launcher::control {
 
 inline std::int64_t steady_microseconds() {
@@ -14,32 +16,40 @@ inline std::int64_t steady_microseconds() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
+// How far another host's clock is from ours. An answer was given between question and arrival, nobody knows when: taken
+// for the middle, it is wrong by half of the round trip at most. So the quickest answer counts, until it is old: clocks
+// drift apart.
 class ClockOffset {
  public:
   // Microseconds: when we asked and heard the answer, by our clock, and when it was given, by theirs.
   void add(std::int64_t asked, std::int64_t answered, std::int64_t heard) {
     const std::int64_t round_trip = heard - asked;
     if (round_trip < 0) return;
-    // Clocks drift, so that no answer counts forever.
     if (count_++ % kAnswers == 0) {
       earlier_ = latest_;
       latest_.reset();
     }
     if (!latest_ || round_trip < latest_->round_trip) {
-      latest_ = Answer{.round_trip = round_trip, .ahead = answered - (asked + round_trip / 2)};
+      latest_ = Answer{.round_trip = round_trip, .ahead = answered - (asked + round_trip / 2), .heard = heard};
     }
   }
-  // Microseconds; nothing before the first answer.
-  std::optional<std::int64_t> ahead() const {
+  // At `now`, microseconds of our clock; nothing before the first answer.
+  std::optional<ClockDifference> difference(std::int64_t now) const {
     if (!latest_) return std::nullopt;
-    return earlier_ && earlier_->round_trip < latest_->round_trip ? earlier_->ahead : latest_->ahead;
+    const Answer& best = earlier_ && earlier_->round_trip < latest_->round_trip ? *earlier_ : *latest_;
+    // Two more for the times, which were rounded.
+    return ClockDifference{.ahead = best.ahead,
+                           .error = best.round_trip / 2 + 2 + std::max<std::int64_t>(now - best.heard, 0) / kDrift};
   }
 
  private:
   static constexpr std::uint64_t kAnswers = 64;
+  // Two clocks whose crystals are off by 50 millionths each, in opposite directions.
+  static constexpr std::int64_t kDrift = 10'000;
   struct Answer {
     std::int64_t round_trip = 0;
     std::int64_t ahead = 0;
+    std::int64_t heard = 0;
   };
   std::uint64_t count_ = 0;
   std::optional<Answer> earlier_ = std::nullopt;

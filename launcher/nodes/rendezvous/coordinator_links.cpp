@@ -270,9 +270,9 @@ microseconds CoordinatorLinks::clock_offset(Id id) const {
   return found == peers_.end() ? microseconds(0) : found->second.clock_offset;
 }
 
-std::optional<std::int64_t> CoordinatorLinks::steady_ahead(Id id) const {
+std::optional<ClockDifference> CoordinatorLinks::steady_difference(Id id) const {
   const auto found = peers_.find(id);
-  return found == peers_.end() ? std::nullopt : found->second.steady.ahead();
+  return found == peers_.end() ? std::nullopt : found->second.steady.difference(to_microseconds(Clock::now()));
 }
 
 void CoordinatorLinks::carry_to_all(std::uint32_t round, std::string_view bytes) {

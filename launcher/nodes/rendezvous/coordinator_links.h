@@ -71,9 +71,9 @@ class CoordinatorLinks {
   void ping_all();
   // This launcher did nothing for `time` or longer, a moment ago.
   bool was_held_up(std::chrono::milliseconds time) const;
-  // By how much its clock is ahead of ours, as well as that is known; and its steady clock, in microseconds.
+  // By how much its clock is ahead of ours, as well as that is known; and its steady clock.
   std::chrono::microseconds clock_offset(Id id) const;
-  std::optional<std::int64_t> steady_ahead(Id id) const;
+  std::optional<ClockDifference> steady_difference(Id id) const;
   // What is carried to each that has introduced itself.
   void carry_to_all(std::uint32_t round, std::string_view bytes);
 

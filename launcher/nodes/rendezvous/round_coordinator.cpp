@@ -143,7 +143,7 @@ void RoundCoordinator::on_side_channel(Id id, std::string_view bytes) const {
   const auto number = numbers_.find(id);
   const auto& channel = options_.side_channel;
   if (number != numbers_.end() && channel && channel->on_member)
-    channel->on_member(number->second, links_.steady_ahead(id), bytes);
+    channel->on_member(number->second, links_.steady_difference(id), bytes);
 }
 
 void RoundCoordinator::on(Id id, const control::Failed& failed) {

@@ -31,7 +31,7 @@ JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& opt
       options_(options),
       channel_(std::move(channel)),
       plan_(recording_plan(options)) {
-  channel_->on_member = [this](int node, auto ahead, std::string_view bytes) { on_member(node, ahead, bytes); };
+  channel_->on_member = [this](int node, auto clock, std::string_view bytes) { on_member(node, clock, bytes); };
   channel_->on_coordinator = [this](std::string_view bytes) { on_coordinator(bytes); };
   // Others may know only later which of them they are.
   const bool is_first = options.nnodes == 1 || (options.rdzv_backend != "c10d" && options.node_rank == 0);
@@ -164,10 +164,10 @@ bool JobTimeline::has_all() const {
   return !expects || writer_->ended_nodes() >= channel_->members();
 }
 
-void JobTimeline::on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes) {
+void JobTimeline::on_member(int node, std::optional<ClockDifference> clock, std::string_view bytes) {
   if (!writer_) return;
   collector_->post(
-      [writer = writer_.get(), node, ahead, bytes = std::string(bytes)] { writer->take(node, ahead, bytes); });
+      [writer = writer_.get(), node, clock, bytes = std::string(bytes)] { writer->take(node, clock, bytes); });
 }
 
 void JobTimeline::on_coordinator(std::string_view bytes) {

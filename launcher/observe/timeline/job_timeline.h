@@ -63,7 +63,7 @@ class JobTimeline {
   bool continues_in(const std::string& target);
   std::string stop();
   std::string stopped() const;
-  void on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes);
+  void on_member(int node, std::optional<ClockDifference> clock, std::string_view bytes);
   void on_coordinator(std::string_view bytes);
   void send_some();
   void print_problem();

@@ -60,18 +60,19 @@ TimelineWriter::Node& TimelineWriter::node_of(int number) {
                                           const std::int64_t by_day =
                                               static_cast<std::int64_t>(theirs.steady - base_.steady) -
                                               (theirs.wall - base_.wall);
-                                          set_ahead(node, rank, node.ahead.value_or(by_day));
+                                          node.ranks.insert(rank);
+                                          set_clock(node, rank, by_day);
                                         },
                                     .on_node_end = [this] { ++ended_nodes_; }});
   }
   return node;
 }
 
-void TimelineWriter::take(int number, std::optional<std::int64_t> ahead, const std::string& bytes) {
+void TimelineWriter::take(int number, std::optional<ClockDifference> clock, const std::string& bytes) {
   Node& node = node_of(number);
-  if (ahead) {
-    node.ahead = *ahead * 1000;
-    for (const int rank : node.ranks) builder_.set_ahead(rank, *node.ahead);
+  if (clock) {
+    node.clock = clock;
+    for (const int rank : node.ranks) set_clock(node, rank, 0);
   }
   if (!node.first_bytes) node.first_bytes = Clock::now();
   node.waiting += bytes;
@@ -83,9 +84,12 @@ void TimelineWriter::feed(Node& node) {
   if (node.reader) node.reader->feed(std::exchange(node.waiting, {}));
 }
 
-void TimelineWriter::set_ahead(Node& node, int rank, std::int64_t ahead) {
-  node.ranks.insert(rank);
-  builder_.set_ahead(rank, ahead);
+void TimelineWriter::set_clock(Node& node, int rank, std::int64_t by_day) {
+  if (node.clock) {
+    builder_.set_clock(rank, {.ahead = node.clock->ahead * 1000, .error = node.clock->error * 1000});
+  } else {
+    builder_.set_clock(rank, {.ahead = by_day});
+  }
 }
 
 void TimelineWriter::after_pass() {

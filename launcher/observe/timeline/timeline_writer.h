@@ -17,6 +17,7 @@
 #include "base/timeline/trace_event.h"
 #include "base/timeline/trace_file.h"
 #include "launcher/observe/timeline/node_stream.h"
+#include "launcher/os/network/clock_difference.h"
 
 namespace launcher {
 
@@ -46,8 +47,8 @@ class TimelineWriter {
   explicit TimelineWriter(const std::string& file, const Rests& rests = {});
 
   ddp::detail::RecordSink& sink() { return builder_; }
-  // What a node has sent, whose steady clock is so many microseconds ahead.
-  void take(int node, std::optional<std::int64_t> ahead, const std::string& bytes);
+  // What a node has sent, and what is known of its steady clock.
+  void take(int node, std::optional<ClockDifference> clock, const std::string& bytes);
   // Every now and then: what has arrived is in the file half a second later.
   void after_pass();
 
@@ -79,7 +80,7 @@ class TimelineWriter {
  private:
   struct Node {
     std::unique_ptr<NodeStreamReader> reader{};
-    std::optional<std::int64_t> ahead = std::nullopt;  // nanoseconds
+    std::optional<ClockDifference> clock = std::nullopt;
     std::set<int> ranks{};
     std::optional<std::chrono::steady_clock::time_point> first_bytes = std::nullopt;
     std::string waiting{};
@@ -87,7 +88,7 @@ class TimelineWriter {
   Node& node_of(int number);
   void feed(Node& node);
   void flush();
-  void set_ahead(Node& node, int rank, std::int64_t ahead);
+  void set_clock(Node& node, int rank, std::int64_t by_day);
 
   const std::string path_;
   const ddp::detail::ClockPair base_ = ddp::detail::read_clocks();

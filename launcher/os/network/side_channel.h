@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "launcher/os/network/clock_difference.h"
+
 namespace launcher {
 
 class SideChannel {
@@ -32,10 +34,10 @@ class SideChannel {
     members = nullptr;
   }
 
-  // By who uses it. What has arrived from the coordinator, and from a member: its node, and by how many microseconds
-  // its steady clock is ahead of ours, once that is known.
+  // By who uses it. What has arrived from the coordinator, and from a member: its node, and what is known of its
+  // steady clock.
   std::function<void(std::string_view bytes)> on_coordinator{};
-  std::function<void(int node, std::optional<std::int64_t> ahead, std::string_view bytes)> on_member{};
+  std::function<void(int node, std::optional<ClockDifference> clock, std::string_view bytes)> on_member{};
 
   bool has_coordinator() const { return connection_ && connection_->is_open(); }
   // Whether more should be sent now: the ranks' store uses the connection as well.

@@ -72,9 +72,8 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root, con
     const std::string what = error.what();
     throw std::runtime_error(
         who(group.info()) + ": broadcast_optimizer_state: rank " + std::to_string(root) +
-        "'s optimizer state does not fit this rank's optimizer (same class, same parameters in the "
-        "same groups are needed): " +
-        what.substr(0, what.find('\n')));
+        "'s optimizer state does not fit the optimizer of rank " + std::to_string(group.rank()) +
+        " (same class, same parameters in the same groups are needed): " + what.substr(0, what.find('\n')));
   }
 }
 

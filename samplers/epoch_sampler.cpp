@@ -164,8 +164,8 @@ SamplerState EpochSampler::state_after(int64_t samples) const {
   const int64_t before = has_begun ? state_->order_consumed : state_->consumed;
   const int64_t most = shard_size(kind.length, state_->sharding(before));
   if (samples < 0 || samples > most) {
-    throw std::invalid_argument(std::string(kind.name) + ": this rank has " + std::to_string(most) +
-                                " samples, so it cannot have used " + std::to_string(samples));
+    throw std::invalid_argument(std::string(kind.name) + ": rank " + std::to_string(kind.rank) + " has " +
+                                std::to_string(most) + " samples, so it cannot have used " + std::to_string(samples));
   }
   return {.seed = kind.seed,
           .epoch = has_begun ? state_->order_epoch : state_->epoch,

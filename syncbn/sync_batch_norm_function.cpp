@@ -67,8 +67,8 @@ void check_rows(const BatchNormOps& ops, const at::Tensor& rows, const at::Tenso
   }
   if (count == 1) {
     throw std::invalid_argument(layer.describe() +
-                                ": expected more than 1 value per channel over all ranks in training, got 1; this "
-                                "rank's input has the shape " +
+                                ": expected more than 1 value per channel over all ranks in training, got 1; its "
+                                "input has the shape " +
                                 shape_text(input));
   }
 }

@@ -27,7 +27,8 @@ void check(const Message& message, const GroupHandle& group) {
   detail::check_message(message.tensor, group, operation);
   detail::check_rank(message.peer, "peer", group, operation);
   if (message.peer == group.rank()) {
-    detail::refuse(group, operation, "peer " + std::to_string(message.peer) + " is this rank itself: copy the tensor");
+    detail::refuse(group, operation,
+                   "peer " + std::to_string(message.peer) + " is the calling rank itself: copy the tensor");
   }
   const BackendTraits* backend = detail::backend_for(group, message.tensor.device());
   if (!message.tensor.is_cpu() && !backend->sends_on_device) {

@@ -117,7 +117,7 @@ InitMethod parse_init_method(const std::string& url) {
 RankInfo place_for(const InitMethod& method, const std::optional<RankInfo>& given, const EnvironmentLookup& lookup) {
   if (given && (method.rank || method.world_size)) {
     throw std::invalid_argument(
-        "init_process_group: this rank's number is given twice, in rank_info and in init_method's query (?rank=...): "
+        "init_process_group: the rank is given twice, in rank_info and in init_method's query (?rank=...): "
         "leave one out");
   }
   if (method.kind == InitMethod::Kind::kEnvironment) {

@@ -172,8 +172,8 @@ void claim_rank(c10d::Store& space, const RankInfo& info, const std::string& fil
   const std::string me = host_name() + ", process " + std::to_string(getpid());
   const std::string holder = set_once(space, keys::holder(info.rank), me);
   if (holder != me) {
-    throw std::runtime_error(who(info) + " (" + me + "): this rank is already taken by " + holder +
-                             ". Every process of the job needs its own RANK." +
+    throw std::runtime_error(who(info) + " (" + me + "): rank " + std::to_string(info.rank) + " is already taken by " +
+                             holder + ". Every process of the job needs its own RANK." +
                              (file.empty() ? "" : " If that one is of an earlier job: remove the file " + file + "."));
   }
 }
@@ -183,8 +183,9 @@ void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& 
   const std::string expected = "WORLD_SIZE=" + std::to_string(info.world_size) + ", backend " + backends.text();
   const std::string agreed = set_once(own, keys::agreement(), expected);
   if (agreed != expected) {
-    throw std::runtime_error(who(info) + ": the ranks disagree: this one was started with " + expected +
-                             ", the first one to arrive with " + agreed + ". Give all ranks the same settings.");
+    throw std::runtime_error(who(info) + ": the ranks disagree: rank " + std::to_string(info.rank) +
+                             " was started with " + expected + ", the first one to arrive with " + agreed +
+                             ". Give all ranks the same settings.");
   }
 }
 
@@ -292,8 +293,7 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
   try {
     register_rank(store, info, backends, stores_at(info, timeout), "");
   } catch (const StoreUnreachable& error) {
-    throw std::runtime_error(who(info) + ": could not register this rank in the store" +
-                             about_store(info, error.what()));
+    throw std::runtime_error(who(info) + ": could not register in the store" + about_store(info, error.what()));
   }
   if (needs_torch) store.root = c10::make_intrusive<TorchStore>(std::move(store.root), store.links.bounded);
   if (server && store.generation == 0) keep_until_exit(std::move(server));

@@ -92,7 +92,7 @@ void GradientRouter::begin(size_t parameter) {
           "compute it from model(x), not from net(x), and call model(x) once for each backward. A loss of the "
           "parameters alone, such as a penalty on the weights: add it to the loss of the model, or call its "
           "backward under model->no_sync(), since it is the same on all ranks. Gradients that are meant to stay on "
-          "this rank: run forward and backward under model->no_sync()");
+          "one rank: run forward and backward under model->no_sync()");
   }
   // c10d averages their values and not their graphs, refuses most of them, and divides some twice.
   if (at::GradMode::is_enabled()) {

@@ -27,7 +27,7 @@ void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<
                                   "' does not serve: move the model to " + group.device().str() + " first");
     }
     if (device.is_cuda() && group.device().is_cuda() && device != group.device()) {
-      throw std::invalid_argument(begin + ", but this rank's device is " + group.device().str() +
+      throw std::invalid_argument(begin + ", but the device of its process group is " + group.device().str() +
                                   ": move the model there before wrapping it");
     }
   }

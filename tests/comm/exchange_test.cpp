@@ -353,8 +353,8 @@ TEST_CASE_METHOD(Exchange, "Exchange: wrong arguments are refused on the rank al
     refuses([&] { all_reduce(here(at::ones({2}, at::kComplexFloat)), group, ReduceOp::kMax); }, "all_reduce",
             "complex");
     refuses([&] { reduce_scatter(here(at::ones({})), group); }, "reduce_scatter", "multiple of the group's size");
-    refuses([&] { send(one, group.rank(), group); }, "send", "is this rank itself");
-    refuses([&] { recv(one, group.rank(), group); }, "recv", "is this rank itself");
+    refuses([&] { send(one, group.rank(), group); }, "send", "is the calling rank itself");
+    refuses([&] { recv(one, group.rank(), group); }, "recv", "is the calling rank itself");
     refuses([&] { recv(one, n, group); }, "recv", "expected 0 to " + std::to_string(n - 1));
     refuses([&] { recv_any(one, group, -1); }, "recv_any", "expected a tag of at least 0, got -1");
     if (n > 1) {

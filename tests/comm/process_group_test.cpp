@@ -310,8 +310,7 @@ TEST_CASE("ProcessGroup: a file that an earlier job has left, and one that canno
   alone.pop_back();
   CHECK_THAT(error_line(run_all(alone, kBound)[0]), ContainsSubstring("never arrived: rank 1"));
   const auto again = run_all(ranks_at(url, 2, program("join", {"--timeout_ms", kShortTimeoutMs})), kBound);
-  CHECK_THAT(error_line(again[0]),
-             ContainsSubstring("this rank is already taken by") && ContainsSubstring("remove the file"));
+  CHECK_THAT(error_line(again[0]), ContainsSubstring("is already taken by") && ContainsSubstring("remove the file"));
   const auto lost = run_all(ranks_at("file:///no/such/folder/store", 2, program("join")), kBound);
   CHECK_THAT(error_line(lost[0]), ContainsSubstring("there is no folder /no/such/folder"));
   CHECK(lost[0].duration < seconds(5));
@@ -379,9 +378,9 @@ TEST_CASE("ProcessGroup: refuses a world size that disagrees") {
   const std::vector<std::string> arguments = program("join", {"--timeout_ms", kShortTimeoutMs});
   const auto outcomes = run_all({rank(0, 2, port, arguments), rank(1, 3, port, arguments)}, kBound);
   // Whoever arrives second notices at once; the first one times out at the latest, or loses rank 0's store.
-  CHECK_THAT(error_line(outcomes[0]) + error_line(outcomes[1]),
-             ContainsSubstring("the ranks disagree: this one was started with WORLD_SIZE=") &&
-                 ContainsSubstring("WORLD_SIZE=2") && ContainsSubstring("WORLD_SIZE=3"));
+  CHECK_THAT(error_line(outcomes[0]) + error_line(outcomes[1]), ContainsSubstring("was started with WORLD_SIZE=") &&
+                                                                    ContainsSubstring("WORLD_SIZE=2") &&
+                                                                    ContainsSubstring("WORLD_SIZE=3"));
 }
 
 TEST_CASE("ProcessGroup: refuses a backend that disagrees") {
@@ -402,7 +401,7 @@ TEST_CASE("ProcessGroup: refuses a rank that is taken") {
       run_all({rank(0, 3, port, arguments), rank(1, 3, port, arguments), rank(1, 3, port, arguments)}, kBound);
   const std::string first = error_line(outcomes[1]);
   const std::string second = error_line(outcomes[2]);
-  CHECK_THAT(first + second, ContainsSubstring("rank 1 of 3") && ContainsSubstring("this rank is already taken by ") &&
+  CHECK_THAT(first + second, ContainsSubstring("rank 1 of 3") && ContainsSubstring("is already taken by ") &&
                                  ContainsSubstring("Every process of the job needs its own RANK"));
   CHECK_THAT(error_line(outcomes[0]), ContainsSubstring("never arrived: rank 2"));
 }

@@ -146,12 +146,42 @@ std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit,
          (is_consequence(rank) ? ": its connection to another rank was closed\n" : "\n");
 }
 
+// What a rank says of its failure, without "rank 3 of 8: " in front, which rank it is that says it.
+std::string_view words_of(const RankEnd& rank) {
+  std::string_view words = rank.error ? std::string_view(rank.error->message) : last_line(rank.last_lines);
+  const std::size_t end = words.find(": ");
+  const std::string_view speaker = words.substr(0, end);
+  if (end != std::string_view::npos && speaker.starts_with("rank ") &&
+      speaker.substr(5).find_first_not_of("0123456789 of") == std::string_view::npos) {
+    words.remove_prefix(end + 2);
+  }
+  while (words.ends_with('\n')) words.remove_suffix(1);
+  return words;
+}
+
+// Ranks that failed alike, which is said once: in full of the first of all.
+std::string report_on_the_same(const std::vector<const RankEnd*>& same, const RankEnd& culprit, const JobEnd& job) {
+  if (same.empty()) return "";
+  std::vector<int> ranks;
+  double last = 0;
+  for (const RankEnd* rank : same) {
+    ranks.push_back(rank->rank);
+    last = std::max(last, trouble_time(*rank, job) - trouble_time(culprit, job));
+  }
+  return "  later:  " + rank_list(ranks) + " " + describe_end(*same.front()) +
+         formatted(same.size() == 1 ? ", %.3f s after it, with the same message\n"
+                                    : ", within %.3f s, with the same message\n",
+                   last);
+}
+
 // `left` are named already.
 std::string report_on_others(std::size_t first, const std::vector<int>& left, const JobEnd& job) {
   std::string text;
   std::vector<int> stopped;
   std::vector<int> finished;
+  std::vector<const RankEnd*> same;
   std::size_t failed = 0;
+  const std::string_view first_words = words_of(job.ranks[first]);
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
     const RankEnd& rank = job.ranks[i];
     if (i == first) continue;
@@ -159,10 +189,15 @@ std::string report_on_others(std::size_t first, const std::vector<int>& left, co
       if (std::find(left.begin(), left.end(), rank.rank) == left.end()) finished.push_back(rank.rank);
     } else if (rank.stop_requested) {
       stopped.push_back(rank.rank);
+    } else if (!first_words.empty() && words_of(rank) == first_words &&
+               trouble_time(rank, job) >= trouble_time(job.ranks[first], job) &&
+               (same.empty() || describe_end(rank) == describe_end(*same.front()))) {
+      same.push_back(&rank);
     } else if (failed++ < kMaxFailuresListed) {
       text += report_on_other_failure(rank, job.ranks[first], job);
     }
   }
+  text.insert(0, report_on_the_same(same, job.ranks[first], job));
   if (failed > kMaxFailuresListed) {
     text += "  later:  " + std::to_string(failed - kMaxFailuresListed) + " more failed as well\n";
   }

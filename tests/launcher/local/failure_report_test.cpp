@@ -88,7 +88,7 @@ TEST_CASE("FirstFailure: of ranks that fail alike the first one is not said to b
   second.error = ErrorRecord{"the option is wrong", at(0.4981)};
   const std::string report = failure_report(ended_job({second, first}));
   CHECK_THAT(report, ContainsSubstring("rank 2 failed first: it reported an error, and was stopped by ddprun\n"));
-  CHECK_THAT(report, ContainsSubstring("later:  rank 0 exited with status 1, 0.002 s after it\n"));
+  CHECK_THAT(report, ContainsSubstring("later:  rank 0 exited with status 1, 0.002 s after it, with the same message\n"));
   CHECK_THAT(report, !ContainsSubstring("SIGTERM"));
 }
 
@@ -172,6 +172,27 @@ TEST_CASE(
   const std::string text = failure_report(ended_job({exited(1, 0, 400), victim}));
   CHECK_THAT(text, Catch::Matchers::StartsWith("ddprun: rank 0 failed first: ") &&
                        ContainsSubstring("  others: rank 1 had ended normally\n"));
+}
+
+TEST_CASE("FailureReport: ranks that fail with one message are told of once, and the message comes once") {
+  const std::string words =
+      "all_reduce number 41 failed: " + std::string(300, 'x') + "; did not take part in it: rank 1";
+  const auto failed = [&](int rank, int ms, const std::string& said) {
+    RankEnd end = exited(rank, 1, ms);
+    end.error = ErrorRecord{"rank " + std::to_string(rank) + " of 6: " + said, std::nullopt};
+    return end;
+  };
+  JobEnd job = ended_job({exited(1, 0, 400), failed(0, 500, words), failed(2, 504, words), failed(3, 510, words + "\n"),
+                          failed(4, 511, "out of memory")});
+  std::string text = failure_report(job);
+  CHECK_THAT(text, ContainsSubstring("\n    rank 0 of 6: " + words + "\n"));
+  CHECK(text.find(words) == text.rfind(words));
+  CHECK_THAT(text,
+             ContainsSubstring("\n  later:  ranks 2, 3 exited with status 1, within 0.010 s, with the same message\n"
+                               "  later:  rank 4 exited with status 1, 0.011 s after it\n"));
+  job.ranks.erase(job.ranks.begin() + 3);
+  CHECK_THAT(failure_report(job),
+             ContainsSubstring("rank 2 exited with status 1, 0.004 s after it, with the same message\n"));
 }
 
 TEST_CASE("FailureReport: stays short with many ranks and a long message") {

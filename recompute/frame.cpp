@@ -12,6 +12,7 @@
 #include "comm/core/recomputation.h"
 #include "ddprun/base/progress.h"
 #include "recompute/kept_buffers.h"
+#include "recompute/kept_graph.h"
 
 namespace ddp::recompute {
 namespace {
@@ -78,30 +79,26 @@ SavedInput::SavedInput(const at::Tensor& tensor) {
     plain_ = tensor;
     return;
   }
-  requires_grad_ = tensor.requires_grad();
   saved_ = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
 }
 
-at::Tensor SavedInput::detached() const {
+at::Tensor SavedInput::get() const {
   if (!saved_.has_hooks() && !saved_.get_raw_data()->defined()) return plain_;
-  at::Tensor tensor;
   try {
-    tensor = saved_.unpack();
+    return saved_.unpack();
   } catch (const c10::Error& error) {
     throw RecomputeError(
         rank_prefix() + "checkpoint(): an input of the region was changed in place after the forward: " +
         error.what_without_backtrace() + " Give the region a copy of it, or change it after the backward.");
   }
-  at::Tensor detached = tensor.detach();
-  if (requires_grad_) detached.requires_grad_();
-  return detached;
 }
 
 Frame::Frame(const RecomputeOptions& options, const std::vector<at::Tensor>& inputs, Recompute recompute)
     : options_(options),
       recompute_(std::move(recompute)),
       devices_(devices_of(inputs)),
-      autocast_(AutocastState::current()) {
+      autocast_(AutocastState::current()),
+      kept_operators_(options.must_save) {
   for (const at::Tensor& input : inputs) inputs_.emplace_back(input);
   if (options_.preserve_rng_state) random_states_ = RandomStates::current(devices_);
 }
@@ -118,6 +115,7 @@ void Frame::run_first(const std::function<void()>& function) {
 void Frame::abandon() noexcept {
   inputs_.clear();
   kept_.clear();
+  kept_operators_.clear();
   recompute_ = [](const std::vector<at::Tensor>& /*inputs*/) {
     throw RecomputeError(rank_prefix() +
                          "checkpoint(): a tensor of a region whose forward failed is needed by a backward");
@@ -224,7 +222,7 @@ void Frame::run_second(Collected& collected) {
   const c10::InferenceMode graph_is_recorded(false);  // also where the backward is called in inference mode
   std::vector<at::Tensor> inputs;
   // Unpacked before the mode is changed: an outer region may run again for them.
-  for (const SavedInput& input : inputs_) inputs.push_back(input.detached());
+  for (const SavedInput& input : inputs_) inputs.push_back(input.get());
   const progress::PhaseScope phase("recompute");
   std::optional<RandomStatesScope> random_states;
   if (random_states_) random_states.emplace(*random_states_);
@@ -323,6 +321,32 @@ const KeptResult& Frame::kept(size_t index) const {
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> FirstRun::next_hooks() {
   return std::make_unique<PositionHooks>(frame_.shared_from_this());
+}
+
+void FirstRun::add_kept(const std::vector<at::Tensor>& results) {
+  for (const at::Tensor& result : results) {
+    if (result.defined() && result.requires_grad()) kept_.push_back(result);
+  }
+}
+
+bool FirstRun::before_backward(const torch::autograd::edge_list& roots, const torch::autograd::edge_list& targets) {
+  if (goes_beyond(roots, targets, kept_)) refuse_backward_through_kept();
+  return true;
+}
+
+void FirstRun::run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                            const std::function<void()>& call) {
+  KeptOperators& operators = frame_.kept_operators();
+  if (!operators.has(op)) return call();
+  call();
+  operators.keep(op, stack, frame_.preserves_rng_state() ? &frame_.devices() : nullptr);
+}
+
+void SecondRun::run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                             const std::function<void()>& call) {
+  const KeptOperators& operators = frame_.kept_operators();
+  if (!operators.has(op)) return call();
+  operators.put(kept_operators_++, op, stack);
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> SecondRun::next_hooks() {

@@ -19,6 +19,7 @@
 
 #include "ddprun/amp/autocast.h"
 #include "ddprun/detail/recompute/region.h"
+#include "recompute/kept_operators.h"
 #include "recompute/operator_log.h"
 #include "recompute/random_states.h"
 #include "recompute/saved_tensor_mode.h"
@@ -29,13 +30,12 @@ namespace ddp::recompute {
 class SavedInput {
  public:
   explicit SavedInput(const at::Tensor& tensor);
-  /// The tensor, detached. Throws RecomputeError when it was changed in place since it was saved.
-  at::Tensor detached() const;
+  /// The tensor, with the graph that it had. Throws RecomputeError when it was changed in place since it was saved.
+  at::Tensor get() const;
 
  private:
   at::Tensor plain_;  // what autograd cannot save: undefined or made in inference mode
   torch::autograd::SavedVariable saved_;
-  bool requires_grad_ = false;
 };
 
 /// What is known of a saved tensor after the first run.
@@ -81,7 +81,9 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void store_kept(KeptResult result);
   const KeptResult& kept(size_t index) const;
   bool preserves_rng_state() const { return options_.preserve_rng_state; }
-  std::vector<c10::Device> devices() const { return devices_; }
+  const std::vector<c10::Device>& devices() const { return devices_; }
+  /// The results of operators that do not run again.
+  KeptOperators& kept_operators() { return kept_operators_; }
 
  private:
   friend class SecondRun;
@@ -116,6 +118,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<SavedPosition> positions_;
   std::map<int, Collected> collected_;  // by graph task
   std::vector<KeptResult> kept_;
+  KeptOperators kept_operators_;
 
   OperatorCalls first_calls_;     // with debug
   OperatorCalls second_calls_;    // of the latest second run
@@ -130,10 +133,17 @@ class FirstRun final : public SavedTensorMode {
   // A backward in the region runs in the device's thread, which a second run is in from the start: what it saves (with
   // create_graph) would count in one run and not in the other.
   bool holds_in_backwards() const override { return false; }
+  // What goes through the graph that made a result of keep() finds another graph in the second run.
+  bool before_backward(const torch::autograd::edge_list& roots, const torch::autograd::edge_list& targets) override;
+  void run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                    const std::function<void()>& call) override;
+  /// Results of a keep(), with their graph.
+  void add_kept(const std::vector<at::Tensor>& results);
   Frame& frame() { return frame_; }
 
  private:
   Frame& frame_;
+  std::vector<at::Tensor> kept_;
 };
 
 /// The mode of the thread that runs it again.
@@ -142,6 +152,8 @@ class SecondRun final : public SavedTensorMode {
   SecondRun(Frame& frame, Frame::Collected& collected) : frame_(frame), collected_(collected) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override;
   bool holds_in_backwards() const override { return false; }
+  void run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                    const std::function<void()>& call) override;
   void collect(const at::Tensor& tensor, bool requires_grad) { frame_.collect(collected_, tensor, requires_grad); }
   Frame& frame() { return frame_; }
   size_t next_kept() { return kept_++; }
@@ -150,6 +162,7 @@ class SecondRun final : public SavedTensorMode {
   Frame& frame_;
   Frame::Collected& collected_;
   size_t kept_ = 0;
+  size_t kept_operators_ = 0;
 };
 
 }  // namespace ddp::recompute

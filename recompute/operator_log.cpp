@@ -36,6 +36,12 @@ OperatorLog::~OperatorLog() {
   calls_of_thread = previous_;
 }
 
+OperatorLogPause::OperatorLogPause() : paused_(std::exchange(calls_of_thread, nullptr)) {}
+
+OperatorLogPause::~OperatorLogPause() {
+  calls_of_thread = paused_;
+}
+
 std::string first_difference(const std::vector<std::string>& forward, const std::vector<std::string>& recomputation) {
   const auto [left, right] = std::mismatch(forward.begin(), forward.end(), recomputation.begin(), recomputation.end());
   if (left == forward.end() && right == recomputation.end()) return "";

@@ -27,6 +27,18 @@ class OperatorLog {
   at::CallbackHandle handle_;
 };
 
+/// While it lives, the calling thread's calls are not noted.
+class OperatorLogPause {
+ public:
+  OperatorLogPause();
+  ~OperatorLogPause();
+  OperatorLogPause(const OperatorLogPause&) = delete;
+  OperatorLogPause& operator=(const OperatorLogPause&) = delete;
+
+ private:
+  OperatorCalls* paused_;
+};
+
 /// One sentence on the first operator in which the two runs differ; empty when they do not.
 std::string first_difference(const std::vector<std::string>& forward, const std::vector<std::string>& recomputation);
 

@@ -8,6 +8,7 @@
 #include "comm/versions/autograd_node.h"
 #include "ddprun/recompute/recompute.h"
 #include "recompute/frame.h"
+#include "recompute/kept_graph.h"
 #include "recompute/saved_tensor_mode.h"
 
 namespace ddp::detail {
@@ -27,10 +28,7 @@ class GraphOfKept final : public torch::autograd::Node {
   explicit GraphOfKept(const std::vector<at::Tensor>& inputs) : Node(torch::autograd::collect_next_edges(inputs)) {}
   std::string name() const override { return "ddp::keep"; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
-    throw RecomputeError(rank_prefix() +
-                         "keep(): the region goes backward through a result of keep(), which the recomputation has "
-                         "without its graph. Call autograd::grad() or backward() within keep()'s function, or compute "
-                         "this part without keep().");
+    recompute::refuse_backward_through_kept();
   }
 };
 
@@ -118,6 +116,7 @@ void KeptResults::store(std::vector<at::Tensor> tensors, std::any structure) {
   }
   if (frame_->preserves_rng_state()) kept.random_states = recompute::RandomStates::current(frame_->devices());
   frame_->store_kept(std::move(kept));
+  dynamic_cast<recompute::FirstRun&>(*recompute::current_mode()).add_kept(tensors);
 }
 
 KeptResults::Outside::Outside() : mode_(std::make_unique<recompute::PlainMode>()) {

@@ -31,6 +31,7 @@ class EngineWithModes final : public torch::autograd::Engine {
                                          const torch::autograd::variable_list& inputs, bool keep_graph,
                                          bool create_graph, bool accumulate_grad,
                                          const torch::autograd::edge_list& outputs) override {
+    for (auto* mode = current; mode != nullptr && mode->before_backward(roots, outputs);) mode = mode->outer();
     std::optional<PlainMode> plain;
     std::optional<SavedTensorScope> scope;
     if (current != nullptr && !current->holds_in_backwards()) scope.emplace(plain.emplace());

@@ -2,13 +2,20 @@
 // its engine can only give hooks of Python. This one asks the thread's mode.
 #pragma once
 
+#include <ATen/core/stack.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
+#include <functional>
 #include <memory>
+
+namespace c10 {
+class OperatorHandle;
+}
 
 namespace ddp::recompute {
 
-/// Makes the hooks for each tensor that autograd saves.
+/// Makes the hooks for each tensor that autograd saves, and is told of backwards and operators that the thread calls.
 class SavedTensorMode {
  public:
   virtual ~SavedTensorMode() = default;
@@ -21,6 +28,20 @@ class SavedTensorMode {
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() = 0;
   /// Whether it also holds in a backward that the thread calls, as far as that runs in this thread.
   virtual bool holds_in_backwards() const { return true; }
+  /// The thread begins a backward from `roots` to `targets`, to all leaves where there are none. May throw. Returns
+  /// whether the modes outside of this one are to be told as well.
+  virtual bool before_backward(const torch::autograd::edge_list& /*roots*/,
+                               const torch::autograd::edge_list& /*targets*/) {
+    return true;
+  }
+  /// The thread calls an operator that some region keeps the results of (kept_operators.h), whose arguments are on
+  /// `stack`: replaces them by its results, by `call` or otherwise.
+  virtual void run_operator(const c10::OperatorHandle& /*op*/, torch::jit::Stack& /*stack*/,
+                            const std::function<void()>& call) {
+    call();
+  }
+  /// The mode that holds outside of this one, or nullptr.
+  SavedTensorMode* outer() const { return outer_; }
 
  protected:
   SavedTensorMode() = default;
@@ -35,6 +56,10 @@ class SavedTensorMode {
 class PlainMode final : public SavedTensorMode {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override { return nullptr; }
+  bool before_backward(const torch::autograd::edge_list& /*roots*/,
+                       const torch::autograd::edge_list& /*targets*/) override {
+    return false;
+  }
 };
 
 /// The calling thread has `mode` until end_mode(), which may come in any order but in the same thread.

@@ -339,6 +339,7 @@ class Training {
 
   void one_step(const std::vector<ddp::Batch>& batches) {
     ++step_;
+    change_parameters();
     if (settings_["unusual"].is_null()) {
       backward(batches);
     } else {
@@ -348,6 +349,25 @@ class Training {
     record("step" + std::to_string(step_));
   }
   void unusual_step();
+
+  void change_parameters() {
+    const Json& freeze = settings_["freeze"];
+    if (!freeze.is_null()) {
+      const bool is_frozen = freeze["from"].get<int64_t>() <= step_ && step_ < freeze["to"].get<int64_t>();
+      for (torch::Tensor& parameter : net_->named_children()[freeze["name"].get<std::string>()]->parameters()) {
+        parameter.set_requires_grad(!is_frozen);
+      }
+    }
+    for (const Json& hook : settings_["parameter_hooks"]) {
+      if (hook["from"] != step_) continue;
+      const std::string kind = hook["kind"];
+      net_->named_parameters()[hook["name"].get<std::string>()].register_hook([kind](const torch::Tensor& gradient) {
+        if (kind == "scaled") return gradient * 0.75;
+        if (kind == "constant") return torch::full_like(gradient, 0.01);
+        return gradient.new_full({}, 0.005).expand_as(gradient);
+      });
+    }
+  }
 
   void zero_grad(bool set_to_none) {
     if (auto* fused = dynamic_cast<ddp::optim::FusedOptimizer*>(optimizer_.get())) return fused->zero_grad(set_to_none);

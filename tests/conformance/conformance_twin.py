@@ -81,6 +81,8 @@ def draw_batch(case, seed, size):
     return x, (y > 0).float() if case["loss"] == "bce" else y
 
 
+PARAMETER_HOOKS = {"scaled": lambda gradient: gradient * 0.75, "constant": lambda gradient: torch.full_like(gradient, 0.01),
+                   "expanded": lambda gradient: gradient.new_full([], 0.005).expand_as(gradient)}
 LOSSES = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss, "smooth_l1": F.smooth_l1_loss, "bce": F.binary_cross_entropy_with_logits}
 
 
@@ -303,12 +305,21 @@ class Training:
 
     def one_step(self, batches):
         self.step += 1
+        self.change_parameters()
         if self.case["unusual"]:
             unusual_step(self, self.case["unusual"])
         else:
             self.backward(batches)
         self.update()
         self.record(f"step{self.step}")
+
+    def change_parameters(self):
+        freeze = self.case["freeze"]
+        if freeze:
+            getattr(self.net, freeze["name"]).requires_grad_(not freeze["from"] <= self.step < freeze["to"])
+        for hook in self.case["parameter_hooks"]:
+            if hook["from"] == self.step:
+                self.net.get_parameter(hook["name"]).register_hook(PARAMETER_HOOKS[hook["kind"]])
 
     def backward(self, batches):
         self.optimizer.zero_grad(set_to_none=self.case["zero_grad"] == "none")

@@ -2,7 +2,9 @@
 
 A description is plain JSON. Whoever adds an entry adds its meaning to both interpreters, and to `SIMPLER` in shrink.py a way to
 do without it. `unusual` programs keep gradients, run several backwards per forward or differentiate twice; `recompute` programs
-have regions of activation checkpointing, which some of the others have too.
+have regions of activation checkpointing, which some of the others have too. `combined` programs have regions beside all that may
+go wrong with them: communication hooks, also where gradients are kept or ranks join; layers that are frozen for some steps; hooks on
+parameters that replace gradients; operators whose results a region keeps.
 """
 
 import random
@@ -18,8 +20,57 @@ UNUSUAL_MODELS = ("mlp", "residual", "conv", "embedding", "rnn", "sequence")
 UNUSUAL = ("kept_gradient", "pcgrad", "retain_graph", "forwards_then_backwards", "static_no_sync", "gradient_penalty", "create_graph")
 
 
-def draw(seed, unusual=False, recompute=False):
-    return Draw(seed, unusual, recompute).case
+# Operators whose results a region may keep; an activation in place would change the first ones'.
+SAVED = ("addmm", "mm", "convolution", "native_layer_norm")
+SAVED_ACTIVATIONS = ("tanh", "sigmoid", "gelu", "silu", "softplus", "relu")
+
+
+def draw(seed, unusual=False, recompute=False, combined=False):
+    if not combined:
+        return Draw(seed, unusual, recompute).case
+    numbers = random.Random(f"combinations of {seed}")
+    drawn = Draw(seed, numbers.randrange(3) == 0, recompute=True)
+    combine(drawn, numbers)
+    return drawn.case
+
+
+def combine(drawn, numbers):
+    case = drawn.case
+    if case["unusual"] in (None, "kept_gradient", "pcgrad"):
+        save_in_regions(numbers, case["layers"])
+    if case["unusual"] in ("kept_gradient", "pcgrad") and not case["hook"]:
+        drawn.random = numbers
+        case["hook"] = drawn.hook(often=True)
+    plain = not (drawn.is_sparse() or case["optimizer"]["zero"] or case["join"] or case["hops"] or case["ddp"]["static"] or case["ddp"]["delayed"])
+    names = [layer for layer in drawn.all_layers() if layer["op"] in ("linear", "conv") and layer["name"] not in case["frozen"]]
+    if plain and len(names) > 2 and case["unusual"] is None and not case["ema"] and numbers.randrange(2) and not (case["hook"] or "").endswith(
+            ("1", "2", "wrapped")):
+        first = numbers.randint(1, case["steps"] - 1)
+        case["freeze"] = {"name": numbers.choice(names)["name"], "from": first, "to": numbers.randint(first + 1, case["steps"])}
+        case["ddp"] |= {"find_unused": True, "own_engine": None, "auto_bucket": False}  # Python has no other way
+    if not drawn.is_sparse() and not case["join"] and not case["hops"]:
+        for layer in numbers.sample(names, min(len(names), numbers.randint(0, 2))):
+            case["parameter_hooks"].append({"name": f"{layer['name']}.weight", "kind": numbers.choice(("scaled", "constant", "expanded")),
+                                            "from": numbers.randint(1, case["steps"])})
+    if case["freeze"]:
+        case["parameter_hooks"] = [hook for hook in case["parameter_hooks"] if not hook["name"].startswith(f"{case['freeze']['name']}.")]
+
+
+def save_in_regions(numbers, layers):
+    for layer in layers:
+        if layer["op"] == "region" and numbers.randrange(2):
+            changes_in_place = "relu_" in {inner["op"] for inner in all_of(layer["layers"])}
+            among = SAVED_ACTIVATIONS if changes_in_place else SAVED + SAVED_ACTIVATIONS
+            layer["save"] = sorted(numbers.sample(among, numbers.randint(1, len(among))))
+        for inner in [layer.get("layers", []), *layer.get("branches", [])]:
+            save_in_regions(numbers, inner)
+
+
+def all_of(layers):
+    for layer in layers:
+        yield layer
+        for inner in [layer.get("layers", []), *layer.get("branches", [])]:
+            yield from all_of(inner)
 
 
 def with_regions(numbers, layers, depth=0):
@@ -45,7 +96,7 @@ def with_regions(numbers, layers, depth=0):
             continue
         if depth < 2 and numbers.randrange(3) == 0:
             part = with_regions(numbers, part, depth + 1)
-        result.append({"op": "region", "early_stop": numbers.randrange(4) > 0, "layers": part})
+        result.append({"op": "region", "early_stop": numbers.randrange(4) > 0, "save": [], "layers": part})
     return result
 
 
@@ -78,6 +129,7 @@ class Draw:
         case["join"] = self.join()
         case["hops"] = self.hops()
         case["unusual"] = self.unusual() if unusual else None
+        case |= {"freeze": None, "parameter_hooks": []}
 
     def pick(self, among):
         return self.random.choice(list(among))
@@ -269,11 +321,8 @@ class Draw:
         more, width = self.body(width, self.random.randint(1, 4))
         return self.head(layers + more, width)
 
-    def all_layers(self, layers=None):
-        for layer in self.case["layers"] if layers is None else layers:
-            yield layer
-            for inner in [layer.get("layers", []), *layer.get("branches", [])]:
-                yield from self.all_layers(inner)
+    def all_layers(self):
+        return all_of(self.case["layers"])
 
     def has(self, *ops):
         return any(layer["op"] in ops for layer in self.all_layers())
@@ -469,9 +518,9 @@ class Draw:
                     options |= {"auto_bucket": False, "bucket_cap_bytes": 0, "own_engine": None}
         return options
 
-    def hook(self):
+    def hook(self, often=False):
         options = self.case["ddp"]
-        if (not self.one_in(4) or self.is_sparse() or self.is_16_bit() or options["delayed"] or self.case["ranks"] == 1 or options["auto_bucket"]
+        if (not (often or self.one_in(4)) or self.is_sparse() or self.is_16_bit() or options["delayed"] or self.case["ranks"] == 1 or options["auto_bucket"]
                 or self.has("cast")):
             return None
         options["own_engine"] = None

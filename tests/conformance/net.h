@@ -169,7 +169,8 @@ class NetImpl : public torch::nn::Module {
       };
     }
     if (op == "region") {
-      const ddp::RecomputeOptions options{.early_stop = layer["early_stop"].get<bool>()};
+      ddp::RecomputeOptions options{.early_stop = layer["early_stop"].get<bool>()};
+      for (const std::string name : layer["save"]) options.must_save.push_back("aten::" + name);
       return [inner = sequence(layer["layers"]), options](const torch::Tensor& x) {
         return ddp::checkpoint(options, inner, x);
       };

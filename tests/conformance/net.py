@@ -105,10 +105,14 @@ class Net(nn.Module):
         return lambda x: x + inner(x)
 
     def region(self, layer):
-        from torch.utils.checkpoint import checkpoint  # takes a second to import
+        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts  # takes a second to import
 
         inner = self.sequence(layer["layers"])
-        return lambda x: checkpoint(inner, x, use_reentrant=False, early_stop=layer["early_stop"])
+        more = {}
+        if layer["save"]:
+            saved = [getattr(torch.ops.aten, name).default for name in layer["save"]]
+            more["context_fn"] = lambda: create_selective_checkpoint_contexts(saved)
+        return lambda x: checkpoint(inner, x, use_reentrant=False, early_stop=layer["early_stop"], **more)
 
     def cast(self, layer):
         before = set(dict(self.named_children()))

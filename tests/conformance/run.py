@@ -42,6 +42,7 @@ def arguments():
     parser.add_argument("--shrink", type=float, default=60, help="seconds to make a failing description smaller")
     parser.add_argument("--unusual", action="store_true", help="trainings that keep gradients, run several backwards or differentiate twice")
     parser.add_argument("--recompute", action="store_true", help="trainings with regions of activation checkpointing")
+    parser.add_argument("--combined", action="store_true", help="trainings with regions, hooks of all kinds and layers that are frozen for some steps")
     parser.add_argument("--program", type=pathlib.Path, default=BIN / "conformance_program")
     parser.add_argument("--launcher", type=pathlib.Path, default=BIN / "ddprun")
     parser.add_argument("--case-limit", type=float, default=180, help="seconds for each job")
@@ -105,7 +106,7 @@ def main():
     if not given.program.exists() or not given.launcher.exists():
         sys.exit(f"{given.program} and {given.launcher} have to be built first: cmake --build build/release --target conformance_program ddprun")
     cases = [json.loads(given.description.read_text())] if given.description else [
-        for_torch(draw(seed, given.unusual, given.recompute)) for seed in range(given.first, given.first + given.seeds)]
+        for_torch(draw(seed, given.unusual, given.recompute, given.combined)) for seed in range(given.first, given.first + given.seeds)]
     print(f"{len(cases)} trainings, the first of seed {cases[0]['seed']}" + (" (--unusual)" if given.unusual else ""), flush=True)
     start, counts, reasons, failures = time.monotonic(), collections.Counter(), collections.Counter(), []
     jobs = Jobs(given.program, given.launcher, given.case_limit)

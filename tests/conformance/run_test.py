@@ -54,6 +54,7 @@ class Draw(unittest.TestCase):
         for seed in range(300):
             for unusual in (False, True):
                 self.assertEqual(json.dumps(draw(seed, unusual)), json.dumps(draw(seed, unusual)))
+            self.assertEqual(json.dumps(draw(seed, combined=True)), json.dumps(draw(seed, combined=True)))
             self.assertIn('"region"', json.dumps([draw(seed + other, recompute=True) for other in range(20)]))
 
     def test_everything_is_drawn_and_most_of_it_is_judged_by_every_bit(self):
@@ -63,6 +64,14 @@ class Draw(unittest.TestCase):
         for part in ("hops", "join", "hook", "scaler", "autocast", "clip", "schedule", "ema"):
             self.assertGreater(sum(bool(case[part]) for case in cases), 40, part)
         self.assertGreater(sum(not known.near(case) for case in cases), 1400)
+
+    def test_combined_programs_have_what_they_are_named_for(self):
+        cases = [draw(seed, combined=True) for seed in range(600)]
+        self.assertGreater(sum('"region"' in json.dumps(case["layers"]) for case in cases), 400)
+        for part in ("freeze", "parameter_hooks", "hook", "unusual"):
+            self.assertGreater(sum(bool(case[part]) for case in cases), 50, part)
+        self.assertGreater(sum(bool(case["hook"] and case["unusual"]) for case in cases), 15)
+        self.assertGreater(sum('"save": ["' in json.dumps(case["layers"]) for case in cases), 200)
 
     def test_shrinking_keeps_what_fails_and_drops_the_rest(self):
         case = next(case for case in map(draw, range(1000)) if case["clip"] and case["schedule"] and case["ranks"] == 3)

@@ -10,7 +10,7 @@ SIMPLER = {
     ("loss",): "mse", ("optimizer", "second"): None, ("optimizer", "zero"): False, ("ddp", "bucket_cap_bytes"): 0, ("ddp", "views"): True,
     ("ddp", "python_views"): False, ("ddp", "own_engine"): None, ("ddp", "batched_grad_copy"): None, ("ddp", "lazy"): False,
     ("ddp", "broadcast_buffers"): True, ("ddp", "init_sync"): True, ("ddp", "auto_bucket"): False, ("ddp", "ignored"): [],
-    ("ddp", "delayed"): None, ("ddp", "find_unused"): False, ("ddp", "static"): False,
+    ("freeze",): None, ("parameter_hooks",): [], ("ddp", "delayed"): None, ("ddp", "find_unused"): False, ("ddp", "static"): False,
 }
 
 
@@ -40,6 +40,10 @@ def candidates(case):
     if case["steps"] > 1 and not case["hops"]:
         yield {**copy.deepcopy(case), "steps": case["steps"] // 2}
     for number, layer in enumerate(case["layers"]):
+        if layer["op"] == "region" and layer["save"]:
+            smaller = copy.deepcopy(case)
+            smaller["layers"][number]["save"] = []
+            yield smaller
         if layer["op"] == "region":
             smaller = copy.deepcopy(case)
             smaller["layers"][number : number + 1] = smaller["layers"][number]["layers"]

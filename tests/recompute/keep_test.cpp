@@ -89,6 +89,47 @@ TEST_CASE("Keep: a backward in the region through a result is refused where its 
   }
 }
 
+// Only a part of such a gradient would be there in the recomputation: what the result of keep() has of it is missing.
+TEST_CASE("Keep: a gradient of what the kept function has captured is refused, whatever else leads to it") {
+  const at::Tensor input = here(at::rand({4, 4})).requires_grad_();
+  const at::Tensor weight = here(at::rand({4, 4})).requires_grad_();
+  const auto gradient = [](const at::Tensor& of, const at::Tensor& to, bool allow_unused = false) {
+    return torch::autograd::grad({of.sum()}, {to}, {}, std::nullopt, /*create_graph=*/true, allow_unused)[0];
+  };
+  const auto kept = [&](const at::Tensor& x) { return keep([&](const at::Tensor& z) { return z.mm(weight); }, x); };
+  const std::vector<Function> refused{
+      [&](const at::Tensor& x) { return x * gradient(kept(x).sin(), weight); },
+      [&](const at::Tensor& x) { return x * gradient(kept(x).sin().mm(weight), weight); },
+      [&](const at::Tensor& x) {
+        const at::Tensor captured = x.sin();
+        const at::Tensor part = keep([&](const at::Tensor& z) { return z * captured; }, x);
+        return x * gradient(part.sin(), captured);
+      },
+      [&](const at::Tensor& x) {
+        const at::Tensor found = gradient(kept(x).sin(), weight, /*allow_unused=*/true);
+        return found.defined() ? x * found : x * 2;
+      },
+      [&](const at::Tensor& x) {
+        const at::Tensor part = kept(x);
+        return checkpoint([&](const at::Tensor& y) { return y * gradient(part.sin().mm(weight), weight); }, x);
+      }};
+  for (const Function& function : refused) {
+    CHECK_THROWS_WITH(checkpoint(function, input).sum().backward(),
+                      ContainsSubstring("the region goes backward through a result of keep()"));
+  }
+  const std::vector<Function> allowed{
+      [&](const at::Tensor& x) { return x * gradient(kept(x).detach().mm(weight).sin(), weight); },
+      [&](const at::Tensor& x) {
+        const at::Tensor part = kept(x);
+        return part * gradient(part.sin().mm(weight), part);
+      },
+      [&](const at::Tensor& x) { return kept(x) * gradient(x.sin().mm(weight), weight); }};
+  for (const Function& function : allowed) {
+    const at::Tensor expected = torch::autograd::grad({function(input).sum()}, {input})[0];
+    CHECK(at::equal(torch::autograd::grad({checkpoint(function, input).sum()}, {input})[0], expected));
+  }
+}
+
 TEST_CASE("Keep: another result in the recomputation is refused") {
   const at::Tensor input = here(at::rand({4})).requires_grad_();
   const auto function = [](const at::Tensor& x) {

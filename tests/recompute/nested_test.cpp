@@ -73,6 +73,33 @@ TEST_CASE("Nested regions: a gradient in a region that is a part of its result")
   }
 }
 
+// In both runs: a gradient of the region that ends at its inputs would be another one.
+TEST_CASE("Nested regions: a gradient in a region that leads out of it through its inputs") {
+  const at::Tensor input = here(at::rand({4, 4})).requires_grad_();
+  const at::Tensor weight = here(at::rand({4, 4})).requires_grad_();
+  const auto slope = [](const at::Tensor& of, const at::Tensor& to) {
+    return torch::autograd::grad({of.sum()}, {to}, {}, std::nullopt, /*create_graph=*/true)[0];
+  };
+  using Region = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+  const Region to_an_input = [&](const at::Tensor& x, const at::Tensor& y) {
+    return slope((x * y).sin(), x) * y.cos();
+  };
+  const Region to_a_parameter = [&](const at::Tensor& x, const at::Tensor& y) {
+    return slope(x.mm(weight) * y, weight).mm(x).sin();
+  };
+  for (const Region& region : {to_an_input, to_a_parameter}) {
+    const auto gradients = [&](bool in_region) {
+      const at::Tensor x = input.exp();
+      const at::Tensor y = x.mm(weight).sin();
+      const at::Tensor result = in_region ? checkpoint(region, x, y) : region(x, y);
+      return torch::autograd::grad({result.sum()}, {input, weight});
+    };
+    const auto expected = gradients(false);
+    const auto got = gradients(true);
+    for (size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(got[i], expected[i]));
+  }
+}
+
 TEST_CASE("Nested regions: a part of the graph first, then the rest") {
   const at::Tensor a = here(at::rand({4})).requires_grad_();
   const at::Tensor b = here(at::rand({4})).requires_grad_();

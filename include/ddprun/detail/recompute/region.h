@@ -45,6 +45,12 @@ struct RecomputeOptions {
   /// Modules whose buffers (BatchNorm's running statistics) the second run leaves unchanged. Python's are updated
   /// twice.
   std::vector<std::shared_ptr<torch::nn::Module>> update_buffers_once = {};
+  /// Operators whose results the region keeps, so that the second run does not call them again: those that cost much to
+  /// compute and little to keep, such as {"aten::addmm", "aten::convolution"}; with its overload, "aten::add.Tensor",
+  /// where it has one. They must be operators that autograd sees: not those that are made of others (aten::linear), nor
+  /// those that change or return the memory of an argument. From then on each call of them, anywhere in the process,
+  /// takes a microsecond longer. Reference: torch.utils.checkpoint.create_selective_checkpoint_contexts with a list.
+  std::vector<std::string> must_save = {};
 };
 
 /// The two runs of a region differ, or it cannot run again: thrown by the backward.

@@ -38,9 +38,13 @@ def combine(drawn, numbers):
     case = drawn.case
     if case["unusual"] in (None, "kept_gradient", "pcgrad"):
         save_in_regions(numbers, case["layers"])
-    if case["unusual"] in ("kept_gradient", "pcgrad") and not case["hook"]:
+    if case["unusual"] in (None, "kept_gradient", "pcgrad") and not case["hook"] and numbers.randrange(3):
         drawn.random = numbers
         case["hook"] = drawn.hook(often=True)
+        if case["hook"]:
+            case["hops"] = None
+            if case["join"] and case["hook"] not in HOOKS[:3]:
+                case["hook"] = "bf16"
     plain = not (drawn.is_sparse() or case["optimizer"]["zero"] or case["join"] or case["hops"] or case["ddp"]["static"] or case["ddp"]["delayed"])
     names = [layer for layer in drawn.all_layers() if layer["op"] in ("linear", "conv") and layer["name"] not in case["frozen"]]
     if plain and len(names) > 2 and case["unusual"] is None and not case["ema"] and numbers.randrange(2) and not (case["hook"] or "").endswith(

@@ -31,9 +31,36 @@ def leaf_of(leaf):
     return values.view(leaf["shape"]).to(getattr(torch, leaf["dtype"])).requires_grad_(leaf["grad"])
 
 
+class Contiguous(torch.autograd.Function):
+    """torch.distributed.nn sends tensors and gradients as they are in memory, whose order may differ between ranks."""
+
+    @staticmethod
+    def forward(context, tensor):
+        return tensor.contiguous().clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient.contiguous()
+
+
+def outputs_with_root(step, of):
+    op, size, rank = step["op"], dist.get_world_size(), dist.get_rank()
+    if op == "broadcast":
+        return [of_nn.broadcast(of[0], step["root"])]
+    if op == "reduce":
+        # What Python leaves on the other ranks is unspecified; zeros with the same gradient here.
+        reduced = of_nn.reduce(of[0], step["root"], REDUCTIONS[step["reduction"]])
+        return [reduced if rank == step["root"] else reduced.masked_fill(torch.ones_like(reduced, dtype=torch.bool), 0)]
+    if op == "gather":
+        return [torch.cat(of_nn.gather(of[0], step["root"]))]
+    return [of_nn.scatter([part.contiguous() for part in of[0].chunk(size)], step["root"])]
+
+
 def outputs_of(step, values):
     of = [values[i] for i in step["of"]]
-    group, op, reduction, size, rank = dist.group.WORLD, step["op"], step["reduction"], dist.get_world_size(), dist.get_rank()
+    if step["op"] in ("broadcast", "reduce", "gather", "scatter"):
+        return [Contiguous.apply(output) for output in outputs_with_root(step, [Contiguous.apply(of[0])])]
+    group, op, reduction, rank = dist.group.WORLD, step["op"], step["reduction"], dist.get_rank()
     if op == "all_reduce":
         return [functional.all_reduce(of[0], reduction, group)]
     if op in SINGLE:
@@ -49,16 +76,6 @@ def outputs_of(step, values):
         return GATHER_LIST(of, group)
     if op == "reduce_scatter_coalesced":
         return SCATTER_LIST(list(of), reduction, [0] * len(of), group)
-    if op == "broadcast":
-        return [of_nn.broadcast(of[0], step["root"])]
-    if op == "reduce":
-        # What Python leaves on the other ranks is unspecified; zeros with the same gradient here.
-        reduced = of_nn.reduce(of[0], step["root"], REDUCTIONS[reduction])
-        return [reduced if rank == step["root"] else reduced.masked_fill(torch.ones_like(reduced, dtype=torch.bool), 0)]
-    if op == "gather":
-        return [torch.cat(of_nn.gather(of[0], step["root"]))]
-    if op == "scatter":
-        return [of_nn.scatter([part.contiguous() for part in of[0].chunk(size)], step["root"])]
     if op == "multiply":
         return [of[0] * of[1]]
     if op == "tanh":

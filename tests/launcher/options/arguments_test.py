@@ -99,7 +99,7 @@ class Arguments(LauncherTest):
         self.assertIn("--nproc_per_node", out)
         status, out, err = self.run_job("--version")
         self.assertEqual((status, err), (0, ""))
-        self.assertRegex(out, r"^ddprun \d+\.\d+\.\d+\n$")
+        self.assertRegex(out, r"^ddprun \d+\.\d+\.\d+ \(commit ([0-9a-f]{12}(, with changes)?|unknown)\)\n$")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 A section names its sources in a comment, `<!-- from comm/core/init_method.cpp launcher/plan/* -->`. Of several sections that match a
 source, the one with the longest pattern has its texts. A source with messages that no section names is an error, and so is a pattern that
-matches no message: somebody has to say what the message means.
+matches no message: somebody has to say what the message means. So is a message that says "this rank".
 """
 
 import argparse
@@ -42,6 +42,8 @@ NO_MESSAGES = {
 }
 # Texts that are printed to nobody, by their words: protocols, programs for a shell, formats of files.
 NO_MESSAGE = re.compile(r"^; (?:from|at least|more than) |\| option \||HTTP/1\.1|\"extraInfo\"|exec /bin/sh|\[ -x |import importlib|\"format\":|<rect |charset=|\\x8[0a]")
+# Other ranks and the launcher quote what a rank says, and then "this rank" would be somebody else. Python's own words stay.
+WHICH_RANK = re.compile(r"\bthis rank\b(?!\. Please call `consolidate_state)")
 # What --help of an example says, among its messages.
 HELP_OF_EXAMPLE = re.compile(r"^void declare\(.*?^}|CLI::App app\(.*?;", re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"[A-Za-z][A-Za-z']+")
@@ -78,6 +80,9 @@ def assign(found, sections, say) -> dict[str, list[str]]:
     by_section = {title: {} for title in sections}
     used = set()
     for name, texts in found.items():
+        for text in texts:
+            if WHICH_RANK.search(text):
+                say(f"{name}: a message must name the rank, as others quote it: {text!r}")
         fitting = sorted(owner for owner in owners if fnmatch.fnmatchcase(name, owner[1]))
         if not fitting:
             say(f"{name} has messages, and no section of docs/messages.md names it: {texts[0]!r}")

@@ -96,6 +96,10 @@ class Check(unittest.TestCase):
         self.append("base/moon/sides.cpp", 'const char* text = "the moon has two sides";\n')
         self.assert_reports("base/moon/sides.cpp has messages, and no section")
 
+    def test_this_rank_in_a_message_that_others_quote(self):
+        self.append("base/rank_info.cpp", 'const char* moon = "the moon of this rank has sides";\n')
+        self.assert_reports("base/rank_info.cpp: a message must name the rank")
+
     def test_a_section_of_no_source(self):
         (self.root / "base/rank_option.cpp").unlink()
         self.assert_reports("no source with a message is base/rank_option.cpp")

@@ -259,6 +259,7 @@ std::vector<int> HangWatch::begin_report() {
 void HangWatch::print_report(const std::vector<RankStacks>& stacks) {
   if (options_.ranks().empty()) return timer_.start_in(interval_, [this] { look(); });
   SymbolNames names;
+  learn_frames(names, stacks);
   const NameFrames name_frames = [&](int pid, const auto& addresses) { return names.frames(pid, addresses); };
   std::vector<RankStack> texts;
   for (const RankStacks& rank : stacks) texts.push_back({rank.rank, report_text(rank, name_frames)});

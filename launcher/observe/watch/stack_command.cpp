@@ -46,6 +46,7 @@ StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
   const auto stacks = stacks_from(answer);
   if (!stacks) return {.problem = "the job's ddprun does not know this question: it is of another version"};
   SymbolNames names;
+  learn_frames(names, *stacks);
   return {.text = stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); })};
 }
 

@@ -69,6 +69,14 @@ std::string relevant_lines(const std::vector<StackFrame>& frames) {
   return text;
 }
 
+void learn_frames(SymbolNames& names, const std::vector<RankStacks>& ranks) {
+  std::vector<std::pair<int, std::vector<std::uint64_t>>> stacks;
+  for (const RankStacks& rank : ranks) {
+    for (const ThreadStack& thread : rank.threads) stacks.emplace_back(rank.pid, thread.frames);
+  }
+  names.learn(stacks);
+}
+
 std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& name_frames) {
   std::map<std::tuple<bool, std::string, std::string>, StackGroup> groups;
   for (const RankStacks& rank : ranks) {

@@ -23,6 +23,9 @@ std::string relevant_lines(const std::vector<StackFrame>& frames);
 // "ranks 0-62, main thread, sleeping in ...:" and its frames, for each stack that differs.
 std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& name_frames);
 
+// Has `names` look up all frames of these at once.
+void learn_frames(SymbolNames& names, const std::vector<RankStacks>& ranks);
+
 // For the report on a hang: the main thread's stack, and those of other threads that are in the program or its
 // libraries; one line without a line's end where the main thread's is not known.
 std::string report_text(const RankStacks& rank, const NameFrames& name_frames);

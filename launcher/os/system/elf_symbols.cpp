@@ -59,14 +59,15 @@ std::string name_at(std::string_view file, const Elf64_Shdr& names, std::uint64_
   return std::string(text.substr(0, std::min(text.find('\0'), text.size())));
 }
 
-// The function with the highest address that is not above `address`.
-struct Best {
+// An address, and the function with the highest one that is not above it.
+struct Sought {
+  std::uint64_t address = 0;
   Elf64_Sym symbol{};
   const Elf64_Shdr* names = nullptr;
 };
 
-void search(std::string_view file, const Elf64_Shdr& table, const Elf64_Shdr& names, std::uint64_t address,
-            Best& best) {
+// `sought` is sorted by address: a table may have half a million symbols, so it is read once for all.
+void search(std::string_view file, const Elf64_Shdr& table, const Elf64_Shdr& names, std::vector<Sought>& sought) {
   const std::uint64_t count = table.sh_size / sizeof(Elf64_Sym);
   if (table.sh_offset > file.size() || count > (file.size() - table.sh_offset) / sizeof(Elf64_Sym)) return;
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -74,9 +75,16 @@ void search(std::string_view file, const Elf64_Shdr& table, const Elf64_Shdr& na
     std::memcpy(&symbol, file.data() + table.sh_offset + i * sizeof symbol, sizeof symbol);
     const bool is_function =
         ELF64_ST_TYPE(symbol.st_info) == STT_FUNC || ELF64_ST_TYPE(symbol.st_info) == STT_GNU_IFUNC;
-    if (!is_function || symbol.st_value > address || symbol.st_shndx == SHN_UNDEF) continue;
-    if (symbol.st_size != 0 && address - symbol.st_value >= symbol.st_size) continue;
-    if (best.names == nullptr || symbol.st_value > best.symbol.st_value) best = {symbol, &names};
+    if (!is_function || symbol.st_shndx == SHN_UNDEF) continue;
+    auto one = std::lower_bound(sought.begin(), sought.end(), symbol.st_value,
+                                [](const Sought& each, std::uint64_t value) { return each.address < value; });
+    for (; one != sought.end(); ++one) {
+      if (symbol.st_size != 0 && one->address - symbol.st_value >= symbol.st_size) break;
+      if (one->names == nullptr || symbol.st_value > one->symbol.st_value) {
+        one->symbol = symbol;
+        one->names = &names;
+      }
+    }
   }
 }
 
@@ -86,16 +94,17 @@ std::uint64_t hexadecimal(std::string_view text) {
   return value;
 }
 
-std::string function_in(const std::string& path, std::uint64_t offset) {
+std::map<std::uint64_t, std::string> functions_in(const std::string& path, const std::set<std::uint64_t>& offsets) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return "";
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return {};
   const auto size = static_cast<std::size_t>(status.st_size);
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (memory == MAP_FAILED) return "";
-  const auto name = function_at({static_cast<const char*>(memory), size}, offset);
+  if (memory == MAP_FAILED) return {};
+  auto names = functions_at({static_cast<const char*>(memory), size}, offsets);
   ::munmap(memory, size);
-  return name ? printable(ddp::detail::symbol_name(*name, kLongestSymbol)) : "";
+  for (auto& [offset, name] : names) name = printable(ddp::detail::symbol_name(name, kLongestSymbol));
+  return names;
 }
 
 std::string hex_text(std::uint64_t value) {
@@ -106,22 +115,30 @@ std::string hex_text(std::uint64_t value) {
 
 }  // namespace
 
-std::optional<std::string> function_at(std::string_view file, std::uint64_t offset) {
+std::map<std::uint64_t, std::string> functions_at(std::string_view file, const std::set<std::uint64_t>& offsets) {
   const auto header = header_of(file);
-  if (!header) return std::nullopt;
-  const auto address = address_of(file, *header, offset);
-  if (!address) return std::nullopt;
+  if (!header) return {};
+  std::vector<Sought> sought;
+  std::multimap<std::uint64_t, std::uint64_t> offsets_at;  // by address
+  for (const std::uint64_t offset : offsets) {
+    const auto address = address_of(file, *header, offset);
+    if (!address) continue;
+    if (!offsets_at.contains(*address)) sought.push_back({.address = *address});
+    offsets_at.emplace(*address, offset);
+  }
+  std::sort(sought.begin(), sought.end(), [](const Sought& a, const Sought& b) { return a.address < b.address; });
   const auto sections = records_at<Elf64_Shdr>(file, header->e_shoff, header->e_shnum);
-  Best best;
   for (const Elf64_Shdr& section : sections) {
     const bool has_symbols = section.sh_type == SHT_SYMTAB || section.sh_type == SHT_DYNSYM;
-    if (has_symbols && section.sh_link < sections.size()) {
-      search(file, section, sections[section.sh_link], *address, best);
-    }
+    if (has_symbols && section.sh_link < sections.size()) search(file, section, sections[section.sh_link], sought);
   }
-  if (best.names == nullptr) return std::nullopt;
-  std::string name = name_at(file, *best.names, best.symbol.st_name);
-  return name.empty() ? std::nullopt : std::optional(std::move(name));
+  std::map<std::uint64_t, std::string> found;
+  for (const Sought& one : sought) {
+    const std::string name = one.names == nullptr ? "" : name_at(file, *one.names, one.symbol.st_name);
+    const auto [begin, end] = offsets_at.equal_range(one.address);
+    for (auto offset = begin; offset != end && !name.empty(); ++offset) found[offset->second] = name;
+  }
+  return found;
 }
 
 std::vector<MappedFile> executable_files(std::string_view maps) {
@@ -151,29 +168,51 @@ std::string StackFrame::text() const {
   return function.empty() ? place : function + " " + place;
 }
 
-std::vector<StackFrame> SymbolNames::frames(int pid, const std::vector<std::uint64_t>& addresses) {
+std::optional<SymbolNames::Place> SymbolNames::place_of(int pid, const std::vector<std::uint64_t>& addresses,
+                                                        std::size_t i) {
   auto known = files_.find(pid);
   if (known == files_.end()) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/maps", std::ios::binary);
     known = files_.emplace(pid, executable_files(std::string(std::istreambuf_iterator<char>(file), {}))).first;
   }
-  const auto& files = known->second;
+  // But for the innermost, what is there is where a call returns to, which may be the next function.
+  const std::uint64_t address = addresses[i] - (i > 0 ? 1 : 0);
+  const auto file = std::find_if(known->second.begin(), known->second.end(),
+                                 [&](const auto& each) { return address >= each.begin && address < each.end; });
+  if (file == known->second.end()) return std::nullopt;
+  return Place{file->path, address - file->begin + file->offset};
+}
+
+void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks) {
+  std::map<std::string, std::pair<int, std::set<std::uint64_t>>> wanted;  // by file: a process that has it, and offsets
+  for (const auto& [pid, addresses] : stacks) {
+    for (std::size_t i = 0; i < std::min(addresses.size(), kMostFrames); ++i) {
+      const auto place = place_of(pid, addresses, i);
+      if (!place || functions_.contains(*place)) continue;
+      const auto entry = wanted.try_emplace(place->first, pid, std::set<std::uint64_t>()).first;
+      entry->second.second.insert(place->second);
+    }
+  }
+  for (const auto& [path, what] : wanted) {
+    const auto& [pid, offsets] = what;
+    // As the process sees it, which may be in a container of its own.
+    auto found = functions_in("/proc/" + std::to_string(pid) + "/root" + path, offsets);
+    for (const std::uint64_t offset : offsets) functions_[{path, offset}] = std::move(found[offset]);
+  }
+}
+
+std::vector<StackFrame> SymbolNames::frames(int pid, const std::vector<std::uint64_t>& addresses) {
+  learn({{pid, addresses}});
   std::vector<StackFrame> frames;
   for (std::size_t i = 0; i < std::min(addresses.size(), kMostFrames); ++i) {
-    // But for the innermost, what is there is where a call returns to, which may be the next function.
-    const std::uint64_t address = addresses[i] - (i > 0 ? 1 : 0);
-    const auto file = std::find_if(files.begin(), files.end(),
-                                   [&](const auto& each) { return address >= each.begin && address < each.end; });
-    if (file == files.end()) {
-      frames.push_back({.offset = address});
+    const auto place = place_of(pid, addresses, i);
+    if (!place) {
+      frames.push_back({.offset = addresses[i] - (i > 0 ? 1 : 0)});
       continue;
     }
-    const std::uint64_t offset = address - file->begin + file->offset;
-    const auto [name, is_new] = functions_.try_emplace({file->path, offset});
-    // As the process sees it, which may be in a container of its own.
-    if (is_new) name->second = function_in("/proc/" + std::to_string(pid) + "/root" + file->path, offset);
+    const auto& [path, offset] = *place;
     frames.push_back(
-        {.function = name->second, .file = printable(file->path.substr(file->path.rfind('/') + 1)), .offset = offset});
+        {.function = functions_[*place], .file = printable(path.substr(path.rfind('/') + 1)), .offset = offset});
   }
   return frames;
 }

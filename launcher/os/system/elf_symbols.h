@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,9 +12,9 @@
 
 namespace launcher {
 
-// The function of a 64-bit ELF file's bytes in which the byte at `offset` of the file lies, by its symbol; nothing
-// where the file does not say or is damaged. Pure.
-std::optional<std::string> function_at(std::string_view file, std::uint64_t offset);
+// The functions of a 64-bit ELF file's bytes in which the bytes at these offsets of the file lie, by their symbols,
+// which are read once; without those of which the file does not say it, and without any where it is damaged. Pure.
+std::map<std::uint64_t, std::string> functions_at(std::string_view file, const std::set<std::uint64_t>& offsets);
 
 struct MappedFile {
   std::uint64_t begin = 0;
@@ -37,12 +38,18 @@ struct StackFrame {
 // Names the frames of processes of this user; looks up each place once.
 class SymbolNames {
  public:
+  // Looks up what frames() will be asked for, process and addresses, with one look at each file: it may have half a
+  // million symbols, and a few hundred places of it are wanted.
+  void learn(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks);
   // `addresses` are return addresses in the process, but for the first, innermost one. At most 32 are named.
   std::vector<StackFrame> frames(int pid, const std::vector<std::uint64_t>& addresses);
 
  private:
-  std::map<int, std::vector<MappedFile>> files_;                            // by process
-  std::map<std::pair<std::string, std::uint64_t>, std::string> functions_;  // by file and offset
+  using Place = std::pair<std::string, std::uint64_t>;  // a file and an offset in it
+  std::optional<Place> place_of(int pid, const std::vector<std::uint64_t>& addresses, std::size_t i);
+
+  std::map<int, std::vector<MappedFile>> files_;  // by process
+  std::map<Place, std::string> functions_;
 };
 
 }  // namespace launcher

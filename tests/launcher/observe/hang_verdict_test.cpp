@@ -1,6 +1,10 @@
 #include <nlohmann/json.hpp>
 
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -327,14 +331,27 @@ TEST_CASE("Process state: what the kernel's files say") {
   CHECK_FALSE(takes_signal("", 10));
 }
 
+TEST_CASE("ELF symbols: many places of a file have the names that each has alone") {
+  std::ifstream stream("/proc/self/exe", std::ios::binary);
+  const std::string file{std::istreambuf_iterator<char>(stream), {}};
+  std::set<std::uint64_t> offsets{0, file.size() - 1, file.size() + 1, ~std::uint64_t{0}};
+  for (std::uint64_t offset = 0; offset < file.size(); offset += file.size() / 100) offsets.insert(offset);
+  const auto all = functions_at(file, offsets);
+  std::map<std::uint64_t, std::string> each;
+  for (const std::uint64_t offset : offsets) each.merge(functions_at(file, {offset}));
+  CHECK(all.size() > 10);
+  CHECK(all == each);
+}
+
 TEST_CASE("ELF symbols: damaged files name nothing") {
-  CHECK_FALSE(function_at("", 0));
-  CHECK_FALSE(function_at(std::string(4096, '\x7f'), 100));
-  CHECK_FALSE(function_at(std::string("\x7f"
-                                      "ELF\x02",
-                                      5) +
-                              std::string(200, '\xff'),
-                          10));
+  CHECK(functions_at("", {0}).empty());
+  CHECK(functions_at(std::string(4096, '\x7f'), {100}).empty());
+  CHECK(functions_at(std::string("\x7f"
+                                 "ELF\x02",
+                                 5) +
+                         std::string(200, '\xff'),
+                     {10})
+            .empty());
   const auto files = executable_files(
       "00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/train\n"
       "00651000-00652000 r--p 00051000 08:02 173521      /usr/bin/train\n"

@@ -9,7 +9,7 @@ import sys
 import termios
 import threading
 
-from harness import DDPRUN, LauncherTest, main, process_state, wait_until
+from harness import DDPRUN, LauncherTest, is_running, main, process_state, wait_until
 from screen_model import ScreenModel
 
 # The test says what a rank writes, piece by piece: step.<n>.<rank> or step.<n> is Python text to be evaluated with
@@ -254,7 +254,9 @@ class LiveRows(LauncherTest):
     def test_a_rank_that_ends_leaves_its_row_above_the_others(self):
         self.begin(80)
         self.step(BAR)
-        self.write("step.1.0", END)
+        self.write("step.1.0", "['' for _ in [open(folder + '/pid', 'w').write(str(os.getpid())), sys.exit()]]")
+        wait_until(lambda: os.path.exists(self.path("pid")) and self.read("pid"), "rank 0's number")
+        wait_until(lambda: not is_running(self.read("pid")), "the end of rank 0")
         self.shows(self.bar(0, 80), self.bar(1, 80))
         self.write("step.1.1", "['\\rstill here\\x1b[K']")
         self.shows(self.bar(0, 80), "[1] still here")

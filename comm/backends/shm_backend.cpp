@@ -9,6 +9,7 @@
 
 #include "comm/backends/shm_tensors.h"
 #include "comm/backends/shm_work.h"
+#include "comm/core/call_purpose.h"
 
 namespace ddp::detail {
 namespace {
@@ -73,6 +74,7 @@ void ShmBackend::begin(const std::shared_ptr<Operation>& operation, const c10::i
 
 // A call that its caller waits for at once is done here and now, without another thread.
 ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation) {
+  operation->set_purpose(thread_call_purpose());
   operation->set_timeout(call.timeout == c10d::kUnsetTimeout ? timeout_ : call.timeout);
   auto work = c10::make_intrusive<ShmWork>(ShmWork::Description{.rank = rank_,
                                                                 .type = call.type,

@@ -35,12 +35,15 @@ struct Recorded : torch::autograd::Function<Recorded> {
     for (const at::Tensor& input : inputs) {
       plain.push_back(input.detach().resolve_conj().resolve_neg().contiguous());
     }
+    const detail::CallPurposeScope purpose(scope.purpose);
     Result result = rule.run(plain, scope.begin(is_recorded));
     started = result.started;
     if (!is_recorded) return std::move(result.outputs);
     auto gradient = c10::make_intrusive<Gradient>(rule, scope.of_gradient(started->number()));
     context->saved_data["gradient"] = c10::IValue::make_capsule(std::move(gradient));
     if (rule.saves) {
+      // What is done to the outputs after the collective must not count as a change of what was saved.
+      if (!scope.async) started->wait();
       Tensors saved(inputs.begin(), inputs.end());
       saved.insert(saved.end(), result.outputs.begin(), result.outputs.end());
       context->save_for_backward(std::move(saved));

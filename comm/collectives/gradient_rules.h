@@ -11,6 +11,7 @@
 #include <ddprun/comm/collectives.h>
 
 #include "comm/collectives/begin.h"
+#include "comm/core/call_purpose.h"
 
 namespace ddp::functional {
 
@@ -21,7 +22,8 @@ struct Scope {
   GroupHandle group;
   CollectiveOptions options;
   bool async = false;
-  std::string note{};  ///< for a backward's collective, whose gradient it is
+  std::string note{};    ///< for a backward's collective, whose gradient it is
+  uint16_t purpose = 0;  ///< the same for backends
 
   detail::BeginOptions begin(bool is_recorded) const {
     std::string text = note;
@@ -29,7 +31,10 @@ struct Scope {
     return {.options = options, .async = async, .note = std::move(text)};
   }
   Scope of_gradient(uint64_t number) const {
-    return {.group = group, .options = options, .note = "gradient of number " + std::to_string(number)};
+    return {.group = group,
+            .options = options,
+            .note = "gradient of number " + std::to_string(number),
+            .purpose = detail::purpose_of_gradient(number)};
   }
 };
 

@@ -78,7 +78,7 @@ void GroupState::connect_now() {
   const std::lock_guard lock(connecting_);
   if (is_connected_.load(std::memory_order_relaxed)) return;
   if (connect_error_) std::rethrow_exception(connect_error_);
-  std::function<ConnectedGroup()> connect;
+  decltype(Parts::connect) connect;
   {
     const std::lock_guard parts(mutex_);
     if (!log_) open_log();
@@ -86,7 +86,7 @@ void GroupState::connect_now() {
   }
   if (!connect) return;  // closed: what is called refuses
   try {
-    ConnectedGroup connected = connect();
+    ConnectedGroup connected = connect([this] { return is_closed_.load(std::memory_order_acquire); });
     {
       const std::lock_guard parts(mutex_);
       if (is_closed_) return;  // by another thread meanwhile
@@ -163,7 +163,11 @@ c10::intrusive_ptr<c10d::ProcessGroup> GroupState::group_being_closed() const {
 
 void GroupState::close() {
   Parts parts = release(/*to_close=*/true);
-  if (!parts.group) return;
+  if (!parts.group) {
+    // It was not used, or is being connected: members that use it now need not wait.
+    if (parts.store) announce(*parts.store, keys::exited(info_.rank), keys::kClosed + std::string("\n"));
+    return;
+  }
   using Clock = std::chrono::steady_clock;
   const auto patience = std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(30));
   auto deadline = Clock::now() + patience;
@@ -209,7 +213,7 @@ void GroupState::abort(bool announce) noexcept {
 
 // For the messages of ranks that still wait for this one.
 void GroupState::announce(c10d::Store& store, const std::string& key, const std::string& how) const {
-  const std::string text = how + to_text(log_->report());
+  const std::string text = how + to_text(log_ ? log_->report() : RankReport{});
   try {
     store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, so nothing can be reported

@@ -43,8 +43,9 @@ class GroupState {
     std::chrono::milliseconds timeout{};
     c10::intrusive_ptr<c10d::Store> store{};  ///< with every prefix but the ones below it; null for a single process
     c10::intrusive_ptr<c10d::ProcessGroup> group{};  ///< null for one that is closed, or connected at its first use
-    /// Connects the group at its first use, in the thread that uses it; null where `group` is connected.
-    std::function<ConnectedGroup()> connect{};
+    /// Connects the group at its first use, in the thread that uses it; null where `group` is connected. It gives up
+    /// when `is_closed` says so.
+    std::function<ConnectedGroup(const std::function<bool()>& is_closed)> connect{};
     bool hosts_store = false;  ///< this process runs the store's server: it must leave last
     bool in_process = false;   ///< see GroupPlan
     JobServices job{};

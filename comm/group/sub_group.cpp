@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -36,6 +37,10 @@ bool has_ended(int pid) {
   ::close(process);
   return is_over;
 }
+
+struct MemberGone : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // One rank of a group that is being connected.
 class Connection {
@@ -68,13 +73,13 @@ class Connection {
             .members = members_};
   }
 
-  ConnectedGroup connect() const {
+  ConnectedGroup connect(const std::function<bool()>& is_closed) const {
     GroupState& state = parent_.state();
     const auto c10d_parent = state.group("connecting a sub-group");
     try {
       if (own_) {
         own_->set(keys::present(info_.rank), std::string("1"));
-        await_members();
+        await_members(is_closed);
       }
       // torch.distributed names groups by a counter; those of a sub-group are below its keys.
       return connect_group({.info = info_,
@@ -86,6 +91,9 @@ class Connection {
                             .description = "sub-group",
                             .members = members_,
                             .in_process = state.in_process()});
+    } catch (const MemberGone& error) {
+      throw std::runtime_error(who(info_) + ": " + plan_.subject + " (backend " + plan_.backends.text() +
+                               "): " + error.what());
     } catch (const std::exception& error) {
       throw std::runtime_error(who(info_) + ": " + plan_.subject + " (backend " + plan_.backends.text() +
                                "): " + message_of(error) +
@@ -105,8 +113,8 @@ class Connection {
   }
 
   // Until all members are here. Members of a group that is connected at its first use come at different times; one that
-  // has left the job, or whose process has ended, never does.
-  void await_members() const {
+  // has closed it or left the job, or whose process has ended, never does.
+  void await_members(const std::function<bool()>& is_closed) const {
     constexpr milliseconds kFirst{50};
     constexpr milliseconds kLongest{500};
     std::vector<std::string> keys;
@@ -116,12 +124,14 @@ class Connection {
     if (keys.empty()) return;
     const auto deadline = Clock::now() + plan_.timeout;
     for (milliseconds slice = kFirst; !are_set_within(keys, slice); slice = std::min(2 * slice, kLongest)) {
-      for (int rank = 0; rank < info_.world_size; ++rank) refuse_if_gone(rank);
+      if (is_closed()) throw MemberGone("the group was closed meanwhile");
+      refuse_if_any_is_gone();
       if (Clock::now() > deadline) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(plan_.timeout.count()) +
                                  " ms");
       }
     }
+    for (int rank = 0; rank < info_.world_size; ++rank) refuse_if_ended(rank);  // since it came
   }
 
   // What stores throw at a timeout has no type of its own.
@@ -134,21 +144,36 @@ class Connection {
     }
   }
 
-  void refuse_if_gone(int rank) const {
-    if (rank == info_.rank || own_->check({keys::present(rank)}) || runs_python(rank)) return;
-    const JobServices& job = parent_.unconnected_state().job();
-    const std::string name = "rank " + std::to_string(rank) + " (rank " +
-                             std::to_string(plan_.ranks[static_cast<size_t>(rank)]) + " of the group that it is from)";
-    const int in_job = members_[static_cast<size_t>(rank)];
-    if (job.store->check({keys::exited(in_job)}) || job.store->check({keys::closing(in_job)})) {
-      throw std::runtime_error(name + " has left the job and has not used this group before");
+  void refuse_if_any_is_gone() const {
+    for (int rank = 0; rank < info_.world_size; ++rank) {
+      if (rank != info_.rank && !runs_python(rank)) refuse_if_gone(rank);
     }
+  }
+
+  void refuse_if_gone(int rank) const {
+    const JobServices& job = parent_.unconnected_state().job();
+    const int in_job = members_[static_cast<size_t>(rank)];
+    if (own_->check({keys::exited(rank)})) throw MemberGone(name_of(rank) + " has closed this group");
+    if (job.store->check({keys::exited(in_job)}) || job.store->check({keys::closing(in_job)})) {
+      throw MemberGone(name_of(rank) + " has left the job");
+    }
+    refuse_if_ended(rank);
+  }
+
+  void refuse_if_ended(int rank) const {
     if (plan_.processes.empty()) return;
     const ProcessIdentity& process = plan_.processes[static_cast<size_t>(rank)];
-    if (process.host == host_identity() && has_ended(process.pid)) {
-      job.store->set(keys::silent(in_job), std::string("1"));  // nobody waits for it at the end
-      throw std::runtime_error(name + ", process " + std::to_string(process.pid) + ", has ended");
-    }
+    if (process.host != host_identity() || !has_ended(process.pid)) return;
+    const JobServices& job = parent_.unconnected_state().job();
+    job.store->set(keys::silent(members_[static_cast<size_t>(rank)]),
+                   std::string("1"));  // none waits for it at the end
+    throw MemberGone(name_of(rank) + ", process " + std::to_string(process.pid) + ", has ended");
+  }
+
+  // "rank 1 (rank 3 of 4)": here, and in the group that this one is made from.
+  std::string name_of(int rank) const {
+    return "rank " + std::to_string(rank) + " (rank " + std::to_string(plan_.ranks[static_cast<size_t>(rank)]) +
+           " of " + std::to_string(parent_.size()) + ")";
   }
 
   const GroupHandle parent_;
@@ -169,7 +194,13 @@ BackendMap sub_group_backends(const std::string& named, const std::vector<int>& 
                               const char* operation) {
   const BackendMap& of_parent = backends_of(parent);
   if (named.empty()) return of_parent;
-  const BackendMap backends = parse_backend_map(named, known_backends());
+  const BackendMap backends = [&] {
+    try {
+      return parse_backend_map(named, known_backends());
+    } catch (const std::invalid_argument& error) {
+      refuse(parent, operation, error.what());
+    }
+  }();
   const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda);
   if (exclusive != nullptr && of_parent.with(&BackendTraits::needs_cuda) == nullptr) {
     refuse(parent, operation,
@@ -186,7 +217,7 @@ BackendMap sub_group_backends(const std::string& named, const std::vector<int>& 
 ProcessGroup make_sub_group(const GroupHandle& parent, SubGroupPlan plan, Connect when) {
   const auto connection = std::make_shared<Connection>(parent, std::move(plan));
   GroupState::Parts parts = connection->parts();
-  parts.connect = [connection] { return connection->connect(); };
+  parts.connect = [connection](const auto& is_closed) { return connection->connect(is_closed); };
   ProcessGroup group(std::make_shared<GroupState>(std::move(parts)));
   if (when == Connect::kAtOnce) static_cast<void>(group.handle().state());
   return group;

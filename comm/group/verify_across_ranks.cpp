@@ -205,7 +205,8 @@ void verify_equal_across_ranks(const std::string& subject, const std::vector<std
   } catch (const RankDidNotArrive& error) {
     // It may be waiting itself, for one that is gone.
     const std::string cause = detail::comparison_failure_cause(state);
-    const std::string text = cause.empty() ? error.what() : subject + " cannot be compared" + cause;
+    const std::string text =
+        subject + " cannot be compared" + (cause.empty() ? std::string(": ") + error.what() : cause);
     throw std::runtime_error(who(group.info()) + ": " + text);
   } catch (const std::exception&) {
     state.job().desync_debugger->note_failure();

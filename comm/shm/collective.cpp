@@ -54,6 +54,7 @@ std::string text_of(const Signature& signature) {
   const bool has_root =
       kind == Kind::kReduce || kind == Kind::kBroadcast || kind == Kind::kGather || kind == Kind::kScatter;
   if (has_root) text += ", root " + std::to_string(signature.root);
+  if (signature.purpose != 0) text += ", for a gradient through collective " + std::to_string(signature.purpose - 1);
   return text;
 }
 

@@ -42,6 +42,7 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 
 class Collective : public JointOperation {
  public:
+  void set_purpose(uint16_t purpose) final { plan_.signature.purpose = purpose; }
   bool advance(SlotAccess& slots, bool& moved) final;
   Awaited awaited(const SlotAccess& slots) const final;
   bool concerns_others() const final;
@@ -80,7 +81,7 @@ class Collective : public JointOperation {
   uint64_t takeable() const { return plan_.combines ? combined_ : filled_; }
   bool awaits_combined() const { return plan_.combines && taken_ < combined_; }
 
-  const Plan plan_;
+  Plan plan_;
   std::optional<uint64_t> base_;
   uint64_t filled_ = 0;
   uint64_t combined_ = 0;

@@ -50,7 +50,8 @@ struct Signature {
   uint8_t number = 0;
   uint8_t op = 0;
   uint8_t options = 0;
-  uint32_t root = 0;
+  uint16_t root = 0;
+  uint16_t purpose = 0;  ///< 0, or whose gradient it is (comm/core/call_purpose.h)
   uint64_t bytes = 0;
 
   bool operator==(const Signature&) const = default;

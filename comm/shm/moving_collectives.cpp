@@ -1,5 +1,7 @@
 // Collectives that move bytes without looking at them: broadcast, all_gather, gather, scatter, all_to_all, barrier.
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "comm/shm/collective.h"
@@ -13,7 +15,7 @@ size_t rest_of(size_t bytes, uint64_t round, size_t chunk) {
 }
 
 Signature signature_of(Kind kind, size_t bytes, int root = 0) {
-  return {.kind = static_cast<uint8_t>(kind), .root = static_cast<uint32_t>(root), .bytes = bytes};
+  return {.kind = static_cast<uint8_t>(kind), .root = static_cast<uint16_t>(root), .bytes = bytes};
 }
 
 class Broadcast final : public Collective {
@@ -123,21 +125,33 @@ class Exchange final : public Collective {
   const size_t piece_;
 };
 
-// The ranks exchange the size of their largest piece first, which decides the number of rounds.
+// The ranks exchange the sizes of their pieces first: the largest decides the number of rounds, and what a rank sends
+// must be what the other one expects.
 class UnevenExchange final : public JointOperation {
  public:
   UnevenExchange(std::vector<Piece> received, std::vector<Piece> sent, Place place)
       : received_(std::move(received)), sent_(std::move(sent)), place_(place) {
-    for (const Piece& piece : sent_) largest_ = std::max(largest_, static_cast<int64_t>(piece.bytes));
-    first_ =
-        all_reduce(reinterpret_cast<std::byte*>(&largest_), 1, {.number = Number::kInt64, .op = Operator::kMax}, place);
+    for (const Piece& piece : sent_) own_sizes_.push_back(piece.bytes);
+    sizes_.resize(own_sizes_.size() * sent_.size());
+    std::vector<std::byte*> rows;
+    for (size_t rank = 0; rank < sent_.size(); ++rank) {
+      rows.push_back(reinterpret_cast<std::byte*>(sizes_.data() + rank * sent_.size()));
+    }
+    first_ = all_gather(std::move(rows), reinterpret_cast<const std::byte*>(own_sizes_.data()),
+                        own_sizes_.size() * sizeof(uint64_t), place);
   }
 
+  void set_purpose(uint16_t purpose) override {
+    purpose_ = purpose;
+    first_->set_purpose(purpose);
+  }
   bool advance(SlotAccess& slots, bool& moved) override {
     if (!second_) {
       if (!first_->advance(slots, moved)) return false;
-      const auto largest = static_cast<size_t>(largest_);
+      check_sizes();
+      const auto largest = static_cast<size_t>(*std::ranges::max_element(sizes_));
       second_ = std::make_unique<Exchange>(received_, sent_, Exchange::plan_of(largest, place_), place_);
+      second_->set_purpose(purpose_);
     }
     return second_->advance(slots, moved);
   }
@@ -147,10 +161,22 @@ class UnevenExchange final : public JointOperation {
   bool concerns_others() const override { return !second_ || second_->concerns_others(); }
 
  private:
+  void check_sizes() const {
+    for (size_t rank = 0; rank < received_.size(); ++rank) {
+      const uint64_t size = sizes_[rank * sent_.size() + static_cast<size_t>(place_.rank)];
+      if (size == received_[rank].bytes) continue;
+      throw std::runtime_error("rank " + std::to_string(rank) + " sent " + std::to_string(size) + " bytes to rank " +
+                               std::to_string(place_.rank) + ", which expected " +
+                               std::to_string(received_[rank].bytes));
+    }
+  }
+
   const std::vector<Piece> received_;
   const std::vector<Piece> sent_;
   const Place place_;
-  int64_t largest_ = 0;
+  std::vector<uint64_t> own_sizes_;  // that this rank sends
+  std::vector<uint64_t> sizes_;      // a row for each rank
+  uint16_t purpose_ = 0;
   JointPtr first_;
   std::unique_ptr<Exchange> second_;
 };

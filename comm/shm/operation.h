@@ -58,6 +58,8 @@ class Operation {
 /// One that all ranks do together, one after the other in the order in which they were started.
 class JointOperation : public Operation {
  public:
+  /// Before it is started: what it is for, which all ranks must agree on.
+  virtual void set_purpose(uint16_t purpose) = 0;
   /// Does what can be done now; whether all is done. `moved` becomes true if there was something. Throws where ranks
   /// disagree.
   virtual bool advance(SlotAccess& slots, bool& moved) = 0;

@@ -71,7 +71,7 @@ class SharedReduce final : public Collective {
   SharedReduce(std::byte* data, size_t count, const Reducing& reducing, int root, Place place)
       : Collective({.signature = reducing.signature(
                         {.kind = static_cast<uint8_t>(root == kNoRoot ? Kind::kAllReduce : Kind::kReduce),
-                         .root = static_cast<uint32_t>(std::max(root, 0)),
+                         .root = static_cast<uint16_t>(std::max(root, 0)),
                          .bytes = count * reducing.element_size()}),
                     .rounds = rounds_of(count * reducing.element_size(), chunk_of(count * reducing.element_size())),
                     .combines = true,

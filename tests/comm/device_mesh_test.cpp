@@ -269,6 +269,28 @@ TEST_CASE("DeviceMesh: a member that never comes is named, and the other groups 
             {.timeout = std::chrono::seconds(60)});
 }
 
+TEST_CASE("DeviceMesh: closing it ends a connection under way, here and on the rank that waits") {
+  run_ranks(4, [](const GroupHandle& group) {
+    DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"a", "b"});
+    const GroupHandle along = mesh["b"];
+    if (group.rank() == 0) {
+      std::thread closing([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        mesh.close();
+      });
+      const std::string error = error_of<std::runtime_error>([&] { sum_over(along, 1); });
+      closing.join();
+      RANK_CHECK_THAT(error, ContainsSubstring("the group was closed meanwhile"));
+    } else if (group.rank() == 3) {
+      mesh.close();
+    } else if (group.rank() == 2) {
+      RANK_CHECK_THAT(error_of<std::runtime_error>([&] { sum_over(along, 1); }),
+                      ContainsSubstring("rank 1 (rank 3 of 4) has closed this group"));
+    }
+    barrier(group);
+  });
+}
+
 TEST_CASE("new_subgroups: consecutive ranks") {
   run_ranks(4, [](const GroupHandle& group) {
     const ProcessGroup half = new_subgroups(group, 2);

@@ -83,6 +83,11 @@ TEST_CASE_METHOD(Gradients, "functional: a gradient of an extremum goes to all p
       const auto ranks = static_cast<float>(group.size());
       RANK_CHECK(at::equal(gradient.narrow(0, 0, 2), at::tensor({is_first ? ranks : 0.0F, 2.0F})));
     }
+    // In one message with others, of which one has no gradient.
+    const at::Tensor other = input_of(group, {2});
+    const auto smallest = functional::all_reduce_coalesced({other, input.detach(), input}, group, ReduceOp::kMin);
+    const at::Tensor of_other = gradient_of((smallest[0] + smallest[2][1]).sum(), other).cpu();
+    RANK_CHECK(is_all(of_other, is_first ? group.size() : 0));
   });
 }
 
@@ -191,6 +196,45 @@ TEST_CASE("functional: a rank whose backward has another collective is named wit
                                           "number 0) of Float [3]"));
             },
             {.timeout = std::chrono::seconds(3)});
+}
+
+TEST_CASE("functional: sums of equal size for different gradients are not taken for one another") {
+  run_ranks(2,
+            [](const GroupHandle& group) {
+              const at::Tensor input = input_of(group, {3});
+              const at::Tensor first = functional::all_reduce(input, group);
+              const at::Tensor second = functional::all_reduce(input, group);
+              RANK_CHECK_THAT(
+                  error_of<std::runtime_error>([&] { gradient_of((group.rank() == 0 ? first : second).sum(), input); }),
+                  ContainsSubstring("for a gradient through collective"));
+            },
+            {.wire = test::Wire::kShm});
+  run_ranks(2,
+            [](const GroupHandle& group) {
+              const at::Tensor input = input_of(group, {3});
+              const at::Tensor sum = functional::all_reduce(input, group);
+              RANK_CHECK_THAT(error_of<std::runtime_error>([&] {
+                                // As a bucket of gradients.
+                                if (group.rank() == 0) return all_reduce(here(at::ones({3})), group);
+                                gradient_of(sum.sum(), input);
+                              }),
+                              ContainsSubstring("all ranks must call the same"));
+            },
+            {.wire = test::Wire::kShm});
+}
+
+TEST_CASE("functional: split sizes on which two ranks disagree are refused in shared memory") {
+  run_ranks(3,
+            [](const GroupHandle& group) {
+              const at::Tensor input = here(at::ones({3}));
+              const std::vector<int64_t> sent =
+                  group.rank() == 1 ? std::vector<int64_t>{2, 1, 0} : std::vector<int64_t>{1, 1, 1};
+              RANK_CHECK_THAT(error_of<std::runtime_error>([&] {
+                                functional::all_to_all(input, {1, 1, 1}, sent, group);
+                              }),
+                              ContainsSubstring("rank 1 sent"));
+            },
+            {.wire = test::Wire::kShm});
 }
 
 TEST_CASE("functional: wrong arguments are refused before anything is sent") {

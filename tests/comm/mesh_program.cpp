@@ -4,11 +4,14 @@
 // dimensions.
 #include <ATen/ops/full.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
@@ -48,11 +51,23 @@ json facts_of(const json& cases, const ddp::GroupHandle& group) {
 json rounds_beside_death(const json& cases, const ddp::GroupHandle& group) {
   ddp::DeviceMesh mesh = ddp::init_device_mesh(group, cases.at("shape").get<std::vector<int>>(), cases.at("names"));
   const ddp::GroupHandle along = mesh[cases.at("along")];
-  ddp::barrier(group);
+  const int killed = cases.at("killed");
+  const bool dies_while_it_waits = cases.at("after").get<int>() < 0;
+  const at::Tensor processes = ddp::all_gather(at::full({1}, static_cast<double>(getpid()), at::kDouble), group);
+  std::thread killer;
+  if (dies_while_it_waits && group.rank() == killed) {
+    killer = std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which it begins to wait
+      std::raise(SIGKILL);
+    });
+  } else if (dies_while_it_waits) {
+    const auto process = static_cast<pid_t>(processes[killed][0].item<double>());
+    while (kill(process, 0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   int round = 0;
   try {
     for (; round < cases.at("rounds").get<int>(); ++round) {
-      if (group.rank() == cases.at("killed").get<int>() && round == cases.at("after").get<int>()) std::raise(SIGKILL);
+      if (group.rank() == killed && round == cases.at("after").get<int>()) std::raise(SIGKILL);
       ddp::all_reduce(at::full({3}, 1.0), along);
     }
   } catch (const std::exception& error) {

@@ -67,7 +67,8 @@ class Hangs(LauncherTest):
             with self.subTest(place=place):
                 report = self.inject(f"loop_{place}", rf"rank {{rank}} has not entered .*it has been in {place} for")
                 self.assertRegex(report, r"#\d+ .*Rank::(loop|in)\(", report)
-                self.assertRegex(report, r"running, \d+ % CPU")
+                # With its share of a processor, where ddprun has had the time to look twice.
+                self.assertRegex(report, r"(?m)  running(, \d+ % CPU)?$")
 
     def test_the_table_is_no_wider_than_the_terminal(self):
         for columns in (40, 80):

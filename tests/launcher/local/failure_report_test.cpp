@@ -88,7 +88,8 @@ TEST_CASE("FirstFailure: of ranks that fail alike the first one is not said to b
   second.error = ErrorRecord{"the option is wrong", at(0.4981)};
   const std::string report = failure_report(ended_job({second, first}));
   CHECK_THAT(report, ContainsSubstring("rank 2 failed first: it reported an error, and was stopped by ddprun\n"));
-  CHECK_THAT(report, ContainsSubstring("later:  rank 0 exited with status 1, 0.002 s after it, with the same message\n"));
+  CHECK_THAT(report,
+             ContainsSubstring("later:  rank 0 exited with status 1, 0.002 s after it, with the same message\n"));
   CHECK_THAT(report, !ContainsSubstring("SIGTERM"));
 }
 

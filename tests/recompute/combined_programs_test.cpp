@@ -261,7 +261,7 @@ class Program {
 
   at::Tensor loss() {
     if (setting_.finds_unused) net_->uses_side = (random_() + static_cast<unsigned>(group_.rank())) % 3 != 0;
-    used_side_ = used_side_ || net_->uses_side;
+    pending_use_ = pending_use_ || net_->uses_side;
     std::optional<Autocast> autocast;
     if (setting_.autocasts) autocast.emplace(group_.device(), AutocastOptions{.dtype = at::kBFloat16});
     const at::Tensor x = numbers({4, 6}, 100 * (group_.rank() + 1) + static_cast<int64_t>(random_() % 50));
@@ -271,13 +271,14 @@ class Program {
 
   void run_backward(const at::Tensor& loss, bool reduces) {
     loss.backward();
+    used_side_ = std::exchange(pending_use_, false) || used_side_;
     if (!reduces || model_) return;
     reduce_by_hand();
   }
 
   void reduce_by_hand() {
     const at::NoGradGuard no_grad;
-    const at::Tensor used = at::full({1}, used_side_ ? 1.F : 0.F);
+    const at::Tensor used = at::full({1}, used_side_ || !setting_.finds_unused ? 1.F : 0.F);
     all_reduce(used, group_);
     used_side_ = false;
     for (const at::Tensor& parameter : parameters_) {
@@ -470,7 +471,8 @@ class Program {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   GradScaler scaler_;
   std::vector<at::Tensor> kept_;
-  bool used_side_ = false;
+  bool pending_use_ = false;  // of the side layer by forwards whose backward has not run
+  bool used_side_ = false;    // by backwards since the last reduction
   bool is_equal_on_ranks_ = true;
   Seen seen_;
   std::string story_;

@@ -336,10 +336,8 @@ bool FirstRun::before_backward(const torch::autograd::edge_list& roots, const to
 
 void FirstRun::run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack,
                             const std::function<void()>& call) {
-  KeptOperators& operators = frame_.kept_operators();
-  if (!operators.has(op)) return call();
   call();
-  operators.keep(op, stack, frame_.preserves_rng_state() ? &frame_.devices() : nullptr);
+  frame_.kept_operators().note(op, stack, frame_.preserves_rng_state() ? &frame_.devices() : nullptr);
 }
 
 void SecondRun::run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack,

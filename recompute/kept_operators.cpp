@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <mutex>
 #include <stdexcept>
@@ -100,6 +101,9 @@ struct Observed {
   std::unordered_set<c10::OperatorName> known;
 };
 
+// They return the memory of an argument and do not say so: their results have version counters of their own.
+constexpr std::array kUntoldViews{"aten::_unsafe_view", "aten::unsafe_split.Tensor", "aten::unsafe_split_with_sizes"};
+
 // Another tensor with the same memory and version counter, and without graph.
 at::Tensor detached_alias(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.tensor_data() : tensor;
@@ -126,10 +130,38 @@ KeptOperators::KeptOperators(const std::vector<std::string>& names) {
     Observed::instance().add(name);
     names_.push_back(parsed(name));
   }
+  if (names.empty()) return;
+  for (const char* name : kUntoldViews) Observed::instance().add(name);
 }
 
 bool KeptOperators::has(const c10::OperatorHandle& op) const {
   return std::ranges::find(names_, op.operator_name()) != names_.end();
+}
+
+void KeptOperators::note(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                         const std::vector<c10::Device>* devices) {
+  if (has(op)) return keep(op, stack, devices);
+  for (const c10::IValue& result : torch::jit::last(stack, op.schema().returns().size())) {
+    with_tensors(result, [this](const at::Tensor& tensor) {
+      watch(tensor);
+      return tensor;
+    });
+  }
+}
+
+// Remembers it where it shares the memory of a result that is kept.
+void KeptOperators::watch(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  for (Call& call : calls_) {
+    const auto shares = [&](const at::Tensor& kept) {
+      return kept.defined() && kept.has_storage() && kept.is_alias_of(tensor);
+    };
+    const bool is_of_call = std::ranges::any_of(call.results, [&](const c10::IValue& result) {
+      if (result.isTensor()) return shares(result.toTensor());
+      return result.isTensorList() && std::ranges::any_of(result.toTensorVector(), shares);
+    });
+    if (is_of_call) call.others.emplace_back(detached_alias(tensor), counted_version(tensor));
+  }
 }
 
 void KeptOperators::keep(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
@@ -158,20 +190,25 @@ void KeptOperators::put(size_t index, const c10::OperatorHandle& op, torch::jit:
                          " in the recomputation. A region must call the same operators in both.");
   }
   const Call& call = calls_[index];
+  for (const auto& [other, version] : call.others) {
+    if (counted_version(other) != version) refuse_changed(name);
+  }
   torch::jit::drop(stack, op.schema().arguments().size());
   auto version = call.versions.begin();
   for (const c10::IValue& result : call.results) {
     stack.push_back(with_tensors(result, [&](const at::Tensor& tensor) {
-      if (counted_version(tensor) != *version++) {
-        throw RecomputeError(rank_prefix() + "checkpoint(): a result of " + name +
-                             ", which must_save keeps, was changed in place after it was computed. Use the operator "
-                             "that returns a new tensor, or leave " +
-                             name + " out of must_save.");
-      }
+      if (counted_version(tensor) != *version++) refuse_changed(name);
       return detached_alias(tensor);
     }));
   }
   if (call.random_states) call.random_states->apply();
+}
+
+void KeptOperators::refuse_changed(const std::string& name) {
+  throw RecomputeError(rank_prefix() + "checkpoint(): a result of " + name +
+                       ", which must_save keeps, was changed in place after it was computed. Use the operator that "
+                       "returns a new tensor, or leave " +
+                       name + " out of must_save.");
 }
 
 }  // namespace ddp::recompute

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "recompute/random_states.h"
@@ -29,8 +30,9 @@ class KeptOperators {
   explicit KeptOperators(const std::vector<std::string>& names);
 
   bool has(const c10::OperatorHandle& op) const;
-  /// Keeps the results of a call, which are on `stack`; `devices`: those whose random numbers are replayed, or nullptr.
-  void keep(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const std::vector<c10::Device>* devices);
+  /// Looks at the results of a call, which are on `stack`, and keeps them where has(op); `devices`: those whose random
+  /// numbers are replayed, or nullptr.
+  void note(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const std::vector<c10::Device>* devices);
   /// Replaces the arguments of call number `index` on `stack` by its results. Throws RecomputeError when that was a
   /// call of another operator, or when a result was changed in place.
   void put(size_t index, const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
@@ -40,9 +42,14 @@ class KeptOperators {
   struct Call {
     c10::OperatorName name;
     std::vector<c10::IValue> results{};
-    std::vector<uint32_t> versions{};             // of the tensors in them
-    std::optional<RandomStates> random_states{};  // after the call
+    std::vector<uint32_t> versions{};                       // of the tensors in them
+    std::vector<std::pair<at::Tensor, uint32_t>> others{};  // on the same memory, and their versions
+    std::optional<RandomStates> random_states{};            // after the call
   };
+
+  void keep(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const std::vector<c10::Device>* devices);
+  void watch(const at::Tensor& tensor);
+  [[noreturn]] static void refuse_changed(const std::string& name);
 
   std::vector<c10::OperatorName> names_;
   std::vector<Call> calls_;

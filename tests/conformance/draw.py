@@ -39,7 +39,8 @@ def combine(drawn, numbers):
     if known.is_computed(case):  # others divide gradients that are 0 but for the judge's rounding by themselves
         case["optimizer"] = {"name": "SGD", "library": "torch", "options": {"lr": 0.05, "momentum": 0.9}, "second": None, "zero": False}
     if case["unusual"] in (None, "kept_gradient", "pcgrad"):
-        save_in_regions(numbers, case["layers"])
+        # LibTorch's own linear layers add the bias in place, to what a region would keep.
+        save_in_regions(numbers, case["layers"], changes_in_place=drawn.kind in ("torch_linear", "attention", "encoder"))
     if case["unusual"] in (None, "kept_gradient", "pcgrad") and not case["hook"] and numbers.randrange(3):
         drawn.random = numbers
         case["hook"] = drawn.hook(often=True)
@@ -62,14 +63,14 @@ def combine(drawn, numbers):
         case["parameter_hooks"] = [hook for hook in case["parameter_hooks"] if not hook["name"].startswith(f"{case['freeze']['name']}.")]
 
 
-def save_in_regions(numbers, layers):
+def save_in_regions(numbers, layers, changes_in_place):
     for layer in layers:
         if layer["op"] == "region" and numbers.randrange(2):
-            changes_in_place = "relu_" in {inner["op"] for inner in all_of(layer["layers"])}
-            among = SAVED_ACTIVATIONS if changes_in_place else SAVED + SAVED_ACTIVATIONS
+            in_place = changes_in_place or "relu_" in {inner["op"] for inner in all_of(layer["layers"])}
+            among = SAVED_ACTIVATIONS if in_place else SAVED + SAVED_ACTIVATIONS
             layer["save"] = sorted(numbers.sample(among, numbers.randint(1, len(among))))
         for inner in [layer.get("layers", []), *layer.get("branches", [])]:
-            save_in_regions(numbers, inner)
+            save_in_regions(numbers, inner, changes_in_place)
 
 
 def all_of(layers):

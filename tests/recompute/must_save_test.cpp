@@ -110,6 +110,20 @@ TEST_CASE("MustSave: what is not a pure operator's result") {
       ContainsSubstring("call 1 (counted from 0) of an operator in must_save was not there in the forward"));
 }
 
+// As LibTorch's linear() does for inputs of three dimensions: the product is changed through a tensor on its memory
+// whose version counter is another one.
+TEST_CASE("MustSave: a result that is changed through a view that autograd does not know is refused") {
+  const at::Tensor input = here(at::rand({2, 3, 4})).requires_grad_();
+  const at::Tensor weight = here(at::rand({4, 4})).requires_grad_();
+  const Function function = [&](const at::Tensor& x) { return at::matmul(x, weight).add_(1).sin(); };
+  CHECK_THROWS_WITH(through_region({.must_save = {"aten::mm"}}, function, input).sum().backward(),
+                    ContainsSubstring("a result of aten::mm") && ContainsSubstring("was changed in place"));
+  const Function untouched = [&](const at::Tensor& x) { return at::matmul(x, weight).add(1).sin(); };
+  const at::Tensor expected = torch::autograd::grad({untouched(input).sum()}, {input})[0];
+  const at::Tensor y = through_region({.must_save = {"aten::mm"}}, untouched, input);
+  CHECK(at::equal(torch::autograd::grad({y.sum()}, {input})[0], expected));
+}
+
 TEST_CASE("MustSave: random operators that are kept leave the random numbers of the others") {
   const at::Tensor weight = here(at::rand({16, 16})).requires_grad_();
   torch::nn::ModuleList none;

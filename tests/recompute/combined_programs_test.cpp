@@ -144,7 +144,7 @@ CommHook made_hook(const std::string& name, const GroupHandle& group) {
   if (name == "fp16_wrapped") return hooks::fp16_compress_wrapper(hooks::all_reduce(group));
   if (name == "own") return own_hook(group);
   if (name == "power_sgd") {
-    return hooks::power_sgd(make_power_sgd_state(group, {.matrix_approximation_rank = 2, .start_iteration = 2}));
+    return hooks::power_sgd(make_power_sgd_state(group, {.matrix_approximation_rank = 2, .start_iteration = 5}));
   }
   return {};
 }
@@ -259,8 +259,10 @@ class Program {
     parameter.set_data(parameter.detach().clone());
   }
 
-  at::Tensor loss() {
-    if (setting_.finds_unused) net_->uses_side = (random_() + static_cast<unsigned>(group_.rank())) % 3 != 0;
+  // A region runs again as its module is then: forwards of one backward have the same way.
+  at::Tensor loss(bool draws_way = true) {
+    if (setting_.finds_unused && draws_way)
+      net_->uses_side = (random_() + static_cast<unsigned>(group_.rank())) % 3 != 0;
     pending_use_ = pending_use_ || net_->uses_side;
     std::optional<Autocast> autocast;
     if (setting_.autocasts) autocast.emplace(group_.device(), AutocastOptions{.dtype = at::kBFloat16});
@@ -349,7 +351,7 @@ class Program {
 
   void two_losses() {
     const at::Tensor first = loss();
-    const at::Tensor second = loss();
+    const at::Tensor second = loss(/*draws_way=*/false);
     if (setting_.finds_unused || chance(2)) return sum_of(first, second);
     run_backward(first, true);
     run_backward(second, true);
@@ -532,22 +534,19 @@ TEST_CASE("Combined programs: gradients are those of a judge without wrapper and
                     [&](const GroupHandle& group) {
                       // Ranks that are threads have one cache of casts, which each of them empties.
                       at::autocast::set_autocast_cache_enabled(false);
-                      for (unsigned seed = first; seed < first + programs(40); ++seed) {
+                      for (unsigned seed = first; seed < first + programs(25); ++seed) {
                         const Setting setting = drawn(seed);
                         const auto judge =
                             is_beyond_the_judge(setting) ? Program::Side::kPlainWrapper : Program::Side::kJudge;
+                        RANK_INFO(described(setting));
                         Program expected(setting, judge, group);
                         const Seen before = expected.run(16);
                         Program actual(setting, Program::Side::kActual, group);
+                        const Seen after = actual.run(16);
                         std::string where;
-                        try {
-                          const Seen after = actual.run(16);
-                          const bool is_same = same(after, before, where);
-                          RANK_INFO(described(setting) << ": " << where << ": " << actual.story());
-                          RANK_CHECK(is_same);
-                        } catch (const std::exception& error) {
-                          RANK_FAIL(described(setting) << ": " << error.what() << ": " << actual.story());
-                        }
+                        const bool is_same = same(after, before, where);
+                        RANK_INFO(where << ": " << actual.story());
+                        RANK_CHECK(is_same);
                       }
                     },
                     {.wire = wire});

@@ -2,15 +2,9 @@
 
 namespace ddp::optim {
 
-std::vector<std::pair<const char*, OptionValue>> AdadeltaOptions::list() {
-  return {{"lr", &lr_}, {"rho", &rho_}, {"eps", &eps_}, {"weight_decay", &weight_decay_}, {"maximize", &maximize_}};
-}
-
 void AdadeltaOptions::check(bool may_ascend) const {
-  require_value(may_ascend || lr_ >= 0, "Invalid learning rate", lr_);
-  require_value(rho_ >= 0 && rho_ <= 1, "Invalid rho value", rho_);
-  require_value(eps_ >= 0, "Invalid epsilon value", eps_);
-  require_value(weight_decay_ >= 0, "Invalid weight_decay value", weight_decay_);
+  OwnOptions::check(may_ascend);
+  require_value(rho_ <= 1, "Invalid rho value", rho_);
 }
 
 template <>
@@ -21,7 +15,7 @@ struct Rule<AdadeltaOptions> : ElementwiseRule<AdadeltaOptions> {
     return {{.name = "step", .is_step = true}, {.name = "square_avg"}, {.name = "acc_delta"}};
   }
 
-  static void update(const AdadeltaOptions& options, Elementwise& elementwise, const Numbers&) {
+  static void update(const AdadeltaOptions& options, Elementwise& elementwise, const Numbers& numbers) {
     const Operand square_avg = state_operand(kSquareAvg);
     const Operand acc_delta = state_operand(kAccDelta);
     const Operand gradient = decayed_gradient(elementwise, options.weight_decay(), options.maximize());
@@ -37,7 +31,7 @@ struct Rule<AdadeltaOptions> : ElementwiseRule<AdadeltaOptions> {
     elementwise.mul(delta, delta, gradient);
     elementwise.mul(acc_delta, acc_delta, options.rho());
     elementwise.addcmul(acc_delta, acc_delta, delta, delta, 1 - options.rho());
-    elementwise.add(kParameter, kParameter, delta, -options.lr());
+    elementwise.add(kParameter, kParameter, delta, -numbers.rate);
   }
 };
 

@@ -1,19 +1,14 @@
 #include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/linalg_vector_norm_cpu_dispatch.h>
 #include <ATen/ops/matmul.h>
 
-#include <algorithm>
 #include <limits>
 
 #include "optim/own_optimizer.h"
 
 namespace ddp::optim {
-
-std::vector<std::pair<const char*, OptionValue>> AdafactorOptions::list() {
-  return {{"lr", &lr_}, {"beta2_decay", &beta2_decay_},   {"eps", &eps_},
-          {"d", &d_},   {"weight_decay", &weight_decay_}, {"maximize", &maximize_}};
-}
 
 void AdafactorOptions::check(bool may_ascend) const {
   const auto& [eps1, eps2] = eps_;
@@ -48,12 +43,6 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     return field == kStep || (field == kVariance) != (parameter.dim() > 1);
   }
 
-  static at::Tensor first_value(const AdafactorOptions& options, const at::Tensor& parameter, size_t field) {
-    const auto shape = fields()[field].shape;
-    return shape ? parameter.new_zeros(shape(parameter.sizes()))
-                 : ElementwiseRule::first_value(options, parameter, field);
-  }
-
   static std::string dependence(const AdafactorOptions& options, const torch::optim::OptimizerParamGroup& group) {
     const auto& all = group.params();
     const bool is_mixed = std::any_of(all.begin(), all.end(), [&](const at::Tensor& parameter) {
@@ -63,41 +52,52 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     return "a group has parameters of several dtypes, and their first one sets eps[0], which is not given: set it";
   }
 
-  // The root of the mean square, divided by `divisor`.
-  template <typename Scalar>
-  static Scalar root_mean_square(const at::Tensor& tensor, double divisor) {
-    const at::Tensor norm = at::linalg_vector_norm(tensor, 2);
+  // The root of the mean square, divided by `divisor`: a number on the CPU.
+  static Number root_mean_square(const at::Tensor& tensor, double divisor) {
+    const at::Tensor norm =
+        tensor.is_cpu() ? at::cpu::linalg_vector_norm(tensor, 2) : at::linalg_vector_norm(tensor, 2);
     const double root = std::pow(static_cast<double>(tensor.numel()), 0.5) * divisor;
-    if constexpr (std::is_same_v<Scalar, double>) {
-      return norm.item<double>() / root;
-    } else {
-      return norm.to(at::kFloat) / root;
-    }
+    if (tensor.is_cpu()) return norm.item<double>() / root;
+    return Number(norm.to(at::kFloat)) / root;
   }
 
-  static at::Tensor mean_of_squares(const at::Tensor& gradient, int64_t dimension) {
-    return at::linalg_vector_norm(gradient, 2, dimension, /*keepdim=*/true).square_().div_(gradient.size(dimension));
+  // Moves `mean` towards the mean of the squares along `dimension`.
+  static void average(const at::Tensor& mean, const at::Tensor& gradient, int64_t dimension, const Number& weight) {
+    const at::Tensor squares =
+        at::linalg_vector_norm(gradient, 2, dimension, /*keepdim=*/true).square_().div_(gradient.size(dimension));
+    weight.is_tensor() ? mean.lerp_(squares, weight.shared) : mean.lerp_(squares, weight.value);
   }
 
-  template <typename Scalar>
-  static void update(const AdafactorOptions& options, FusedBatch& batch, size_t i, const Scalar& step, double eps1) {
-    using std::pow;
-    const at::Tensor& parameter = batch.parameters[i];
+  static void update(const AdafactorOptions& options, FusedBatch& batch, size_t i, const Number& rate, double eps1) {
+    const at::Tensor &parameter = batch.parameters[i], &count = batch.state[kStep][i],
+                     &row_var = batch.state[kRowVar][i], &col_var = batch.state[kColVar][i],
+                     &variance = batch.state[kVariance][i];
     const at::Tensor gradient = options.maximize() ? -batch.gradients[i] : batch.gradients[i];
-    const Scalar weight = pow(step, options.beta2_decay());
-    const Scalar rate = at_most(1 / pow(step, 0.5), options.lr());
-    const Scalar alpha = at_least(root_mean_square<Scalar>(parameter, 1), std::get<1>(options.eps())) * rate;
-    if (options.weight_decay() != 0) multiply(parameter, 1 - options.lr() * options.weight_decay());
-    at::Tensor estimate;
-    if (gradient.dim() > 1) {
-      const at::Tensor& row_var = batch.state[kRowVar][i].lerp_(mean_of_squares(gradient, -1), weight);
-      const at::Tensor& col_var = batch.state[kColVar][i].lerp_(mean_of_squares(gradient, -2), weight);
-      estimate = at::matmul(row_var, col_var).div_(row_var.mean(-2, /*keepdim=*/true).clamp_min_(eps1));
+    const Number step = count.is_cpu() ? Number(*count.const_data_ptr<float>()) : Number(count);
+    const Number weight = pow(step, options.beta2_decay());
+    const Number relative = at_most(rate, 1 / pow(step, 0.5));
+    const Number alpha = at_least(root_mean_square(parameter, 1), std::get<1>(options.eps())) * relative;
+    if (options.weight_decay() != 0) multiply(parameter, 1 - rate * options.weight_decay());
+    at::Tensor change;
+    if (variance.defined()) {
+      change = at::empty_like(variance);
     } else {
-      estimate = batch.state[kVariance][i].lerp_(gradient * gradient, weight).clone();
+      average(row_var, gradient, -1, weight);
+      average(col_var, gradient, -2, weight);
+      change = at::matmul(row_var, col_var).div_(row_var.mean(-2, /*keepdim=*/true).clamp_min_(eps1));
     }
-    const at::Tensor change = estimate.clamp_min_(eps1 * eps1).rsqrt_().mul_(gradient);
-    subtract_scaled(parameter, change, alpha / at_least(root_mean_square<Scalar>(change, options.d()), 1));
+    update_operands({change, gradient, variance}, [&](Elementwise& elementwise) {
+      if (variance.defined()) {
+        const Operand squares = elementwise.temporary();
+        elementwise.mul(squares, kGradient, kGradient);
+        elementwise.lerp(state_operand(0), state_operand(0), squares, weight);
+        elementwise.copy(kParameter, state_operand(0));
+      }
+      elementwise.clamp(kParameter, kParameter, eps1 * eps1, std::numeric_limits<double>::infinity());
+      elementwise.rsqrt(kParameter, kParameter);
+      elementwise.mul(kParameter, kParameter, kGradient);
+    });
+    subtract_scaled(parameter, change, alpha / at_least(root_mean_square(change, options.d()), 1));
   }
 
   static double epsilon_of(at::ScalarType dtype) {
@@ -106,17 +106,11 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     });
   }
 
-  static void run(const AdafactorOptions& options, FusedBatch& batch) {
+  static void run(const AdafactorOptions& options, FusedBatch& batch, const Number& rate) {
     // As in Python, where a group's first parameter sets it for the others.
     const double eps1 = std::get<0>(options.eps()).value_or(epsilon_of(batch.first_dtype));
     for (size_t i = 0; i < batch.parameters.size(); ++i) {
-      const at::Tensor& step = batch.state[kStep][i];
-      if (batch.parameters[i].numel() == 0) continue;
-      if (batch.device.is_cpu()) {
-        update<double>(options, batch, i, *step.const_data_ptr<float>(), eps1);
-      } else {
-        update<at::Tensor>(options, batch, i, step, eps1);
-      }
+      if (batch.parameters[i].numel() != 0) update(options, batch, i, rate, eps1);
     }
   }
 };

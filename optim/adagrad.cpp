@@ -10,6 +10,17 @@ namespace {
 
 enum AdagradField : size_t { kSteps, kSum };
 
+// LibTorch's kernel takes a rate that is a tensor since 2.12.
+template <typename Rate>
+requires requires(at::TensorList list, const Rate& rate) {
+  at::_fused_adagrad_(list, list, list, list, rate, 0., 0., 0., false);
+}
+void call_adagrad(const AdagradOptions& options, FusedBatch& batch, const GradientScaling& scaling, const Rate& rate) {
+  at::_fused_adagrad_(batch.parameters, batch.gradients, batch.state[kSum], batch.state[kSteps], rate,
+                      options.lr_decay(), options.weight_decay(), options.eps(), options.maximize(),
+                      as_optional(scaling.grad_scale), as_optional(scaling.found_inf));
+}
+
 }  // namespace
 
 Adagrad::Adagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdagradOptions defaults)
@@ -41,9 +52,11 @@ bool Adagrad::prepare_state(const at::Tensor& parameter, const torch::optim::Opt
 void Adagrad::run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
                          const GradientScaling& scaling) const {
   const auto& adagrad = static_cast<const AdagradOptions&>(options);
-  at::_fused_adagrad_(batch.parameters, batch.gradients, batch.state[kSum], batch.state[kSteps], adagrad.lr(),
-                      adagrad.lr_decay(), adagrad.weight_decay(), adagrad.eps(), adagrad.maximize(),
-                      as_optional(scaling.grad_scale), as_optional(scaling.found_inf));
+  with_rate(
+      adagrad, adagrad.lr(), batch.device,
+      [&]<typename Rate>(const Rate& rate) requires requires { call_adagrad(adagrad, batch, scaling, rate); } {
+        call_adagrad(adagrad, batch, scaling, rate);
+      });
 }
 
 }  // namespace ddp::optim

@@ -31,10 +31,12 @@ template <typename Options, typename Kernel>
 void run_adam(const Options& options, FusedBatch& batch, const GradientScaling& scaling, Kernel kernel) {
   const auto [beta1, beta2] = options.betas();
   const std::vector<at::Tensor> none;
-  kernel(batch.parameters, batch.gradients, batch.state[kExpAvg], batch.state[kExpAvgSq],
-         options.amsgrad() ? batch.state[kMaxExpAvgSq] : none, batch.state[kStep], options.lr(), beta1, beta2,
-         options.weight_decay(), options.eps(), options.amsgrad(), options.maximize(), as_optional(scaling.grad_scale),
-         as_optional(scaling.found_inf));
+  with_rate(options, options.lr(), batch.device, [&, beta1 = beta1, beta2 = beta2](const auto& rate) {
+    kernel(batch.parameters, batch.gradients, batch.state[kExpAvg], batch.state[kExpAvgSq],
+           options.amsgrad() ? batch.state[kMaxExpAvgSq] : none, batch.state[kStep], rate, beta1, beta2,
+           options.weight_decay(), options.eps(), options.amsgrad(), options.maximize(),
+           as_optional(scaling.grad_scale), as_optional(scaling.found_inf));
+  });
 }
 
 }  // namespace

@@ -2,17 +2,6 @@
 
 namespace ddp::optim {
 
-std::vector<std::pair<const char*, OptionValue>> AdamaxOptions::list() {
-  return {{"lr", &lr_}, {"betas", &betas_}, {"eps", &eps_}, {"weight_decay", &weight_decay_}, {"maximize", &maximize_}};
-}
-
-void AdamaxOptions::check(bool may_ascend) const {
-  require_value(may_ascend || lr_ >= 0, "Invalid learning rate", lr_);
-  require_value(eps_ >= 0, "Invalid epsilon value", eps_);
-  require_betas(betas_);
-  require_value(weight_decay_ >= 0, "Invalid weight_decay value", weight_decay_);
-}
-
 template <>
 struct Rule<AdamaxOptions> : ElementwiseRule<AdamaxOptions> {
   enum Field : size_t { kStep, kExpAvg, kExpInf };
@@ -21,12 +10,13 @@ struct Rule<AdamaxOptions> : ElementwiseRule<AdamaxOptions> {
     return {{.name = "step", .is_step = true}, {.name = "exp_avg"}, {.name = "exp_inf"}};
   }
 
+  // The size of the step; on devices the factor of its divisor.
   template <typename Scalar>
-  static Coefficients<Scalar> coefficients(const AdamaxOptions& options, const Scalars<Scalar>& scalars,
-                                           const at::Tensor&) {
+  static Coefficients<Scalar> coefficients(const AdamaxOptions& options, const Scalars<Scalar>& scalars) {
     using std::pow;
-    const Scalar correction = 1 - pow(std::get<0>(options.betas()), scalars.get(kStep));
-    return {-(options.lr() / correction)};
+    const Scalar power = pow(std::get<0>(options.betas()), scalars.get(kStep));
+    if (!scalars.is_on_host()) return {(power - 1) / scalars.rate(), 0, 0};
+    return {-(scalars.rate() / (1 - power)), 0, 0};
   }
 
   static void update(const AdamaxOptions& options, Elementwise& elementwise, const Numbers& numbers) {
@@ -40,7 +30,9 @@ struct Rule<AdamaxOptions> : ElementwiseRule<AdamaxOptions> {
     elementwise.add(absolute, absolute, options.eps());
     elementwise.mul(exp_inf, exp_inf, beta2);
     elementwise.maximum(exp_inf, exp_inf, absolute);
-    elementwise.addcdiv(kParameter, kParameter, exp_avg, exp_inf, numbers[0]);
+    if (!numbers[0].is_list()) return elementwise.addcdiv(kParameter, kParameter, exp_avg, exp_inf, numbers[0]);
+    elementwise.mul(absolute, exp_inf, numbers[0]);
+    elementwise.addcdiv(kParameter, kParameter, exp_avg, absolute, 1);
   }
 };
 

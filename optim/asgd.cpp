@@ -2,23 +2,6 @@
 
 namespace ddp::optim {
 
-std::vector<std::pair<const char*, OptionValue>> ASGDOptions::list() {
-  return {{"lr", &lr_},
-          {"lambd", &lambd_},
-          {"alpha", &alpha_},
-          {"t0", &t0_},
-          {"weight_decay", &weight_decay_},
-          {"maximize", &maximize_}};
-}
-
-void ASGDOptions::check(bool may_ascend) const {
-  require_value(may_ascend || lr_ >= 0, "Invalid learning rate", lr_);
-  require_value(lambd_ >= 0, "Invalid lambd value", lambd_);
-  require_value(alpha_ >= 0, "Invalid alpha value", alpha_);
-  require_value(true, "Invalid t0 value", t0_);
-  require_value(weight_decay_ >= 0, "Invalid weight_decay value", weight_decay_);
-}
-
 template <>
 struct Rule<ASGDOptions> : ElementwiseRule<ASGDOptions> {
   enum Field : size_t { kStep, kEta, kMu, kAx };
@@ -31,35 +14,39 @@ struct Rule<ASGDOptions> : ElementwiseRule<ASGDOptions> {
   }
 
   static at::Tensor first_value(const ASGDOptions& options, const at::Tensor& parameter, size_t field) {
-    if (field == kEta) return scalar_state(parameter, options.lr());
+    if (field == kEta) return filled_with_rate(scalar_state(parameter, 0), options);
     if (field == kMu) return scalar_state(parameter, 1);
     return ElementwiseRule::first_value(options, parameter, field);
   }
 
   // With the eta and mu of the step before; those of the next one are stored.
   template <typename Scalar>
-  static Coefficients<Scalar> coefficients(const ASGDOptions& options, const Scalars<Scalar>& scalars,
-                                           const at::Tensor&) {
+  static Coefficients<Scalar> coefficients(const ASGDOptions& options, const Scalars<Scalar>& scalars) {
     using std::pow;
     const Scalar step = scalars.get(kStep);
-    const Scalar eta = scalars.get(kEta);
-    const Scalar mu = scalars.get(kMu);
-    scalars.set(kEta, options.lr() / pow(1 + options.lambd() * options.lr() * step, options.alpha()));
+    const Scalar& rate = scalars.rate();
+    const Scalar eta = -scalars.get(kEta);
+    const Scalar mu = scalars.get(kMu) * 1;
+    const Scalar product = scalars.is_on_host() ? options.lambd() * rate * step : step * options.lambd() * rate;
+    scalars.set(kEta, rate / pow(1 + product, options.alpha()));
     scalars.set(kMu, 1 / at_least(step - options.t0(), 1));
-    return {1 - options.lambd() * eta, -eta, mu};
+    return {scalars.is_on_host() ? 1 + options.lambd() * eta : eta, eta, mu};
   }
 
   static void update(const ASGDOptions& options, Elementwise& elementwise, const Numbers& numbers) {
     const Operand ax = state_operand(kAx);
-    const Operand gradient = decayed_gradient(elementwise, options.weight_decay(), options.maximize());
-    elementwise.mul(kParameter, kParameter, numbers[0]);
-    elementwise.add(kParameter, kParameter, gradient, numbers[1]);
-    if (numbers[2].is(1)) {
-      elementwise.copy(ax, kParameter);
-      return;
-    }
+    Operand gradient = decayed_gradient(elementwise, options.weight_decay(), options.maximize());
     const Operand difference = elementwise.temporary();
+    if (numbers[1].is_list()) {
+      elementwise.add(difference, gradient, kParameter, options.lambd());
+      gradient = difference;
+    } else {
+      elementwise.mul(kParameter, kParameter, numbers[0]);
+    }
+    elementwise.add(kParameter, kParameter, gradient, numbers[1]);
+    if (numbers[2].is(1)) return elementwise.copy(ax, kParameter);
     elementwise.add(difference, kParameter, ax, -1);
+    if (numbers[2].is_list()) return elementwise.add(ax, ax, difference, numbers[2]);
     elementwise.mul(difference, difference, numbers[2]);
     elementwise.add(ax, ax, difference, 1);
   }

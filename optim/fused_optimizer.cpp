@@ -15,6 +15,7 @@
 
 #include <ddprun/base/progress.h>
 #include <ddprun/comm/device_range.h>
+#include <ddprun/detail/optim/rate_tensor.h>
 
 #include "base/rank_prefix.h"
 
@@ -237,6 +238,7 @@ void FusedOptimizer::load(torch::serialize::InputArchive& archive) {
       set_parameter_state(param_groups_[i].params()[j], read[i].states[j]);
     }
     param_groups_[i].set_options(std::move(read[i].options));
+    if (auto* rate = dynamic_cast<RateTensor*>(&param_groups_[i].options())) rate->number_to_tensor();
   }
 }
 

@@ -1,5 +1,6 @@
 #include "optim/gradient_checks.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/ScalarType.h>
 
 #include <sstream>
@@ -18,6 +19,12 @@ void check_gradient(const at::Tensor& parameter, const at::Tensor& gradient, con
                                 "devices: ['cpu', 'cuda'] but " +
                                 c10::toString(parameter.scalar_type()) + " and " +
                                 c10::DeviceTypeName(parameter.device().type(), true));
+  }
+  if (at::has_internal_overlap(parameter) == at::MemOverlap::Yes) {
+    std::ostringstream text;
+    text << rank_prefix() << type << ": a parameter of shape " << parameter.sizes()
+         << " shows the same memory more than once, as expand() makes it, and cannot be changed in place: clone() it";
+    throw std::invalid_argument(text.str());
   }
   if (gradient.layout() != at::kStrided) {
     throw std::invalid_argument(rank_prefix() + type + " does not support sparse gradients");

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddprun/detail/comm/device_copy.h>
 #include <ddprun/optim/optimizers.h>
 
 #include "base/rank_prefix.h"
@@ -22,6 +23,20 @@ void require_value(bool is_valid, const char* what, double value);
 /// The checks that all constructors with betas have in Python.
 void require_betas(const std::tuple<double, double>& betas);
 
+/// Calls a fused kernel with the learning rate of `options`, which is `number` unless it is a tensor.
+template <typename Kernel>
+void with_rate(const RateTensor& options, double number, const c10::Device& device, Kernel&& kernel) {
+  if (!options.lr_tensor().defined()) {
+    kernel(number);
+  } else if constexpr (requires(const at::Tensor& tensor) { kernel(tensor); }) {
+    // On the CPU the kernels read it too.
+    if (device.is_cpu()) return kernel(options.lr_tensor().item<double>());
+    kernel(to_device(options.lr_tensor().to(at::kFloat), device));
+  } else {
+    kernel(options.lr_tensor().item<double>());
+  }
+}
+
 /// The parameters as one group. Throws std::invalid_argument, as Python does, when there are none.
 inline std::vector<torch::optim::OptimizerParamGroup> one_group(std::vector<at::Tensor> parameters) {
   if (parameters.empty()) throw std::invalid_argument(rank_prefix() + "optimizer got an empty parameter list");
@@ -33,6 +48,7 @@ inline std::vector<torch::optim::OptimizerParamGroup> one_group(std::vector<at::
 /// Throws std::invalid_argument for values out of range.
 template <typename Options>
 void check_values(const Options& options, bool may_ascend) {
+  options.check_rate(may_ascend);
   if constexpr (requires { options.check(may_ascend); }) {
     options.check(may_ascend);
   } else {

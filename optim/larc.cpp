@@ -40,7 +40,9 @@ SuspendedWeightDecay::~SuspendedWeightDecay() {
 
 void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weight_decay, const LarcOptions& options,
                      const GradientScaling& scaling) {
-  const double lr = group.options().get_lr();
+  const auto* tensor = dynamic_cast<const RateTensor*>(&group.options());
+  const bool has_tensor = tensor != nullptr && tensor->lr_tensor().defined();
+  const double lr = has_tensor ? 1 : group.options().get_lr();
   for (const auto& parameter : group.params()) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
@@ -55,6 +57,7 @@ void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weig
     }
     auto rate =
         options.trust_coefficient * parameter_norm / (gradient_norm + parameter_norm * weight_decay + options.eps);
+    if (options.clip && has_tensor) rate = rate / to_device(tensor->lr_tensor(), rate.device());  // no wait for it
     if (options.clip) rate = (rate / lr).clamp_max(1.0);
     // A layer of zeros, or one without gradient, takes a plain step without weight decay.
     const auto adapts = parameter_norm.ne(0).logical_and(gradient_norm.ne(0));

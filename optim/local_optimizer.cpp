@@ -1,5 +1,6 @@
 #include "ddprun/detail/optim/local_optimizer.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_sub.h>
@@ -106,8 +107,13 @@ at::Tensor LocalOptimizer::prepare_step(const std::vector<std::vector<FusedBatch
   return {};
 }
 
+void LocalOptimizer::check_capturable(const torch::optim::OptimizerParamGroup&) const {}
+
 void LocalOptimizer::check_step() {
-  for (auto& group : param_groups_) check_group(group);
+  for (auto& group : param_groups_) {
+    check_group(group);
+    check_capturable(group);
+  }
   check_gradients(param_groups_, type_name());
   for (const auto& group : param_groups_) {
     for (const auto& parameter : group.params()) {
@@ -157,8 +163,8 @@ std::vector<FusedBatch> LocalOptimizer::collect(const torch::optim::OptimizerPar
 }
 
 void LocalOptimizer::take(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const {
-  batch.parameters.push_back(parameter.detach());
-  batch.gradients.push_back(parameter.grad().detach());
+  batch.parameters.push_back(parameter);
+  batch.gradients.push_back(parameter.grad());
   for (size_t i = 0; i < fields_.size(); ++i) batch.state[i].push_back(state.tensors[i]);
 }
 
@@ -193,7 +199,12 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
   const bool counts = fields_.front().is_step;
   if (counts) count_steps(batch.state.front());
   if (kernels_ == Kernels::kOwn) {
-    run_kernel(options, batch, {});
+    {
+      // Operators without autograd's part, which costs more than a small update; what remains of it is the versions.
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      run_kernel(options, batch, {});
+    }
+    for (const auto& parameter : batch.parameters) parameter.unsafeGetTensorImpl()->bump_version();
     for (const auto& [tensor, old] : batch.before) tensor.copy_(at::where(scaling.found_inf.ne(0), old, tensor));
   } else {
     std::optional<SerialRegion> serial;

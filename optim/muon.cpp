@@ -1,4 +1,5 @@
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
@@ -10,17 +11,6 @@
 #include "optim/own_optimizer.h"
 
 namespace ddp::optim {
-
-std::vector<std::pair<const char*, OptionValue>> MuonOptions::list() {
-  return {{"lr", &lr_},
-          {"weight_decay", &weight_decay_},
-          {"momentum", &momentum_},
-          {"nesterov", &nesterov_},
-          {"ns_coefficients", &ns_coefficients_},
-          {"eps", &eps_},
-          {"ns_steps", &ns_steps_},
-          {"adjust_lr_fn", &adjust_lr_fn_}};
-}
 
 void MuonOptions::check(bool may_ascend) const {
   require_value(may_ascend || lr_ >= 0, "Learning rate should be >= 0 but is", lr_);
@@ -46,6 +36,11 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
 
   static std::vector<StateField> fields() { return {{.name = "momentum_buffer"}}; }
 
+  // With the gradient's memory layout, as in Python: the bits of products depend on it.
+  static at::Tensor first_value(const MuonOptions&, const at::Tensor& parameter, size_t) {
+    return at::zeros_like(parameter.grad());
+  }
+
   static void check_parameter(const at::Tensor& parameter) {
     if (parameter.dim() == 2) return;
     std::ostringstream text;
@@ -55,40 +50,55 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     throw std::invalid_argument(text.str());
   }
 
+  // Matrices of one shape, for the iterations of one parameter after the other.
+  struct Workspace {
+    at::Tensor gram{}, polynomial{};
+    std::array<at::Tensor, 2> results{};
+
+    void make_for(const at::Tensor& matrix) {
+      if (results[0].defined() && results[0].sizes() == matrix.sizes()) return;
+      const auto options = matrix.options().dtype(at::kBFloat16);
+      for (auto* each : {&gram, &polynomial}) *each = at::empty({matrix.size(0), matrix.size(0)}, options);
+      for (auto& each : results) each = at::empty(matrix.sizes(), options);
+    }
+  };
+
   // The nearest matrix whose singular values are all about 1, by Newton–Schulz iterations in bfloat16.
-  static at::Tensor orthogonalized(const at::Tensor& matrix, const MuonOptions& options) {
+  static at::Tensor orthogonalized(const at::Tensor& matrix, const MuonOptions& options, Workspace& space) {
     const auto [a, b, c] = options.ns_coefficients();
     const bool is_tall = matrix.size(0) > matrix.size(1);
     at::Tensor result = matrix.to(at::kBFloat16, /*non_blocking=*/false, /*copy=*/true);
     if (is_tall) result = result.t();
     result.div_(at::linalg_vector_norm(result, 2).clamp_min(options.eps()));
+    space.make_for(result);
     for (int64_t i = 0; i < options.ns_steps(); ++i) {
-      const at::Tensor gram = at::mm(result, result.t());
-      const at::Tensor polynomial = at::addmm(gram, gram, gram, b, c);
-      result = at::addmm(result, polynomial, result, a);
+      at::mm_out(space.gram, result, result.t());
+      at::addmm_out(space.polynomial, space.gram, space.gram, space.gram, b, c);
+      at::Tensor& next = space.results[static_cast<size_t>(i % 2)];
+      result = at::addmm_out(next, result, space.polynomial, result, a);
     }
     return is_tall ? result.t() : result;
   }
 
-  static double adjusted_rate(const MuonOptions& options, const at::Tensor& parameter) {
+  static double adjustment(const MuonOptions& options, const at::Tensor& parameter) {
     const auto rows = static_cast<double>(parameter.size(0));
     const auto columns = static_cast<double>(parameter.size(1));
     const std::string adjustment = options.adjust_lr_fn().value_or("original");
-    if (adjustment == "match_rms_adamw") return options.lr() * (0.2 * std::sqrt(std::max(rows, columns)));
-    if (adjustment == "spectral_unclamped") return options.lr() * std::sqrt(rows / columns);
-    return options.lr() * std::sqrt(std::max(1.0, rows / columns));
+    if (adjustment == "match_rms_adamw") return 0.2 * std::sqrt(std::max(rows, columns));
+    return std::sqrt(adjustment == "original" ? std::max(1.0, rows / columns) : rows / columns);
   }
 
-  static void run(const MuonOptions& options, FusedBatch& batch) {
+  static void run(const MuonOptions& options, FusedBatch& batch, const Number& rate) {
+    Workspace space;
     for (size_t i = 0; i < batch.parameters.size(); ++i) {
       const at::Tensor& parameter = batch.parameters[i];
       const at::Tensor& gradient = batch.gradients[i];
       if (parameter.numel() == 0) continue;
       const at::Tensor& buffer = batch.state[0][i].lerp_(gradient, 1 - options.momentum());
       const at::Tensor update = options.nesterov() ? at::lerp(gradient, buffer, options.momentum()) : buffer;
-      const at::Tensor change = orthogonalized(update, options);
-      multiply(parameter, 1 - options.lr() * options.weight_decay());
-      parameter.add_(change, -adjusted_rate(options, parameter));
+      const at::Tensor change = orthogonalized(update, options, space);
+      multiply(parameter, 1 - rate * options.weight_decay());
+      subtract_scaled(parameter, change, rate * adjustment(options, parameter));
     }
   }
 };

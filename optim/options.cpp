@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <stdexcept>
+#include <type_traits>
 
 #include "base/rank_prefix.h"
 #include "ddprun/optim/optimizers.h"
@@ -35,14 +36,25 @@ void check_adam(const Options& options, bool may_ascend) {
 template <typename Self, typename TorchOptions>
 void FusedOptions<Self, TorchOptions>::serialize(torch::serialize::InputArchive& archive) {
   TorchOptions::serialize(archive);
-  c10::IValue value;
-  maximize_ = archive.try_read("maximize", value) && value.toBool();
+  const auto flag = [&](const char* name) {
+    c10::IValue value;
+    return archive.try_read(name, value) && value.toBool();
+  };
+  maximize_ = flag("maximize");
+  if constexpr (std::is_base_of_v<CapturableOption, Self>) {
+    static_cast<Self&>(*this).capturable(flag("capturable"));
+  }
 }
 
 template <typename Self, typename TorchOptions>
 void FusedOptions<Self, TorchOptions>::serialize(torch::serialize::OutputArchive& archive) const {
-  TorchOptions::serialize(archive);
+  auto copy = static_cast<const Self&>(*this);
+  copy.tensor_to_number();
+  static_cast<TorchOptions&>(copy).TorchOptions::serialize(archive);
   archive.write("maximize", c10::IValue(maximize_));
+  if constexpr (std::is_base_of_v<CapturableOption, Self>) {
+    archive.write("capturable", c10::IValue(copy.capturable()));
+  }
 }
 
 template class FusedOptions<SGDOptions, torch::optim::SGDOptions>;

@@ -1,11 +1,15 @@
 #include "optim/own_optimizer.h"
 
+#include <ATen/ops/_foreach_copy.h>
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <string_view>
+
+#include <ddprun/detail/comm/device_copy.h>
 
 #include "base/rank_prefix.h"
 #include "optim/elementwise/block_elementwise.h"
@@ -69,18 +73,69 @@ double largest_of(at::ScalarType dtype) {
 
 }  // namespace
 
+std::vector<std::string> option_names(std::string_view members) {
+  std::vector<std::string> names;
+  while (!members.empty()) {
+    const auto end = std::min(members.find(','), members.size());
+    names.emplace_back(members.substr(0, end - 1));  // without the underscore
+    members.remove_prefix(std::min(end + 2, members.size()));
+  }
+  return names;
+}
+
+void check_usual(ListedOptions& options, bool may_ascend) {
+  for (const auto& [key, value] : options.list()) {
+    const std::string_view name = key;
+    if (const auto* const* betas = std::get_if<std::tuple<double, double>*>(&value); betas && name == "betas") {
+      require_betas(**betas);
+    } else if (const auto* const* number = std::get_if<double*>(&value)) {
+      const bool is_free = name == "t0" || (name == "lr" && may_ascend);
+      const auto what = name == "lr" ? "learning rate" : name == "eps" ? "epsilon value" : std::string(name) + " value";
+      require_value(is_free || **number >= 0, ("Invalid " + what).c_str(), **number);
+    }
+  }
+}
+
 void check_range(ListedOptions& options, const std::vector<at::Tensor>& parameters) {
+  const auto* rate = dynamic_cast<const RateTensor*>(&options);
   for (const auto& [name, value] : options.list()) {
     const auto* const* number = std::get_if<double*>(&value);
     const bool is_of_steps = std::string_view(name) == "t0";  // never multiplied with a parameter
-    if (number == nullptr || is_of_steps || std::abs(**number) <= largest_of(at::kHalf)) continue;
+    if (number == nullptr || is_of_steps) continue;
+    const bool is_tensor = rate && rate->lr_tensor().defined() && std::string_view(name) == "lr";
+    if (is_tensor && !rate->lr_tensor().is_cpu()) continue;  // the host does not wait for it
+    const double magnitude = std::abs(is_tensor ? rate->lr_tensor().item<double>() : **number);
+    if (magnitude <= largest_of(at::kHalf)) continue;
     for (const at::Tensor& parameter : parameters) {
-      if (std::abs(**number) <= largest_of(parameter.scalar_type())) continue;
+      if (magnitude <= largest_of(parameter.scalar_type())) continue;
       throw std::invalid_argument(rank_prefix() + options.optimizer_name() + ": " + name + " is " +
                                   number_text(**number) + ", more than a parameter of " +
                                   c10::toString(parameter.scalar_type()) + " can hold");
     }
   }
+}
+
+void refuse_on_host(const torch::optim::OptimizerParamGroup& group, const std::string& type) {
+  for (const at::Tensor& parameter : group.params()) {
+    if (!parameter.grad().defined() || !parameter.is_cpu()) continue;
+    throw std::invalid_argument(rank_prefix() + type +
+                                ": If capturable=True, params and state_steps must be on supported devices: ['cuda'], "
+                                "but a parameter is on the CPU; set capturable(false)");
+  }
+}
+
+Number rate_of(const RateTensor& options, double number, const c10::Device& device) {
+  return options.lr_tensor().defined() ? Number(to_device(options.lr_tensor(), device)) : Number(number);
+}
+
+template <>
+void Scalars<Number>::replace(size_t field, const Number& values) const {
+  at::_foreach_copy_(batch_.state[field], values.each);
+}
+
+// LibTorch's archives, and those of earlier versions, have no such option: it is false.
+bool is_new_flag(std::string_view name) {
+  return name == "maximize" || name == "capturable";
 }
 
 void write_options(torch::serialize::OutputArchive& archive, ListedOptions& options) {
@@ -98,7 +153,7 @@ void read_options(torch::serialize::InputArchive& archive, ListedOptions& option
   for (const auto& [key, value] : options.list()) {
     if (archive.try_read(key, stored)) {
       std::visit(Reader{stored}, value);
-    } else if (is_named || std::string_view(key) != "maximize") {  // LibTorch's archives have neither
+    } else if (!is_new_flag(key)) {
       throw std::invalid_argument("it holds no state of " + name + ": its options lack " + key);
     }
   }
@@ -118,6 +173,14 @@ Operand decayed_gradient(Elementwise& elementwise, double weight_decay, bool max
   return gradient;
 }
 
+void update_operands(const std::vector<at::Tensor>& operands, const std::function<void(Elementwise&)>& update) {
+  if (can_update_by_blocks(operands)) return update_by_blocks(operands, update);
+  std::vector<std::vector<at::Tensor>> lists;
+  for (const at::Tensor& operand : operands) lists.push_back({operand});
+  TensorElementwise elementwise(std::move(lists));
+  update(elementwise);
+}
+
 void ElementwiseStep::run(FusedBatch& batch) const {
   if (batch.device.is_cpu()) {
     run_on_host(batch);
@@ -127,43 +190,24 @@ void ElementwiseStep::run(FusedBatch& batch) const {
 }
 
 void ElementwiseStep::run_on_host(FusedBatch& batch) const {
-  std::array<at::Tensor, kMostStateFields> scalars;
   for (size_t j = 0; j < batch.parameters.size(); ++j) {
     std::vector<at::Tensor> operands = {batch.parameters[j], batch.gradients[j]};
     for (size_t i = 0; i < fields.size(); ++i) {
-      const bool is_number = fields[i].is_number();
-      scalars[i] = is_number ? batch.state[i][j] : at::Tensor();
-      operands.push_back(is_number ? at::Tensor() : batch.state[i][j]);
+      operands.push_back(fields[i].is_number() ? at::Tensor() : batch.state[i][j]);
     }
     if (results) operands.push_back((*results)[j]);
-    const auto coefficients = on_host(Scalars<double>(scalars));
-    const Numbers numbers = {coefficients[0], coefficients[1], coefficients[2], coefficients[3]};
-    if (can_update_by_blocks(operands)) {
-      update_by_blocks(operands, [&](Elementwise& elementwise) { update(elementwise, numbers); });
-      continue;
-    }
-    std::vector<std::vector<at::Tensor>> lists;
-    for (const at::Tensor& operand : operands) lists.push_back({operand});
-    TensorElementwise elementwise(std::move(lists));
-    update(elementwise, numbers);
+    const Numbers values = numbers(j);
+    update_operands(operands, [&](Elementwise& elementwise) { update(elementwise, values); });
   }
 }
 
 void ElementwiseStep::run_on_device(FusedBatch& batch) const {
-  Numbers numbers = {0, 0, 0, 0};
-  for (size_t j = 0; j < batch.parameters.size(); ++j) {
-    std::array<at::Tensor, kMostStateFields> scalars;
-    for (size_t i = 0; i < fields.size(); ++i) scalars[i] = batch.state[i][j];
-    const auto coefficients = on_device(Scalars<at::Tensor>(scalars));
-    for (size_t k = 0; k < coefficients.size(); ++k) {
-      if (coefficients[k].defined()) numbers[k].tensors.push_back(coefficients[k]);
-    }
-  }
+  const Numbers values = numbers(std::nullopt);
   std::vector<std::vector<at::Tensor>> operands = {batch.parameters, batch.gradients};
   for (size_t i = 0; i < fields.size(); ++i) operands.push_back(batch.state[i]);
   if (results) operands.push_back(*results);
   TensorElementwise elementwise(std::move(operands));
-  update(elementwise, numbers);
+  update(elementwise, values);
 }
 
 }  // namespace ddp::optim

@@ -10,24 +10,6 @@ RMSpropOptions::RMSpropOptions(const Base& options)
       momentum_(options.momentum()),
       centered_(options.centered()) {}
 
-std::vector<std::pair<const char*, OptionValue>> RMSpropOptions::list() {
-  return {{"lr", &lr_},
-          {"momentum", &momentum_},
-          {"alpha", &alpha_},
-          {"eps", &eps_},
-          {"centered", &centered_},
-          {"weight_decay", &weight_decay_},
-          {"maximize", &maximize_}};
-}
-
-void RMSpropOptions::check(bool may_ascend) const {
-  require_value(may_ascend || lr_ >= 0, "Invalid learning rate", lr_);
-  require_value(eps_ >= 0, "Invalid epsilon value", eps_);
-  require_value(momentum_ >= 0, "Invalid momentum value", momentum_);
-  require_value(weight_decay_ >= 0, "Invalid weight_decay value", weight_decay_);
-  require_value(alpha_ >= 0, "Invalid alpha value", alpha_);
-}
-
 template <>
 struct Rule<RMSpropOptions> : ElementwiseRule<RMSpropOptions> {
   enum Field : size_t { kStep, kSquareAvg, kMomentumBuffer, kGradAvg };
@@ -43,7 +25,7 @@ struct Rule<RMSpropOptions> : ElementwiseRule<RMSpropOptions> {
     return field == kMomentumBuffer ? options.momentum() > 0 : field == kGradAvg ? options.centered() : true;
   }
 
-  static void update(const RMSpropOptions& options, Elementwise& elementwise, const Numbers&) {
+  static void update(const RMSpropOptions& options, Elementwise& elementwise, const Numbers& numbers) {
     const Operand square_avg = state_operand(kSquareAvg);
     const Operand gradient = decayed_gradient(elementwise, options.weight_decay(), options.maximize());
     elementwise.mul(square_avg, square_avg, options.alpha());
@@ -62,9 +44,9 @@ struct Rule<RMSpropOptions> : ElementwiseRule<RMSpropOptions> {
       const Operand buffer = state_operand(kMomentumBuffer);
       elementwise.mul(buffer, buffer, options.momentum());
       elementwise.addcdiv(buffer, buffer, gradient, average, 1);
-      elementwise.add(kParameter, kParameter, buffer, -options.lr());
+      elementwise.add(kParameter, kParameter, buffer, -numbers.rate);
     } else {
-      elementwise.addcdiv(kParameter, kParameter, gradient, average, -options.lr());
+      elementwise.addcdiv(kParameter, kParameter, gradient, average, -numbers.rate);
     }
   }
 };

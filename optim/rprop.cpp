@@ -1,14 +1,6 @@
-#include <ATen/ops/full_like.h>
-
-#include <stdexcept>
-
 #include "optim/own_optimizer.h"
 
 namespace ddp::optim {
-
-std::vector<std::pair<const char*, OptionValue>> RpropOptions::list() {
-  return {{"lr", &lr_}, {"etas", &etas_}, {"step_sizes", &step_sizes_}, {"maximize", &maximize_}};
-}
 
 void RpropOptions::check(bool may_ascend) const {
   const auto [minus, plus] = etas_;
@@ -28,7 +20,7 @@ struct Rule<RpropOptions> : ElementwiseRule<RpropOptions> {
   }
 
   static at::Tensor first_value(const RpropOptions& options, const at::Tensor& parameter, size_t field) {
-    if (field == kStepSize) return at::full_like(parameter, options.lr());
+    if (field == kStepSize) return filled_with_rate(at::zeros_like(parameter), options);
     return ElementwiseRule::first_value(options, parameter, field);
   }
 

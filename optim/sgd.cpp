@@ -30,9 +30,11 @@ void SGD::run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& 
                      const GradientScaling& scaling) const {
   const auto& sgd = static_cast<const SGDOptions&>(options);
   const auto run = [&](at::TensorList parameters, at::TensorList gradients, at::TensorList momenta) {
-    at::_fused_sgd_(parameters, gradients, momenta, sgd.weight_decay(), sgd.momentum(), sgd.lr(), sgd.dampening(),
-                    sgd.nesterov(), sgd.maximize(), batch.first_step, as_optional(scaling.grad_scale),
-                    as_optional(scaling.found_inf));
+    with_rate(sgd, sgd.lr(), batch.device, [&](const auto& rate) {
+      at::_fused_sgd_(parameters, gradients, momenta, sgd.weight_decay(), sgd.momentum(), rate, sgd.dampening(),
+                      sgd.nesterov(), sgd.maximize(), batch.first_step, as_optional(scaling.grad_scale),
+                      as_optional(scaling.found_inf));
+    });
   };
   const std::vector<at::Tensor> none;
   const auto& momenta = sgd.momentum() == 0 ? none : batch.state[0];

@@ -1,14 +1,13 @@
 #include "optim/elementwise/block_elementwise.h"
 
-#include <ATen/ops/sqrt_cpu_dispatch.h>
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 
 #include "optim/elementwise/kernels.h"
+#include "optim/elementwise/square_roots.h"
 #include "optim/parallel_parts.h"
 
 namespace ddp::optim {
@@ -16,47 +15,12 @@ namespace {
 
 // So that an update's operands fit into the processor's first cache together.
 constexpr size_t kBlock = 512;
-// Square roots of fewer elements are computed in a short tensor.
-constexpr size_t kShortBlock = 64;
 constexpr size_t kMostOperands = 16;
 constexpr size_t kMostTemporaries = 6;
 
+// The temporary operands of one thread.
 template <typename T>
-struct ScalarTypeOf;
-template <>
-struct ScalarTypeOf<float> {
-  static constexpr auto value = at::kFloat;
-};
-template <>
-struct ScalarTypeOf<double> {
-  static constexpr auto value = at::kDouble;
-};
-template <>
-struct ScalarTypeOf<BFloat16Bits> {
-  static constexpr auto value = at::kBFloat16;
-};
-
-// The values of a temporary operand.
-template <typename T>
-class Temporary {
- public:
-  T* numbers() { return numbers_; }
-
-  // Replaces them by ATen's square roots, which are not the correctly rounded ones but MKL's.
-  void take_square_roots(size_t size) {
-    // Without the dispatcher, which costs as much as the roots of a small block.
-    at::cpu::sqrt_(size <= kShortBlock ? short_ : all_);
-  }
-
- private:
-  at::Tensor all_ = at::zeros({static_cast<int64_t>(kBlock)}, ScalarTypeOf<T>::value);
-  at::Tensor short_ = all_.narrow(0, 0, kShortBlock);
-  T* numbers_ = static_cast<T*>(all_.mutable_data_ptr());
-};
-
-// What the blocks of one thread share.
-template <typename T>
-using Scratch = std::array<Temporary<T>, kMostTemporaries>;
+using Scratch = std::array<std::array<T, kBlock>, kMostTemporaries>;
 
 template <typename T>
 class BlockElementwise final : public Elementwise {
@@ -74,7 +38,7 @@ class BlockElementwise final : public Elementwise {
   }
 
   Operand temporary() override {
-    operands_.at(count_) = scratch_.at(count_ - bases_.size()).numbers();
+    operands_.at(count_) = scratch_.at(count_ - bases_.size()).data();
     return Operand{count_++};
   }
   void copy(Operand to, Operand a) override {
@@ -84,9 +48,13 @@ class BlockElementwise final : public Elementwise {
   void abs(Operand to, Operand a) override { kernels_.absolute(at(to), at(a), size_); }
   void sign(Operand to, Operand a) override { kernels_.sign(at(to), at(a), size_); }
   void sqrt(Operand to, Operand a) override {
-    copy(to, a);
-    scratch_.at(static_cast<size_t>(to) - bases_.size()).take_square_roots(size_);  // of a temporary operand
+    if constexpr (std::is_same_v<T, BFloat16Bits>) {
+      kernels_.square_root(at(to), at(a), size_);
+    } else {
+      take_square_roots(at(to), at(a), size_);
+    }
   }
+  void rsqrt(Operand to, Operand a) override { kernels_.rsqrt(at(to), at(a), size_, vectorised_); }
   void reciprocal(Operand to, Operand a) override { kernels_.reciprocal(at(to), at(a), size_); }
   void mul(Operand to, Operand a, Operand b) override { kernels_.multiply(at(to), at(a), at(b), size_); }
   void div(Operand to, Operand a, Operand b) override { kernels_.divide(at(to), at(a), at(b), size_); }
@@ -97,20 +65,21 @@ class BlockElementwise final : public Elementwise {
   void mul(Operand to, Operand a, const Number& number) override {
     kernels_.multiply_number(at(to), at(a), number.value, size_);
   }
+  void mul(Operand to, const Number& numbers, Operand a) override { mul(to, a, numbers); }
   void div(Operand to, Operand a, const Number& number) override {
     kernels_.divide_number(at(to), at(a), number.value, size_);
   }
   void add(Operand to, Operand a, Operand b, const Number& alpha) override {
     kernels_.add_scaled(at(to), at(a), at(b), alpha.value, size_, vectorised_);
   }
-  void addcmul(Operand to, Operand a, Operand b, Operand c, const Number& value) override {
-    kernels_.addcmul(at(to), at(a), at(b), at(c), value.value, size_);
+  void addcmul(Operand to, Operand a, Operand b, Operand c, double value) override {
+    kernels_.addcmul(at(to), at(a), at(b), at(c), value, size_);
   }
   void addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) override {
     kernels_.addcdiv(at(to), at(a), at(b), at(c), value.value, size_);
   }
-  void lerp(Operand to, Operand a, Operand end, double weight) override {
-    kernels_.lerp(at(to), at(a), at(end), weight, size_);
+  void lerp(Operand to, Operand a, Operand end, const Number& weight) override {
+    kernels_.lerp(at(to), at(a), at(end), weight.value, size_);
   }
   void clamp(Operand to, Operand a, double lowest, double highest) override {
     kernels_.clamp(at(to), at(a), lowest, highest, size_);

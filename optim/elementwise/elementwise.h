@@ -1,11 +1,9 @@
 // The arithmetic in which optimizers are written: operators on whole tensors, as torch.optim's loop form has them.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
-#include <utility>
-#include <vector>
+
+#include "optim/elementwise/number.h"
 
 namespace ddp::optim {
 
@@ -18,17 +16,6 @@ inline constexpr Operand kGradient{1};
 constexpr Operand state_operand(size_t field) {
   return Operand{2 + field};
 }
-
-/// A scalar of an update: a number, or one tensor of one element for each parameter, which stays on its device.
-struct Number {
-  Number(double number) : value(number) {}
-  explicit Number(std::vector<at::Tensor> numbers) : tensors(std::move(numbers)) {}
-
-  double value = 0;
-  std::vector<at::Tensor> tensors{};  ///< empty: `value`
-  /// Whether it is a number on the host and equal to `number`.
-  bool is(double number) const { return tensors.empty() && value == number; }
-};
 
 /// Operators on operands of one shape. Each rounds as ATen's operator of the same name does on the operands' dtype.
 /// `to` may be one of the other operands. An update runs once for each piece of the tensors, so it must not depend on
@@ -44,8 +31,8 @@ class Elementwise {
   virtual void neg(Operand to, Operand a) = 0;
   virtual void abs(Operand to, Operand a) = 0;
   virtual void sign(Operand to, Operand a) = 0;
-  /// `to` must be a temporary operand.
   virtual void sqrt(Operand to, Operand a) = 0;
+  virtual void rsqrt(Operand to, Operand a) = 0;
   virtual void reciprocal(Operand to, Operand a) = 0;
   virtual void mul(Operand to, Operand a, Operand b) = 0;
   virtual void div(Operand to, Operand a, Operand b) = 0;
@@ -53,13 +40,15 @@ class Elementwise {
   virtual void add(Operand to, Operand a, const Number& number) = 0;
   virtual void mul(Operand to, Operand a, const Number& number) = 0;
   virtual void div(Operand to, Operand a, const Number& number) = 0;
+  /// The same as mul(to, a, numbers), but that numbers which are a list are rounded to the operand's dtype first.
+  virtual void mul(Operand to, const Number& numbers, Operand a) = 0;
   /// a + alpha * b
   virtual void add(Operand to, Operand a, Operand b, const Number& alpha) = 0;
   /// a + value * b * c
-  virtual void addcmul(Operand to, Operand a, Operand b, Operand c, const Number& value) = 0;
-  /// a + value * b / c
+  virtual void addcmul(Operand to, Operand a, Operand b, Operand c, double value) = 0;
+  /// a + value * b / c; where `value` is a tensor, a + b / (c / value).
   virtual void addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) = 0;
-  virtual void lerp(Operand to, Operand a, Operand end, double weight) = 0;
+  virtual void lerp(Operand to, Operand a, Operand end, const Number& weight) = 0;
   virtual void clamp(Operand to, Operand a, double lowest, double highest) = 0;
   /// `above` where a is positive, `below` where it is negative, else 1.
   virtual void choose_by_sign(Operand to, Operand a, double above, double below) = 0;

@@ -1,6 +1,6 @@
 // Arithmetic on arrays with the bits of ATen's CPU kernels: a function rounds its result once to the array's type, as
-// one ATen operator does, and fuses a multiplication with an addition where ATen does. Square roots are missing: ATen's
-// are MKL's. No LibTorch.
+// one ATen operator does, and fuses a multiplication with an addition where ATen does. ATen's square
+// roots are MKL's, but for bfloat16: see square_roots.h. No LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,13 @@ struct Kernels {
   using Ternary = void (*)(T* to, const T* a, const T* b, const T* c, double value, size_t size);
 
   Unary negate, absolute, sign, reciprocal;
+  Unary square_root;                 ///< correctly rounded, as ATen's are for bfloat16 only
   Binary multiply, divide, maximum;  ///< maximum: NaN where one of them is NaN
   WithNumber add_number, multiply_number, divide_number;
   Ternary addcmul;  ///< a + value * b * c
   Ternary addcdiv;  ///< a + value * b / c
+  /// 1 / root of a; the numbers from `vectorised` on are those that ATen computes one by one, from the rounded root.
+  void (*rsqrt)(T* to, const T* a, size_t size, size_t vectorised);
   /// a + alpha * b; the numbers from `vectorised` on are those that ATen computes one by one.
   void (*add_scaled)(T* to, const T* a, const T* b, double alpha, size_t size, size_t vectorised);
   /// a + weight * (b - a), computed from b when the weight is 0.5 or more.

@@ -65,6 +65,11 @@ void TensorElementwise::sign(Operand to, Operand a) {
 void TensorElementwise::sqrt(Operand to, Operand a) {
   DDP_OPERATOR(_foreach_sqrt, to, a)
 }
+void TensorElementwise::rsqrt(Operand to, Operand a) {
+  std::vector<at::Tensor> roots;
+  for (const at::Tensor& tensor : list(a)) roots.push_back(tensor.rsqrt());
+  store(to, std::move(roots));
+}
 void TensorElementwise::reciprocal(Operand to, Operand a) {
   DDP_OPERATOR(_foreach_reciprocal, to, a)
 }
@@ -78,15 +83,17 @@ void TensorElementwise::maximum(Operand to, Operand a, Operand b) {
   DDP_OPERATOR(_foreach_maximum, to, a, list(b))
 }
 void TensorElementwise::add(Operand to, Operand a, const Number& number) {
-  if (number.tensors.empty()) {
-    DDP_OPERATOR(_foreach_add, to, a, number.value)
+  if (number.is_list()) {
+    DDP_OPERATOR(_foreach_add, to, a, number.each, 1)
   } else {
-    DDP_OPERATOR(_foreach_add, to, a, number.tensors, 1)
+    DDP_OPERATOR(_foreach_add, to, a, number.value)
   }
 }
 void TensorElementwise::mul(Operand to, Operand a, const Number& number) {
-  if (!number.tensors.empty()) {
-    DDP_OPERATOR(_foreach_mul, to, a, number.tensors)
+  if (number.is_list()) {
+    DDP_OPERATOR(_foreach_mul, to, a, number.each)
+  } else if (number.is_tensor()) {
+    DDP_OPERATOR(_foreach_mul, to, a, number.shared)
   } else if (to == a) {
     // _foreach_mul_ would round the number to the tensors' dtype on the CPU.
     if (list(a).front().is_cpu()) {
@@ -98,35 +105,51 @@ void TensorElementwise::mul(Operand to, Operand a, const Number& number) {
     store(to, at::_foreach_mul(list(a), number.value));
   }
 }
+void TensorElementwise::mul(Operand to, const Number& numbers, Operand a) {
+  if (!numbers.is_list()) return mul(to, a, numbers);
+  store(to, at::_foreach_mul(numbers.each, list(a)));
+}
 void TensorElementwise::div(Operand to, Operand a, const Number& number) {
-  if (number.tensors.empty()) {
-    DDP_OPERATOR(_foreach_div, to, a, number.value)
+  if (number.is_list()) {
+    DDP_OPERATOR(_foreach_div, to, a, number.each)
+  } else if (number.is_tensor()) {
+    DDP_OPERATOR(_foreach_div, to, a, number.shared)
   } else {
-    DDP_OPERATOR(_foreach_div, to, a, number.tensors)
+    DDP_OPERATOR(_foreach_div, to, a, number.value)
   }
 }
 
-// ATen's operators take a factor that is a tensor only as an operand.
-Operand TensorElementwise::multiplied(Operand a, const Number& number) {
-  if (number.tensors.empty()) return a;
-  const Operand product = temporary();
-  mul(product, a, number);
-  return product;
-}
 void TensorElementwise::add(Operand to, Operand a, Operand b, const Number& alpha) {
-  const Operand term = multiplied(b, alpha);
-  DDP_OPERATOR(_foreach_add, to, a, list(term), alpha.tensors.empty() ? alpha.value : 1)
+  if (alpha.is_list()) {
+    DDP_OPERATOR(_foreach_addcmul, to, a, alpha.each, list(b))
+  } else if (alpha.is_tensor()) {
+    const Operand term = temporary();
+    mul(term, b, alpha);
+    DDP_OPERATOR(_foreach_add, to, a, list(term))
+  } else {
+    DDP_OPERATOR(_foreach_add, to, a, list(b), alpha.value)
+  }
 }
-void TensorElementwise::addcmul(Operand to, Operand a, Operand b, Operand c, const Number& value) {
-  const Operand factor = multiplied(b, value);
-  DDP_OPERATOR(_foreach_addcmul, to, a, list(factor), list(c), value.tensors.empty() ? value.value : 1)
+void TensorElementwise::addcmul(Operand to, Operand a, Operand b, Operand c, double value) {
+  DDP_OPERATOR(_foreach_addcmul, to, a, list(b), list(c), value)
 }
 void TensorElementwise::addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) {
-  const Operand factor = multiplied(b, value);
-  DDP_OPERATOR(_foreach_addcdiv, to, a, list(factor), list(c), value.tensors.empty() ? value.value : 1)
+  if (value.is_tensor()) {
+    const Operand divisor = temporary();
+    div(divisor, c, value);
+    DDP_OPERATOR(_foreach_addcdiv, to, a, list(b), list(divisor))
+  } else {
+    DDP_OPERATOR(_foreach_addcdiv, to, a, list(b), list(c), value.value)
+  }
 }
-void TensorElementwise::lerp(Operand to, Operand a, Operand end, double weight) {
-  DDP_OPERATOR(_foreach_lerp, to, a, list(end), weight)
+void TensorElementwise::lerp(Operand to, Operand a, Operand end, const Number& weight) {
+  if (!weight.is_tensor()) {
+    DDP_OPERATOR(_foreach_lerp, to, a, list(end), weight.value)
+    return;
+  }
+  std::vector<at::Tensor> means;
+  for (size_t i = 0; i < list(a).size(); ++i) means.push_back(list(a)[i].lerp(list(end)[i], weight.shared));
+  store(to, std::move(means));
 }
 void TensorElementwise::clamp(Operand to, Operand a, double lowest, double highest) {
   DDP_OPERATOR(_foreach_clamp_min, to, a, lowest)

@@ -21,24 +21,25 @@ class TensorElementwise final : public Elementwise {
   void abs(Operand to, Operand a) override;
   void sign(Operand to, Operand a) override;
   void sqrt(Operand to, Operand a) override;
+  void rsqrt(Operand to, Operand a) override;
   void reciprocal(Operand to, Operand a) override;
   void mul(Operand to, Operand a, Operand b) override;
   void div(Operand to, Operand a, Operand b) override;
   void maximum(Operand to, Operand a, Operand b) override;
   void add(Operand to, Operand a, const Number& number) override;
   void mul(Operand to, Operand a, const Number& number) override;
+  void mul(Operand to, const Number& numbers, Operand a) override;
   void div(Operand to, Operand a, const Number& number) override;
   void add(Operand to, Operand a, Operand b, const Number& alpha) override;
-  void addcmul(Operand to, Operand a, Operand b, Operand c, const Number& value) override;
+  void addcmul(Operand to, Operand a, Operand b, Operand c, double value) override;
   void addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) override;
-  void lerp(Operand to, Operand a, Operand end, double weight) override;
+  void lerp(Operand to, Operand a, Operand end, const Number& weight) override;
   void clamp(Operand to, Operand a, double lowest, double highest) override;
   void choose_by_sign(Operand to, Operand a, double above, double below) override;
   void zero_where(Operand to, Operand a, Operand key, double number) override;
 
  private:
   std::vector<at::Tensor>& list(Operand operand) { return operands_[static_cast<size_t>(operand)]; }
-  Operand multiplied(Operand a, const Number& number);
   void store(Operand to, std::vector<at::Tensor> results);
 
   std::vector<std::vector<at::Tensor>> operands_;

@@ -47,16 +47,17 @@ void train(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& pa
   }
 }
 
-template <typename Ours, typename Torchs>
+template <typename Ours, typename Options, typename Torchs>
 struct Pair {
   using Our = Ours;
+  using OurOptions = Options;
   using Torch = Torchs;
 };
 
-using SgdPair = Pair<SGD, torch::optim::SGD>;
-using AdamPair = Pair<Adam, torch::optim::Adam>;
-using AdamWPair = Pair<AdamW, torch::optim::AdamW>;
-using AdagradPair = Pair<Adagrad, torch::optim::Adagrad>;
+using SgdPair = Pair<SGD, SGDOptions, torch::optim::SGD>;
+using AdamPair = Pair<Adam, AdamOptions, torch::optim::Adam>;
+using AdamWPair = Pair<AdamW, AdamWOptions, torch::optim::AdamW>;
+using AdagradPair = Pair<Adagrad, AdagradOptions, torch::optim::Adagrad>;
 using Pairs = std::tuple<SgdPair, AdamPair, AdamWPair, AdagradPair>;
 
 std::vector<torch::optim::SGDOptions> variants(const SgdPair&) {
@@ -389,6 +390,46 @@ TEST_CASE("FusedOptimizer: a parameter that a group has twice is stepped once, o
   CHECK_THROWS_MATCHES(optimizer.add_param_group(second), std::invalid_argument, refusal);
   CHECK(optimizer.param_groups().size() == 1);
   train(optimizer, parameters, 3, 1);
+}
+
+TEMPLATE_LIST_TEST_CASE("Optimizers: a rate that is a tensor gives the number's bits and is kept by archives", "",
+                        Pairs) {
+  using Ours = typename TestType::Our;
+  using Options = typename TestType::OurOptions;
+  const auto with_tensor = new_parameters(), with_number = new_parameters();
+  const auto rate = flag(0.125);
+  Ours one(with_tensor, Options(7).lr_tensor(rate)), other(with_number, Options(0.125));
+  train(one, with_tensor, 0, 3);
+  train(other, with_number, 0, 3);
+  rate.fill_(0.0625);
+  other.param_groups()[0].options().set_lr(0.0625);
+  train(one, with_tensor, 3, 3);
+  train(other, with_number, 3, 3);
+  expect_same_bits(with_tensor, with_number);
+  one.param_groups()[0].options().set_lr(0.5);
+  CHECK(rate.template item<float>() == 0.5F);
+
+  std::stringstream archive;
+  torch::save(one, archive);
+  const auto loaded = flag(9);
+  Ours after(with_tensor, Options(1).lr_tensor(loaded));
+  torch::load(after, archive);
+  CHECK(loaded.template item<float>() == 0.5F);
+  CHECK_THROWS_MATCHES(Options(1).lr_tensor(numbers({2}, 1)), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Tensor lr must be 1-element")));
+  CHECK_THROWS_MATCHES(Ours(with_tensor, Options(1).lr_tensor(flag(-1))), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Invalid learning rate: -1")));
+}
+
+TEST_CASE("Adam: capturable is kept by copies and archives, and allowed on the CPU as in Python with fused=True") {
+  const auto parameters = new_parameters();
+  Adam optimizer(parameters, AdamOptions(0.1).capturable(true));
+  train(optimizer, parameters, 0, 1);
+  std::stringstream archive;
+  torch::save(optimizer, archive);
+  Adam after(parameters, AdamOptions(0.1));
+  torch::load(after, archive);
+  CHECK(dynamic_cast<AdamOptions&>(after.param_groups()[0].options()).capturable());
 }
 
 TEST_CASE("SGD: a skipped first step leaves zero momentum") {

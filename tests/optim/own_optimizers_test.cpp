@@ -277,6 +277,73 @@ TEST_CASE("Muon: refuses parameters that are no matrices") {
   CHECK_THROWS_AS(Muon(parameters_for<MuonOptions>(), MuonOptions().ns_steps(100)), std::invalid_argument);
 }
 
+TEMPLATE_LIST_TEST_CASE("OwnOptimizers: a capturable step on the CPU is refused before anything changes", "",
+                        AllOptions) {
+  if constexpr (requires(TestType options) { options.capturable(true); }) {
+    const auto parameters = parameters_for<TestType>();
+    OwnOptimizer<TestType> optimizer(parameters, example<TestType>());
+    take_steps(optimizer, parameters, 0, 2);
+    dynamic_cast<TestType&>(optimizer.param_groups()[0].options()).capturable(true);
+    if (test::is_on_devices()) return take_steps(optimizer, parameters, 2, 1);
+    const auto before = everything(optimizer, parameters);
+    CHECK_THROWS_MATCHES(
+        optimizer.step(), std::invalid_argument,
+        MessageMatches(ContainsSubstring(": If capturable=True, params and state_steps must be on "
+                                         "supported devices: ['cuda'], but a parameter is on the CPU")));
+    expect_same_bits(everything(optimizer, parameters), before);
+    for (const auto& parameter : parameters) parameter.mutable_grad().reset();
+    optimizer.step();  // as in Python, which looks at parameters with gradients
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("OwnOptimizers: a rate that is a tensor is read at each step, and kept by archives", "",
+                        AllOptions) {
+  const auto with_tensor = parameters_for<TestType>(), with_number = parameters_for<TestType>();
+  const auto rate = flag(0.5);
+  OwnOptimizer<TestType> one(with_tensor, example<TestType>().lr_tensor(rate));
+  OwnOptimizer<TestType> other(with_number, example<TestType>().lr_tensor(flag(0.5)));
+  CHECK(one.param_groups()[0].options().get_lr() == 0.5);
+  take_steps(one, with_tensor, 0, 2);
+  take_steps(other, with_number, 0, 2);
+  rate.fill_(0.25);
+  other.param_groups()[0].options().set_lr(0.25);
+  take_steps(one, with_tensor, 2, 2);
+  take_steps(other, with_number, 2, 2);
+  expect_same_bits(everything(one, with_tensor), everything(other, with_number));
+
+  std::stringstream archive;
+  torch::save(one, archive);
+  const auto loaded = flag(9);
+  OwnOptimizer<TestType> after(with_tensor, TestType().lr_tensor(loaded));
+  torch::load(after, archive);
+  CHECK(loaded.template item<float>() == 0.25F);
+  CHECK_THROWS_MATCHES(TestType().lr_tensor(numbers({2}, 1)), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Tensor lr must be 1-element")));
+  CHECK_THROWS_MATCHES(OwnOptimizer<TestType>(with_tensor, TestType().lr_tensor(flag(-1))), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Invalid learning rate: -1")));
+}
+
+TEST_CASE("Lamb: each group is clipped to its own limit, by the norm of all gradients") {
+  const auto parameters = test::new_parameters(), free = test::new_parameters(), clipped = test::new_parameters();
+  const auto make = [](const std::vector<at::Tensor>& all, double first, double second) {
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(std::vector(all.begin(), all.begin() + 2),
+                        std::make_unique<LambOptions>(LambOptions(0.1).max_grad_norm(first).eps(1)));
+    groups.emplace_back(std::vector(all.begin() + 2, all.end()),
+                        std::make_unique<LambOptions>(LambOptions(0.1).max_grad_norm(second).eps(1)));
+    Lamb optimizer(groups);
+    take_steps(optimizer, all, 0, 3);
+  };
+  make(parameters, 0, 0.5);
+  make(free, 0, 0);
+  make(clipped, 0.5, 0.5);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    INFO("parameter " << i);
+    CHECK(parameters[i].equal((i < 2 ? free : clipped)[i]));
+    if (free[i].dim() > 0) CHECK_FALSE(free[i].equal(clipped[i]));  // a number changes by its own size
+  }
+}
+
 TEST_CASE("Lamb: clips by the norm of the gradients of all groups") {
   const auto make = [](double largest) {
     const auto parameters = test::new_parameters();

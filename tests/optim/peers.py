@@ -1,6 +1,7 @@
 """Lamb and Lion in torch's operators, as references: torch has neither, and apex needs a GPU."""
 
 import torch
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 
 class Lion(torch.optim.Optimizer):
@@ -39,19 +40,16 @@ class Lamb(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self):
         grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
-        largest = self.param_groups[0]["max_grad_norm"]
-        clip = 1.0
-        if largest > 0 and grads:
-            # Of each group and dtype, since kernels take one dtype.
-            norms, seen = [], []
-            for group in self.param_groups:
-                with_grad = [p.grad for p in group["params"] if p.grad is not None]
-                for kind in _kinds(with_grad):
-                    each = [torch.linalg.vector_norm(g, 2) for g in with_grad if _kind(g) == kind]
-                    norms.append(torch.linalg.vector_norm(torch.stack(each).float(), 2))
-            clip = max(1.0, (torch.linalg.vector_norm(torch.stack(norms), 2) / largest).item())
+        norm = None
+        if any(group["max_grad_norm"] > 0 for group in self.param_groups) and grads:
+            norms = []
+            for ([members], _) in _group_tensors_by_device_and_dtype([grads]).values():
+                narrow = members[0].dtype in (torch.float16, torch.bfloat16)
+                norms += [torch.linalg.vector_norm(g, 2, dtype=torch.float32 if narrow else None) for g in members]
+            norm = torch.linalg.vector_norm(torch.stack(norms), 2).item()
         for group in self.param_groups:
-            self._step_group(group, clip)
+            largest = group["max_grad_norm"]
+            self._step_group(group, max(1.0, norm / largest) if largest > 0 and norm is not None else 1.0)
 
     def _step_group(self, group, clip):
         beta1, beta2 = group["betas"]
@@ -84,11 +82,3 @@ class Lamb(torch.optim.Optimizer):
             u_norm = torch.linalg.vector_norm(update, 2, dtype=wide).item()
             ratio = p_norm / u_norm if p_norm > 0 and u_norm > 0 else 1.0
             p.copy_(p.to(wide).add_(update.to(wide), alpha=-group["lr"] * ratio))
-
-
-def _kind(tensor):
-    return tensor.dtype, tensor.numel() < 32768
-
-
-def _kinds(tensors):
-    return list(dict.fromkeys(_kind(t) for t in tensors))

@@ -1,8 +1,10 @@
 // Takes the steps of random_steps_test.py: random_steps_program CASES FOLDER. CASES is a JSON list; for each case
 // FOLDER/<number>.bin gets the parameters and their states, in the order of the parameters and of the states' names.
+// With DDPRUN_TEST_ON_DEVICES=1 they are on a simulated device.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
@@ -12,6 +14,8 @@
 #include <vector>
 
 #include <ddprun/optim/more_optimizers.h>
+
+#include "tests/support/placement.h"
 
 namespace {
 
@@ -35,7 +39,7 @@ at::Tensor drawn_numbers(const json& parameter, uint64_t seed, const std::string
   auto generator = at::detail::createCPUGenerator(seed);
   at::Tensor result = (at::randn(shape, generator, at::kDouble) * scale).to(dtype_named(parameter["dtype"]));
   if (is_transposed) result = result.transpose(0, 1);
-  return result;
+  return ddp::test::here(result);
 }
 
 void set_option(const ddp::optim::OptionValue& option, const json& value) {
@@ -59,6 +63,10 @@ Options drawn_options(const json& values) {
   Options options;
   for (const auto& [name, option] : options.list()) {
     if (values.contains(name)) set_option(option, values[name]);
+  }
+  if (values.contains("lr_tensor")) {
+    options.lr_tensor(ddp::test::here(at::scalar_tensor(options.lr(), dtype_named(values["lr_tensor"]))));
+    options.lr() = 7;  // which nothing reads
   }
   return options;
 }
@@ -92,7 +100,7 @@ std::unique_ptr<FusedOptimizer> make_drawn(const std::string& name, const json& 
 }
 
 void write_numbers(std::ofstream& out, const at::Tensor& tensor) {
-  const auto contiguous = tensor.detach().contiguous();
+  const auto contiguous = tensor.detach().cpu().contiguous();
   out.write(static_cast<const char*>(contiguous.const_data_ptr()), static_cast<std::streamsize>(contiguous.nbytes()));
 }
 
@@ -116,6 +124,11 @@ void run_random_steps(const json& test, const std::string& path) {
       group.options().set_lr(group.options().get_lr() * steps[step]["lr_factor"].get<double>());
     }
     optimizer->step();
+    if (step != 0 || !test.contains("count")) continue;
+    for (const auto& parameter : parameters) {
+      auto state = optimizer->parameter_state(parameter);
+      if (state.contains("step")) state["step"].fill_(test["count"].get<double>());
+    }
   }
   std::ofstream out(path, std::ios::binary);
   for (const auto& parameter : parameters) write_numbers(out, parameter);

@@ -1,6 +1,7 @@
 """ddprun's own optimizers give the bits of Python's loop form for random configurations: random_steps_test.py PROGRAM [SEEDS [FIRST]].
 
-Lamb and Lion, which torch does not have, are compared with transcriptions of apex's kernels and of the paper's pseudo code."""
+With DDPRUN_TEST_ON_DEVICES=1 the program's steps on a simulated device have those of Python's default on CUDA, foreach=True and
+capturable=True, which Python computes on the CPU here. Lamb and Lion, which torch does not have, are compared with transcriptions of apex's kernels and of the paper's pseudo code."""
 
 import json
 import os
@@ -19,6 +20,8 @@ PROGRAM = sys.argv.pop(1)
 SEEDS = int(sys.argv.pop(1)) if len(sys.argv) > 1 else 12
 FIRST = int(sys.argv.pop(1)) if len(sys.argv) > 1 else 1
 NAMES = ["RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop", "Adafactor", "Muon", "Lamb", "Lion"]
+ON_DEVICES = os.environ.get("DDPRUN_TEST_ON_DEVICES") == "1"
+CAPTURABLE = ["RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"]
 SHAPES = [[], [1], [7], [33], [0], [64], [3, 5], [40, 17], [4, 3, 3, 3], [2, 3, 5], [1031], [129, 65], [70000]]
 
 
@@ -66,14 +69,19 @@ def draw_case(name, seed):
     members = list(range(len(parameters)))
     cut = draw.randint(0, len(members)) if draw.random() < 0.5 else len(members)
     groups = [{"members": part, "options": draw_options(draw, name)} for part in (members[:cut], members[cut:]) if part]
-    if name == "Lamb":
-        for group in groups:
-            group["options"]["max_grad_norm"] = groups[0]["options"]["max_grad_norm"]
+    for group in groups:
+        if draw.random() < 0.3:
+            group["options"]["lr_tensor"] = "float32" if ON_DEVICES else draw.choice(["float32", "float32", "float64"])
+        if ON_DEVICES:
+            group["options"]["capturable"] = True
     steps = []
     for _ in range(50 if all(p["shape"] != [70000] for p in parameters) else 8):
         without = {str(i): True for i in members if draw.random() < 0.1}
         steps.append({"without": without, "scale": draw.choice([1, 1, 0.01, 0, 30]), "lr_factor": draw.choice([1, 1, 0.9, 1.05])})
-    return {"optimizer": name, "seed": draw.randrange(1, 2**40), "parameters": parameters, "groups": groups, "steps": steps}
+    case = {"optimizer": name, "seed": draw.randrange(1, 2**40), "parameters": parameters, "groups": groups, "steps": steps}
+    if draw.random() < 0.15:
+        case["count"] = 2**24 - 3  # from where on float32 counts no further
+    return case
 
 
 def numbers(parameter, seed, layout, scale):
@@ -86,13 +94,26 @@ def numbers(parameter, seed, layout, scale):
     return result.transpose(0, 1) if transposed else result
 
 
+def python_options(options):
+    options = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    dtype = options.pop("lr_tensor", None)
+    if dtype:
+        options["lr"] = torch.tensor(options["lr"], dtype=getattr(torch, dtype))
+    return options
+
+
+def allow_capturable_steps_on_the_cpu():
+    for name in CAPTURABLE:
+        module = sys.modules[f"torch.optim.{name.lower()}"]
+        module._get_capturable_supported_devices = lambda supports_xla=True: ["cpu"]
+
+
 def run(case):
     described, seed = case["parameters"], case["seed"]
     parameters = [numbers(p, seed + i, p["layout"], 1).requires_grad_() for i, p in enumerate(described)]
-    groups = [{"params": [parameters[i] for i in group["members"]],
-               **{k: tuple(v) if isinstance(v, list) else v for k, v in group["options"].items()}} for group in case["groups"]]
+    groups = [{"params": [parameters[i] for i in group["members"]], **python_options(group["options"])} for group in case["groups"]]
     name = case["optimizer"]
-    extra = {} if name in ("Muon", "Adafactor") or hasattr(peers, name) else {"foreach": False}
+    extra = {} if name in ("Muon", "Adafactor") or hasattr(peers, name) else {"foreach": ON_DEVICES}
     optimizer = getattr(peers, name, None) or getattr(torch.optim, name)
     optimizer = optimizer(groups, **extra)
     for number, step in enumerate(case["steps"]):
@@ -101,8 +122,14 @@ def run(case):
             if str(i) not in step["without"]:
                 parameter.grad = numbers(described[i], seed + 1000 * (number + 1) + i, described[i]["gradient_layout"], step["scale"])
         for group in optimizer.param_groups:
-            group["lr"] *= step["lr_factor"]
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(group["lr"].item() * step["lr_factor"])
+            else:
+                group["lr"] *= step["lr_factor"]
         optimizer.step()
+        for state in optimizer.state.values() if number == 0 and "count" in case else ():
+            if "step" in state:
+                state["step"].fill_(case["count"])
     states = [optimizer.state[p][key] for p in parameters for key in sorted(optimizer.state[p])]
     return [*(p.detach() for p in parameters), *states]
 
@@ -139,7 +166,9 @@ class RandomSteps(unittest.TestCase):
         return different
 
 
-for each in NAMES:
+if ON_DEVICES:
+    allow_capturable_steps_on_the_cpu()
+for each in CAPTURABLE if ON_DEVICES else NAMES:
     setattr(RandomSteps, f"test_{each}", lambda self, each=each: self.compare(each))
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // The optimizers of torch.optim that LibTorch does not have or does not fuse, and LAMB and Lion, with Python's options,
 // defaults and state. On the CPU their steps have the bits of Python's loop form (foreach=False) in float32, float64,
-// bfloat16 and float16; on CUDA they follow capturable=True, with step counters on the device.
+// bfloat16 and float16; on CUDA those of capturable=True with foreach=True, its default there: step counters and
+// what follows from them stay on the device.
 #pragma once
 
 #include <torch/optim/rmsprop.h>
@@ -35,13 +36,15 @@ namespace ddp::optim {
                                             \
  public:
 
-// What each class of options implements.
-#define DDP_OPTIM_LISTED(python_name)                               \
-  const char* optimizer_name() const override {                     \
-    return python_name;                                             \
-  }                                                                 \
-  std::vector<std::pair<const char*, OptionValue>> list() override; \
-  void check(bool may_ascend) const override;
+// What each class of options implements, with the members in Python's order.
+#define DDP_OPTIM_LISTED(python_name, ...)                                    \
+  const char* optimizer_name() const override {                               \
+    return python_name;                                                       \
+  }                                                                           \
+  std::vector<std::pair<const char*, OptionValue>> list() override {          \
+    static const std::vector<std::string> names = option_names(#__VA_ARGS__); \
+    return listed_options(names, std::tie(__VA_ARGS__));                      \
+  }
 
 /// Decay of two running means.
 using Betas = std::tuple<double, double>;
@@ -53,7 +56,7 @@ class RMSpropOptions : public OwnOptions<RMSpropOptions> {
   using Base = torch::optim::RMSpropOptions;
   /// Python's defaults, with this learning rate.
   RMSpropOptions(double lr = 1e-2) : lr_(lr) {}
-  /// Everything as in `options`, with maximize false.
+  /// Everything as in `options`, with the other flags false.
   RMSpropOptions(const Base& options);
   /// Learning rate.
   DDP_OPTIM_OPTION(double, lr, 1e-2)
@@ -69,7 +72,9 @@ class RMSpropOptions : public OwnOptions<RMSpropOptions> {
   DDP_OPTIM_OPTION(bool, centered, false)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("RMSprop")
+  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  DDP_OPTIM_OPTION(bool, capturable, false)
+  DDP_OPTIM_LISTED("RMSprop", lr_, momentum_, alpha_, eps_, centered_, weight_decay_, maximize_, capturable_)
 };
 
 /// `AdadeltaOptions(1.0).rho(0.95)`. Defaults as in Python.
@@ -87,7 +92,10 @@ class AdadeltaOptions : public OwnOptions<AdadeltaOptions> {
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("Adadelta")
+  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  DDP_OPTIM_OPTION(bool, capturable, false)
+  DDP_OPTIM_LISTED("Adadelta", lr_, rho_, eps_, weight_decay_, maximize_, capturable_)
+  void check(bool may_ascend) const override;
 };
 
 /// `AdamaxOptions(2e-3).betas({0.9, 0.99})`. Defaults as in Python.
@@ -105,7 +113,9 @@ class AdamaxOptions : public OwnOptions<AdamaxOptions> {
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("Adamax")
+  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  DDP_OPTIM_OPTION(bool, capturable, false)
+  DDP_OPTIM_LISTED("Adamax", lr_, betas_, eps_, weight_decay_, maximize_, capturable_)
 };
 
 /// `NAdamOptions(2e-3).momentum_decay(4e-3)`. Defaults as in Python.
@@ -127,7 +137,10 @@ class NAdamOptions : public OwnOptions<NAdamOptions> {
   DDP_OPTIM_OPTION(bool, decoupled_weight_decay, false)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("NAdam")
+  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  DDP_OPTIM_OPTION(bool, capturable, false)
+  DDP_OPTIM_LISTED("NAdam", lr_, betas_, eps_, weight_decay_, momentum_decay_, decoupled_weight_decay_, maximize_,
+                   capturable_)
 };
 
 /// `RAdamOptions(1e-3).decoupled_weight_decay(true)`. Defaults as in Python.
@@ -147,7 +160,9 @@ class RAdamOptions : public OwnOptions<RAdamOptions> {
   DDP_OPTIM_OPTION(bool, decoupled_weight_decay, false)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("RAdam")
+  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  DDP_OPTIM_OPTION(bool, capturable, false)
+  DDP_OPTIM_LISTED("RAdam", lr_, betas_, eps_, weight_decay_, decoupled_weight_decay_, maximize_, capturable_)
 };
 
 /// `ASGDOptions(1e-2).t0(1000)`. Defaults as in Python.
@@ -167,7 +182,9 @@ class ASGDOptions : public OwnOptions<ASGDOptions> {
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("ASGD")
+  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  DDP_OPTIM_OPTION(bool, capturable, false)
+  DDP_OPTIM_LISTED("ASGD", lr_, lambd_, alpha_, t0_, weight_decay_, maximize_, capturable_)
 };
 
 /// `RpropOptions(1e-2).step_sizes({1e-6, 1})`. Defaults as in Python.
@@ -183,7 +200,10 @@ class RpropOptions : public OwnOptions<RpropOptions> {
   DDP_OPTIM_OPTION(Betas, step_sizes, Betas(1e-6, 50))
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("Rprop")
+  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  DDP_OPTIM_OPTION(bool, capturable, false)
+  DDP_OPTIM_LISTED("Rprop", lr_, etas_, step_sizes_, maximize_, capturable_)
+  void check(bool may_ascend) const override;
 };
 
 /// `AdafactorOptions(1e-2).d(1.0)`. Defaults as in Python.
@@ -206,7 +226,8 @@ class AdafactorOptions : public OwnOptions<AdafactorOptions> {
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("Adafactor")
+  DDP_OPTIM_LISTED("Adafactor", lr_, beta2_decay_, eps_, d_, weight_decay_, maximize_)
+  void check(bool may_ascend) const override;
 };
 
 /// `MuonOptions(2e-2).momentum(0.95)`. Defaults as in Python.
@@ -234,7 +255,8 @@ class MuonOptions : public OwnOptions<MuonOptions> {
   DDP_OPTIM_OPTION(int64_t, ns_steps, 5)
   /// "original" (also nullopt), "match_rms_adamw" or "spectral_unclamped": how the rate depends on the matrix's shape.
   DDP_OPTIM_OPTION(Adjustment, adjust_lr_fn, std::nullopt)
-  DDP_OPTIM_LISTED("Muon")
+  DDP_OPTIM_LISTED("Muon", lr_, weight_decay_, momentum_, nesterov_, ns_coefficients_, eps_, ns_steps_, adjust_lr_fn_)
+  void check(bool may_ascend) const override;
 };
 
 /// `LambOptions(1e-3).max_grad_norm(0)`. Defaults as in apex's FusedLAMB.
@@ -254,13 +276,14 @@ class LambOptions : public OwnOptions<LambOptions> {
   DDP_OPTIM_OPTION(bool, bias_correction, true)
   /// Multiply new gradients by 1 - beta in the first mean.
   DDP_OPTIM_OPTION(bool, grad_averaging, true)
-  /// Norm of all gradients of the optimizer above which they are scaled down to it; 0: never. Equal in all groups.
+  /// Norm of all gradients of the optimizer above which this group's are scaled down as if to it; 0: never.
   DDP_OPTIM_OPTION(double, max_grad_norm, 1.0)
   /// Subtract the weight decay from the parameter, times the rate; false: add it to the gradient.
   DDP_OPTIM_OPTION(bool, adam_w_mode, true)
   /// Use the trust ratio also where weight_decay is 0.
   DDP_OPTIM_OPTION(bool, use_nvlamb, false)
-  DDP_OPTIM_LISTED("Lamb")
+  DDP_OPTIM_LISTED("Lamb", lr_, bias_correction_, betas_, eps_, weight_decay_, grad_averaging_, max_grad_norm_,
+                   adam_w_mode_, use_nvlamb_)
 };
 
 /// `LionOptions(1e-4).weight_decay(0.1)`. Defaults as in the paper.
@@ -276,7 +299,7 @@ class LionOptions : public OwnOptions<LionOptions> {
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  DDP_OPTIM_LISTED("Lion")
+  DDP_OPTIM_LISTED("Lion", lr_, betas_, weight_decay_, maximize_)
 };
 
 #undef DDP_OPTIM_OPTION
@@ -296,7 +319,7 @@ using RAdam = OwnOptimizer<RAdamOptions>;
 using ASGD = OwnOptimizer<ASGDOptions>;
 /// torch.optim.Rprop (Riedmiller and Braun 1993).
 using Rprop = OwnOptimizer<RpropOptions>;
-/// torch.optim.Adafactor (Shazeer and Stern 2018). The host reads norms of each parameter, as in Python.
+/// torch.optim.Adafactor (Shazeer and Stern 2018).
 using Adafactor = OwnOptimizer<AdafactorOptions>;
 /// torch.optim.Muon (Jordan 2024), for matrices only: std::invalid_argument for other parameters.
 using Muon = OwnOptimizer<MuonOptions>;

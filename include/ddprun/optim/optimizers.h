@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <ddprun/detail/optim/local_optimizer.h>
+#include <ddprun/detail/optim/rate_tensor.h>
 
 namespace ddp::optim {
 
@@ -29,10 +30,23 @@ class MaximizeOption {
   bool maximize_ = false;
 };
 
-/// Options that are torch::optim's (`TorchOptions`) and `maximize`, and that keep it when copied, saved and loaded.
-/// Archives without it, as LibTorch writes them, mean false.
+/// Python's option of Adam and AdamW that allows their capture in a graph. Their steps can always be captured: it is
+/// kept for Python.
+class CapturableOption {
+ public:
+  /// Python's value.
+  bool capturable() const { return capturable_; }
+  /// The same, to be set.
+  bool& capturable() { return capturable_; }
+
+ protected:
+  bool capturable_ = false;
+};
+
+/// Options that are torch::optim's (`TorchOptions`), `maximize` and a learning rate that may be a tensor, which they
+/// keep when copied. Archives without `maximize`, as LibTorch writes them, mean false.
 template <typename Self, typename TorchOptions>
-class FusedOptions : public TorchOptions, public MaximizeOption {
+class FusedOptions : public TorchOptions, public MaximizeOption, public RateTensor {
  public:
   using TorchOptions::TorchOptions;
   /// Everything as in `options`, with maximize false.
@@ -47,12 +61,25 @@ class FusedOptions : public TorchOptions, public MaximizeOption {
   /// Writes the options into an archive of LibTorch's.
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
+  double get_lr() const override { return rate(); }
+  void set_lr(const double lr) override { set_rate(lr); }
+  using RateTensor::lr_tensor;
+  /// Makes the learning rate a tensor of one element, which is shared, or with an undefined one a number again. Throws
+  /// std::invalid_argument for any other tensor.
+  Self& lr_tensor(const at::Tensor& rate) {
+    set_tensor(rate);
+    return static_cast<Self&>(*this);
+  }
+
   using MaximizeOption::maximize;
   /// Sets it, and returns these options for the next setter.
   Self& maximize(bool value) {
     maximize_ = value;
     return static_cast<Self&>(*this);
   }
+
+ protected:
+  double& rate_number() override { return static_cast<TorchOptions&>(*this).lr(); }
 };
 
 // A setter that returns the derived options, so that calls can be chained, and the getters that it would hide. The API
@@ -93,7 +120,7 @@ struct SGDOptions : FusedOptions<SGDOptions, torch::optim::SGDOptions> {
 
 /// What Adam's and AdamW's options have in common.
 template <typename Derived, typename TorchOptions>
-struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions> {
+struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions>, CapturableOption {
   /// What setters return.
   using Self = Derived;
   /// The options of LibTorch's optimizer.
@@ -115,6 +142,13 @@ struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions> {
   DDP_OPTIM_OPTION(double, weight_decay)
   /// Divide by the largest mean of squares so far (AMSGrad).
   DDP_OPTIM_OPTION(bool, amsgrad)
+
+  using CapturableOption::capturable;
+  /// Sets it, and returns these options for the next setter.
+  Self& capturable(bool value) {
+    capturable_ = value;
+    return static_cast<Self&>(*this);
+  }
 };
 
 /// `AdamOptions(1e-3).betas({0.9, 0.99})`. Defaults as in Python.

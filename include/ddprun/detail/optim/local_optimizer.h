@@ -88,6 +88,9 @@ class LocalOptimizer : public FusedOptimizer {
 
   /// Makes the group's options this optimizer's own type, if they are LibTorch's, and checks their values.
   virtual void check_group(torch::optim::OptimizerParamGroup& group) const = 0;
+  /// Throws std::invalid_argument for options that ask for a capturable step where parameters with gradients are on the
+  /// CPU, as Python does.
+  virtual void check_capturable(const torch::optim::OptimizerParamGroup& group) const;
   /// Creates what `state` lacks; returns whether this is the parameter's first step, where the kernel needs to know.
   virtual bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
                              LocalState& state) const = 0;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <ddprun/detail/optim/local_optimizer.h>
+#include <ddprun/detail/optim/rate_tensor.h>
 
 namespace ddp::optim {
 
@@ -22,6 +23,21 @@ namespace ddp::optim {
 using OptionValue =
     std::variant<double*, bool*, int64_t*, std::tuple<double, double>*, std::tuple<double, double, double>*,
                  std::tuple<std::optional<double>, double>*, std::optional<std::string>*>;
+
+/// "lr" and "eps" of the members "lr_, eps_".
+std::vector<std::string> option_names(std::string_view members);
+
+/// Each name with where its value is stored.
+template <typename... Values>
+std::vector<std::pair<const char*, OptionValue>> listed_options(const std::vector<std::string>& names,
+                                                                const std::tuple<Values&...>& values) {
+  size_t next = 0;
+  return std::apply(
+      [&](Values&... each) {
+        return std::vector<std::pair<const char*, OptionValue>>{{names[next++].c_str(), OptionValue(&each)}...};
+      },
+      values);
+}
 
 /// Options that list themselves, so that archives, checkpoints, schedules and LARC need not know each class.
 class ListedOptions {
@@ -56,17 +72,38 @@ void write_options(torch::serialize::OutputArchive& archive, ListedOptions& opti
 /// another optimizer's.
 void read_options(torch::serialize::InputArchive& archive, ListedOptions& options);
 
+/// The checks that most optimizers have: betas in [0, 1), and no number but `t0` negative.
+void check_usual(ListedOptions& options, bool may_ascend);
+
 /// Base of the options `Self`, which has `lr()` and implements ListedOptions.
 template <typename Self>
-class OwnOptions : public torch::optim::OptimizerCloneableOptions<Self>, public ListedOptions {
+class OwnOptions : public torch::optim::OptimizerCloneableOptions<Self>, public ListedOptions, public RateTensor {
  public:
   void serialize(torch::serialize::InputArchive& archive) override { read_options(archive, *this); }
   void serialize(torch::serialize::OutputArchive& archive) const override {
-    Self copy = static_cast<const Self&>(*this);
+    Self copy = self();
+    copy.tensor_to_number();
     write_options(archive, copy);
   }
-  double get_lr() const override { return static_cast<const Self&>(*this).lr(); }
-  void set_lr(const double lr) override { static_cast<Self&>(*this).lr() = lr; }
+  double get_lr() const override { return rate(); }
+  void set_lr(const double lr) override { set_rate(lr); }
+  using RateTensor::lr_tensor;
+  /// Makes the learning rate a tensor of one element, which is shared, or with an undefined one a number again. Throws
+  /// std::invalid_argument for any other tensor.
+  Self& lr_tensor(const at::Tensor& rate) {
+    set_tensor(rate);
+    return static_cast<Self&>(*this);
+  }
+  void check(bool may_ascend) const override {
+    Self copy = self();
+    check_usual(copy, may_ascend);
+  }
+
+ protected:
+  double& rate_number() override { return static_cast<Self&>(*this).lr(); }
+
+ private:
+  const Self& self() const { return static_cast<const Self&>(*this); }
 };
 
 /// An optimizer with the options `Options`, on ddprun's own kernels on the CPU and LibTorch's operators on other
@@ -86,6 +123,7 @@ class OwnOptimizer : public LocalOptimizer {
 
  protected:
   void check_group(torch::optim::OptimizerParamGroup& group) const override;
+  void check_capturable(const torch::optim::OptimizerParamGroup& group) const override;
   bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
                      LocalState& state) const override;
   at::Tensor prepare_step(const std::vector<std::vector<FusedBatch>>& batches) const override;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,7 +14,9 @@
 #include <ddprun/optim/optimizers.h>
 
 #include "base/json_float.h"
+#include "checkpoint/core/lbfgs_fields.h"
 #include "checkpoint/core/saved_optimizer.h"
+#include "checkpoint/lbfgs_state.h"
 #include "checkpoint/optimizer_kinds.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/skipped_items.h"
@@ -104,6 +107,7 @@ class Loaded : public LoadedOptimizerState {
       auto& own = static_cast<typename Kind::Options&>(*copy);
       read_options(saved, saved.groups[i].options, own);
       maximize_.push_back(read_maximize(saved.groups[i].options, groups[i].options()));
+      capturable_.push_back(read_flag(saved.groups[i].options, "capturable"));
       for (size_t j = 0; j < keys.size(); ++j) read_state(keys[j], parameters[j], own);
       options_.push_back(std::move(copy));
     }
@@ -120,8 +124,10 @@ class Loaded : public LoadedOptimizerState {
           }
         });
       });
-      if (maximize_[i])
-        dynamic_cast<optim::MaximizeOption&>(optimizer_.param_groups()[i].options()).maximize() = *maximize_[i];
+      auto* given = &optimizer_.param_groups()[i].options();
+      if (maximize_[i]) dynamic_cast<optim::MaximizeOption&>(*given).maximize() = *maximize_[i];
+      if (auto* own = dynamic_cast<optim::CapturableOption*>(given)) own->capturable() = capturable_[i];
+      if (auto* rate = dynamic_cast<optim::RateTensor*>(given)) rate->number_to_tensor();
     }
     if (!fused_) {
       optimizer_.state() = std::move(states_);
@@ -146,6 +152,12 @@ class Loaded : public LoadedOptimizerState {
     Kind::options(options, [&](const char* key, auto& value) {
       // Python's files name no type, and may lack what C++ has: what they lack stays as it is.
       if (saved.type.empty() && !values.contains(key)) return;
+      // torch::optim::RMSprop has neither flag, and files of earlier versions have not.
+      const bool is_flag = key == std::string_view("maximize") || key == std::string_view("capturable");
+      if (is_flag && !values.contains(key)) {
+        read_option(json(false), value);
+        return;
+      }
       try {
         read_option(values.at(key), value);
       } catch (const json::exception&) {
@@ -155,16 +167,21 @@ class Loaded : public LoadedOptimizerState {
     });
   }
 
+  bool read_flag(const json& values, const char* name) const {
+    const auto found = values.find(name);
+    if (found == values.end()) return false;
+    if (!found->is_boolean()) {
+      fail(stored_, std::string("the metadata ") + kOptimizerKey + " has a damaged hyper-parameter " + name);
+    }
+    return found->template get<bool>();
+  }
+
   // What the file says, where the optimizer has the option.
   std::optional<bool> read_maximize(const json& values, torch::optim::OptimizerOptions& options) {
-    const auto found = values.find("maximize");
-    if (found != values.end() && !found->is_boolean()) {
-      fail(stored_, std::string("the metadata ") + kOptimizerKey + " has a damaged hyper-parameter maximize");
-    }
+    const bool maximize = read_flag(values, "maximize");
     if constexpr (std::is_same_v<Kind, ListedKind>) {
       if (dynamic_cast<optim::ListedOptions&>(options).find<bool>("maximize")) return std::nullopt;
     }
-    const bool maximize = found != values.end() && found->template get<bool>();
     if (dynamic_cast<optim::MaximizeOption*>(&options)) return maximize;
     if (maximize)
       fail(stored_, std::string("it maximizes, which ") + (fused_ ? "" : "torch::optim::") + name() + " cannot" +
@@ -175,7 +192,9 @@ class Loaded : public LoadedOptimizerState {
   std::string name() const { return kind_name<Kind>(optimizer_.param_groups().front().options()); }
 
   bool has_field(const std::string& field) const {
-    if constexpr (std::is_same_v<Kind, ListedKind>) {
+    if constexpr (std::is_same_v<Kind, LbfgsKind>) {
+      return true;  // lbfgs_state() looks for those that there are
+    } else if constexpr (std::is_same_v<Kind, ListedKind>) {
       return fused_->has_state(field);
     } else {
       return std::find(Kind::kFields.begin(), Kind::kFields.end(), field) != Kind::kFields.end();
@@ -190,7 +209,7 @@ class Loaded : public LoadedOptimizerState {
          each != stored_.tensors.end() && each->first.starts_with(prefix); ++each) {
       const auto field = each->first.substr(prefix.size());
       // The state of a parameter "a" is no state of "a.b".
-      if (field.find('.') != std::string::npos) continue;
+      if (field.find('.') != std::string::npos && !(std::is_same_v<Kind, LbfgsKind> && list_item(field))) continue;
       if (!has_field(field)) {
         fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is not a tensor that " + name() + " has");
       }
@@ -208,6 +227,28 @@ class Loaded : public LoadedOptimizerState {
     }
     // A parameter that has had no gradient yet has no state.
     if (!has_state) return;
+    if constexpr (std::is_same_v<Kind, LbfgsKind>) {
+      read_lbfgs(prefix, tensors, parameter, options);
+    } else {
+      read_fields(key, parameter, options);
+    }
+  }
+
+  void read_lbfgs(const std::string& prefix, const optim::StateTensors& tensors, const at::Tensor& parameter,
+                  const torch::optim::LBFGSOptions& options) {
+    const auto& parameters = optimizer_.param_groups().front().params();
+    const bool is_first = parameter.is_same(parameters.front());
+    int64_t numel = 0;
+    for (const auto& each : parameters) numel += each.numel();
+    try {
+      if (!is_first) throw std::invalid_argument("LBFGS has a state for its first parameter alone");
+      states_[parameter.unsafeGetTensorImpl()] = lbfgs_state(tensors, parameter, numel, options.history_size());
+    } catch (const std::invalid_argument& error) {
+      fail(stored_, "the optimizer's tensors " + quote_name(prefix) + "* do not fit: " + error.what());
+    }
+  }
+
+  void read_fields(const std::string& key, const at::Tensor& parameter, const typename Kind::Options& options) {
     auto state = std::make_unique<typename Kind::State>();
     Kind::state(*state, options, [&](const char* field, auto& value) {
       const auto name = optimizer_tensor_name(key, field);
@@ -253,6 +294,7 @@ class Loaded : public LoadedOptimizerState {
   std::vector<std::pair<at::Tensor, optim::StateTensors>> fused_states_;
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options_;
   std::vector<std::optional<bool>> maximize_;
+  std::vector<bool> capturable_;
   States states_;
 };
 

@@ -4,6 +4,7 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
@@ -114,6 +115,24 @@ struct RmspropKind {
   static constexpr std::array kFields = {"step", "square_avg", "momentum_buffer", "grad_avg"};
 };
 
+// Its state has a form of its own: lbfgs_state.h.
+struct LbfgsKind {
+  using Options = torch::optim::LBFGSOptions;
+  using State = torch::optim::LBFGSParamState;
+  static constexpr const char* kName = "LBFGS";
+
+  template <typename Visit>
+  static void options(Options& options, Visit&& visit) {
+    visit("lr", options.lr());
+    visit("max_iter", options.max_iter());
+    visit("max_eval", options.max_eval());
+    visit("tolerance_grad", options.tolerance_grad());
+    visit("tolerance_change", options.tolerance_change());
+    visit("history_size", options.history_size());
+    visit("line_search_fn", options.line_search_fn());
+  }
+};
+
 // The optimizers of ddp::optim whose options list themselves; their state is a FusedOptimizer's.
 struct ListedKind {
   using Options = torch::optim::OptimizerOptions;
@@ -129,9 +148,9 @@ struct ListedKind {
   static void state(State&, const Options&, Visit&&) {}
 };
 
-inline constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind, AdagradKind, RmspropKind>{};
+inline constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind, AdagradKind, RmspropKind, LbfgsKind>{};
 inline constexpr const char* kKnown =
-    "torch::optim::SGD, Adam, AdamW, Adagrad and RMSprop and of ddp::optim's optimizers";
+    "torch::optim::SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS and of ddp::optim's optimizers";
 
 // Python's name of the optimizer that has `options`, which are of the kind `Kind`.
 template <typename Kind>

@@ -16,6 +16,7 @@
 #include <ddprun/optim/optimizers.h>
 
 #include "base/json_float.h"
+#include "checkpoint/lbfgs_state.h"
 #include "checkpoint/optimizer_kinds.h"
 
 namespace ddp {
@@ -119,10 +120,13 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
     for (const auto& group : optimizer.param_groups()) {
       const auto copy = group.options().clone();
       auto& options = static_cast<typename Kind::Options&>(*copy);
+      if (auto* rate = dynamic_cast<optim::RateTensor*>(copy.get())) rate->tensor_to_number();
       json saved = {{"params", json::array()}};
       Kind::options(options, [&](const char* key, auto& value) { saved[key] = to_option(value); });
       if (const auto* own = dynamic_cast<const optim::MaximizeOption*>(&group.options()))
         saved["maximize"] = own->maximize();
+      if (const auto* own = dynamic_cast<const optim::CapturableOption*>(&group.options()))
+        saved["capturable"] = own->capturable();
       if (fused && !std::is_same_v<Kind, ListedKind>)
         saved["fused"] = true;  // Python's optimizer continues with the same kernels, so with the same bits
       for (const auto& parameter : group.params()) {
@@ -135,8 +139,15 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
         }
         const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
         if (state == optimizer.state().end()) continue;
-        Kind::state(static_cast<typename Kind::State&>(*state->second), options,
-                    [&](const char* field, auto& value) { store(tensors, optimizer_tensor_name(name, field), value); });
+        auto& own = static_cast<typename Kind::State&>(*state->second);
+        const auto store_field = [&](const std::string& field, const auto& value) {
+          store(tensors, optimizer_tensor_name(name, field), value);
+        };
+        if constexpr (std::is_same_v<Kind, LbfgsKind>) {
+          for (const auto& [field, tensor] : lbfgs_tensors(own)) store_field(field, tensor);
+        } else {
+          Kind::state(own, options, store_field);
+        }
       }
       root["param_groups"].push_back(std::move(saved));
     }

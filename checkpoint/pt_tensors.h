@@ -14,8 +14,8 @@ namespace ddp {
 /// One tensor, without a copy; it keeps the file open. Throws std::runtime_error when it cannot be read.
 at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry);
 
-/// All of `state`, its numbers as float32 scalars. Those that cannot be read are added to `skipped`, with what they
-/// are.
+/// All of `state`, its numbers as float32 scalars, or float64 ones where they need it. Those that cannot be read are
+/// added to `skipped`, with what they are.
 TensorMap view_pt(const pt::PtFile& file, const pt::StateDict& state, std::map<std::string, std::string>& skipped);
 
 }  // namespace ddp

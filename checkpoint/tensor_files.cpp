@@ -187,7 +187,10 @@ TensorMap view_pt(const pt::PtFile& file, const pt::StateDict& state, std::map<s
       skipped.emplace(name, error.what());
     }
   }
-  for (const auto& [name, value] : state.scalars) tensors.emplace(name, at::scalar_tensor(value, at::kFloat));
+  for (const auto& [name, value] : state.scalars) {
+    const bool is_float = !(static_cast<float>(value) != value);  // also NaN
+    tensors.emplace(name, at::scalar_tensor(value, is_float ? at::kFloat : at::kDouble));
+  }
   return tensors;
 }
 

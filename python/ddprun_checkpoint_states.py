@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 OPTIMIZER = "ddprun.optimizer"  # the metadata key of an optimizer's groups
 _DEFAULTS = {"maximize": False, "foreach": None, "differentiable": False, "fused": None}
 _CAPTURABLE = {"Adam", "AdamW", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"}
+_LISTS = ("old_dirs", "old_stps", "ro")  # of LBFGS; files hold each tensor as <list>.<index>
 _FLOAT = "__float__"  # {"__float__": "inf"}: numbers that JSON does not have
 
 
@@ -34,7 +35,7 @@ def json_object(text):
 
 def python_group(kind, group, extra):
     """A group's hyper-parameters as Python's optimizer of that type has them."""
-    options = dict(_DEFAULTS)
+    options = {"maximize": False} if kind == "LBFGS" else dict(_DEFAULTS)
     if kind in _CAPTURABLE:
         options["capturable"] = False
     if kind in ("Adam", "AdamW"):
@@ -47,6 +48,20 @@ def python_group(kind, group, extra):
     return options
 
 
+def _lbfgs_state(fields):
+    """With the lists and numbers of Python's LBFGS."""
+    state = {field: tensor for field, tensor in fields.items() if "." not in field}
+    for field in ("func_evals", "n_iter"):
+        state[field] = int(state[field])
+    if "d" in state:
+        for field in ("t", "prev_loss"):
+            state[field] = float(state[field])
+        for name in _LISTS:
+            numbers = sorted(int(field.split(".")[1]) for field in fields if field.startswith(f"{name}."))
+            state[name] = [fields[f"{name}.{number}"] for number in numbers]
+    return state
+
+
 def numbered_optimizer(path, schedule):
     """As Optimizer.state_dict() is: parameters are numbered through all groups."""
     tensors, metadata = read_tensors(path)
@@ -57,9 +72,9 @@ def numbered_optimizer(path, schedule):
         for parameter in group["params"]:
             prefix = f"state.{parameter}."
             own = {name[len(prefix):]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-            own = {field: tensor for field, tensor in own.items() if "." not in field}
+            own = {field: tensor for field, tensor in own.items() if "." not in field or field.split(".")[0] in _LISTS}
             if own:
-                state[number] = own
+                state[number] = _lbfgs_state(own) if "func_evals" in own else own
             numbers.append(number)
             number += 1
         groups.append({**python_group(saved["type"], group, schedule_options(schedule, position)), "params": numbers})
@@ -178,6 +193,14 @@ def save_tensors(path, tensors, metadata=None, *, tie=False):
     save_file(stored, path, metadata or None)
 
 
+def _as_tensor(value):
+    """Numbers as float32, as step counters are, where that holds them."""
+    if isinstance(value, torch.Tensor):
+        return value
+    exact = torch.as_tensor(value, dtype=torch.float64)
+    return exact.float() if exact.float().double() == exact or exact.isnan() else exact
+
+
 def named_optimizer(optimizer, model):
     """Tensors and groups under the model's names, where model and optimizer are the objects themselves."""
     state = state_of(optimizer)
@@ -194,8 +217,10 @@ def named_optimizer(optimizer, model):
             listed.append(name)
             position += 1
             for field, value in state["state"].get(number, {}).items():
-                if value is not None:
-                    tensors[f"state.{name}.{field}"] = torch.as_tensor(value, dtype=None if isinstance(value, torch.Tensor) else torch.float32)
+                if isinstance(value, list):  # LBFGS's `al` is written anew by each step
+                    tensors.update({f"state.{name}.{field}.{i}": each for i, each in enumerate(value) if field in _LISTS})
+                elif value is not None:
+                    tensors[f"state.{name}.{field}"] = _as_tensor(value)
         options = {key: plain(value) for key, value in group.items() if key not in ("params", "param_names")}
         groups.append({**{key: value for key, value in options.items() if value is not None}, "params": listed})
     return tensors, groups

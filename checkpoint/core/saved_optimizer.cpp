@@ -7,6 +7,7 @@
 #include <ddprun/checkpoint/safetensors_header.h>
 
 #include "base/joined.h"
+#include "checkpoint/core/lbfgs_fields.h"
 #include "checkpoint/core/shallow_json.h"
 
 namespace ddp {
@@ -38,7 +39,8 @@ constexpr std::array kTraits = {
     Traits{"Adafactor", {"lr", "beta2_decay", "eps", "d"}, {"step", "row_var", "col_var", "variance"}},
     Traits{"Muon", {"lr", "momentum", "ns_coefficients", "ns_steps"}, {"momentum_buffer"}},
     Traits{"Lamb", {"lr", "betas", "grad_averaging", "max_grad_norm"}, {"step", "exp_avg", "exp_avg_sq"}},
-    Traits{"Lion", {"lr", "betas", "weight_decay"}, {"exp_avg"}, "eps"}};
+    Traits{"Lion", {"lr", "betas", "weight_decay"}, {"exp_avg"}, "eps"},
+    Traits{"LBFGS", {"lr", "max_iter", "tolerance_grad", "history_size"}, {}}};
 
 const Traits* traits_of(std::string_view type) {
   const auto* found = std::find_if(kTraits.begin(), kTraits.end(), [&](const auto& each) { return each.type == type; });
@@ -51,9 +53,10 @@ bool has_field(const Traits& traits, std::string_view field) {
 }
 
 bool is_field(std::string_view type, std::string_view field) {
+  if (type == "LBFGS") type = {};  // whose lists have names by number
   if (const auto* traits = traits_of(type)) return has_field(*traits, field);
   // Of an unknown optimizer, any: the code that loads it checks more.
-  return field.find('.') == std::string_view::npos;
+  return field.find('.') == std::string_view::npos || list_item(field).has_value();
 }
 
 std::string decay_objection(const json& options, std::string_view type) {

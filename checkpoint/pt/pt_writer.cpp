@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
 
 #include "base/json_float.h"
+#include "checkpoint/core/lbfgs_fields.h"
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/pickler.h"
@@ -105,47 +108,65 @@ json python_defaults(const std::string& type) {
   constexpr std::array kCapturable = {"Adam",  "AdamW", "RMSprop", "Adadelta", "Adamax",
                                       "NAdam", "RAdam", "ASGD",    "Rprop"};
   if (std::find(kCapturable.begin(), kCapturable.end(), type) != kCapturable.end()) defaults["capturable"] = false;
+  if (type == "LBFGS") return {{"maximize", false}};
   if (type == "Adam" || type == "AdamW") {
     defaults["decoupled_weight_decay"] = type == "AdamW";
   }
   return defaults;
 }
 
-void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& optimizer) {
-  const auto root = parse(optimizer.groups);
-  const auto defaults = python_defaults(root.at("type").get<std::string>());
+// Files from Python name no type.
+bool has_key_of_lbfgs(const json& root) {
+  const auto& groups = root.at("param_groups");
+  return groups.size() == 1 && groups.front().contains("tolerance_grad") && groups.front().contains("history_size");
+}
 
-  // Python numbers the parameters through all groups.
-  std::map<std::string, std::vector<const PtTensor*>> by_parameter;
-  for (const auto& tensor : optimizer.tensors) {
-    const auto dot = tensor.name.rfind('.');
-    by_parameter[tensor.name.substr(0, dot)].push_back(&tensor);
-  }
-  pickler.begin_dict();
-  pickler.text("state");
-  pickler.begin_dict();
-  int64_t number = 0;
-  for (const auto& group : root.at("param_groups")) {
-    for (const auto& parameter : group.at("params")) {
-      const auto found = by_parameter.find("state." + parameter.get<std::string>());
-      if (found != by_parameter.end()) {
-        pickler.integer(number);
-        pickler.begin_dict();
-        for (const auto* tensor : found->second) {
-          pickler.text(tensor->name.substr(tensor->name.rfind('.') + 1));
-          storages.add(pickler, *tensor);
-        }
-        pickler.end_dict();
-      }
-      ++number;
+std::optional<double> number_of(const PtTensor& tensor) {
+  const auto as = [&](auto number) -> std::optional<double> {
+    if (tensor.bytes.size() != sizeof(number)) return std::nullopt;
+    std::memcpy(&number, tensor.bytes.data(), sizeof(number));
+    return static_cast<double>(number);
+  };
+  if (tensor.dtype == "float32") return as(float());
+  if (tensor.dtype == "float64") return as(double());
+  return tensor.dtype == "int64" ? as(int64_t()) : std::nullopt;
+}
+
+// With lists, and with numbers that Python's LBFGS holds as such.
+void add_lbfgs_state(Pickler& pickler, Storages& storages, const std::vector<const PtTensor*>& tensors) {
+  std::map<std::string_view, std::map<size_t, const PtTensor*>> lists;
+  bool has_stepped = false;
+  for (const auto* tensor : tensors) {
+    const auto field = field_of(tensor->name);
+    if (const auto item = list_item(field)) {
+      lists[item->list][item->index] = tensor;
+      continue;
+    }
+    has_stepped |= field == "d";
+    pickler.text(field);
+    const auto number = number_of(*tensor);
+    if (number && (field == "func_evals" || field == "n_iter")) {
+      pickler.integer(static_cast<int64_t>(*number));
+    } else if (number && (field == "t" || field == "prev_loss")) {
+      pickler.real(*number);
+    } else {
+      storages.add(pickler, *tensor);
     }
   }
-  pickler.end_dict();
+  if (!has_stepped) return;
+  for (const std::string_view name : {"old_dirs", "old_stps", "ro"}) {
+    pickler.text(name);
+    pickler.begin_list();
+    for (const auto& [index, tensor] : lists[name]) storages.add(pickler, *tensor);
+    pickler.end_list();
+  }
+}
 
-  pickler.text("param_groups");
+// Python numbers the parameters through all groups.
+void add_groups(Pickler& pickler, const json& groups, const json& defaults) {
   pickler.begin_list();
-  number = 0;
-  for (const auto& group : root.at("param_groups")) {
+  int64_t number = 0;
+  for (const auto& group : groups) {
     json options = defaults;
     options.update(group);
     pickler.begin_dict();
@@ -167,6 +188,46 @@ void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& opti
     pickler.end_dict();
   }
   pickler.end_list();
+}
+
+void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& optimizer) {
+  const auto root = parse(optimizer.groups);
+  const auto type = root.at("type").get<std::string>();
+  const bool is_lbfgs = type == "LBFGS" || (type.empty() && has_key_of_lbfgs(root));
+
+  // Python numbers the parameters through all groups.
+  std::map<std::string, std::vector<const PtTensor*>> by_parameter;
+  for (const auto& tensor : optimizer.tensors) {
+    const auto field = field_of(tensor.name);
+    by_parameter[tensor.name.substr(0, tensor.name.size() - field.size() - 1)].push_back(&tensor);
+  }
+  pickler.begin_dict();
+  pickler.text("state");
+  pickler.begin_dict();
+  int64_t number = 0;
+  for (const auto& group : root.at("param_groups")) {
+    for (const auto& parameter : group.at("params")) {
+      const auto found = by_parameter.find("state." + parameter.get<std::string>());
+      if (found != by_parameter.end()) {
+        pickler.integer(number);
+        pickler.begin_dict();
+        if (is_lbfgs) {
+          add_lbfgs_state(pickler, storages, found->second);
+        } else {
+          for (const auto* tensor : found->second) {
+            pickler.text(field_of(tensor->name));
+            storages.add(pickler, *tensor);
+          }
+        }
+        pickler.end_dict();
+      }
+      ++number;
+    }
+  }
+  pickler.end_dict();
+
+  pickler.text("param_groups");
+  add_groups(pickler, root.at("param_groups"), python_defaults(type));
   pickler.end_dict();
 }
 

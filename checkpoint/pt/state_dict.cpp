@@ -164,6 +164,13 @@ std::vector<Group> groups_of(const Value& param_groups, Budget& budget, const Sc
   }
 }
 
+// Of LBFGS; None stands for a tensor that is not there yet.
+bool is_tensor_list(const Value& value) {
+  return value.is(Kind::kList) && std::ranges::all_of(value.items(), [](const Value& item) {
+           return item.is(Kind::kTensor) || item.is(Kind::kNone);
+         });
+}
+
 void add_parameter_state(const Value& state, const std::string& name, StateDict& result, Budget& budget) {
   const auto* dict = as_dict(state);
   if (dict == nullptr) wrong_optimizer();
@@ -178,6 +185,12 @@ void add_parameter_state(const Value& state, const std::string& name, StateDict&
     } else if (value->is(Kind::kOtherTensor) || value->is(Kind::kForeign)) {
       budget.spend(full.size() + value->text().size());
       result.skipped[full] = value->text();
+    } else if (is_tensor_list(*value)) {
+      const auto& items = value->items();
+      for (size_t i = 0; i < items.size(); ++i) {
+        budget.spend(full.size());
+        if (items[i].is(Kind::kTensor)) result.tensors[full + "." + std::to_string(i)] = items[i].tensor();
+      }
     } else if (!value->is(Kind::kNone)) {  // SGD's momentum_buffer before the first step is None
       budget.spend(full.size());
       result.left_out[full] = "neither a tensor nor a number";

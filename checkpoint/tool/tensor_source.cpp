@@ -287,9 +287,10 @@ RawFile TensorSource::raw_file(const pt::PtFile& source, pt::StateDict state, pt
   }
   for (const auto& [name, value] : state.scalars) {
     const auto number = static_cast<float>(value);
-    auto& made = made_.emplace_back(sizeof(number), '\0');
-    std::memcpy(made.data(), &number, sizeof(number));
-    file.tensors.push_back({.name = name, .dtype = "float32", .sizes = {}, .bytes = made});
+    const bool is_float = !(number != value);  // also NaN
+    auto& made = made_.emplace_back(is_float ? sizeof(number) : sizeof(value), '\0');
+    std::memcpy(made.data(), is_float ? static_cast<const void*>(&number) : &value, made.size());
+    file.tensors.push_back({.name = name, .dtype = is_float ? "float32" : "float64", .sizes = {}, .bytes = made});
   }
   return file;
 }

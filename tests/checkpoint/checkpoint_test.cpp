@@ -17,6 +17,7 @@
 
 #include "tests/checkpoint/nets.h"
 #include "tests/checkpoint/single_process.h"
+#include "tests/checkpoint/unknown_optimizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -261,6 +262,74 @@ class OptimizerCheckpoint {
   FIXTURE_INFO("optimizer: " << kind_.name);
 };
 
+void train_by_closure(Net& net, torch::optim::Optimizer& optimizer, int64_t first_step, int64_t steps) {
+  for (auto step = first_step; step < first_step + steps; ++step) {
+    const auto x = (torch::arange(24, torch::kFloat).view({6, 4}) * (step + 1)).sin();
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      const auto loss = torch::nn::functional::mse_loss(net(x), x.narrow(1, 0, 3).cos());
+      loss.backward();
+      return loss;
+    });
+  }
+}
+
+TEST_CASE("LbfgsCheckpoint: a resumed run has the same bits, with and without line search and history") {
+  const auto search = GENERATE(as<std::optional<std::string>>(), std::nullopt, "strong_wolfe");
+  const int64_t before = GENERATE(0, 1, 4);
+  CAPTURE(search, before);
+  const test::TemporaryFolder folder;
+  const auto options = torch::optim::LBFGSOptions(0.1).max_iter(3).history_size(4).line_search_fn(search);
+  Net net, resumed;
+  torch::optim::LBFGS optimizer(net->parameters(), options),
+      other(resumed->parameters(), torch::optim::LBFGSOptions(9));
+  train_by_closure(net, optimizer, 0, before);
+  save_checkpoint(folder / "file", {.model = net, .optimizer = optimizer}, single_process());
+  train_by_closure(net, optimizer, before, 3);
+  train_by_closure(resumed, other, 7, 1);
+  load_checkpoint(folder / "file", {.model = resumed, .optimizer = other}, single_process());
+  train_by_closure(resumed, other, before, 3);
+  CHECK(equal(copy_of(*resumed), copy_of(*net)));
+}
+
+TEST_CASE("LbfgsCheckpoint: a state that does not fit is refused and changes nothing") {
+  const test::TemporaryFolder folder;
+  Net net;
+  torch::optim::LBFGS optimizer(net->parameters(), torch::optim::LBFGSOptions(0.1).max_iter(3).history_size(4));
+  train_by_closure(net, optimizer, 0, 3);
+  save_checkpoint(folder / "file", {.model = net, .optimizer = optimizer}, single_process());
+  const SafetensorsFile file(folder / "file");
+  const auto tensors = load_safetensors(folder / "file");
+  const std::string first = "state.fc1.weight.";
+  REQUIRE(tensors.contains(first + "old_dirs.3"));
+  train_by_closure(net, optimizer, 3, 1);
+  const auto kept = copy_of(*net);
+  const auto refusal = [&](const TensorMap& changed) {
+    save_safetensors(folder / "changed", changed, file.header().metadata);
+    const auto message = error_of(
+        [&] { load_checkpoint(folder / "changed", {.model = net, .optimizer = optimizer}, single_process()); });
+    CHECK(equal(copy_of(*net), kept));
+    return message;
+  };
+  const auto with = [&](const std::string& field, const at::Tensor& tensor) {
+    auto changed = tensors;
+    changed.insert_or_assign(first + field, tensor);
+    return changed;
+  };
+  CHECK_THAT(refusal(with("d", torch::zeros({3}))), ContainsSubstring("the state d must be"));
+  CHECK_THAT(refusal(with("old_stps.1", torch::zeros({3}))), ContainsSubstring("the state old_stps.1 must be"));
+  CHECK_THAT(refusal(with("n_iter", torch::tensor(1.5))), ContainsSubstring("n_iter is not a number of steps"));
+  auto lacking = tensors;
+  lacking.erase(first + "ro.3");
+  CHECK_THAT(refusal(lacking), ContainsSubstring("must be of one length, got 4, 4 and 3"));
+  lacking = tensors;
+  lacking.erase(first + "prev_flat_grad");
+  CHECK_THAT(refusal(lacking), ContainsSubstring("the state prev_flat_grad is missing"));
+  auto elsewhere = tensors;
+  elsewhere.emplace("state.fc1.bias.n_iter", torch::tensor(1));
+  CHECK_THAT(refusal(elsewhere), ContainsSubstring("LBFGS has a state for its first parameter alone"));
+}
+
 TEST_CASE_METHOD(OptimizerCheckpoint, "OptimizerCheckpoint: a resumed run has the same bits") {
   const test::TemporaryFolder folder;
   Net net;
@@ -323,8 +392,9 @@ TEST_CASE_METHOD(OptimizerCheckpoint, "OptimizerCheckpoint: a state that does no
   auto other_order = kind_.make({torch::optim::OptimizerParamGroup(net->fc2->parameters()),
                                  torch::optim::OptimizerParamGroup(net->fc1->parameters())});
   CHECK_THAT(refusal(*other_order), ContainsSubstring("parameter group 0 has other parameters"));
-  torch::optim::LBFGS unknown(net->parameters());
-  CHECK_THAT(refusal(unknown), ContainsSubstring("only the states of torch::optim::SGD, Adam, AdamW, Adagrad and RMSprop"));
+  test::UnknownOptimizer unknown(net->parameters());
+  CHECK_THAT(refusal(unknown),
+             ContainsSubstring("only the states of torch::optim::SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS"));
   Net foreign;
   auto elsewhere = make(foreign, 0.003);
   CHECK_THAT(refusal(*elsewhere), ContainsSubstring("a parameter that the model does not have"));

@@ -213,6 +213,41 @@ class ExchangeTest(unittest.TestCase):
         (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
         pt_python.same(self.weights(folder), rounded)
 
+    def test_lbfgs_s_state_passes_through_folders_files_and_the_tool(self):
+        net, copy_of_net = pt_python.Net(), pt_python.Net()
+        make = lambda net: torch.optim.LBFGS(net.parameters(), lr=0.05, max_iter=3, history_size=12)  # noqa: E731
+        optimizer, loaded = make(net), make(copy_of_net)
+        x = torch.arange(24, dtype=torch.float32).view(6, 4).sin()
+
+        def step(net, optimizer):
+            def closure():
+                optimizer.zero_grad()
+                loss = torch.nn.functional.mse_loss(net(x), x[:, :3].cos())
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+
+        for _ in range(5):  # more than ten directions
+            step(net, optimizer)
+        expected = copy.deepcopy(optimizer.state_dict())
+        ddprun_checkpoint.save(self.folder / "run", step=5, model=net, optimizer=optimizer)
+        call(TOOL, "convert", self.folder / "run" / "step-00000005", self.folder / "a.pt")
+        call(TOOL, "convert", self.folder / "a.pt", self.folder / "b.safetensors")
+        call(TOOL, "convert", self.folder / "b.safetensors", self.folder / "c.pt")
+        step(net, optimizer)
+        for source in (self.folder / "run", self.folder / "a.pt", self.folder / "c.pt"):
+            with self.subTest(source.name):
+                run = ddprun_checkpoint.load(source)
+                loaded.load_state_dict(run["optimizer"])
+                copy_of_net.load_state_dict(run["model"])
+                state = loaded.state_dict()["state"][0]
+                self.assertEqual([type(state[key]) for key in ("func_evals", "n_iter", "t", "prev_loss")], [int, int, float, float])
+                wanted = {key: value for key, value in expected["state"][0].items() if key != "al"}
+                pt_python.same(state, wanted)
+                step(copy_of_net, loaded)
+                pt_python.same(dict(copy_of_net.state_dict()), dict(net.state_dict()))
+
     def test_another_scheduler_s_state_is_refused_by_cpp(self):
         run = Run("sgd", "StepLR")
         run.save(self.folder / "python")

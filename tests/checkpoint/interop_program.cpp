@@ -1,8 +1,9 @@
 // Continues a run that Python or C++ has saved: interop_program MODEL OPTIMIZER SOURCE TARGET FIRST STEPS. MODEL is
 // lenet or resnet18, OPTIMIZER sgd, adam or ddp::optim's fused_sgd, fused_adam, fused_adamw, fused_adagrad, own_rmsprop
-// and so on, torch_rmsprop; SOURCE and TARGET are .pt or .safetensors files, or for SOURCE - nothing.
+// and so on, torch_rmsprop, torch_lbfgs; SOURCE and TARGET are .pt or .safetensors files, or for SOURCE - nothing.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
@@ -29,6 +30,7 @@ std::unique_ptr<torch::optim::Optimizer> own_optimizer(const std::string& name,
                                                        const std::vector<at::Tensor>& parameters) {
   using namespace ddp::optim;
   if (name == "own_rmsprop") return std::make_unique<RMSprop>(parameters, 9);
+  if (name == "torch_lbfgs") return std::make_unique<torch::optim::LBFGS>(parameters, torch::optim::LBFGSOptions(9));
   if (name == "torch_rmsprop") return std::make_unique<torch::optim::RMSprop>(parameters, 9);
   if (name == "own_adadelta") return std::make_unique<Adadelta>(parameters, 9);
   if (name == "own_adamax") return std::make_unique<Adamax>(parameters, 9);
@@ -68,9 +70,12 @@ void continue_run(Net net, char** arguments) {
   for (int step = first; step < first + steps; ++step) {
     const auto x = (torch::arange(2 * 3 * 32 * 32, torch::kFloat).view({2, 3, 32, 32}) * (0.001 * (step + 1))).sin();
     const auto y = torch::arange(2, torch::kLong) + step % 3;
-    optimizer->zero_grad();
-    torch::nn::functional::cross_entropy(net(x), y).backward();
-    optimizer->step();
+    optimizer->step([&] {
+      optimizer->zero_grad();
+      const auto loss = torch::nn::functional::cross_entropy(net(x), y);
+      loss.backward();
+      return loss;
+    });
   }
   if (target.ends_with(".pt")) {
     ddp::PtExtras extras;

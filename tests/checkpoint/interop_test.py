@@ -35,6 +35,7 @@ FUSED = {
 OWN = {
     "own_rmsprop": (torch.optim.RMSprop, {"lr": 1e-3, "momentum": 0.9, "centered": True, "foreach": False}),
     "torch_rmsprop": (torch.optim.RMSprop, {"lr": 1e-3, "momentum": 0.9, "weight_decay": 0.1, "foreach": False}),
+    "torch_lbfgs": (torch.optim.LBFGS, {"lr": 0.05, "max_iter": 4, "history_size": 5}),
     "own_adadelta": (torch.optim.Adadelta, {"lr": 0.5, "rho": 0.8, "foreach": False}),
     "own_adamax": (torch.optim.Adamax, {"lr": 1e-3, "weight_decay": 0.1, "foreach": False}),
     "own_nadam": (torch.optim.NAdam, {"lr": 1e-3, "decoupled_weight_decay": True, "weight_decay": 0.1, "foreach": False}),
@@ -64,9 +65,14 @@ def train(net, optimizer, first, steps):
     for step in range(first, first + steps):
         x = (torch.arange(2 * 3 * 32 * 32, dtype=torch.float32).view(2, 3, 32, 32) * (0.001 * (step + 1))).sin()
         y = torch.arange(2) + step % 3
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(x), y).backward()
-        optimizer.step()
+
+        def closure():
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(net(x), y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
 
 
 def save(path, net, optimizer):

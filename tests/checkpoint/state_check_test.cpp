@@ -1,7 +1,6 @@
 // What a save would refuse is refused before the training, by name, on all ranks alike.
 #include <c10/core/InferenceMode.h>
 #include <torch/optim/adam.h>
-#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
@@ -20,6 +19,7 @@
 #include "tests/checkpoint/manager_runs.h"
 #include "tests/checkpoint/nets.h"
 #include "tests/checkpoint/single_process.h"
+#include "tests/checkpoint/unknown_optimizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/rank_checks.h"
@@ -67,17 +67,17 @@ class StateCheck {
   Net net_, other_;
   torch::optim::SGD sgd_{net_->parameters(), torch::optim::SGDOptions(0.1)};
   torch::optim::SGD strange_{other_->parameters(), torch::optim::SGDOptions(0.1)};
-  torch::optim::LBFGS lbfgs_{net_->parameters(), torch::optim::LBFGSOptions(0.1)};
+  test::UnknownOptimizer unknown_{net_->parameters()};
 };
 
 TEST_CASE_METHOD(StateCheck, "StateCheck: an optimizer whose state has no form is named with its class and a way out") {
   const std::string what =
-      " cannot be saved: it is a torch::optim::LBFGS, but only the states of torch::optim::SGD, Adam";
+      " cannot be saved: it is a ddp::test::UnknownOptimizer, but only the states of torch::optim::SGD, Adam";
   const auto way_out = ContainsSubstring(".shared = {{\"optimizer\", optimizer}}");
-  auto said = refusal({.model = net_, .optimizer = lbfgs_});
+  auto said = refusal({.model = net_, .optimizer = unknown_});
   CHECK_THAT(said, ContainsSubstring("the optimizer" + what));
   CHECK_THAT(said, way_out);
-  said = refusal({.model = net_, .optimizer = sgd_, .optimizers = {{"critic", lbfgs_}}});
+  said = refusal({.model = net_, .optimizer = sgd_, .optimizers = {{"critic", unknown_}}});
   CHECK_THAT(said, ContainsSubstring("the optimizer 'critic'" + what));
   CHECK_THAT(said, way_out);
 }

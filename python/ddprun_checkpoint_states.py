@@ -35,7 +35,10 @@ def json_object(text):
 
 def python_group(kind, group, extra):
     """A group's hyper-parameters as Python's optimizer of that type has them."""
-    options = {"maximize": False} if kind == "LBFGS" else dict(_DEFAULTS)
+    # Files hold no options that are None.
+    options = {"maximize": False, "line_search_fn": None} if "tolerance_grad" in group else dict(_DEFAULTS)
+    if "ns_coefficients" in group:
+        options["adjust_lr_fn"] = None
     if kind in _CAPTURABLE:
         options["capturable"] = False
     if kind in ("Adam", "AdamW"):
@@ -49,7 +52,9 @@ def python_group(kind, group, extra):
 
 
 def _lbfgs_state(fields):
-    """With the lists and numbers of Python's LBFGS."""
+    """With the lists and numbers of Python's LBFGS. The last bits of dot products depend on how memory is aligned, so tensors are copied
+    out of the file's."""
+    fields = {field: tensor.clone() for field, tensor in fields.items()}
     state = {field: tensor for field, tensor in fields.items() if "." not in field}
     for field in ("func_evals", "n_iter"):
         state[field] = int(state[field])

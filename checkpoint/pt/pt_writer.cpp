@@ -108,7 +108,7 @@ json python_defaults(const std::string& type) {
   constexpr std::array kCapturable = {"Adam",  "AdamW", "RMSprop", "Adadelta", "Adamax",
                                       "NAdam", "RAdam", "ASGD",    "Rprop"};
   if (std::find(kCapturable.begin(), kCapturable.end(), type) != kCapturable.end()) defaults["capturable"] = false;
-  if (type == "LBFGS") return {{"maximize", false}};
+  if (type == "LBFGS") return {{"maximize", false}, {"line_search_fn", nullptr}};
   if (type == "Adam" || type == "AdamW") {
     defaults["decoupled_weight_decay"] = type == "AdamW";
   }
@@ -227,7 +227,7 @@ void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& opti
   pickler.end_dict();
 
   pickler.text("param_groups");
-  add_groups(pickler, root.at("param_groups"), python_defaults(type));
+  add_groups(pickler, root.at("param_groups"), python_defaults(is_lbfgs ? "LBFGS" : type));
   pickler.end_dict();
 }
 

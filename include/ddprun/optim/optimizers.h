@@ -61,7 +61,9 @@ class FusedOptions : public TorchOptions, public MaximizeOption, public RateTens
   /// Writes the options into an archive of LibTorch's.
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
+  /// The learning rate; of a tensor what it holds, for which the host waits.
   double get_lr() const override { return rate(); }
+  /// Sets it, in the tensor if there is one.
   void set_lr(const double lr) override { set_rate(lr); }
   using RateTensor::lr_tensor;
   /// Makes the learning rate a tensor of one element, which is shared, or with an undefined one a number again. Throws

@@ -28,6 +28,13 @@ std::string subject(const Call& call, const GroupHandle& group) {
   return "list of " + std::to_string(call.tensors.size()) + " tensors";
 }
 
+// "number 17"; of the collective of a backward "number 17, gradient of number 3", its forward's call.
+std::string place_in_group(const Call& call, uint64_t number) {
+  const std::string text = "number " + std::to_string(number);
+  const size_t note = call.how.find("gradient of number ");
+  return note == std::string::npos ? text : text + ", " + call.how.substr(note);
+}
+
 // What has to be equal on all ranks; devices may differ. Of a message: "send (to rank 1, tag 0) of Float [2, 3]".
 std::string signature(const Call& call) {
   if (call.equal_tensors && call.tensors.size() == 1) {
@@ -175,7 +182,7 @@ void append_signature(std::string& text, const char* operation, const char* how,
 void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error) {
   std::string text = who(group.info()) + ": " + call.operation;
   if (call.is_collective) {
-    text += " (number " + std::to_string(number) + ")";
+    text += " (" + place_in_group(call, number) + ")";
   } else {
     text += " " + call.how;
   }

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <future>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "base/joined.h"
@@ -82,15 +84,16 @@ class Connection {
         await_members(is_closed);
       }
       // torch.distributed names groups by a counter; those of a sub-group are below its keys.
-      return connect_group({.info = info_,
-                            .backends = plan_.backends,
-                            .device = parent_.device(),
-                            .timeout = plan_.timeout,
-                            .store = c10d_parent->getStore(),
-                            .name = std::to_string(plan_.number),
-                            .description = "sub-group",
-                            .members = members_,
-                            .in_process = state.in_process()});
+      return connect_watched({.info = info_,
+                              .backends = plan_.backends,
+                              .device = parent_.device(),
+                              .timeout = plan_.timeout,
+                              .store = c10d_parent->getStore(),
+                              .name = std::to_string(plan_.number),
+                              .description = "sub-group",
+                              .members = members_,
+                              .in_process = state.in_process()},
+                             is_closed);
     } catch (const MemberGone& error) {
       throw std::runtime_error(who(info_) + ": " + plan_.subject + " (backend " + plan_.backends.text() +
                                "): " + error.what());
@@ -131,7 +134,26 @@ class Connection {
                                  " ms");
       }
     }
-    for (int rank = 0; rank < info_.world_size; ++rank) refuse_if_ended(rank);  // since it came
+  }
+
+  // Backends do not notice while they connect that a member has ended, or that this rank has closed the group.
+  ConnectedGroup connect_watched(const GroupPlan& group, const std::function<bool()>& is_closed) const {
+    if (group.device.is_cuda()) return connect_group(group);  // the thread's device counts
+    constexpr milliseconds kBetweenLooks{200};
+    std::packaged_task<ConnectedGroup()> task([group] { return connect_group(group); });
+    std::future<ConnectedGroup> connected = task.get_future();
+    std::thread thread(std::move(task));
+    try {
+      while (connected.wait_for(kBetweenLooks) != std::future_status::ready) {
+        if (is_closed()) throw MemberGone("the group was closed meanwhile");
+        refuse_if_any_is_gone();
+      }
+    } catch (const std::exception&) {
+      thread.detach();  // until its own timeout
+      throw;
+    }
+    thread.join();
+    return connected.get();
   }
 
   // What stores throw at a timeout has no type of its own.

@@ -48,6 +48,14 @@ json facts_of(const json& cases, const ddp::GroupHandle& group) {
   return facts;
 }
 
+bool is_running(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(") ");
+  return name_end != std::string::npos && text[name_end + 2] != 'Z' && text[name_end + 2] != 'X';
+}
+
 json rounds_beside_death(const json& cases, const ddp::GroupHandle& group) {
   ddp::DeviceMesh mesh = ddp::init_device_mesh(group, cases.at("shape").get<std::vector<int>>(), cases.at("names"));
   const ddp::GroupHandle along = mesh[cases.at("along")];
@@ -62,7 +70,7 @@ json rounds_beside_death(const json& cases, const ddp::GroupHandle& group) {
     });
   } else if (dies_while_it_waits) {
     const auto process = static_cast<pid_t>(processes[killed][0].item<double>());
-    while (kill(process, 0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    while (is_running(process)) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   int round = 0;
   try {

@@ -35,7 +35,7 @@ class Install(unittest.TestCase):
         shutil.rmtree(folder, ignore_errors=True)
         support.run("cmake", "--install", support.path("PROJECT_BINARY"), "--prefix", folder, "--component", "launcher")
         self.assertEqual(sorted(str(path.relative_to(folder)) for path in folder.glob("**/*") if path.is_file()), [
-            "bin/ddprun", "share/bash-completion/completions/ddprun", "share/fish/vendor_completions.d/ddprun.fish",
+            "bin/ddprun", "bin/ddprun-timeline", "share/bash-completion/completions/ddprun", "share/fish/vendor_completions.d/ddprun.fish",
             "share/man/man1/ddprun.1", "share/zsh/site-functions/_ddprun"])  # fmt: skip
         dynamic = support.run("readelf", "-d", folder / "bin/ddprun").stdout
         self.assertNotRegex(dynamic, r"NEEDED.*(libstdc|libgcc|torch)")

@@ -1,6 +1,5 @@
 // How a run begins: anew beside what was there, where it stopped, or not at all.
 #include <torch/nn/modules/linear.h>
-#include <torch/optim/lbfgs.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <ddprun/training/start_run.h>
 
 #include "tests/checkpoint/faulty_file_system.h"
+#include "tests/checkpoint/unknown_optimizer.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -94,10 +94,10 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: a state that no save would take is ref
     for (const auto* name : {"run", "other"}) {
       job(
           [&](CheckpointManager& checkpoints, torch::nn::Linear& net, const TrainingState&, const GroupHandle& group) {
-            torch::optim::LBFGS optimizer(net->parameters(), torch::optim::LBFGSOptions(0.1));
+            test::UnknownOptimizer optimizer(net->parameters());
             RANK_CHECK_THROWS_MATCHES(
                 start_run(checkpoints, {.model = net, .optimizer = optimizer}, group, resume), std::runtime_error,
-                ContainsSubstring("the optimizer cannot be saved: it is a torch::optim::LBFGS"));
+                ContainsSubstring("the optimizer cannot be saved: it is a ddp::test::UnknownOptimizer"));
             RANK_CHECK(net->weight.item<double>() == -1);
           },
           name);

@@ -11,7 +11,7 @@ set(DDPRUN_PROGRAM_NOTICES "")
 find_program(DDPRUN_DPKG_QUERY dpkg-query)
 mark_as_advanced(DDPRUN_DPKG_QUERY)
 
-# The notice of the Debian package that `file` is of, and its name; empty where there is none.
+# The name of the Debian package to which `file` belongs, and its notice; empty if `file` belongs to no package.
 function(_ddprun_debian_notice file out_name out_notice)
   set(${out_name} "" PARENT_SCOPE)
   if(NOT DDPRUN_DPKG_QUERY OR NOT EXISTS "${file}")

@@ -9,7 +9,7 @@
 
 namespace ddp::recompute {
 
-/// Whether a backward from `roots` to `targets`, to all leaves where there are none, goes through the graph that made
+/// Whether a backward from `roots` to `targets` (to all leaves if `targets` is empty) goes through the graph that made
 /// one of `results`: not where it ends at a result.
 bool goes_beyond(const torch::autograd::edge_list& roots, const torch::autograd::edge_list& targets,
                  const std::vector<at::Tensor>& results);

@@ -15,7 +15,7 @@ class OperatorHandle;
 
 namespace ddp::recompute {
 
-/// Makes the hooks for each tensor that autograd saves, and is told of backwards and operators that the thread calls.
+/// Makes the hooks for each tensor that autograd saves, and receives the backwards and operators that the thread calls.
 class SavedTensorMode {
  public:
   virtual ~SavedTensorMode() = default;
@@ -28,7 +28,7 @@ class SavedTensorMode {
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() = 0;
   /// Whether it also holds in a backward that the thread calls, as far as that runs in this thread.
   virtual bool holds_in_backwards() const { return true; }
-  /// The thread begins a backward from `roots` to `targets`, to all leaves where there are none. May throw. Returns
+  /// The thread begins a backward from `roots` to `targets` (to all leaves if `targets` is empty). May throw. Returns
   /// whether the modes outside of this one are to be told as well.
   virtual bool before_backward(const torch::autograd::edge_list& /*roots*/,
                                const torch::autograd::edge_list& /*targets*/) {

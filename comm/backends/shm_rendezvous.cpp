@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "comm/backends/store_wait.h"
 #include "comm/shm/peers.h"
 
 namespace ddp::detail {
@@ -77,16 +78,6 @@ class Rendezvous {
     return {bytes.begin(), bytes.end()};
   }
 
-  // What stores throw at a timeout has no type of its own.
-  bool are_set_within(const std::vector<std::string>& keys, milliseconds limit) {
-    try {
-      store_.wait(keys, limit);
-      return true;
-    } catch (const std::exception&) {
-      return store_.check(keys);
-    }
-  }
-
   // Polls while it waits, at intervals that grow with the time waited.
   template <typename Look>
   void await(const std::vector<std::string>& keys, const Look& look) {
@@ -97,7 +88,7 @@ class Rendezvous {
       if (left.count() <= 0) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(timeout_.count()) + " ms");
       }
-      if (are_set_within(keys, std::min(left, slice))) return;
+      if (are_set_within(store_, keys, std::min(left, slice))) return;
       look();
     }
   }

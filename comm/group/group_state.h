@@ -69,7 +69,7 @@ class GroupState {
   bool in_process() const { return parts_.in_process; }
 
   bool is_open() const;
-  /// Connects a group that is connected at its first use; every rank of the group must come here. Everything below but
+  /// Connects a group that is connected at its first use; every rank of the group must call it. Everything below but
   /// close() and abort() needs it. Throws std::runtime_error, the same again at each later use.
   void ensure_connected() {
     if (!is_connected_.load(std::memory_order_acquire)) connect_now();

@@ -18,7 +18,7 @@ struct ProcessIdentity {
 
 /// Those of all ranks of `group`, in rank order; empty for a group without a store, and where ranks run Python. The
 /// ranks exchange them through the store at the first call, which all must make; later calls return the same. Throws
-/// std::runtime_error when a rank does not come within `timeout`.
+/// std::runtime_error when a rank does not arrive within `timeout`.
 std::vector<ProcessIdentity> member_processes(const GroupHandle& group, std::chrono::milliseconds timeout);
 
 }  // namespace ddp::detail

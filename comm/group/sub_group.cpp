@@ -15,6 +15,7 @@
 
 #include "base/joined.h"
 #include "comm/backends/backend_types.h"
+#include "comm/backends/store_wait.h"
 #include "comm/core/host_identity.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/connect_group.h"
@@ -115,8 +116,8 @@ class Connection {
     return std::ranges::find(python, plan_.ranks[static_cast<size_t>(rank)]) != python.end();
   }
 
-  // Until all members are here. Members of a group that is connected at its first use come at different times; one that
-  // has closed it or left the job, or whose process has ended, never does.
+  // Until all members are here. Members of a group that is connected at its first use arrive at different times; one
+  // that has closed it or left the job, or whose process has ended, never does.
   void await_members(const std::function<bool()>& is_closed) const {
     constexpr milliseconds kFirst{50};
     constexpr milliseconds kLongest{500};
@@ -126,7 +127,7 @@ class Connection {
     }
     if (keys.empty()) return;
     const auto deadline = Clock::now() + plan_.timeout;
-    for (milliseconds slice = kFirst; !are_set_within(keys, slice); slice = std::min(2 * slice, kLongest)) {
+    for (milliseconds slice = kFirst; !are_set_within(*own_, keys, slice); slice = std::min(2 * slice, kLongest)) {
       if (is_closed()) throw MemberGone("the group was closed meanwhile");
       refuse_if_any_is_gone();
       if (Clock::now() > deadline) {
@@ -156,16 +157,6 @@ class Connection {
     return connected.get();
   }
 
-  // What stores throw at a timeout has no type of its own.
-  bool are_set_within(const std::vector<std::string>& keys, milliseconds limit) const {
-    try {
-      own_->wait(keys, limit);
-      return true;
-    } catch (const std::exception&) {
-      return own_->check(keys);
-    }
-  }
-
   void refuse_if_any_is_gone() const {
     for (int rank = 0; rank < info_.world_size; ++rank) {
       if (rank != info_.rank && !runs_python(rank)) refuse_if_gone(rank);
@@ -188,7 +179,7 @@ class Connection {
     if (process.host != host_identity() || !has_ended(process.pid)) return;
     const JobServices& job = parent_.unconnected_state().job();
     job.store->set(keys::silent(members_[static_cast<size_t>(rank)]),
-                   std::string("1"));  // none waits for it at the end
+                   std::string("1"));  // no rank waits for it at the end
     throw MemberGone(name_of(rank) + ", process " + std::to_string(process.pid) + ", has ended");
   }
 

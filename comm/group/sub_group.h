@@ -32,7 +32,7 @@ BackendMap sub_group_backends(const std::string& named, const std::vector<int>& 
                               const char* operation);
 
 /// The owner of the group that `plan` describes, of which this rank is a member. With Connect::kAtOnce every member
-/// must call it, and it throws std::runtime_error, naming who is missing, when one does not come within the timeout;
+/// must call it, and it throws std::runtime_error, naming who is missing, when one does not arrive within the timeout;
 /// with Connect::kAtFirstUse the first operation on the group does so.
 ProcessGroup make_sub_group(const GroupHandle& parent, SubGroupPlan plan, Connect when);
 

@@ -249,7 +249,7 @@ TEST_CASE("DeviceMesh: copies share the groups, and close() closes them for all"
   });
 }
 
-TEST_CASE("DeviceMesh: a member that never comes is named, and the other groups go on") {
+TEST_CASE("DeviceMesh: a member that never connects is named, and the other groups continue") {
   run_ranks(4,
             [](const GroupHandle& group) {
               const DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"a", "b"}, {.timeout = std::chrono::seconds(2)});

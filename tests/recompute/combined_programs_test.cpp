@@ -442,7 +442,7 @@ class Program {
   void join() {
     if (!setting_.joins) return;
     const auto body = [this] {
-      const auto state = random_;  // ranks go on with the same numbers
+      const auto state = random_;  // the ranks continue with the same numbers
       for (int i = 0; i < 2 + 2 * group_.rank(); ++i) {
         optimizer_->zero_grad();
         const at::Tensor value = loss();

@@ -175,7 +175,7 @@ TEST_CASE(
                        ContainsSubstring("  others: rank 1 had ended normally\n"));
 }
 
-TEST_CASE("FailureReport: ranks that fail with one message are told of once, and the message comes once") {
+TEST_CASE("FailureReport: ranks that fail with one message are reported once, with one copy of the message") {
   const std::string words =
       "all_reduce number 41 failed: " + std::string(300, 'x') + "; did not take part in it: rank 1";
   const auto failed = [&](int rank, int ms, const std::string& said) {

@@ -77,7 +77,7 @@ class NodeTimelines(Recordings):
     def test_clocks_of_several_hosts_are_aligned(self):
         for skews in ((0, 1000, 250_000), (5000, 0, 100)):
             self.run_nodes(3, skews)
-            # How wrong it may be depends on how soon each node could answer, which is told.
+            # The error depends on how soon each node answered; the file states its bound.
             errors = {0: 0, **{int(rank): error for rank, error in self.trace()["ddprun"]["clock_error_us"].items()}}
             self.assertEqual(set(errors), {0, 1, 2})
             self.assertGreater(min(errors[1], errors[2]), 0)

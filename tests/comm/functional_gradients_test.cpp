@@ -173,7 +173,9 @@ TEST_CASE("functional: a rank that does not use an output is named, and which ou
                 return;
               }
               RANK_CHECK_THAT(error_of<std::runtime_error>([&] { gradient_of(sum.sum(), input); }),
-                              ContainsSubstring("all_reduce (number 2)") && ContainsSubstring("rank 1"));
+                              // Either the closed connection or the expired time limit is noticed first.
+                              ContainsSubstring("all_reduce") && ContainsSubstring("number 2") &&
+                                  ContainsSubstring("rank 1"));
             },
             {.timeout = std::chrono::seconds(3)});
 }

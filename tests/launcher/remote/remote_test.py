@@ -363,7 +363,7 @@ class Ending(OnHosts):
         self.assert_nothing_left(job)
 
     def test_ctrl_z_suspends_the_ranks_of_all_hosts(self):
-        job = self.sleeping("--ssh-timeout", "1")
+        job = self.sleeping("--ssh-timeout", "10")
         sleepers = []
 
         def are_there():  # a shell has its own name until it runs sleep
@@ -373,7 +373,7 @@ class Ending(OnHosts):
         wait_until(are_there, "three ranks that sleep")
         job.signal(signal.SIGTSTP)
         wait_until(lambda: all(process_state(pid) == "T" for pid in [*sleepers, job.process.pid]), "suspension")
-        time.sleep(2)  # longer than silence may last while nobody is suspended
+        time.sleep(11)  # longer than silence may last while nobody is suspended
         job.signal(signal.SIGCONT)
         wait_until(lambda: all(process_state(pid) == "S" for pid in sleepers), "continuation")
         job.signal(signal.SIGTERM)

@@ -1,0 +1,88 @@
+// When units of a fully sharded model are gathered, freed and reduced: the order of Python's fully_shard(), concluded
+// from the parameters that operators use. No LibTorch here.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace ddp::fsdp {
+
+/// The units of a model form a tree: a unit inside another is its child. Unit 0 is the root; parents have smaller
+/// numbers than their children. An open unit is one whose forward is under way.
+class UnitSchedule {
+ public:
+  /// What is to be done with a unit in a forward.
+  struct Step {
+    enum class Kind { kOpen, kClose };
+    Kind kind;
+    int unit;
+  };
+  /// What is to be done when a backward begins to use a unit.
+  struct BackwardUse {
+    std::vector<int> may_be_freed;  ///< units that the backward does not use any more, if they are gathered
+    std::optional<int> prefetch;    ///< the unit that the backward probably needs next
+  };
+
+  /// `parents[u]` is the unit that contains unit u; -1 for the root.
+  explicit UnitSchedule(std::vector<int> parents);
+
+  int size() const { return static_cast<int>(parents_.size()); }
+
+  /// The forward of the whole model begins; opens the root. `records` is whether a backward may follow.
+  std::vector<Step> begin_forward(bool records);
+  /// An operator of the forward uses parameters of `units`: closes the open units that contain none of them, and opens
+  /// these and what contains them, from the outside to the inside. Empty where nothing changes.
+  std::vector<Step> use_in_forward(const std::vector<int>& units);
+  /// The forward has ended: closes what is open, the root last.
+  std::vector<Step> end_forward();
+  /// The forward has failed: nothing is open any more.
+  void abandon_forward();
+  /// Whether `unit` is open and no unit inside it is.
+  bool is_innermost(int unit) const { return !open_.empty() && open_.back() == unit; }
+
+  /// A backward begins.
+  void begin_backward();
+  bool is_in_backward() const { return in_backward_; }
+  /// The backward begins to use `unit`, in which `is_complete(u)` says whether all gradients of unit u have arrived.
+  template <typename IsComplete>
+  BackwardUse use_in_backward(int unit, const IsComplete& is_complete) {
+    BackwardUse use;
+    for (int other = 1; other < size(); ++other) {
+      if (other == unit || contains(other, unit)) continue;
+      // One that the forward has used again is gathered again for the earlier use.
+      if (is_complete(other) || !uses_[at(other)].empty()) use.may_be_freed.push_back(other);
+    }
+    use.prefetch = take_use(unit);
+    return use;
+  }
+  /// `unit` was reduced, or had nothing to reduce.
+  void set_reduced(int unit) { is_reduced_[at(unit)] = true; }
+  bool is_reduced(int unit) const { return is_reduced_[at(unit)]; }
+  /// Whether a unit inside `unit` was used in the forward and is not reduced yet.
+  bool waits_for_inner(int unit) const;
+  /// The backward has ended.
+  void end_backward();
+
+  /// Whether `outer` contains `inner`; not so for itself.
+  bool contains(int outer, int inner) const;
+  int parent(int unit) const { return parents_[at(unit)]; }
+
+ private:
+  static size_t at(int unit) { return static_cast<size_t>(unit); }
+  void open(int unit, std::vector<Step>& steps);
+  void close(int unit, std::vector<Step>& steps);
+  std::optional<int> take_use(int unit);
+
+  std::vector<int> parents_;
+  std::vector<int> open_;  // from the outside to the inside
+  std::vector<bool> is_open_;
+  bool records_ = false;
+  bool in_backward_ = false;
+  std::vector<int> order_;                 // units as they were closed, of all forwards since the last backward
+  std::vector<std::vector<size_t>> uses_;  // of each unit: its places in order_ that no backward has used
+  std::vector<bool> was_used_;             // since the last backward
+  std::vector<bool> is_reduced_;           // in this backward
+};
+
+}  // namespace ddp::fsdp

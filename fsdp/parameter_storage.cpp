@@ -1,0 +1,129 @@
+#include "fsdp/parameter_storage.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "base/rank_prefix.h"
+
+namespace ddp::fsdp {
+namespace {
+
+// Reserved for code outside of LibTorch; it comes before autocast and autograd, so that both see a filled parameter.
+constexpr auto kKey = c10::DispatchKey::DeferredInit;
+
+void add(ParameterUse& use, const c10::TensorImpl* tensor) {
+  if (tensor == nullptr) return;
+  if (ParameterStorage* storage = parameter_storage_of(*tensor)) {
+    use.parameters.push_back(storage);
+  } else if (!use.has_differentiable_input && tensor->requires_grad()) {
+    use.has_differentiable_input = true;
+  }
+}
+
+void add(ParameterUse& use, const c10::IValue& value) {
+  if (value.isTensor()) return add(use, value.unsafeToTensorImpl());
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) add(use, tensor.unsafeGetTensorImpl());
+  } else if (value.isList()) {  // of optional tensors
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor()) add(use, element.unsafeToTensorImpl());
+    }
+  }
+}
+
+// Operators that return a view read nothing, and those that may copy (reshape, contiguous, to) call others to do so.
+bool returns_alias(const c10::FunctionSchema& schema) {
+  const auto& returns = schema.returns();
+  return !returns.empty() && returns.front().alias_info() != nullptr && !returns.front().alias_info()->isWrite();
+}
+
+ParameterStorage* written_by(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (alias == nullptr || !alias->isWrite() || !arguments[i].isTensor()) continue;
+    if (ParameterStorage* storage = parameter_storage_of(*arguments[i].unsafeToTensorImpl())) return storage;
+  }
+  return nullptr;
+}
+
+void fill_parameters(const c10::OperatorHandle& op, const c10::FunctionSchema& schema,
+                     c10::ArrayRef<c10::IValue> arguments) {
+  ParameterUse use;
+  for (const c10::IValue& argument : arguments) add(use, argument);
+  if (use.parameters.empty()) return;
+  use.op = &op;
+  use.written = schema.is_mutable() ? written_by(schema, arguments) : nullptr;
+  ParameterOwner* owner = use.parameters.front()->owner();
+  for (const ParameterStorage* storage : use.parameters) {
+    if (storage->owner() == owner) continue;
+    throw std::logic_error(rank_prefix() + "the operator " + schema.name() +
+                           " is called with parameters of two models of fully_shard(), or of one whose wrapper has "
+                           "ended. Wrap one model that contains both.");
+  }
+  if (owner == nullptr) {
+    throw std::logic_error(rank_prefix() + "the operator " + schema.name() +
+                           " is called with a parameter of a model whose fully_shard() wrapper has ended: its values "
+                           "ended with the wrapper. Keep what fully_shard() returned, and save its parameters.");
+  }
+  owner->before_use(use);
+}
+
+void before_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto next = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+  if (returns_alias(schema)) return op.redispatchBoxed(next, stack);
+  fill_parameters(op, schema, torch::jit::last(*stack, schema.arguments().size()));
+  // What the operator calls itself has the same parameters.
+  const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+  op.redispatchBoxed(next, stack);
+}
+
+void register_kernel() {
+  static const torch::Library library = [] {
+    torch::Library all(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    all.fallback(torch::CppFunction::makeFromBoxedFunction<&before_operator>());
+    return all;
+  }();
+}
+
+}  // namespace
+
+ParameterStorage::ParameterStorage(ParameterOwner* owner, int unit, int parameter, size_t bytes,
+                                   c10::Allocator* allocator)
+    : c10::StorageImpl(use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), allocator->allocate(0), allocator,
+                       /*resizable=*/false),
+      owner_(owner),
+      unit_(unit),
+      parameter_(parameter) {}
+
+void ParameterStorage::allocate() {
+  if (!has_memory_) set_data_ptr_noswap(allocator()->allocate(nbytes()));
+  has_memory_ = true;
+}
+
+void ParameterStorage::free() {
+  if (has_memory_) set_data_ptr_noswap(allocator()->allocate(0));
+  has_memory_ = false;
+}
+
+void move_into_storage(const at::Tensor& parameter, const c10::intrusive_ptr<ParameterStorage>& storage,
+                       at::ScalarType dtype) {
+  register_kernel();
+  at::Tensor moved = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), parameter.key_set().add(kKey), at::scalarTypeToTypeMeta(dtype));
+  moved.unsafeGetTensorImpl()->set_sizes_and_strides(parameter.sizes(), parameter.strides());
+  const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+  parameter.set_data(moved);
+}
+
+ParameterStorage* parameter_storage_of(const c10::TensorImpl& tensor) {
+  if (!tensor.key_set().has(kKey) || !tensor.has_storage()) return nullptr;
+  return dynamic_cast<ParameterStorage*>(tensor.unsafe_storage().unsafeGetStorageImpl());
+}
+
+}  // namespace ddp::fsdp

@@ -1,0 +1,101 @@
+#include "fsdp/sharded_parameter.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "base/rank_prefix.h"
+
+namespace ddp::fsdp {
+namespace {
+
+ShardLayout layout_of(const at::Tensor& parameter, int ranks) {
+  const int64_t rows = parameter.size(0);
+  return {rows, rows == 0 ? 0 : parameter.numel() / rows, ranks};
+}
+
+c10::intrusive_ptr<ParameterStorage> make_storage(const at::Tensor& parameter, const ShardLayout& layout,
+                                                  const ShardSettings& settings) {
+  const size_t element_size = c10::elementSize(settings.dtype.value_or(parameter.scalar_type()));
+  c10::Allocator* allocator = parameter.storage().allocator();
+  if (allocator == nullptr) allocator = c10::GetAllocator(parameter.device().type());  // of from_blob()
+  return c10::make_intrusive<ParameterStorage>(settings.owner, settings.unit, settings.parameter,
+                                               static_cast<size_t>(layout.padded_numel()) * element_size, allocator);
+}
+
+at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, int rank) {
+  const at::NoGradGuard no_grad;
+  // A copy, so that the parameter's memory is not kept.
+  at::Tensor shard = parameter.detach().narrow(0, layout.first_row(rank), layout.rows_of(rank)).clone();
+  return shard.set_requires_grad(parameter.requires_grad());
+}
+
+}  // namespace
+
+ShardedParameter::ShardedParameter(std::string name, at::Tensor parameter, const ShardSettings& settings)
+    : name_(std::move(name)),
+      layout_(layout_of(parameter, settings.ranks)),
+      rank_(settings.rank),
+      full_(std::move(parameter)),
+      shard_(shard_of(full_, layout_, settings.rank)),
+      storage_(make_storage(full_, layout_, settings)),
+      shard_sizes_(shard_.sizes().vec()) {
+  move_into_storage(full_, storage_, settings.dtype.value_or(full_.scalar_type()));
+  full_.mutable_grad() = at::Tensor();
+}
+
+ShardedParameter::~ShardedParameter() {
+  if (storage_) storage_->forget_owner();
+}
+
+at::Tensor ShardedParameter::allocate() {
+  storage_->allocate();
+  // A tensor of its own on this memory: autograd's count of changes of the module's tensor stays as it is.
+  const int64_t chunk = layout_.chunk_numel();
+  at::Tensor rows = at::empty({0}, full_.options().requires_grad(false));
+  return rows.set_(c10::Storage(storage_), 0, {chunk == 0 ? 1 : layout_.padded_numel() / chunk, chunk}, {chunk, 1});
+}
+
+void ShardedParameter::note_version(bool in_forward) {
+  gathered_version_ = static_cast<int64_t>(shard_._version());
+  if (in_forward) forward_version_ = gathered_version_;
+}
+
+void ShardedParameter::follow_shard() {
+  const bool is_same = full_.storage().unsafeGetStorageImpl() == storage_.get() && shard_.sizes() == shard_sizes_;
+  if (!is_same) {
+    throw std::logic_error(rank_prefix() + "fully_shard(): the parameter " + name_ +
+                           " was replaced or resized after the model was sharded. Change models before " +
+                           "fully_shard(); load values into model->parameters().");
+  }
+  if (full_.requires_grad() != shard_.requires_grad()) full_.set_requires_grad(shard_.requires_grad());
+}
+
+at::Tensor ShardedParameter::padded_shard() const {
+  const at::NoGradGuard no_grad;
+  at::Tensor padded = at::zeros({layout_.chunk_numel()}, shard_.options().requires_grad(false));
+  padded.narrow(0, 0, shard_.numel()).copy_(shard_.detach().reshape({-1}));
+  return padded;
+}
+
+at::Tensor ShardedParameter::whole_from(const at::Tensor& padded_shards) const {
+  return padded_shards.reshape({-1}).narrow(0, 0, full_.numel()).view(full_.sizes());
+}
+
+void ShardedParameter::set_from(const at::Tensor& whole) {
+  if (whole.sizes() != full_.sizes()) {
+    std::ostringstream text;
+    text << rank_prefix() << "fully_shard(): the parameter " << name_ << " has the shape " << full_.sizes()
+         << ", but the given value has " << whole.sizes();
+    throw std::invalid_argument(text.str());
+  }
+  const at::NoGradGuard no_grad;
+  shard_.copy_(whole.narrow(0, layout_.first_row(rank_), layout_.rows_of(rank_)));
+}
+
+}  // namespace ddp::fsdp

@@ -1,0 +1,77 @@
+// One parameter of a fully sharded model: the module's tensor, which has memory while its unit is gathered, and the
+// shard that the optimizer changes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fsdp/core/shard_layout.h"
+#include "fsdp/parameter_storage.h"
+
+namespace ddp::fsdp {
+
+/// What a unit needs to know to shard a parameter.
+struct ShardSettings {
+  ParameterOwner* owner = nullptr;
+  int unit = 0;
+  int parameter = 0;  ///< its number in the unit
+  int rank = 0;       ///< among those that share the parameter
+  int ranks = 1;
+  std::optional<at::ScalarType> dtype{};  ///< of the gathered parameter; default: the parameter's
+};
+
+class ShardedParameter {
+ public:
+  /// Takes this rank's rows of `parameter` as the shard, and frees the parameter's memory.
+  ShardedParameter(std::string name, at::Tensor parameter, const ShardSettings& settings);
+  ~ShardedParameter();
+  ShardedParameter(ShardedParameter&& other) noexcept = default;
+  ShardedParameter& operator=(ShardedParameter&& other) = delete;
+
+  const std::string& name() const { return name_; }
+  const ShardLayout& layout() const { return layout_; }
+  /// A leaf of this rank's rows, maybe of none, in the parameter's own dtype.
+  const at::Tensor& shard() const { return shard_; }
+  /// The module's tensor.
+  const at::Tensor& full() const { return full_; }
+  bool is_trainable() const { return full_.requires_grad(); }
+
+  /// Gives the module's tensor memory, and returns this memory: one row of layout().chunk_numel() elements per rank.
+  at::Tensor allocate();
+  void free() { storage_->free(); }
+
+  /// Notes the shard's version, by which check_unchanged() sees that it was changed. `in_forward`: before a backward.
+  void note_version(bool in_forward);
+  /// Whether the shard was changed in place since note_version().
+  bool has_changed() const { return gathered_version_ != shard_._version(); }
+  /// Whether it was changed since the last forward that gathered it.
+  bool has_changed_since_forward() const { return forward_version_ != shard_._version(); }
+
+  /// Takes over a change of the shard's requires_grad. Throws std::logic_error when the module's tensor was replaced or
+  /// the shard has another shape.
+  void follow_shard();
+
+  /// A new flat tensor of the shard's elements, filled up with zeros to layout().chunk_numel().
+  at::Tensor padded_shard() const;
+  /// The whole parameter, of the padded shards of all ranks, one after the other.
+  at::Tensor whole_from(const at::Tensor& padded_shards) const;
+  /// Copies this rank's rows of a whole parameter into the shard. Throws std::invalid_argument for another shape.
+  void set_from(const at::Tensor& whole);
+
+ private:
+  std::string name_;
+  ShardLayout layout_;
+  int rank_;
+  at::Tensor full_;
+  at::Tensor shard_;
+  c10::intrusive_ptr<ParameterStorage> storage_;
+  std::vector<int64_t> shard_sizes_;
+  int64_t gathered_version_ = -1;
+  int64_t forward_version_ = -1;
+};
+
+}  // namespace ddp::fsdp

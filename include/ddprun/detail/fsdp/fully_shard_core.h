@@ -1,0 +1,109 @@
+// The part of fully_shard() that does not depend on the model's type.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/device_mesh.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/fsdp/options.h>
+
+namespace ddp {
+
+namespace fsdp {
+class ShardedModel;
+struct ShardGroups;
+}  // namespace fsdp
+
+/// The groups of a mesh of one dimension, whose ranks share all parameters, or of two, (replicate, shard).
+class ShardMesh {
+ public:
+  /// All ranks of `group` share the parameters.
+  ShardMesh(const GroupHandle& group);  // NOLINT(google-explicit-constructor)
+  /// Throws std::invalid_argument for a mesh of more than two dimensions.
+  ShardMesh(const DeviceMesh& mesh);  // NOLINT(google-explicit-constructor)
+  /// As for its handle.
+  ShardMesh(const ProcessGroup& group) : ShardMesh(group.handle()) {}  // NOLINT(google-explicit-constructor)
+
+  /// The groups.
+  const fsdp::ShardGroups& groups() const { return *groups_; }
+
+ private:
+  std::shared_ptr<const fsdp::ShardGroups> groups_;
+};
+
+/// State and steps of one fully sharded model. Used by the wrapper; not meant for programs.
+class FullyShardCore {
+ public:
+  FullyShardCore(const std::shared_ptr<torch::nn::Module>& module, const ShardMesh& mesh,
+                 const FullyShardOptions& options);
+  ~FullyShardCore();
+  FullyShardCore(const FullyShardCore&) = delete;
+  FullyShardCore& operator=(const FullyShardCore&) = delete;
+
+  const FullyShardOptions& options() const { return options_; }
+
+  void before_forward();
+  void after_forward();
+  void after_failed_forward() noexcept;
+  /// A floating-point tensor in the dtype of the policy's inputs or outputs.
+  at::Tensor cast_input(const at::Tensor& input) const;
+  at::Tensor cast_output(const at::Tensor& output) const;
+
+  /// Registers the shards in modules of `wrapper` that have the names of the model's.
+  void mirror_into(torch::nn::Module& wrapper) const;
+
+  fsdp::ShardedModel& model() const { return *model_; }
+
+ private:
+  FullyShardOptions options_;
+  std::shared_ptr<torch::nn::Module> module_;
+  std::unique_ptr<fsdp::ShardGroups> groups_;
+  std::unique_ptr<fsdp::ShardedModel> model_;
+};
+
+/// What all holders of a fully sharded model can do, whatever the model's type. Reference:
+/// torch.distributed.fsdp.FSDPModule.
+class FullyShardedWrapper {
+ public:
+  /// Whether backwards reduce gradients. Without, each rank keeps whole gradients of all parameters, to which later
+  /// backwards add, and which need the memory of an unsharded model. All ranks must use the same.
+  void set_requires_gradient_sync(bool enabled);
+  /// With a mesh of two dimensions: whether gradients are also reduced over the replicas; without, the sums wait for
+  /// the next backward that does.
+  void set_requires_all_reduce(bool enabled);
+  /// Whether parameters are freed after a backward. Without, the next forward needs no all-gather unless the optimizer
+  /// has changed the shards in between.
+  void set_reshard_after_backward(bool enabled);
+  /// Frees all gathered parameters. No rank needs another.
+  void reshard();
+  /// After a forward or backward that has thrown: waits for what is under way, frees parameters and drops all
+  /// gradients. All ranks must call it.
+  void reset_iteration();
+  /// The whole parameter `name`, as a new tensor on the parameter's device, on every rank. All ranks of the mesh's
+  /// sharding dimension must call it. Throws std::invalid_argument for an unknown name.
+  at::Tensor full_parameter(const std::string& name) const;
+  /// Copies this rank's rows of the whole parameter `value` into the shard of `name`. Communicates nothing. Throws
+  /// std::invalid_argument for an unknown name or another shape.
+  void set_full_parameter(const std::string& name, const at::Tensor& value);
+
+  /// The core.
+  FullyShardCore& core() const { return *core_; }
+
+ protected:
+  /// Gradients of the model's tensors, and sums that are not reduced over the replicas yet.
+  void drop_unreduced_gradients();
+  explicit FullyShardedWrapper(std::shared_ptr<FullyShardCore> core) : core_(std::move(core)) {}
+
+ private:
+  std::shared_ptr<FullyShardCore> core_;
+};
+
+/// Throws std::logic_error: a fully sharded model cannot be moved or cast.
+[[noreturn]] void refuse_to_move_shards();
+
+}  // namespace ddp

@@ -14,6 +14,7 @@
 #include "base/progress/own_page.h"
 #include "comm/core/recomputation.h"
 #include "comm/group/verify_across_ranks.h"
+#include "fsdp/clip_shards.h"
 #include "fsdp/sharded_model.h"
 #include "fsdp/unit_selection.h"
 
@@ -142,6 +143,10 @@ at::Tensor FullyShardCore::cast_input(const at::Tensor& input) const {
 at::Tensor FullyShardCore::cast_output(const at::Tensor& output) const {
   if (!output.defined() || !output.is_floating_point()) return output;
   return output.to(*options_.policy.output_dtype);
+}
+
+at::Tensor FullyShardCore::clip(const std::vector<at::Tensor>& shards, double max_norm, double norm_type) const {
+  return fsdp::clip_shards(shards, max_norm, norm_type, groups_->shard);
 }
 
 namespace {

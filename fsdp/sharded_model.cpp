@@ -12,10 +12,14 @@
 namespace ddp::fsdp {
 namespace {
 
-std::vector<int> parents_of(const std::vector<SelectedUnit>& units) {
+UnitSchedule schedule_of(const std::vector<SelectedUnit>& units) {
   std::vector<int> parents;
-  for (const SelectedUnit& unit : units) parents.push_back(unit.parent);
-  return parents;
+  std::vector<bool> is_empty;
+  for (const SelectedUnit& unit : units) {
+    parents.push_back(unit.parent);
+    is_empty.push_back(unit.parameters.empty());
+  }
+  return {std::move(parents), std::move(is_empty)};
 }
 
 bool thread_is_in_backward() {
@@ -29,7 +33,7 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
     : group_(groups.shard),
       rank_(who(groups.shard.info())),
       traits_(units.size()),
-      schedule_(parents_of(units)),
+      schedule_(schedule_of(units)),
       is_prepared_(units.size()),
       hooks_(units.size()) {
   for (const SelectedUnit& selected : units) {
@@ -167,10 +171,11 @@ void ShardedModel::use_in_forward(const ParameterUse& use) {
 void ShardedModel::begin_backward_once() {
   if (schedule_.is_in_backward()) return;
   schedule_.begin_backward();
-  is_prepared_.assign(units_.size(), false);
   for (const auto& one : units_) one->begin_backward();
   forgets_uses_ = true;
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+  // Python's comes first, from a hook on the model's output.
+  if (schedule_.awaits_backward(0)) prepare_backward_of(0);
 }
 
 void ShardedModel::use_in_backward(int number) {
@@ -194,6 +199,7 @@ void ShardedModel::prepare_backward_of(int number) {
   one.start_gather();
   one.check_unchanged_since_forward();
   one.finish_gather(/*in_forward=*/false);
+  one.expect_gradients(reduces);
   is_prepared_[static_cast<size_t>(number)] = true;
   if (use.prefetch) unit(*use.prefetch).start_gather();
 }
@@ -215,13 +221,13 @@ void ShardedModel::finish_unit(int number) {
   schedule_.set_reduced(number);
   Unit& one = unit(number);
   if (!reduces) return one.keep_gradients();
-  if (one.has_gradients()) start_reduction(one);
+  start_reduction(one);
 }
 
 void ShardedModel::start_reduction(Unit& one) {
   if (reducing_ != nullptr) std::exchange(reducing_, nullptr)->finish_reduction();
   one.start_reduction(all_reduces);
-  reducing_ = &one;
+  if (one.is_reducing()) reducing_ = &one;
 }
 
 void ShardedModel::end_backward() {
@@ -233,6 +239,7 @@ void ShardedModel::end_backward() {
     if (reshards_after_backward || one->state() == Unit::State::kGathering) one->free();
   }
   schedule_.end_backward();
+  is_prepared_.assign(units_.size(), false);
 }
 
 // --------------------------------------------------------------------------------------------------------------- other
@@ -250,6 +257,7 @@ void ShardedModel::reset() {
   in_forward_ = false;
   schedule_.abandon_forward();
   schedule_.end_backward();
+  is_prepared_.assign(units_.size(), false);
   forgets_uses_ = true;
   for (const auto& one : units_) {
     one->reset();

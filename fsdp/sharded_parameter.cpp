@@ -66,6 +66,13 @@ void ShardedParameter::note_version(bool in_forward) {
   if (in_forward) forward_version_ = gathered_version_;
 }
 
+void ShardedParameter::set_gradient_dtype(std::optional<at::ScalarType> dtype) const {
+  const auto set = [&](const auto& tensor) {
+    if constexpr (requires { tensor.set_grad_dtype(dtype); }) tensor.set_grad_dtype(dtype);
+  };
+  set(full_);
+}
+
 void ShardedParameter::follow_shard() {
   const bool is_same = full_.storage().unsafeGetStorageImpl() == storage_.get() && shard_.sizes() == shard_sizes_;
   if (!is_same) {

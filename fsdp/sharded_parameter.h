@@ -51,6 +51,10 @@ class ShardedParameter {
   /// Whether it was changed since the last forward that gathered it.
   bool has_changed_since_forward() const { return forward_version_ != shard_._version(); }
 
+  /// The dtype to which autograd casts the gradients of the module's tensor before it adds them up; none: it leaves
+  /// them as they are. Nothing before LibTorch 2.12, which always casts to the tensor's dtype.
+  void set_gradient_dtype(std::optional<at::ScalarType> dtype) const;
+
   /// Takes over a change of the shard's requires_grad. Throws std::logic_error when the module's tensor was replaced or
   /// the shard has another shape.
   void follow_shard();

@@ -41,6 +41,9 @@ Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& param
                                            .ranks = groups.shard.size(),
                                            .dtype = is_cast ? policy.param_dtype : std::nullopt});
   }
+  for (const ShardedParameter& parameter : parameters_) {
+    if (parameter.is_trainable()) parameter.set_gradient_dtype(reduce_dtype());
+  }
   forget_uses();
   begin_backward();
 }
@@ -125,10 +128,6 @@ bool Unit::is_complete() const {
   return true;
 }
 
-bool Unit::has_gradients() const {
-  return std::ranges::any_of(parameters_, [](const ShardedParameter& one) { return one.full().grad().defined(); });
-}
-
 std::string Unit::note(const char* what, const std::vector<size_t>& parameters) const {
   std::string text = std::string(what) + " of unit " + name_;
   std::vector<std::string> missing;
@@ -159,6 +158,25 @@ at::ScalarType Unit::reduce_dtype() const {
                                            .scalar_type());
 }
 
+// Gradients of a 16-bit parameter that are added up in 32 bits.
+bool Unit::sums_in_wider_dtype(const ShardedParameter& parameter) const {
+  return parameter.is_trainable() && c10::elementSize(reduce_dtype()) > c10::elementSize(parameter.full().scalar_type());
+}
+
+// As PyTorch: what is reduced at once is cast when it is packed; what stays has its own dtype from the first gradient on.
+void Unit::expect_gradients(bool reduces) {
+  for (const ShardedParameter& parameter : parameters_) {
+    if (!sums_in_wider_dtype(parameter)) continue;
+    if (reduces || parameter.full().grad().defined()) parameter.set_gradient_dtype(std::nullopt);
+  }
+}
+
+void Unit::restore_gradient_dtypes() {
+  for (const ShardedParameter& parameter : parameters_) {
+    if (sums_in_wider_dtype(parameter)) parameter.set_gradient_dtype(reduce_dtype());
+  }
+}
+
 void Unit::start_reduction(bool all_reduces) {
   std::vector<size_t> which;
   std::vector<at::Tensor> gradients;
@@ -169,6 +187,7 @@ void Unit::start_reduction(bool all_reduces) {
     gradients.push_back(gradient.detach());
     parameters_[i].full().mutable_grad() = at::Tensor();
   }
+  restore_gradient_dtypes();
   if (which.empty()) return;
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = reduce_dtype();
@@ -256,6 +275,7 @@ void Unit::keep_gradients() {
     if (!gradient.defined()) continue;
     gradient = cast(gradient, reduce_dtype());
   }
+  restore_gradient_dtypes();
 }
 
 void Unit::drop_unreduced() {

@@ -61,13 +61,14 @@ class Unit {
   void mark_used(int parameter) { used_[static_cast<size_t>(parameter)] = true; }
   /// Before the first forward after a backward.
   void forget_uses() { used_.assign(parameters_.size(), false); }
+  /// The backward comes to this unit; `reduces`: its gradients will be reduced at its end.
+  void expect_gradients(bool reduces);
   /// A backward begins.
   void begin_backward() { arrived_.assign(parameters_.size(), false); }
   /// The gradient of a parameter is complete.
   void note_arrival(int parameter) { arrived_[static_cast<size_t>(parameter)] = true; }
   /// Whether all gradients that the forward promised have arrived.
   bool is_complete() const;
-  bool has_gradients() const;
 
   /// Takes the gradients off the module's tensors and starts their reduction. Nothing without gradients.
   void start_reduction(bool all_reduces);
@@ -93,6 +94,8 @@ class Unit {
     bool all_reduces = true;
   };
 
+  void restore_gradient_dtypes();
+  bool sums_in_wider_dtype(const ShardedParameter& parameter) const;
   at::ScalarType gather_dtype() const;
   at::ScalarType reduce_dtype() const;
   std::string note(const char* what, const std::vector<size_t>& parameters) const;

@@ -11,8 +11,9 @@ constexpr size_t kLongestOrder = size_t{1} << 16;
 
 }  // namespace
 
-UnitSchedule::UnitSchedule(std::vector<int> parents)
+UnitSchedule::UnitSchedule(std::vector<int> parents, std::vector<bool> is_empty)
     : parents_(std::move(parents)),
+      is_empty_(std::move(is_empty)),
       is_open_(parents_.size()),
       uses_(parents_.size()),
       was_used_(parents_.size()),
@@ -37,6 +38,7 @@ void UnitSchedule::close(int unit, std::vector<Step>& steps) {
   steps.push_back({Step::Kind::kClose, unit});
   if (!records_) return;
   was_used_[at(unit)] = true;
+  if (is_empty_[at(unit)]) return;
   uses_[at(unit)].push_back(order_.size());
   order_.push_back(unit);
 }

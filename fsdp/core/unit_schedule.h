@@ -24,8 +24,9 @@ class UnitSchedule {
     std::optional<int> prefetch;    ///< the unit that the backward probably needs next
   };
 
-  /// `parents[u]` is the unit that contains unit u; -1 for the root.
-  explicit UnitSchedule(std::vector<int> parents);
+  /// `parents[u]` is the unit that contains unit u; -1 for the root. `is_empty[u]`: it has no parameters of its own, so
+  /// that there is nothing to gather.
+  UnitSchedule(std::vector<int> parents, std::vector<bool> is_empty);
 
   int size() const { return static_cast<int>(parents_.size()); }
 
@@ -44,6 +45,8 @@ class UnitSchedule {
   /// A backward begins.
   void begin_backward();
   bool is_in_backward() const { return in_backward_; }
+  /// Whether the forward has used `unit` and no backward has come to it since.
+  bool awaits_backward(int unit) const { return !uses_[at(unit)].empty(); }
   /// The backward begins to use `unit`, in which `is_complete(u)` says whether all gradients of unit u have arrived.
   template <typename IsComplete>
   BackwardUse use_in_backward(int unit, const IsComplete& is_complete) {
@@ -75,6 +78,7 @@ class UnitSchedule {
   std::optional<int> take_use(int unit);
 
   std::vector<int> parents_;
+  std::vector<bool> is_empty_;
   std::vector<int> open_;  // from the outside to the inside
   std::vector<bool> is_open_;
   bool records_ = false;

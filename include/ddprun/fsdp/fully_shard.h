@@ -73,6 +73,13 @@ class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
   /// The same of a const wrapper.
   const Holder& module() const { return module_; }
 
+  /// Scales all gradients down so that their norm of order `norm_type` (above 0; infinity for the largest absolute
+  /// value), over the whole model, is at most `max_norm`; returns the norm before, a tensor of no dimensions that is
+  /// equal on all ranks. All ranks must call it. Reference: torch.nn.utils.clip_grad_norm_, whose result is a part.
+  at::Tensor clip_grad_norm_(double max_norm, double norm_type = 2) {
+    return core().clip(this->parameters(), max_norm, norm_type);
+  }
+
   /// Sets the mode of the model too.
   void train(bool on = true) override {
     torch::nn::Module::train(on);

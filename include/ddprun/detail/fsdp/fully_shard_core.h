@@ -57,6 +57,9 @@ class FullyShardCore {
   /// Registers the shards in modules of `wrapper` that have the names of the model's.
   void mirror_into(torch::nn::Module& wrapper) const;
 
+  /// clip_grad_norm_() of shards.
+  at::Tensor clip(const std::vector<at::Tensor>& shards, double max_norm, double norm_type) const;
+
   fsdp::ShardedModel& model() const { return *model_; }
 
  private:

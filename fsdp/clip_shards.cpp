@@ -9,13 +9,14 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <ddprun/comm/collectives.h>
 
 #include <cmath>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <unordered_set>
+
+#include <ddprun/comm/collectives.h>
 
 #include "base/rank_prefix.h"
 

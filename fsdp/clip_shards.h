@@ -2,9 +2,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ddprun/comm/process_group.h>
 
 #include <vector>
+
+#include <ddprun/comm/process_group.h>
 
 namespace ddp::fsdp {
 

@@ -58,8 +58,8 @@ at::Tensor pack_shards(const std::vector<at::Tensor>& shards, const std::vector<
 void unpack_gathered(const at::Tensor& gathered, const std::vector<at::Tensor>& rows) {
   const int64_t ranks = gathered.size(0);
   const auto row_bytes = static_cast<size_t>(gathered.size(1)) * gathered.element_size();
-  const bool as_bytes = std::ranges::any_of(
-      rows, [&](const at::Tensor& one) { return one.scalar_type() != gathered.scalar_type(); });
+  const bool as_bytes =
+      std::ranges::any_of(rows, [&](const at::Tensor& one) { return one.scalar_type() != gathered.scalar_type(); });
   size_t offset = 0;
   for (const at::Tensor& one : rows) {
     if (one.size(1) == 0) continue;

@@ -10,8 +10,8 @@
 namespace ddp::fsdp {
 
 /// One rank's part of an all-gather: each of `shards`, contiguous, at the beginning of its `chunk_numels[i]` elements;
-/// the rest of these is zero. The result has dtype `dtype`; kByte with other tensors' dtypes means their bytes, and then
-/// `dtypes[i]` is what shards[i] is cast to before.
+/// the rest of these is zero. The result has dtype `dtype`; kByte with other tensors' dtypes means their bytes, and
+/// then `dtypes[i]` is what shards[i] is cast to before.
 at::Tensor pack_shards(const std::vector<at::Tensor>& shards, const std::vector<int64_t>& chunk_numels,
                        const std::vector<at::ScalarType>& dtypes, at::ScalarType dtype);
 

@@ -1,15 +1,16 @@
 #include "ddprun/detail/fsdp/fully_shard_core.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ddprun/comm/collectives.h>
-#include <ddprun/comm/manual_seed.h>
-#include <ddprun/detail/comm/wrapped_parameters.h>
 
 #include <algorithm>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_map>
 #include <utility>
+
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/manual_seed.h>
+#include <ddprun/detail/comm/wrapped_parameters.h>
 
 #include "base/progress/own_page.h"
 #include "comm/core/recomputation.h"
@@ -121,8 +122,7 @@ void FullyShardCore::before_forward() {
                            "the model's forward runs in the backward, because a region of checkpoint() contains it. "
                            "Call checkpoint() inside the model.");
   }
-  detail::own_page().enter_phase(at::GradMode::is_enabled() ? progress::Phase::kForward
-                                                            : progress::Phase::kEvaluation);
+  detail::own_page().enter_phase(at::GradMode::is_enabled() ? progress::Phase::kForward : progress::Phase::kEvaluation);
   model_->begin_forward();
 }
 

@@ -114,8 +114,8 @@ void ParameterStorage::free() {
 void move_into_storage(const at::Tensor& parameter, const c10::intrusive_ptr<ParameterStorage>& storage,
                        at::ScalarType dtype) {
   register_kernel();
-  at::Tensor moved = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), parameter.key_set().add(kKey), at::scalarTypeToTypeMeta(dtype));
+  at::Tensor moved = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), parameter.key_set().add(kKey),
+                                                              at::scalarTypeToTypeMeta(dtype));
   moved.unsafeGetTensorImpl()->set_sizes_and_strides(parameter.sizes(), parameter.strides());
   const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
   parameter.set_data(moved);

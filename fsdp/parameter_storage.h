@@ -17,8 +17,8 @@ class ParameterStorage;
 /// An operator that is about to be called with sharded parameters, or with views of them.
 struct ParameterUse {
   c10::SmallVector<ParameterStorage*, 4> parameters{};
-  bool has_differentiable_input = false;   ///< another tensor among its arguments requires gradients
-  ParameterStorage* written = nullptr;     ///< a parameter that it changes in place
+  bool has_differentiable_input = false;  ///< another tensor among its arguments requires gradients
+  ParameterStorage* written = nullptr;    ///< a parameter that it changes in place
   const c10::OperatorHandle* op = nullptr;
 };
 

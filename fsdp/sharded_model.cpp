@@ -38,8 +38,7 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
       hooks_(units.size()) {
   for (const SelectedUnit& selected : units) {
     const auto number = static_cast<int>(units_.size());
-    units_.push_back(
-        std::make_unique<Unit>(number, selected.name, selected.parameters, groups, options.policy, this));
+    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, groups, options.policy, this));
     traits(number).reshards_after_forward = options.reshard_after_forward.value_or(number != 0);
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
   }
@@ -59,8 +58,8 @@ void ShardedModel::check_trainable_dtypes() const {
       if (parameter.shard().scalar_type() == first->shard().scalar_type()) continue;
       throw std::invalid_argument(rank_ + ": fully_shard(): the unit " + one->name() + " has trainable parameters of " +
                                   "two dtypes, " + c10::toString(first->shard().scalar_type()) + " (" + first->name() +
-                                  ") and " + c10::toString(parameter.shard().scalar_type()) + " (" +
-                                  parameter.name() + "). Make them units of their own.");
+                                  ") and " + c10::toString(parameter.shard().scalar_type()) + " (" + parameter.name() +
+                                  "). Make them units of their own.");
     }
   }
 }
@@ -75,13 +74,14 @@ void ShardedModel::hook(Unit& unit, int parameter) {
     return;
   }
   if (hook) return hook->keep();
-  hook = std::make_unique<GradientHook>(
-      sharded.full(), [this, number = unit.number(), parameter] { on_gradient(number, parameter); });
+  hook = std::make_unique<GradientHook>(sharded.full(),
+                                        [this, number = unit.number(), parameter] { on_gradient(number, parameter); });
 }
 
 void ShardedModel::begin_forward() {
   if (schedule_.is_in_backward()) {
-    throw std::runtime_error(rank_ + ": fully_shard(): the last backward has failed, and its gradients are incomplete. " +
+    throw std::runtime_error(rank_ +
+                             ": fully_shard(): the last backward has failed, and its gradients are incomplete. " +
                              "Call model->reset_iteration() on all ranks before the next forward.");
   }
   for (const auto& one : units_) {
@@ -186,8 +186,7 @@ void ShardedModel::use_in_backward(int number) {
 
 void ShardedModel::prepare_backward_of(int number) {
   begin_backward_once();
-  const auto use =
-      schedule_.use_in_backward(number, [this](int other) { return unit(other).is_complete(); });
+  const auto use = schedule_.use_in_backward(number, [this](int other) { return unit(other).is_complete(); });
   if (reshards_after_backward) {
     for (const int other : use.may_be_freed) {
       if (unit(other).state() == Unit::State::kGathered && is_prepared_[static_cast<size_t>(other)]) {

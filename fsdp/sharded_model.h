@@ -2,13 +2,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ddprun/comm/process_group.h>
-#include <ddprun/detail/comm/gradient_hook.h>
-#include <ddprun/fsdp/options.h>
 
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ddprun/comm/process_group.h>
+#include <ddprun/detail/comm/gradient_hook.h>
+#include <ddprun/fsdp/options.h>
 
 #include "fsdp/core/unit_schedule.h"
 #include "fsdp/parameter_storage.h"
@@ -69,9 +70,9 @@ class ShardedModel final : public ParameterOwner {
   std::vector<UnitTraits> traits_;
   UnitSchedule schedule_;
   bool in_forward_ = false;
-  bool forgets_uses_ = true;  // the next forward is the first after a backward
-  std::vector<bool> is_prepared_;  // of each unit: the backward has begun to use it
-  Unit* reducing_ = nullptr;       // whose reduction is under way
+  bool forgets_uses_ = true;                                       // the next forward is the first after a backward
+  std::vector<bool> is_prepared_;                                  // of each unit: the backward has begun to use it
+  Unit* reducing_ = nullptr;                                       // whose reduction is under way
   std::vector<std::vector<std::unique_ptr<GradientHook>>> hooks_;  // of each unit's parameters
 };
 

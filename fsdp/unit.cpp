@@ -52,8 +52,8 @@ Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& param
 
 at::ScalarType Unit::gather_dtype() const {
   const at::ScalarType first = parameters_.front().full().scalar_type();
-  const bool is_one = std::ranges::all_of(
-      parameters_, [&](const ShardedParameter& one) { return one.full().scalar_type() == first; });
+  const bool is_one =
+      std::ranges::all_of(parameters_, [&](const ShardedParameter& one) { return one.full().scalar_type() == first; });
   return is_one ? first : at::kByte;
 }
 
@@ -153,17 +153,18 @@ double Unit::pre_divisor(at::ScalarType dtype) const {
 
 at::ScalarType Unit::reduce_dtype() const {
   const auto trainable = std::ranges::find_if(parameters_, [](const auto& one) { return one.is_trainable(); });
-  return policy_.reduce_dtype.value_or((trainable == parameters_.end() ? parameters_.begin() : trainable)
-                                           ->shard()
-                                           .scalar_type());
+  return policy_.reduce_dtype.value_or(
+      (trainable == parameters_.end() ? parameters_.begin() : trainable)->shard().scalar_type());
 }
 
 // Gradients of a 16-bit parameter that are added up in 32 bits.
 bool Unit::sums_in_wider_dtype(const ShardedParameter& parameter) const {
-  return parameter.is_trainable() && c10::elementSize(reduce_dtype()) > c10::elementSize(parameter.full().scalar_type());
+  return parameter.is_trainable() &&
+         c10::elementSize(reduce_dtype()) > c10::elementSize(parameter.full().scalar_type());
 }
 
-// As PyTorch: what is reduced at once is cast when it is packed; what stays has its own dtype from the first gradient on.
+// As PyTorch: what is reduced at once is cast when it is packed; what stays has its own dtype from the first gradient
+// on.
 void Unit::expect_gradients(bool reduces) {
   for (const ShardedParameter& parameter : parameters_) {
     if (!sums_in_wider_dtype(parameter)) continue;
@@ -200,9 +201,8 @@ void Unit::start_reduction(bool all_reduces) {
     if (groups_.replicate) finish_reduction();
     return;
   }
-  auto [call, output] =
-      detail::begin_reduce_scatter(flat, groups_.shard, can_average(dtype) ? ReduceOp::kAvg : ReduceOp::kSum,
-                                   {.note = note("gradients", which)});
+  auto [call, output] = detail::begin_reduce_scatter(
+      flat, groups_.shard, can_average(dtype) ? ReduceOp::kAvg : ReduceOp::kSum, {.note = note("gradients", which)});
   reduction_->call = std::move(call);
   reduction_->output = std::move(output);
   // Python's order: the all-reduce before the next collective of the shards' group.

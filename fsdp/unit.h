@@ -2,14 +2,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ddprun/comm/process_group.h>
-#include <ddprun/fsdp/options.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <ddprun/comm/process_group.h>
+#include <ddprun/fsdp/options.h>
 
 #include "comm/collectives/begin.h"
 #include "fsdp/sharded_parameter.h"

@@ -2,11 +2,12 @@
 // fully_shard(), which decide the order of parameters in messages.
 #pragma once
 
-#include <ddprun/fsdp/options.h>
 #include <torch/nn/module.h>
 
 #include <string>
 #include <vector>
+
+#include <ddprun/fsdp/options.h>
 
 #include "fsdp/unit.h"
 

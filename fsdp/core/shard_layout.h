@@ -5,9 +5,9 @@
 
 namespace ddp::fsdp {
 
-/// A tensor of `rows` rows of `row_numel` elements over `ranks` ranks: each rank has a chunk of chunk_rows() rows, later
-/// ranks have fewer or none. In messages each chunk has the size of the first, with unused elements at its end, so that
-/// the chunks of all ranks, one after the other, begin with the whole tensor.
+/// A tensor of `rows` rows of `row_numel` elements over `ranks` ranks: each rank has a chunk of chunk_rows() rows,
+/// later ranks have fewer or none. In messages each chunk has the size of the first, with unused elements at its end,
+/// so that the chunks of all ranks, one after the other, begin with the whole tensor.
 class ShardLayout {
  public:
   ShardLayout(int64_t rows, int64_t row_numel, int ranks);

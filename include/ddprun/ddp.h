@@ -52,6 +52,8 @@
 #include <ddprun/ddp/ddp_wrapper.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/ddp/untyped_distributed_data_parallel.h>
+#include <ddprun/fsdp/fully_shard.h>
+#include <ddprun/fsdp/options.h>
 #include <ddprun/horovod/horovod.h>
 #include <ddprun/metrics/metrics.h>
 #include <ddprun/monitor/figure.h>

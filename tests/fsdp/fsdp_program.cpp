@@ -136,8 +136,8 @@ class Training {
       : spec_(spec), group_(group), model_(make_model()), parameters_(model_->parameters()) {
     // Python has no fused kernel of SGD for shards.
     if (spec.at("optimizer") == "sgd") {
-      optimizer_ = std::make_unique<torch::optim::SGD>(
-          parameters_, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+      optimizer_ = std::make_unique<torch::optim::SGD>(parameters_,
+                                                       torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
     } else {
       optimizer_ = std::make_unique<ddp::optim::AdamW>(parameters_, torch::optim::AdamWOptions(0.01));
     }
@@ -166,8 +166,10 @@ class Training {
  private:
   ddp::FullySharded<Net> make_model() {
     ddp::FullyShardOptions options;
-    for (const json& names : spec_.at("units")) options.units.push_back(ddp::together(names.get<std::vector<std::string>>()));
-    if (!spec_.at("reshard_after_forward").is_null()) options.reshard_after_forward = spec_.at("reshard_after_forward").get<bool>();
+    for (const json& names : spec_.at("units"))
+      options.units.push_back(ddp::together(names.get<std::vector<std::string>>()));
+    if (!spec_.at("reshard_after_forward").is_null())
+      options.reshard_after_forward = spec_.at("reshard_after_forward").get<bool>();
     const json& policy = spec_.at("policy");
     options.policy = {.param_dtype = dtype_of(policy, "param_dtype"),
                       .reduce_dtype = dtype_of(policy, "reduce_dtype"),
@@ -193,7 +195,7 @@ class Training {
     const std::string accumulate = spec_.at("accumulate");
     model_->set_requires_gradient_sync(is_last || accumulate != "keep");
     model_->set_requires_all_reduce(is_last || accumulate != "partial");
-    model_->set_reshard_after_backward(spec_.at("reshards").get<bool>() );
+    model_->set_reshard_after_backward(spec_.at("reshards").get<bool>());
     at::Tensor data = input(step, micro);
     if (spec_.at("input_grad").get<bool>() && data.is_floating_point()) data.set_requires_grad(true);
     const at::Tensor output = model_(data);

@@ -1,0 +1,131 @@
+// fully_shard() with activation checkpointing, SyncBatchNorm, autocast and graphs that are used twice.
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
+#include <catch2/catch_test_macros.hpp>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <vector>
+
+#include "ddprun/amp/autocast.h"
+#include "ddprun/fsdp/fully_shard.h"
+#include "ddprun/recompute/recompute.h"
+#include "ddprun/syncbn/conversion.h"
+#include "tests/fsdp/nets.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/rank_checks.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::Block;
+using test::here;
+using test::placed;
+using test::run_ranks;
+
+struct StackImpl : torch::nn::Module {
+  explicit StackImpl(bool has_regions) : has_regions_(has_regions) {
+    for (int i = 0; i < 3; ++i) {
+      blocks_.push_back(register_module("block" + std::to_string(i), Block(5, 5)));
+      norms_.push_back(register_module("norm" + std::to_string(i), torch::nn::BatchNorm1d(5)));
+    }
+    test::fill_parameters(*this);
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      const auto run = [this, i](const at::Tensor& input) { return norms_[i](blocks_[i](input)); };
+      x = has_regions_ ? checkpoint({.update_buffers_once = {norms_[i].ptr()}}, run, x) : run(x);
+    }
+    return x;
+  }
+
+ private:
+  bool has_regions_;
+  std::vector<Block> blocks_;
+  std::vector<torch::nn::BatchNorm1d> norms_;
+};
+TORCH_MODULE(Stack);
+
+at::Tensor input_of(const GroupHandle& group) {
+  return here((at::arange(20, at::kFloat) * (1 + group.rank())).sin().view({4, 5}));
+}
+
+std::vector<at::Tensor> gradients_of(const GroupHandle& group, bool has_regions, const FullyShardOptions& options,
+                                     bool has_sync_batch_norm = false) {
+  Stack net = placed(Stack(has_regions));
+  if (has_sync_batch_norm) convert_sync_batchnorm(net, group);
+  auto model = fully_shard(net, group, options);
+  for (int i = 0; i < 2; ++i) model(input_of(group)).pow(3).sum().backward();
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& shard : model->parameters()) result.push_back(shard.grad());
+  for (const at::Tensor& buffer : model->buffers()) result.push_back(buffer);
+  for (const at::Tensor& parameter : net->parameters()) RANK_CHECK(parameter.storage().data() == nullptr);
+  return result;
+}
+
+void check_equal(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
+  RANK_REQUIRE(some.size() == others.size());
+  for (size_t i = 0; i < some.size(); ++i) RANK_CHECK(at::equal(some[i], others[i]));
+}
+
+TEST_CASE_METHOD(test::EveryWire, "fully_shard: regions inside units give the gradients of a run without") {
+  run(2, [](const GroupHandle& group) {
+    const FullyShardOptions by_block{.units = {each<Block>()}};
+    check_equal(gradients_of(group, true, by_block), gradients_of(group, false, by_block));
+    check_equal(gradients_of(group, true, {}), gradients_of(group, false, by_block));
+  });
+}
+
+TEST_CASE_METHOD(test::EveryWire, "fully_shard: with SyncBatchNorm, in a region as well") {
+  run(3, [](const GroupHandle& group) {
+    const FullyShardOptions by_norm{.units = {each<Block>(), each<torch::nn::BatchNorm1d>()}};
+    const auto expected = gradients_of(group, false, {}, true);
+    check_equal(gradients_of(group, false, by_norm, true), expected);
+    check_equal(gradients_of(group, true, by_norm, true), expected);
+  });
+}
+
+TEST_CASE("fully_shard: a graph that is used twice gathers again") {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto model = fully_shard(placed(Block(5, 5)), group, {.units = {children({"up", "mix"})}});
+    const at::Tensor loss = model(input_of(group)).pow(2).sum();
+    loss.backward({}, /*retain_graph=*/true);
+    const at::Tensor first = model->parameters().front().grad().clone();
+    loss.backward();
+    RANK_CHECK(at::allclose(model->parameters().front().grad(), first * 2));
+  });
+}
+
+TEST_CASE("fully_shard: gradients with respect to the input, and second ones") {
+  run_ranks(2, [](const GroupHandle& group) {
+    Block net = placed(Block(5, 5));
+    test::fill_parameters(*net);
+    Block plain = placed(Block(5, 5));
+    test::fill_parameters(*plain);
+    auto model = fully_shard(net, group, {.units = {children({"up", "mix"})}});
+    const at::Tensor x = input_of(group).requires_grad_();
+    const auto second = [&](auto& of) {
+      const at::Tensor first =
+          torch::autograd::grad({of(x).pow(3).sum()}, {x}, {}, std::nullopt, /*create_graph=*/true).front();
+      return torch::autograd::grad({first.pow(2).sum()}, {x}).front();
+    };
+    RANK_CHECK(at::allclose(second(model), second(plain), 1e-4, 1e-5));
+    for (const at::Tensor& shard : model->parameters()) RANK_CHECK(!shard.grad().defined());
+  });
+}
+
+TEST_CASE("fully_shard: two models in one process, one after the other's forward") {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto one = fully_shard(placed(Block(5, 5)), group);
+    auto two = fully_shard(placed(Block(5, 5)), group);
+    two(one(input_of(group))).pow(2).sum().backward();
+    for (const at::Tensor& shard : one->parameters()) RANK_CHECK(shard.grad().defined());
+    for (const at::Tensor& shard : two->parameters()) RANK_CHECK(shard.grad().defined());
+  });
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,270 @@
+// fully_shard(): values, memory, and what a program does with the wrapper.
+#include "ddprun/fsdp/fully_shard.h"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <catch2/catch_test_macros.hpp>
+#include <torch/optim/sgd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "ddprun/comm/device_mesh.h"
+#include "tests/fsdp/nets.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/rank_checks.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::Block;
+using test::Net;
+using test::placed;
+using test::run_ranks;
+using test::words;
+
+FullyShardOptions by_block() {
+  return {.units = {children({"embedding"}), each<Block>(), children({"first.mix"})}};
+}
+
+// The mean over all ranks' inputs, in one process.
+void train_whole(Net& net, torch::optim::SGD& optimizer, int ranks, int step) {
+  optimizer.zero_grad();
+  for (int rank = 0; rank < ranks; ++rank) (net(words(rank, step)).pow(2).sum() / ranks).backward();
+  optimizer.step();
+}
+
+template <typename Model>
+double largest_difference(Model& model, Net& whole) {
+  double largest = 0;
+  for (const auto& parameter : whole->named_parameters()) {
+    const at::Tensor mine = model->full_parameter(parameter.key());
+    largest = std::max(largest, (mine - parameter.value()).abs().max().template item<double>());
+  }
+  return largest;
+}
+
+size_t bytes_of_parameters(const Net& net) {
+  size_t bytes = 0;
+  for (const at::Tensor& parameter : net->parameters()) {
+    if (parameter.storage().data() != nullptr) bytes += parameter.nbytes();
+  }
+  return bytes;
+}
+
+TEST_CASE_METHOD(test::EveryWireAndSize, "fully_shard: trains as one process with all inputs") {
+  run([](const GroupHandle& group) {
+    Net net = placed(Net());
+    Net whole = placed(Net());
+    auto model = fully_shard(net, group, by_block());
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    torch::optim::SGD of_whole(whole->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      model(words(group.rank(), step)).pow(2).sum().backward();
+      optimizer.step();
+      train_whole(whole, of_whole, group.size(), step);
+    }
+    RANK_CHECK(largest_difference(model, whole) < 1e-5);
+  });
+}
+
+TEST_CASE("fully_shard: each rank keeps its rows, and whole parameters only while they are used") {
+  run_ranks(3,
+            [](const GroupHandle& group) {
+              Net net = placed(Net());
+              auto model = fully_shard(net, group, by_block());
+              const auto names = model->named_parameters().keys();
+              RANK_CHECK(names == Net()->named_parameters().keys());
+              const int64_t rows_of_head[] = {1, 1, 0};
+              RANK_CHECK(model->named_parameters()["head.weight"].size(0) == rows_of_head[group.rank()]);
+              RANK_CHECK(bytes_of_parameters(net) == 0);
+              const at::Tensor output = model(words(group.rank(), 0));
+              // The root's, for the backward.
+              RANK_CHECK(bytes_of_parameters(net) == (3 * 2 + 2) * sizeof(float));
+              output.sum().backward();
+              RANK_CHECK(bytes_of_parameters(net) == 0);
+              for (const at::Tensor& parameter : net->parameters()) RANK_CHECK(!parameter.grad().defined());
+              for (const at::Tensor& shard : model->parameters()) RANK_CHECK(shard.grad().sizes() == shard.sizes());
+            },
+            {.wire = test::wires().front()});
+}
+
+TEST_CASE("fully_shard: a forward without gradients frees what it gathers but the root") {
+  run_ranks(2, [](const GroupHandle& group) {
+    Net net = placed(Net());
+    auto model = fully_shard(net, group, by_block());
+    const at::NoGradGuard no_grad;
+    const at::Tensor expected = placed(Net())(words(0, 1));
+    RANK_CHECK(at::allclose(model(words(0, 1)), expected));
+    model->reshard();
+    RANK_CHECK(bytes_of_parameters(net) == 0);
+  });
+}
+
+TEST_CASE("fully_shard: the root sees a change of its shards between two forwards") {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto model = fully_shard(placed(Net()), group);
+    const at::NoGradGuard no_grad;
+    const at::Tensor before = model(words(0, 0));
+    for (at::Tensor& shard : model->parameters()) shard.mul_(2);
+    Net doubled = placed(Net());
+    for (at::Tensor& parameter : doubled->parameters()) parameter.mul_(2);
+    RANK_CHECK(at::allclose(model(words(0, 0)), doubled(words(0, 0))));
+  });
+}
+
+TEST_CASE("fully_shard: gradients of several backwards add up, reduced at once or at the end") {
+  run_ranks(3, [](const GroupHandle& group) {
+    std::vector<std::vector<at::Tensor>> gradients;
+    for (const bool reduces_each : {true, false}) {
+      auto model = fully_shard(placed(Net()), group, by_block());
+      for (int step = 0; step < 3; ++step) {
+        model->set_requires_gradient_sync(reduces_each || step == 2);
+        model(words(group.rank(), step)).sum().backward();
+      }
+      std::vector<at::Tensor> of_model;
+      for (const at::Tensor& shard : model->parameters()) of_model.push_back(shard.grad());
+      gradients.push_back(of_model);
+    }
+    for (size_t i = 0; i < gradients[0].size(); ++i) RANK_CHECK(at::allclose(gradients[0][i], gradients[1][i]));
+  });
+}
+
+TEST_CASE("fully_shard: zero_grad() drops gradients that are not reduced yet") {
+  run_ranks(2, [](const GroupHandle& group) {
+    Net net = placed(Net());
+    auto model = fully_shard(net, group, by_block());
+    model->set_requires_gradient_sync(false);
+    model(words(group.rank(), 0)).sum().backward();
+    RANK_CHECK(net->head->weight.grad().defined());
+    model->zero_grad();
+    RANK_CHECK(!net->head->weight.grad().defined());
+  });
+}
+
+TEST_CASE("fully_shard: on a mesh of two dimensions replicas have equal gradients") {
+  run_ranks(4, [](const GroupHandle& group) {
+    DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"replicate", "shard"});
+    Net whole = placed(Net());
+    auto model = fully_shard(placed(Net()), mesh, by_block());
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    torch::optim::SGD of_whole(whole->parameters(), 0.1);
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      model(words(group.rank(), step)).pow(2).sum().backward();
+      optimizer.step();
+      train_whole(whole, of_whole, 4, step);
+    }
+    RANK_CHECK(largest_difference(model, whole) < 1e-5);
+  });
+}
+
+TEST_CASE("fully_shard: clip_grad_norm_() uses the norm over all ranks") {
+  run_ranks(3, [](const GroupHandle& group) {
+    Net whole = placed(Net());
+    for (int rank = 0; rank < 3; ++rank) (whole(words(rank, 0)).sum() / 3).backward();
+    for (const double type : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
+      auto model = fully_shard(placed(Net()), group, by_block());
+      model(words(group.rank(), 0)).sum().backward();
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& parameter : whole->parameters()) all.push_back(parameter.grad().reshape({-1}));
+      const double expected = at::linalg_vector_norm(at::cat(all), type).item<double>();
+      const double norm = model->clip_grad_norm_(expected / 4, type).item<double>();
+      RANK_CHECK(std::abs(norm - expected) < 1e-5 * expected);
+      const at::Tensor gradient = model->named_parameters()["embedding.weight"].grad();
+      const at::Tensor before = whole->embedding->weight.grad().narrow(0, group.rank() * 4, gradient.size(0));
+      RANK_CHECK(at::allclose(gradient, before / 4, 1e-4, 1e-6));
+    }
+  });
+}
+
+TEST_CASE("fully_shard: a policy computes in 16 bits and keeps the shards in 32") {
+  run_ranks(2, [](const GroupHandle& group) {
+    FullyShardOptions options = by_block();
+    options.policy = {.param_dtype = at::kBFloat16, .output_dtype = at::kFloat};
+    Net net = placed(Net());
+    auto model = fully_shard(net, group, options);
+    const at::Tensor output = model(words(group.rank(), 0));
+    RANK_CHECK(output.scalar_type() == at::kFloat);
+    RANK_CHECK(net->head->weight.scalar_type() == at::kBFloat16);
+    output.sum().backward();
+    for (const at::Tensor& shard : model->parameters()) {
+      RANK_CHECK(shard.scalar_type() == at::kFloat);
+      RANK_CHECK(shard.grad().scalar_type() == at::kFloat);
+    }
+  });
+}
+
+TEST_CASE("fully_shard: shards that are frozen or trained later are followed") {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto model = fully_shard(placed(Net()), group, by_block());
+    at::Tensor weight = model->named_parameters()["first.up.weight"];
+    weight.set_requires_grad(false);
+    model(words(group.rank(), 0)).sum().backward();
+    RANK_CHECK(!weight.grad().defined());
+    weight.set_requires_grad(true);
+    model(words(group.rank(), 0)).sum().backward();
+    RANK_CHECK(weight.grad().defined());
+  });
+}
+
+TEST_CASE("fully_shard: whole parameters are read and written by name") {
+  run_ranks(3, [](const GroupHandle& group) {
+    auto model = fully_shard(placed(Net()), group, by_block());
+    const at::Tensor value = test::here(at::arange(35, at::kFloat).view({7, 5}));
+    model->set_full_parameter("first.up.weight", value);
+    RANK_CHECK(at::equal(model->full_parameter("first.up.weight"), value));
+  });
+}
+
+TEST_CASE("fully_shard: ranks begin with the values of rank 0") {
+  run_ranks(3, [](const GroupHandle& group) {
+    Net net = placed(Net());
+    {
+      const at::NoGradGuard no_grad;
+      net->head->weight.add_(group.rank());
+    }
+    auto model = fully_shard(net, group, by_block());
+    RANK_CHECK(at::equal(model->full_parameter("head.weight"), placed(Net())->head->weight));
+  });
+}
+
+// A parameter with two names, and one that no operator uses.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    embedding = register_module("embedding", torch::nn::Embedding(11, 4));
+    weight = register_parameter("weight", embedding->weight);
+    spare = register_parameter("spare", at::ones({3}));
+    test::fill_parameters(*this);
+  }
+  at::Tensor forward(const at::Tensor& x) { return at::linear(embedding(x), weight); }
+  torch::nn::Embedding embedding{nullptr};
+  at::Tensor weight, spare;
+};
+TORCH_MODULE(Tied);
+
+TEST_CASE("fully_shard: a shared parameter is one, and one that is not used has no gradient") {
+  run_ranks(2, [](const GroupHandle& group) {
+    Tied whole = placed(Tied());
+    for (int rank = 0; rank < 2; ++rank) (whole(words(rank, 0)).pow(2).sum() / 2).backward();
+    auto model = fully_shard(placed(Tied()), group);
+    model(words(group.rank(), 0)).pow(2).sum().backward();
+    const auto shards = model->named_parameters();
+    RANK_CHECK(shards["weight"].is_same(shards["embedding.weight"]));
+    const at::Tensor rows = whole->weight.grad().narrow(0, group.rank() * 6, shards["weight"].size(0));
+    RANK_CHECK(at::allclose(shards["weight"].grad(), rows));
+    RANK_CHECK(!shards["spare"].grad().defined());
+  });
+}
+
+}  // namespace
+}  // namespace ddp

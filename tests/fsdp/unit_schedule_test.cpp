@@ -1,0 +1,135 @@
+#include "fsdp/core/unit_schedule.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <string>
+#include <vector>
+
+namespace ddp::fsdp {
+namespace {
+
+// "+1 -0": opens unit 1, closes unit 0.
+std::string text_of(const std::vector<UnitSchedule::Step>& steps) {
+  std::string text;
+  for (const UnitSchedule::Step& step : steps) {
+    text += (text.empty() ? "" : " ") + std::string(step.kind == UnitSchedule::Step::Kind::kOpen ? "+" : "-") +
+            std::to_string(step.unit);
+  }
+  return text;
+}
+
+const auto kIncomplete = [](int /*unit*/) { return false; };
+
+TEST_CASE("UnitSchedule: a unit is closed when another begins") {
+  UnitSchedule schedule({-1, 0, 0}, {false, false, false});
+  CHECK(text_of(schedule.begin_forward(true)) == "+0");
+  CHECK(text_of(schedule.use_in_forward({1})) == "+1");
+  CHECK(text_of(schedule.use_in_forward({1})).empty());
+  CHECK(schedule.is_innermost(1));
+  CHECK(text_of(schedule.use_in_forward({2})) == "-1 +2");
+  CHECK(text_of(schedule.use_in_forward({0})) == "-2");
+  CHECK(text_of(schedule.end_forward()) == "-0");
+}
+
+TEST_CASE("UnitSchedule: a unit stays open while one inside it is used") {
+  UnitSchedule schedule({-1, 0, 1, 0}, {false, false, false, false});
+  schedule.begin_forward(true);
+  // The outer one first, though an operator used only the inner one.
+  CHECK(text_of(schedule.use_in_forward({2})) == "+1 +2");
+  CHECK(text_of(schedule.use_in_forward({1})) == "-2");
+  CHECK(text_of(schedule.use_in_forward({2})) == "+2");
+  CHECK(text_of(schedule.use_in_forward({3})) == "-2 -1 +3");
+}
+
+TEST_CASE("UnitSchedule: an operator that uses two units needs both open") {
+  UnitSchedule schedule({-1, 0, 0, 0}, {false, false, false, false});
+  schedule.begin_forward(true);
+  schedule.use_in_forward({1});
+  CHECK(text_of(schedule.use_in_forward({1, 2})) == "+2");
+  CHECK(text_of(schedule.use_in_forward({3})) == "-2 -1 +3");
+}
+
+TEST_CASE("UnitSchedule: a backward gathers in advance the unit that was closed before") {
+  UnitSchedule schedule({-1, 0, 0}, {false, false, false});
+  schedule.begin_forward(true);
+  schedule.use_in_forward({1});
+  schedule.use_in_forward({2});
+  schedule.end_forward();
+  schedule.begin_backward();
+  CHECK(schedule.use_in_backward(0, kIncomplete).prefetch == 2);
+  CHECK(schedule.use_in_backward(2, kIncomplete).prefetch == 1);
+  CHECK(!schedule.use_in_backward(1, kIncomplete).prefetch.has_value());
+  CHECK(!schedule.awaits_backward(1));
+}
+
+TEST_CASE("UnitSchedule: a unit without parameters is not in the order") {
+  UnitSchedule schedule({-1, 0, 1}, {true, true, false});
+  schedule.begin_forward(true);
+  schedule.use_in_forward({2});
+  schedule.end_forward();
+  schedule.begin_backward();
+  CHECK(!schedule.awaits_backward(0));
+  CHECK(!schedule.use_in_backward(2, kIncomplete).prefetch.has_value());
+}
+
+TEST_CASE("UnitSchedule: a unit that a forward uses twice has two uses in the backward") {
+  UnitSchedule schedule({-1, 0, 0}, {false, false, false});
+  schedule.begin_forward(true);
+  for (const int unit : {1, 2, 1}) schedule.use_in_forward({unit});
+  schedule.end_forward();
+  schedule.begin_backward();
+  CHECK(schedule.use_in_backward(1, kIncomplete).prefetch == 2);
+  // Of the two others only unit 1 will be used again.
+  CHECK(schedule.use_in_backward(2, kIncomplete).may_be_freed == std::vector<int>{1});
+  CHECK(!schedule.use_in_backward(1, kIncomplete).prefetch.has_value());
+}
+
+TEST_CASE("UnitSchedule: what is complete may be freed, what contains the used unit may not") {
+  UnitSchedule schedule({-1, 0, 1, 0}, {false, false, false, false});
+  const auto all = [](int /*unit*/) { return true; };
+  CHECK(schedule.use_in_backward(2, all).may_be_freed == std::vector<int>{3});
+  CHECK(schedule.use_in_backward(3, all).may_be_freed == std::vector<int>{1, 2});
+}
+
+TEST_CASE("UnitSchedule: a unit is reduced after those inside it that were used") {
+  UnitSchedule schedule({-1, 0, 1, 1}, {false, false, false, false});
+  schedule.begin_forward(true);
+  schedule.use_in_forward({2});
+  schedule.end_forward();
+  schedule.begin_backward();
+  CHECK(schedule.waits_for_inner(1));
+  schedule.set_reduced(2);
+  CHECK(!schedule.waits_for_inner(1));
+}
+
+TEST_CASE("UnitSchedule: forwards without gradients leave no uses") {
+  UnitSchedule schedule({-1, 0}, {false, false});
+  schedule.begin_forward(false);
+  schedule.use_in_forward({1});
+  schedule.end_forward();
+  CHECK(!schedule.awaits_backward(1));
+}
+
+TEST_CASE("UnitSchedule: forwards that no backward follows do not add up without limit") {
+  UnitSchedule schedule({-1, 0}, {false, false});
+  for (int i = 0; i < 100000; ++i) {
+    schedule.begin_forward(true);
+    schedule.use_in_forward({1});
+    schedule.end_forward();
+  }
+  schedule.begin_backward();
+  CHECK(schedule.use_in_backward(0, kIncomplete).prefetch == 1);
+  CHECK(schedule.use_in_backward(1, kIncomplete).prefetch == 0);
+}
+
+TEST_CASE("UnitSchedule: a forward that failed leaves nothing open") {
+  UnitSchedule schedule({-1, 0}, {false, false});
+  schedule.begin_forward(true);
+  schedule.use_in_forward({1});
+  schedule.abandon_forward();
+  CHECK(text_of(schedule.begin_forward(true)) == "+0");
+  CHECK(text_of(schedule.use_in_forward({1})) == "+1");
+}
+
+}  // namespace
+}  // namespace ddp::fsdp

@@ -33,6 +33,8 @@
 #include <ddprun/fsdp/fully_shard.h>
 #include <ddprun/optim/optimizers.h>
 
+// Programs of tests are compiled together.
+namespace fsdp_program {
 namespace {
 
 using nlohmann::json;
@@ -234,14 +236,16 @@ json bytes_as_json(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+}  // namespace fsdp_program
 
 int main(int argc, char** argv) try {
   if (argc != 3) throw std::invalid_argument("two arguments are needed");
   std::ifstream file(argv[1]);
-  const json cases = json::parse(file);
+  const nlohmann::json cases = nlohmann::json::parse(file);
   const ddp::ProcessGroup group = ddp::init_process_group();
-  json results = json::array();
-  for (const json& spec : cases.at("programs")) results.push_back(bytes_as_json(Training(spec, group).run()));
+  nlohmann::json results = nlohmann::json::array();
+  for (const nlohmann::json& spec : cases.at("programs"))
+    results.push_back(fsdp_program::bytes_as_json(fsdp_program::Training(spec, group).run()));
   std::ofstream(argv[2]) << results;
   return 0;
 } catch (const std::exception& error) {

@@ -30,6 +30,11 @@ struct BeginOptions {
 
   /// What messages call it: the caller's name, or its own.
   const char* name(const char* own) const { return caller == nullptr ? own : caller; }
+  BeginOptions as_part_of(const char* function) const {
+    BeginOptions part = *this;
+    part.caller = function;
+    return part;
+  }
 };
 
 /// Whether a list of tensors is one call of the backend: what ranks that run Python call for such a list, which has one

@@ -73,21 +73,22 @@ StartedWithOutput begin_all_gather(const at::Tensor& tensor, const GroupHandle& 
 
 StartedWithOutputs begin_all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                               const BeginOptions& begin) {
+  constexpr const char* kName = "all_gather_coalesced";
   if (!goes_as_one_call(tensors, group)) {
-    return begin_each(tensors, [&](const at::Tensor& tensor) { return begin_all_gather(tensor, group, begin); });
+    const BeginOptions as_part = begin.as_part_of(kName);
+    return begin_each(tensors, [&](const at::Tensor& tensor) { return begin_all_gather(tensor, group, as_part); });
   }
-  const char* const name = begin.name("all_gather_coalesced");
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> flat_inputs;
   std::vector<at::Tensor> flat_outputs;
   for (const at::Tensor& tensor : tensors) {
-    check_tensor(tensor, group, name);
+    check_tensor(tensor, group, kName);
     outputs.push_back(one_row_per_rank(tensor, group.size()));
     flat_inputs.push_back(real_view(tensor).view({-1}));
     flat_outputs.push_back(real_view(outputs.back()).view({-1}));
   }
-  const auto settings = call_options<c10d::AllgatherOptions>(begin.options, begin.async, group, name);
-  auto started = start({.operation = name,
+  const auto settings = call_options<c10d::AllgatherOptions>(begin.options, begin.async, group, kName);
+  auto started = start({.operation = kName,
                         .how = with_note("", begin),
                         .tensors = tensors,
                         .results = outputs,

@@ -214,13 +214,14 @@ Started begin_reduce(const at::Tensor& tensor, int root, const GroupHandle& grou
 
 StartedWithOutput begin_reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
                                        const BeginOptions& begin) {
-  check_scatterable(tensor, op, group, "reduce_scatter");
+  const char* const name = begin.name("reduce_scatter");
+  check_scatterable(tensor, op, group, name);
   at::Tensor output = own_rows(tensor, group);
   at::Tensor raw_output = as_numbers(output);
   at::Tensor input = as_numbers(tensor);
-  auto settings = call_options<c10d::ReduceScatterOptions>(begin.options, begin.async, group, "reduce_scatter");
+  auto settings = call_options<c10d::ReduceScatterOptions>(begin.options, begin.async, group, name);
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
-  auto started = start({.operation = "reduce_scatter",
+  auto started = start({.operation = name,
                         .how = with_note(name_of(op), begin),
                         .tensors = {tensor},
                         .results = {output},
@@ -235,8 +236,9 @@ StartedWithOutputs begin_reduce_scatter_coalesced(const std::vector<at::Tensor>&
                                                   ReduceOp op, const BeginOptions& begin) {
   constexpr const char* kName = "reduce_scatter_coalesced";
   if (!goes_as_one_call(tensors, group)) {
+    const BeginOptions as_part = begin.as_part_of(kName);
     return begin_each(tensors,
-                      [&](const at::Tensor& tensor) { return begin_reduce_scatter(tensor, group, op, begin); });
+                      [&](const at::Tensor& tensor) { return begin_reduce_scatter(tensor, group, op, as_part); });
   }
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> raw_outputs;

@@ -69,6 +69,15 @@ TEST_CASE_METHOD(Gradients, "functional: the gradient of an averaging reduce_sca
   });
 }
 
+TEST_CASE_METHOD(Gradients, "functional: errors of lists name them") {
+  run([](const GroupHandle& group) {
+    const at::Tensor whole = here(at::ones({group.size()}, at::kLong));
+    RANK_CHECK_THAT(
+        error_of<std::invalid_argument>([&] { functional::reduce_scatter_coalesced({whole}, group, ReduceOp::kAvg); }),
+        ContainsSubstring("reduce_scatter_coalesced: the average needs a floating-point dtype"));
+  });
+}
+
 TEST_CASE_METHOD(Gradients, "functional: lists are gathered and reduced as their tensors are, whatever their dtypes") {
   run([](const GroupHandle& group) {
     const at::Tensor first = input_of(group, {2 * group.size(), 2});

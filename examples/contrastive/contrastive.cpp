@@ -190,7 +190,7 @@ int run(Arguments args) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  CLI::App app("Trains a net on CIFAR-10 images without their labels (SimCLR) with data parallel training.");
+  CLI::App app("Trains a net on images without labels (SimCLR) with data parallel training.");
   Arguments args;
   declare(app, args);
   CLI11_PARSE(app, argc, argv);

@@ -13,6 +13,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/comm/functional.h"
@@ -257,19 +258,23 @@ TEST_CASE("functional: sums of equal size for different gradients are not taken 
 }
 
 TEST_CASE("functional: on gloo ranks wait where they would add up different gradients, and the error has both") {
-  for (const int size : {2, 3}) {
+  // Of four ranks two are on each host, which agree.
+  for (const auto& [wire, size] :
+       {std::pair(test::Wire::kGloo, 2), std::pair(test::Wire::kGloo, 3), std::pair(test::Wire::kHosts, 4)}) {
     run_ranks(
         size,
         [](const GroupHandle& group) {
           const at::Tensor input = input_of(group, {3});
           const at::Tensor first = functional::all_reduce(input, group);
           const at::Tensor second = functional::all_reduce(input, group);
+          RANK_CHECK(
+              is_all(torch::autograd::grad({(first + second).sum()}, {input}, {}, true).front(), 2 * group.size()));
           RANK_CHECK_THAT(
-              error_of<std::runtime_error>([&] { gradient_of((group.rank() == 0 ? first : second).sum(), input); }),
-              ContainsSubstring("the ranks disagree at number 2") && ContainsSubstring("gradient of number 0") &&
+              error_of<std::runtime_error>([&] { gradient_of((group.rank() % 2 == 0 ? first : second).sum(), input); }),
+              ContainsSubstring("the ranks disagree at number 4") && ContainsSubstring("gradient of number 0") &&
                   ContainsSubstring("gradient of number 1"));
         },
-        {.wire = test::Wire::kGloo, .timeout = std::chrono::seconds(2)});
+        {.wire = wire, .timeout = std::chrono::seconds(2)});
   }
 }
 

@@ -50,8 +50,21 @@ class Plugin final : public CudaPlugin {
     options->group_name = plan.name;
     options->group_desc = plan.description;
     options->global_ranks_in_group.assign(plan.members.begin(), plan.members.end());
+    if (plan.split.from) {
+      options->split_from = c10::dynamic_intrusive_pointer_cast<c10d::ProcessGroupNCCL>(plan.split.from);
+      options->split_color = plan.split.color;
+    }
     return versions::make_nccl(std::getenv("TORCH_DIST_USE_NCCL2"), store, plan.info.rank, plan.info.world_size,
                                options);
+  }
+
+  // The second engine splits in other ways, which 2.14 and 2.15 do not share.
+  bool can_split(const c10d::Backend& communicator) const override {
+    return dynamic_cast<const c10d::ProcessGroupNCCL*>(&communicator) != nullptr && communicator.supportsSplitting();
+  }
+
+  void stay_out_of_split(c10d::Backend& communicator, c10::Device device) const override {
+    dynamic_cast<c10d::ProcessGroupNCCL&>(communicator).performNocolorSplit(device);
   }
 };
 

@@ -24,6 +24,11 @@ class CudaPlugin {
   virtual bool is_capturing() const = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const GroupPlan& plan) const = 0;
+  /// Whether make_nccl() can make parts of this communicator, of a group that is connected.
+  virtual bool can_split(const c10d::Backend& communicator) const = 0;
+  /// What a rank calls that is in none of the parts, while the others call make_nccl(): blocks until all ranks have
+  /// come.
+  virtual void stay_out_of_split(c10d::Backend& communicator, c10::Device device) const = 0;
 };
 
 /// The plugin, or null on a CPU run; `why` (if not null) receives the reason for its absence, for error messages. The

@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "comm/backends/c10d_compat.h"
+#include "comm/backends/purpose_backend.h"
 
 namespace ddp::detail {
 
-class ForwardingBackend : public c10d::Backend {
+class ForwardingBackend : public c10d::Backend, public PurposeBackend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
@@ -16,6 +17,10 @@ class ForwardingBackend : public c10d::Backend {
 
   /// Of the rank and size of `to`.
   explicit ForwardingBackend(BackendPtr to) : Backend(to->getRank(), to->getSize()), to_(std::move(to)) {}
+
+  void set_call_purpose(uint16_t purpose) override {
+    if (auto* const compares = dynamic_cast<PurposeBackend*>(to_.get())) compares->set_call_purpose(purpose);
+  }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     return to_->broadcast(tensors, options);

@@ -14,6 +14,7 @@
 #include "comm/backends/all_reduce_backend.h"
 #include "comm/backends/backend_types.h"
 #include "comm/backends/pair_exchange.h"
+#include "comm/backends/purpose_backend.h"
 #include "comm/versions/sequence_numbers.h"
 
 namespace ddp::detail {
@@ -21,7 +22,7 @@ namespace {
 
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 
-class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend {
+class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend, public PurposeBackend {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
@@ -39,8 +40,17 @@ class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend {
     return pair_exchange_.start(*this, tensor);
   }
 
+  // c10d numbers collectives from 0, and gloo delivers a message only to the collective of its number. The numbers of
+  // those with a purpose are others, which nearby ones cannot have.
+  void set_call_purpose(uint16_t purpose) override {
+    constexpr int kNearby = 16;
+    collectiveCounter_ ^= static_cast<uint32_t>(purpose_ ^ purpose) << kNearby;
+    purpose_ = purpose;
+  }
+
  private:
   PairExchange pair_exchange_;
+  uint16_t purpose_ = 0;
 };
 
 // Runs `make` in its own thread, which is abandoned when it takes longer.
@@ -93,6 +103,7 @@ BackendType gloo_backend() {
   return {.traits = {.name = "gloo",
                      .serves_cpu = true,
                      .serves_cuda = true,
+                     .joins_python = true,
                      .receives_from_any = true,
                      .dtypes = gloo_dtypes()},
           .c10d_type = c10d::ProcessGroup::GLOO,

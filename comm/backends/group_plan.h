@@ -12,6 +12,12 @@
 
 namespace ddp::detail {
 
+/// A communicator of devices that is made as a part of another one, by all ranks of that at once.
+struct CommunicatorSplit {
+  c10::intrusive_ptr<c10d::Backend> from{};  ///< null: a communicator of its own
+  int color = 0;                             ///< the ranks that name the same one are together
+};
+
 struct GroupPlan {
   RankInfo info{};
   BackendMap backends{};
@@ -23,6 +29,7 @@ struct GroupPlan {
   /// A sub-group's ranks in the job; empty: the job itself. NCCL's flight recorder, watchdog and heartbeat messages say
   /// ranks by them.
   std::vector<int> members{};
+  CommunicatorSplit split{};
   bool in_process = false;  ///< all ranks are threads of this process: gloo stays on the loopback interface
 };
 

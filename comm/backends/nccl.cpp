@@ -14,6 +14,7 @@ BackendType nccl_backend() {
                      .needs_torch_store = true,
                      .sends_on_device = true,
                      .coalesces_messages = true,
+                     .joins_python = true,
                      .default_timeout = std::chrono::minutes(10)},
           .c10d_type = c10d::ProcessGroup::NCCL,
           .make =

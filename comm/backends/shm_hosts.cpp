@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/backends/shm_tensors.h"
+#include "comm/core/call_purpose.h"
 
 namespace ddp::detail {
 
@@ -17,12 +18,13 @@ namespace ddp::detail {
 class ShmHostsBackend::Call final : public c10d::Work {
  public:
   Call(int rank, c10d::OpType type, const char* title, Tensors tensors, std::chrono::milliseconds timeout,
-       std::vector<Step> steps, uint64_t number)
+       std::vector<Step> steps, uint64_t number, uint16_t purpose)
       : Work(rank, type, title, tensors),
         tensors_(std::move(tensors)),
         timeout_(timeout),
         steps_(std::move(steps)),
         number_(number),
+        purpose_(purpose),
         future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
   // A step has what those before it have left of the time.
@@ -56,12 +58,14 @@ class ShmHostsBackend::Call final : public c10d::Work {
     return future_;
   }
   uint64_t getSequencenumber() const override { return number_; }
+  uint16_t purpose() const { return purpose_; }
 
  private:
   const Tensors tensors_;
   const std::chrono::milliseconds timeout_;
   std::vector<Step> steps_;
   const uint64_t number_;
+  const uint16_t purpose_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
@@ -104,7 +108,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::queue(c10d::OpType type, const char* t
                                                 std::chrono::milliseconds timeout, std::vector<Step> steps) {
   auto call =
       c10::make_intrusive<Call>(rank_, type, title, tensors, timeout == c10d::kUnsetTimeout ? parts().timeout : timeout,
-                                std::move(steps), ++number_);
+                                std::move(steps), ++number_, thread_call_purpose());
   const std::lock_guard lock(runner_->mutex);
   if (runner_->is_stopping) throw std::runtime_error("its group was closed");
   runner_->calls.push_back(call);
@@ -129,6 +133,8 @@ void ShmHostsBackend::Runner::run() {
 // After a failed step the others would wait for this rank: it announces its departure, so that they learn it at once.
 void ShmHostsBackend::Runner::run(Call& call) const {
   try {
+    const CallPurposeScope inside(call.purpose());
+    const BackendPurposeScope between(dynamic_cast<PurposeBackend*>(parts.between.get()), call.purpose());
     call.run();
   } catch (...) {
     const auto error = std::current_exception();

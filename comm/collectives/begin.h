@@ -20,12 +20,39 @@ namespace ddp::detail {
 
 using Started = std::shared_ptr<PendingCall>;
 using StartedWithOutput = std::pair<Started, at::Tensor>;
+using StartedWithOutputs = std::pair<Started, std::vector<at::Tensor>>;
 
 struct BeginOptions {
   CollectiveOptions options{};
-  bool async = true;   ///< false: the caller waits at once
-  std::string note{};  ///< what else ranks must agree on: "gradient of number 17"
+  bool async = true;             ///< false: the caller waits at once
+  std::string note{};            ///< what else ranks must agree on: "gradient of number 17"
+  const char* caller = nullptr;  ///< the public function of which it is a part, for messages: "scatter_string"
+
+  /// What messages call it: the caller's name, or its own.
+  const char* name(const char* own) const { return caller == nullptr ? own : caller; }
+  BeginOptions as_part_of(const char* function) const {
+    BeginOptions part = *this;
+    part.caller = function;
+    return part;
+  }
 };
+
+/// Whether a list of tensors is one call of the backend: what ranks that run Python call for such a list, which has one
+/// dtype there.
+bool goes_as_one_call(const std::vector<at::Tensor>& tensors, const GroupHandle& group);
+
+/// A call for each tensor, all under way at once: the last bits of sums are those of single calls.
+template <typename Begin>
+StartedWithOutputs begin_each(const std::vector<at::Tensor>& tensors, const Begin& begin_one) {
+  std::vector<Started> started;
+  std::vector<at::Tensor> outputs;
+  for (const at::Tensor& tensor : tensors) {
+    StartedWithOutput one = begin_one(tensor);
+    started.push_back(std::move(one.first));
+    outputs.push_back(std::move(one.second));
+  }
+  return {started.size() == 1 ? started.front() : all_of(std::move(started)), std::move(outputs)};
+}
 
 /// `how` and the note, for Call::how.
 std::string with_note(std::string how, const BeginOptions& begin);
@@ -50,9 +77,17 @@ Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& p
                       const GroupHandle& group, const BeginOptions& begin);
 Started begin_broadcast(const at::Tensor& tensor, int root, const GroupHandle& group, const BeginOptions& begin);
 StartedWithOutput begin_all_to_all(const at::Tensor& tensor, const GroupHandle& group, const BeginOptions& begin);
+/// Lists of which all ranks have as many tensors: one call, as torch.distributed's, where ranks that run Python may
+/// take part and all tensors have one dtype; else a call for each tensor. Outputs as begin_all_gather()'s.
+StartedWithOutputs begin_all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
+                                              const BeginOptions& begin);
+StartedWithOutputs begin_reduce_scatter_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
+                                                  ReduceOp op, const BeginOptions& begin);
 /// Sends input_counts[i] rows to rank i and receives output_counts[i] from it, which the ranks know of each other.
 StartedWithOutput begin_all_to_all(const at::Tensor& tensor, const std::vector<int64_t>& output_counts,
                                    const std::vector<int64_t>& input_counts, const GroupHandle& group,
                                    const BeginOptions& begin);
+/// A message between two ranks.
+Started begin_message(const Message& message, const GroupHandle& group, const BeginOptions& begin);
 
 }  // namespace ddp::detail

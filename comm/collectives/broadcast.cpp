@@ -9,12 +9,13 @@ namespace ddp {
 namespace detail {
 
 Started begin_broadcast(const at::Tensor& tensor, int root, const GroupHandle& group, const BeginOptions& begin) {
-  detail::check_tensor(tensor, group, "broadcast");
-  detail::check_rank(root, "root", group, "broadcast");
-  auto settings = detail::call_options<c10d::BroadcastOptions>(begin.options, begin.async, group, "broadcast");
+  const char* const name = begin.name("broadcast");
+  detail::check_tensor(tensor, group, name);
+  detail::check_rank(root, "root", group, name);
+  auto settings = detail::call_options<c10d::BroadcastOptions>(begin.options, begin.async, group, name);
   settings.rootRank = root;
   std::vector<at::Tensor> tensors{tensor};
-  return detail::start({.operation = "broadcast",
+  return detail::start({.operation = name,
                         .how = with_note("root " + std::to_string(root), begin),
                         .tensors = tensors,
                         .is_waited_for = !begin.async},

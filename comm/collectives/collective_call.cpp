@@ -10,14 +10,17 @@
 
 #include <ddprun/comm/pending.h>
 
+#include "comm/backends/purpose_backend.h"
 #include "comm/backends/shm_work.h"
 #include "comm/collectives/begin.h"
 #include "comm/core/call_log.h"
+#include "comm/core/call_purpose.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
 #include "comm/group/stream_use.h"
+#include "comm/group/verify_across_ranks.h"
 
 namespace ddp::detail {
 namespace {
@@ -56,6 +59,15 @@ void refuse_capture_over_host(const Call& call, const GroupHandle& group) {
   if (backend == nullptr || !backend->wait_blocks) return;
   refuse_capture(who(group.info()) + ": " + call.operation + " over " + backend->title,
                  "it goes through the host's memory. Use backend 'nccl'");
+}
+
+// Null where the call has no purpose of its own, or its backend compares none, or ranks that run Python could not say
+// one.
+PurposeBackend* purpose_backend(const Call& call, const GroupHandle& group, c10d::ProcessGroup& c10d_group) {
+  if (thread_call_purpose() == 0 || call.tensors.empty()) return nullptr;
+  const auto backend = c10d_group.getBackend(call.tensors[0].device().type());
+  auto* const compares = dynamic_cast<PurposeBackend*>(backend.get());
+  return compares != nullptr && ranks_running_python(group).empty() ? compares : nullptr;
 }
 
 // `waits_since`: as CallLog::end()'s.
@@ -161,6 +173,17 @@ PendingCall& require(const std::shared_ptr<PendingCall>& call) {
 
 }  // namespace
 
+bool goes_as_one_call(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
+  const auto first = tensors.begin();
+  if (!std::all_of(first, tensors.end(), [&](const at::Tensor& tensor) {
+        return tensor.scalar_type() == first->scalar_type() && tensor.device() == first->device();
+      })) {
+    return false;
+  }
+  const BackendTraits* backend = backend_for(group, first->device());
+  return backend != nullptr && backend->joins_python;
+}
+
 std::string with_note(std::string how, const BeginOptions& begin) {
   if (!begin.note.empty()) how += (how.empty() ? "" : ", ") + begin.note;
   return how;
@@ -224,6 +247,7 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
   if (call.is_waited_for) wait.emplace(call.operation);
   WorkPtr work;
   try {
+    const BackendPurposeScope purpose(purpose_backend(call, group, *c10d_group), thread_call_purpose());
     work = begin(*c10d_group);
   } catch (const std::exception& error) {
     fail(call, group, number, error);

@@ -70,8 +70,8 @@ std::vector<at::Tensor> all_reduce_coalesced(const std::vector<at::Tensor>& inpu
 at::Tensor all_gather(const at::Tensor& input, const GroupHandle& group, int64_t dim,
                       const CollectiveOptions& options) {
   const int64_t along = checked_dim(input, dim, group, "all_gather");
-  const at::Tensor gathered =
-      run_one({.group = group, .options = options}, with_dimension(input), all_gather_rule(group));
+  const at::Tensor gathered = run_one({.group = group, .options = options}, with_dimension(input),
+                                      all_gather_rule(group, /*is_coalesced=*/false));
   if (along == 0) return gathered;
   return at::cat(gathered.chunk(group.size()), along);
 }
@@ -79,7 +79,8 @@ at::Tensor all_gather(const at::Tensor& input, const GroupHandle& group, int64_t
 Pending<at::Tensor> all_gather_async(const at::Tensor& input, const GroupHandle& group,
                                      const CollectiveOptions& options) {
   check_defined({input}, group, "all_gather");
-  return run_async({.group = group, .options = options}, with_dimension(input), all_gather_rule(group));
+  return run_async({.group = group, .options = options}, with_dimension(input),
+                   all_gather_rule(group, /*is_coalesced=*/false));
 }
 
 std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& inputs, const GroupHandle& group,
@@ -88,7 +89,7 @@ std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& inpu
   if (inputs.empty()) return {};
   Tensors shaped;
   for (const at::Tensor& input : inputs) shaped.push_back(with_dimension(input));
-  return run({.group = group, .options = options}, shaped, all_gather_rule(group));
+  return run({.group = group, .options = options}, shaped, all_gather_rule(group, /*is_coalesced=*/true));
 }
 
 at::Tensor reduce_scatter(const at::Tensor& input, const GroupHandle& group, ReduceOp op, int64_t dim,
@@ -96,20 +97,20 @@ at::Tensor reduce_scatter(const at::Tensor& input, const GroupHandle& group, Red
   const int64_t along = checked_dim(input, dim, group, "reduce_scatter");
   check_parts(input, along, group, "reduce_scatter");
   const at::Tensor parts = along == 0 ? input : at::cat(input.chunk(group.size(), along));
-  return run_one({.group = group, .options = options}, parts, reduce_scatter_rule(group, op));
+  return run_one({.group = group, .options = options}, parts, reduce_scatter_rule(group, op, /*is_coalesced=*/false));
 }
 
 Pending<at::Tensor> reduce_scatter_async(const at::Tensor& input, const GroupHandle& group, ReduceOp op,
                                          const CollectiveOptions& options) {
   check_parts(input, 0, group, "reduce_scatter");
-  return run_async({.group = group, .options = options}, input, reduce_scatter_rule(group, op));
+  return run_async({.group = group, .options = options}, input, reduce_scatter_rule(group, op, /*is_coalesced=*/false));
 }
 
 std::vector<at::Tensor> reduce_scatter_coalesced(const std::vector<at::Tensor>& inputs, const GroupHandle& group,
                                                  ReduceOp op, const CollectiveOptions& options) {
   for (const at::Tensor& input : inputs) check_parts(input, 0, group, "reduce_scatter_coalesced");
   if (inputs.empty()) return {};
-  return run({.group = group, .options = options}, inputs, reduce_scatter_rule(group, op));
+  return run({.group = group, .options = options}, inputs, reduce_scatter_rule(group, op, /*is_coalesced=*/true));
 }
 
 at::Tensor all_to_all(const at::Tensor& input, const GroupHandle& group, const CollectiveOptions& options) {

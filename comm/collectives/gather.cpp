@@ -53,13 +53,14 @@ void check_parts(const at::Tensor& tensor, const std::vector<at::Tensor>& parts,
 namespace detail {
 
 StartedWithOutput begin_all_gather(const at::Tensor& tensor, const GroupHandle& group, const BeginOptions& begin) {
-  check_tensor(tensor, group, "all_gather");
+  const char* const name = begin.name("all_gather");
+  check_tensor(tensor, group, name);
   at::Tensor output = one_row_per_rank(tensor, group.size());
   // Backends take both as flat lists of the group's size times the input.
   at::Tensor flat_input = detail::real_view(tensor).view({-1});
   at::Tensor flat_output = detail::real_view(output).view({-1});
-  const auto settings = call_options<c10d::AllgatherOptions>(begin.options, begin.async, group, "all_gather");
-  auto started = start({.operation = "all_gather",
+  const auto settings = call_options<c10d::AllgatherOptions>(begin.options, begin.async, group, name);
+  auto started = start({.operation = name,
                         .how = with_note("", begin),
                         .tensors = {tensor},
                         .results = {output},
@@ -70,10 +71,39 @@ StartedWithOutput begin_all_gather(const at::Tensor& tensor, const GroupHandle& 
   return {std::move(started), std::move(output)};
 }
 
+StartedWithOutputs begin_all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
+                                              const BeginOptions& begin) {
+  constexpr const char* kName = "all_gather_coalesced";
+  if (!goes_as_one_call(tensors, group)) {
+    const BeginOptions as_part = begin.as_part_of(kName);
+    return begin_each(tensors, [&](const at::Tensor& tensor) { return begin_all_gather(tensor, group, as_part); });
+  }
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> flat_inputs;
+  std::vector<at::Tensor> flat_outputs;
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(tensor, group, kName);
+    outputs.push_back(one_row_per_rank(tensor, group.size()));
+    flat_inputs.push_back(real_view(tensor).view({-1}));
+    flat_outputs.push_back(real_view(outputs.back()).view({-1}));
+  }
+  const auto settings = call_options<c10d::AllgatherOptions>(begin.options, begin.async, group, kName);
+  auto started = start({.operation = kName,
+                        .how = with_note("", begin),
+                        .tensors = tensors,
+                        .results = outputs,
+                        .is_waited_for = !begin.async},
+                       group, [&](c10d::ProcessGroup& c10d) {
+                         return versions::all_gather_list(c10d, flat_outputs, flat_inputs, settings);
+                       });
+  return {std::move(started), std::move(outputs)};
+}
+
 StartedWithOutput begin_gather(const at::Tensor& tensor, int root, const GroupHandle& group,
                                const BeginOptions& begin) {
-  check_tensor(tensor, group, "gather");
-  detail::check_rank(root, "root", group, "gather");
+  const char* const name = begin.name("gather");
+  check_tensor(tensor, group, name);
+  detail::check_rank(root, "root", group, name);
   at::Tensor output;
   std::vector<std::vector<at::Tensor>> outputs;
   if (group.rank() == root) {
@@ -81,9 +111,9 @@ StartedWithOutput begin_gather(const at::Tensor& tensor, int root, const GroupHa
     outputs.push_back(rows_of(detail::real_view(output)));
   }
   std::vector<at::Tensor> inputs{detail::real_view(tensor)};
-  auto settings = call_options<c10d::GatherOptions>(begin.options, begin.async, group, "gather");
+  auto settings = call_options<c10d::GatherOptions>(begin.options, begin.async, group, name);
   settings.rootRank = root;
-  auto started = start({.operation = "gather",
+  auto started = start({.operation = name,
                         .how = with_note("root " + std::to_string(root), begin),
                         .tensors = {tensor},
                         .results = {output},
@@ -94,18 +124,19 @@ StartedWithOutput begin_gather(const at::Tensor& tensor, int root, const GroupHa
 
 Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& parts, int root,
                       const GroupHandle& group, const BeginOptions& begin) {
-  check_tensor(tensor, group, "scatter");
-  detail::check_rank(root, "root", group, "scatter");
+  const char* const name = begin.name("scatter");
+  check_tensor(tensor, group, name);
+  detail::check_rank(root, "root", group, name);
   std::vector<std::vector<at::Tensor>> inputs;
   if (group.rank() == root) {
     check_parts(tensor, parts, group);
     inputs.push_back(detail::real_views(parts));
   }
   std::vector<at::Tensor> outputs{detail::real_view(tensor)};
-  auto settings = call_options<c10d::ScatterOptions>(begin.options, begin.async, group, "scatter");
+  auto settings = call_options<c10d::ScatterOptions>(begin.options, begin.async, group, name);
   settings.rootRank = root;
   return start(
-      {.operation = "scatter",
+      {.operation = name,
        .how = with_note("root " + std::to_string(root), begin),
        .tensors = {tensor},
        .is_waited_for = !begin.async},

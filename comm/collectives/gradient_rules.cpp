@@ -66,6 +66,10 @@ struct Recorded : torch::autograd::Function<Recorded> {
                            "). Use sum or avg, or call it without gradient mode");
 }
 
+detail::StartedWithOutputs as_lists(detail::StartedWithOutput one) {
+  return {std::move(one.first), {std::move(one.second)}};
+}
+
 bool is_extremum(ReduceOp op) {
   return op == ReduceOp::kMin || op == ReduceOp::kMax;
 }
@@ -91,19 +95,6 @@ Tensors share_among_extrema(const Tensors& sums, const Tensors& saved, const Sco
     results.push_back(at::where(masks[i], (sums[i] / counts[i]).to(sums[i].scalar_type()), at::Scalar(0)));
   }
   return results;
-}
-
-// One call for each tensor, under way at once: the last bits of sums are those of single calls.
-template <typename Begin>
-Result begin_each(const Tensors& inputs, const Begin& begin_one) {
-  std::vector<Started> started;
-  Tensors outputs;
-  for (const at::Tensor& input : inputs) {
-    detail::StartedWithOutput one = begin_one(input);
-    started.push_back(std::move(one.first));
-    outputs.push_back(std::move(one.second));
-  }
-  return {started.size() == 1 ? started.front() : detail::all_of(std::move(started)), std::move(outputs)};
 }
 
 }  // namespace
@@ -146,34 +137,37 @@ Rule all_reduce_rule(const GroupHandle& group, ReduceOp op, bool is_coalesced) {
 
 // all_gather and reduce_scatter, each the other's gradient
 
-Rule all_gather_rule(const GroupHandle& group) {
+Rule all_gather_rule(const GroupHandle& group, bool is_coalesced) {
   return {.run =
-              [group](const Tensors& inputs, const BeginOptions& begin) {
-                return begin_each(inputs, [&](const at::Tensor& input) {
-                  detail::StartedWithOutput one = detail::begin_all_gather(input, group, begin);
-                  std::vector<int64_t> shape = input.sizes().vec();
+              [group, is_coalesced](const Tensors& inputs, const BeginOptions& begin) {
+                auto [started, outputs] = is_coalesced
+                                              ? detail::begin_all_gather_coalesced(inputs, group, begin)
+                                              : as_lists(detail::begin_all_gather(inputs.front(), group, begin));
+                for (size_t i = 0; i < inputs.size(); ++i) {
+                  std::vector<int64_t> shape = inputs[i].sizes().vec();
                   shape[0] *= group.size();
-                  one.second = at::_unsafe_view(one.second, shape);  // no view for autograd
-                  return one;
-                });
+                  outputs[i] = at::_unsafe_view(outputs[i], shape);  // no view for autograd
+                }
+                return Result{std::move(started), std::move(outputs)};
               },
           .backward =
-              [](const Tensors& gradients, const Tensors&, const Scope& scope) {
-                return run(scope, gradients, reduce_scatter_rule(scope.group, ReduceOp::kSum));
+              [is_coalesced](const Tensors& gradients, const Tensors&, const Scope& scope) {
+                return run(scope, gradients, reduce_scatter_rule(scope.group, ReduceOp::kSum, is_coalesced));
               }};
 }
 
-Rule reduce_scatter_rule(const GroupHandle& group, ReduceOp op) {
+Rule reduce_scatter_rule(const GroupHandle& group, ReduceOp op, bool is_coalesced) {
   return {.run =
-              [group, op](const Tensors& inputs, const BeginOptions& begin) {
-                return begin_each(inputs, [&](const at::Tensor& input) {
-                  return detail::begin_reduce_scatter(input, group, op, begin);
-                });
+              [group, op, is_coalesced](const Tensors& inputs, const BeginOptions& begin) {
+                auto [started, outputs] =
+                    is_coalesced ? detail::begin_reduce_scatter_coalesced(inputs, group, op, begin)
+                                 : as_lists(detail::begin_reduce_scatter(inputs.front(), group, op, begin));
+                return Result{std::move(started), std::move(outputs)};
               },
           .backward =
-              [op](const Tensors& gradients, const Tensors&, const Scope& scope) {
+              [op, is_coalesced](const Tensors& gradients, const Tensors&, const Scope& scope) {
                 if (op != ReduceOp::kSum && op != ReduceOp::kAvg) refuse_backward("reduce_scatter", op, scope);
-                Tensors results = run(scope, gradients, all_gather_rule(scope.group));
+                Tensors results = run(scope, gradients, all_gather_rule(scope.group, is_coalesced));
                 if (op == ReduceOp::kSum) return results;
                 for (at::Tensor& result : results) result = result / scope.group.size();
                 return results;

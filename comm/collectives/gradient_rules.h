@@ -58,9 +58,10 @@ Tensors run(const Scope& scope, const Tensors& inputs, const Rule& rule);
 
 /// `is_coalesced`: one message for each dtype and device; otherwise there is one tensor.
 Rule all_reduce_rule(const GroupHandle& group, ReduceOp op, bool is_coalesced);
-/// Of tensors with at least one dimension, along the first.
-Rule all_gather_rule(const GroupHandle& group);
-Rule reduce_scatter_rule(const GroupHandle& group, ReduceOp op);
+/// Of tensors with at least one dimension, along the first; `is_coalesced`: of a list, as
+/// detail::begin_all_gather_coalesced() and begin_reduce_scatter_coalesced().
+Rule all_gather_rule(const GroupHandle& group, bool is_coalesced);
+Rule reduce_scatter_rule(const GroupHandle& group, ReduceOp op, bool is_coalesced);
 /// Without sizes the parts are equal.
 Rule all_to_all_rule(const GroupHandle& group, const std::vector<int64_t>& output_sizes,
                      const std::vector<int64_t>& input_sizes);

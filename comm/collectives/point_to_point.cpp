@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "comm/backends/pair_exchange.h"
+#include "comm/collectives/begin.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/group_state.h"
@@ -10,7 +11,7 @@
 namespace ddp {
 namespace {
 
-using Started = std::shared_ptr<detail::PendingCall>;
+using detail::Started;
 
 const char* name(Message::Direction direction) {
   return direction == Message::Direction::kSend ? "send" : "recv";
@@ -22,8 +23,7 @@ void check_tag(int tag, const GroupHandle& group, const char* operation) {
     detail::refuse(group, operation, "tag " + std::to_string(tag) + " is the library's own: take a smaller one");
 }
 
-void check(const Message& message, const GroupHandle& group) {
-  const char* operation = name(message.direction);
+void check(const Message& message, const GroupHandle& group, const char* operation) {
   detail::check_message(message.tensor, group, operation);
   detail::check_rank(message.peer, "peer", group, operation);
   if (message.peer == group.rank()) {
@@ -47,18 +47,6 @@ std::string with(const Message& message) {
 // c10d's calls take no timeout, and to wait with one would block the host on NCCL.
 std::optional<std::chrono::milliseconds> wait_limit(const at::Tensor& tensor, const CollectiveOptions& options) {
   return tensor.is_cpu() ? options.timeout : std::nullopt;
-}
-
-Started begin(const Message& message, const GroupHandle& group, const CollectiveOptions& options) {
-  std::vector<at::Tensor> tensors{message.tensor.detach()};
-  return detail::start(
-      {.operation = name(message.direction), .how = with(message), .tensors = {message.tensor}, .is_collective = false},
-      group,
-      [&](c10d::ProcessGroup& c10d) {
-        return message.direction == Message::Direction::kSend ? c10d.send(tensors, message.peer, message.tag)
-                                                              : c10d.recv(tensors, message.peer, message.tag);
-      },
-      {}, wait_limit(message.tensor, options));
 }
 
 // NCCL, for one, starts a list of messages as one call; the others start each by itself without blocking.
@@ -85,6 +73,24 @@ bool is_coalesced(const Message& message, const GroupHandle& group) {
 }
 
 }  // namespace
+
+namespace detail {
+
+Started begin_message(const Message& message, const GroupHandle& group, const BeginOptions& begin) {
+  const char* const operation = begin.name(name(message.direction));
+  check_wait(begin.options, group, operation);
+  check(message, group, operation);
+  std::vector<at::Tensor> tensors{message.tensor.detach()};
+  return start(
+      {.operation = operation, .how = with(message), .tensors = {message.tensor}, .is_collective = false}, group,
+      [&](c10d::ProcessGroup& c10d) {
+        return message.direction == Message::Direction::kSend ? c10d.send(tensors, message.peer, message.tag)
+                                                              : c10d.recv(tensors, message.peer, message.tag);
+      },
+      {}, wait_limit(message.tensor, begin.options));
+}
+
+}  // namespace detail
 
 Message send_to(int peer, at::Tensor tensor, int tag) {
   return {.direction = Message::Direction::kSend, .tensor = std::move(tensor), .peer = peer, .tag = tag};
@@ -138,7 +144,7 @@ Pending<void> batch_send_recv_async(const std::vector<Message>& messages, const 
   if (messages.empty()) static_cast<void>(group.state().group("batch_send_recv"));  // open, at least
   for (const Message& message : messages) {
     detail::check_wait(options, group, name(message.direction));
-    check(message, group);
+    check(message, group, name(message.direction));
   }
   std::vector<Started> started;
   std::vector<Message> coalesced;
@@ -146,7 +152,7 @@ Pending<void> batch_send_recv_async(const std::vector<Message>& messages, const 
     if (messages.size() > 1 && is_coalesced(message, group)) {
       coalesced.push_back(message);
     } else {
-      started.push_back(begin(message, group, options));
+      started.push_back(detail::begin_message(message, group, {.options = options}));
     }
   }
   if (!coalesced.empty()) started.push_back(begin_coalesced(coalesced, group));

@@ -69,6 +69,22 @@ detail::CallShape shape_of(const at::Tensor& tensor, const char* operation, cons
   return shape;
 }
 
+void check_scatterable(const at::Tensor& tensor, ReduceOp op, const GroupHandle& group, const char* operation) {
+  check_tensor(tensor, group, operation);
+  check_reducible(tensor, op, group, operation);
+  if (tensor.dim() > 0 && tensor.size(0) % group.size() == 0) return;
+  refuse(group, operation,
+         "expected a first dimension that is a multiple of the group's size " + std::to_string(group.size()) +
+             ", got a " + detail::describe(tensor));
+}
+
+// Room for this rank's rows of what the ranks combine.
+at::Tensor own_rows(const at::Tensor& tensor, const GroupHandle& group) {
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  shape[0] /= group.size();
+  return at::empty(shape, tensor.options().requires_grad(false));
+}
+
 // Records the call while the other ranks arrive.
 class AllReduceRecord final : public shm::WaitObserver {
  public:
@@ -198,21 +214,14 @@ Started begin_reduce(const at::Tensor& tensor, int root, const GroupHandle& grou
 
 StartedWithOutput begin_reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
                                        const BeginOptions& begin) {
-  check_tensor(tensor, group, "reduce_scatter");
-  check_reducible(tensor, op, group, "reduce_scatter");
-  if (tensor.dim() == 0 || tensor.size(0) % group.size() != 0) {
-    refuse(group, "reduce_scatter",
-           "expected a first dimension that is a multiple of the group's size " + std::to_string(group.size()) +
-               ", got a " + detail::describe(tensor));
-  }
-  std::vector<int64_t> shape = tensor.sizes().vec();
-  shape[0] /= group.size();
-  at::Tensor output = at::empty(shape, tensor.options().requires_grad(false));
+  const char* const name = begin.name("reduce_scatter");
+  check_scatterable(tensor, op, group, name);
+  at::Tensor output = own_rows(tensor, group);
   at::Tensor raw_output = as_numbers(output);
   at::Tensor input = as_numbers(tensor);
-  auto settings = call_options<c10d::ReduceScatterOptions>(begin.options, begin.async, group, "reduce_scatter");
+  auto settings = call_options<c10d::ReduceScatterOptions>(begin.options, begin.async, group, name);
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
-  auto started = start({.operation = "reduce_scatter",
+  auto started = start({.operation = name,
                         .how = with_note(name_of(op), begin),
                         .tensors = {tensor},
                         .results = {output},
@@ -221,6 +230,36 @@ StartedWithOutput begin_reduce_scatter(const at::Tensor& tensor, const GroupHand
                          return versions::reduce_scatter_single(c10d, raw_output, input, settings);
                        });
   return {std::move(started), std::move(output)};
+}
+
+StartedWithOutputs begin_reduce_scatter_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
+                                                  ReduceOp op, const BeginOptions& begin) {
+  constexpr const char* kName = "reduce_scatter_coalesced";
+  if (!goes_as_one_call(tensors, group)) {
+    const BeginOptions as_part = begin.as_part_of(kName);
+    return begin_each(tensors,
+                      [&](const at::Tensor& tensor) { return begin_reduce_scatter(tensor, group, op, as_part); });
+  }
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> raw_outputs;
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor& tensor : tensors) {
+    check_scatterable(tensor, op, group, kName);
+    outputs.push_back(own_rows(tensor, group));
+    raw_outputs.push_back(as_numbers(outputs.back()));
+    inputs.push_back(as_numbers(tensor));
+  }
+  auto settings = call_options<c10d::ReduceScatterOptions>(begin.options, begin.async, group, kName);
+  settings.reduceOp = c10d_op(op, tensors.front().scalar_type() == at::kBool);
+  auto started = start({.operation = kName,
+                        .how = with_note(name_of(op), begin),
+                        .tensors = tensors,
+                        .results = outputs,
+                        .is_waited_for = !begin.async},
+                       group, [&](c10d::ProcessGroup& c10d) {
+                         return versions::reduce_scatter_list(c10d, raw_outputs, inputs, settings);
+                       });
+  return {std::move(started), std::move(outputs)};
 }
 
 }  // namespace detail

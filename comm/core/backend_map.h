@@ -23,6 +23,7 @@ struct BackendTraits {
   bool needs_torch_store = false;   ///< uses the job's store in ways that only torch's own client can serve
   bool sends_on_device = false;     ///< messages between two ranks may be CUDA tensors
   bool coalesces_messages = false;  ///< starts a list of messages as one call
+  bool joins_python = false;        ///< ranks that run Python may be members, so calls must be torch.distributed's
   bool receives_from_any = false;   ///< a message may be received without naming its sender
   /// The dtypes that its collectives take, in LibTorch's names, complex ones as pairs of these; empty: the backend
   /// checks them itself.

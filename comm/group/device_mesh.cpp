@@ -50,7 +50,8 @@ class MeshState {
     std::vector<std::string> names;
     BackendMap backends;
     std::chrono::milliseconds timeout;
-    std::vector<ProcessIdentity> processes;  ///< of the group's ranks; empty where they are not known
+    std::vector<ProcessIdentity> processes;            ///< of the group's ranks; empty where they are not known
+    c10::intrusive_ptr<c10d::Backend> communicator{};  ///< of which those of all groups are made; null: of none
   };
 
   MeshState(const GroupHandle& group, Settings settings)
@@ -59,7 +60,7 @@ class MeshState {
       axes_.push_back({.name = settings_.names[dim], .dims = {dim}});
     }
     const bool has_python_ranks = !ranks_running_python(group).empty();
-    connect_ = has_python_ranks ? Connect::kAtOnce : Connect::kAtFirstUse;
+    connect_ = has_python_ranks || settings_.communicator ? Connect::kAtOnce : Connect::kAtFirstUse;
     for (const MeshAxis& axis : std::vector<MeshAxis>(axes_)) make_groups(axis);
   }
 
@@ -127,13 +128,19 @@ class MeshState {
     std::vector<int> all(static_cast<size_t>(group_.size()));
     std::iota(all.begin(), all.end(), 0);
     if (lists.front() == all) return;  // the whole group
+    if (settings_.communicator && !has_this_rank()) {
+      for (size_t list = 0; list < lists.size(); ++list) group_.state().next_subgroup();
+      return stay_out_of_split(group_, *settings_.communicator);
+    }
+    int color = 0;
     for (const std::vector<int>& ranks : lists) {
       SubGroupPlan plan{.number = group_.state().next_subgroup(),
                         .ranks = ranks,
                         .backends = settings_.backends,
                         .timeout = settings_.timeout,
                         .subject = "device mesh: could not connect ranks " + text_of_ranks(ranks) + " of dimension " +
-                                   quoted(axis.name)};
+                                   quoted(axis.name),
+                        .split = {.from = settings_.communicator, .color = color++}};
       if (std::ranges::find(ranks, group_.rank()) == ranks.end()) continue;
       if (!settings_.processes.empty()) {
         for (const int rank : ranks) plan.processes.push_back(settings_.processes[static_cast<size_t>(rank)]);
@@ -327,16 +334,19 @@ DeviceMesh init_device_mesh(const GroupHandle& group, const std::vector<int>& sh
   verify_equal_across_ranks(
       "the arguments of init_device_mesh",
       {"shape (" + detail::joined(shape) + ")", "names (" + detail::joined(all_names) + ")",
-       "backend " + backends.text(), std::string("keep_rank_order ") + (options.keep_rank_order ? "true" : "false")},
+       "backend " + backends.text(), std::string("keep_rank_order ") + (options.keep_rank_order ? "true" : "false"),
+       std::string("split ") + (options.split ? "true" : "false")},
       group, timeout);
   auto processes = detail::member_processes(group, timeout);
   std::vector<int> ranks = detail::arrange(group, shape, all_names.back(), processes, options.keep_rank_order);
+  auto communicator = options.split ? detail::communicator_to_split(group, backends) : nullptr;
   auto mesh = std::make_shared<detail::MeshState>(
       group, detail::MeshState::Settings{.layout = detail::MeshLayout(shape, std::move(ranks)),
                                          .names = std::move(all_names),
                                          .backends = backends,
                                          .timeout = timeout,
-                                         .processes = std::move(processes)});
+                                         .processes = std::move(processes),
+                                         .communicator = std::move(communicator)});
   std::vector<detail::MeshAxis> axes = mesh->axes();
   return {std::move(mesh), std::move(axes)};
 }

@@ -41,22 +41,26 @@ std::optional<ProcessGroup> new_groups(const GroupHandle& group, std::vector<std
   const BackendMap backends = detail::sub_group_backends(options.backend, *longest, group, operation);
   const auto timeout = options.timeout.value_or(parent.timeout());
   detail::check_timeout(group.info(), operation, timeout);
+  const auto communicator = options.split ? detail::communicator_to_split(group, backends) : nullptr;
   // All ranks compare what they want before any of them connects, so that none waits for one that has refused.
   std::vector<std::string> lines;
   std::optional<detail::SubGroupPlan> own;
   int64_t number = 0;
   for (std::vector<int>& ranks : lists) {
     number = parent.next_subgroup();
-    lines.push_back("ranks " + text_of_ranks(ranks) + ", backend " + backends.text());
+    lines.push_back("ranks " + text_of_ranks(ranks) + ", backend " + backends.text() +
+                    (options.split ? ", as a part of the group's communicator" : ""));
     if (std::ranges::find(ranks, group.rank()) == ranks.end()) continue;
     own = {.number = number,
            .ranks = ranks,
            .backends = backends,
            .timeout = timeout,
-           .subject = operation + (": could not connect ranks " + text_of_ranks(ranks))};
+           .subject = operation + (": could not connect ranks " + text_of_ranks(ranks)),
+           .split = {.from = communicator, .color = static_cast<int>(lines.size())}};
   }
   verify_equal_across_ranks("the groups of " + std::string(operation) + " (number " + std::to_string(number) + ")",
                             lines, group, timeout);
+  if (!own && communicator) detail::stay_out_of_split(group, *communicator);
   if (!own) return std::nullopt;
   return detail::make_sub_group(group, *std::move(own), detail::Connect::kAtOnce);
 }

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/syscall.h>
+#include <torch/csrc/distributed/c10d/debug.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "base/joined.h"
 #include "comm/backends/backend_types.h"
+#include "comm/backends/cuda_plugin.h"
 #include "comm/backends/store_wait.h"
 #include "comm/core/host_identity.h"
 #include "comm/group/argument_checks.h"
@@ -93,6 +95,7 @@ class Connection {
                               .name = std::to_string(plan_.number),
                               .description = "sub-group",
                               .members = members_,
+                              .split = plan_.split,
                               .in_process = state.in_process()},
                              is_closed);
     } catch (const MemberGone& error) {
@@ -225,6 +228,19 @@ BackendMap sub_group_backends(const std::string& named, const std::vector<int>& 
   }
   check_backends(backends, parent.info());
   return backends;
+}
+
+c10::intrusive_ptr<c10d::Backend> communicator_to_split(const GroupHandle& parent, const BackendMap& backends) {
+  const BackendTraits* const on_devices = backends.cuda;
+  const bool is_nccl = on_devices != nullptr && on_devices->needs_cuda && backends_of(parent).cuda == on_devices;
+  if (!is_nccl || !parent.device().is_cuda() || c10d::debug_level() == c10d::DebugLevel::Detail) return nullptr;
+  if (!ranks_running_python(parent).empty()) return nullptr;
+  const auto communicator = parent.state().group("splitting a communicator")->getBackend(c10::kCUDA);
+  return require_cuda(parent.info(), "NCCL").can_split(*communicator) ? communicator : nullptr;
+}
+
+void stay_out_of_split(const GroupHandle& parent, c10d::Backend& communicator) {
+  require_cuda(parent.info(), "NCCL").stay_out_of_split(communicator, parent.device());
 }
 
 ProcessGroup make_sub_group(const GroupHandle& parent, SubGroupPlan plan, Connect when) {

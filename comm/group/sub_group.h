@@ -8,6 +8,7 @@
 
 #include <ddprun/comm/process_group.h>
 
+#include "comm/backends/group_plan.h"
 #include "comm/core/backend_map.h"
 #include "comm/group/member_processes.h"
 
@@ -22,6 +23,8 @@ struct SubGroupPlan {
   std::string subject{};  ///< what messages call the connection: "new_group: could not connect ranks (0, 1)"
   /// The members' processes, in the same order, where they are known: one that has ended is then not waited for.
   std::vector<ProcessIdentity> processes{};
+  /// Then all ranks of the parent take part at once: those that are no member by stay_out_of_split().
+  CommunicatorSplit split{};
 };
 
 enum class Connect { kAtOnce, kAtFirstUse };
@@ -30,6 +33,13 @@ enum class Connect { kAtOnce, kAtFirstUse };
 /// `operation`, for backends that cannot serve them.
 BackendMap sub_group_backends(const std::string& named, const std::vector<int>& ranks, const GroupHandle& parent,
                               const char* operation);
+
+/// The parent's communicator of devices, if sub-groups with these backends can be parts of it, the same answer on all
+/// its ranks; else null: without NCCL, with ranks that run Python, or with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+c10::intrusive_ptr<c10d::Backend> communicator_to_split(const GroupHandle& parent, const BackendMap& backends);
+
+/// What a rank calls that is in none of the groups whose members make them with this communicator in their plans.
+void stay_out_of_split(const GroupHandle& parent, c10d::Backend& communicator);
 
 /// The owner of the group that `plan` describes, of which this rank is a member. With Connect::kAtOnce every member
 /// must call it, and it throws std::runtime_error, naming who is missing, when one does not arrive within the timeout;

@@ -1,5 +1,5 @@
-// Internal: c10d's collectives on one tensor that holds all ranks' parts, which have their public names since
-// LibTorch 2.13.
+// Internal: c10d's collectives on tensors that hold all ranks' parts. Those on one tensor have their public names since
+// LibTorch 2.13, those on lists later.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -38,6 +38,27 @@ inline c10::intrusive_ptr<c10d::Work> all_to_all_single(c10d::ProcessGroup& grou
 #else
   return group.all_to_all_single(output, input, output_counts, input_counts, options);
 #endif
+}
+
+template <typename Group>
+c10::intrusive_ptr<c10d::Work> all_gather_list(Group& group, std::vector<at::Tensor>& outputs,
+                                               std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions& options) {
+  if constexpr (requires { group.all_gather_single_coalesced(outputs, inputs, options); }) {
+    return group.all_gather_single_coalesced(outputs, inputs, options);
+  } else {
+    return group.allgather_into_tensor_coalesced(outputs, inputs, options);
+  }
+}
+
+template <typename Group>
+c10::intrusive_ptr<c10d::Work> reduce_scatter_list(Group& group, std::vector<at::Tensor>& outputs,
+                                                   std::vector<at::Tensor>& inputs,
+                                                   const c10d::ReduceScatterOptions& options) {
+  if constexpr (requires { group.reduce_scatter_single_coalesced(outputs, inputs, options); }) {
+    return group.reduce_scatter_single_coalesced(outputs, inputs, options);
+  } else {
+    return group.reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  }
 }
 
 }  // namespace ddp::versions

@@ -56,6 +56,23 @@ class SubGroups(unittest.TestCase):
             "nccl 1 (sub-group) rank 0 of 1, members: 2"]))
 
 
+    def test_communicators_are_parts_of_the_first_one_where_the_program_wants_it(self):
+        def made(number, ranks, color, split):
+            return [f"nccl {number} (sub-group) rank {rank} of {len(ranks)}, members: {' '.join(map(str, ranks))}"
+                    + (f", color {color} of rank {of}'s communicator of 3" if split else "") for rank, of in enumerate(ranks)]
+
+        def out(*ranks):
+            return [f"nccl: rank {rank} is in no part" for rank in ranks]
+
+        for variables in ({"DDPRUN_TEST_SPLITS": "1"}, {}, {"DDPRUN_TEST_SPLITS": "1", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}):
+            split = len(variables) == 1
+            told = [line for line in lines_of("EAGER", "split", **variables) if line.startswith("nccl") and "default_pg" not in line]
+            expected = made(1, [0, 2], 1, split) + made(2, [0], 1, split) + made(3, [1, 2], 2, split) + made(7, [0, 1], 1, False)
+            if split:  # else the mesh is connected at its first use
+                expected += out(1, 2, 2) + made(4, [0], 0, True) + made(5, [1], 1, True) + made(6, [0, 1], 0, True)
+            self.assertEqual(sorted(told), sorted(expected), variables)
+
+
 class Backends(unittest.TestCase):
     def test_ranks_take_the_device_that_their_backends_are_for(self):
         lines = [line for line in lines_of("EAGER", "devices") if not line.startswith("nccl 0")]

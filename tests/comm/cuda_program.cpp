@@ -7,6 +7,7 @@
 #include <string>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/comm/device_mesh.h>
 #include <ddprun/comm/spawn.h>
 
 #include "comm/backends/backend_types.h"
@@ -25,6 +26,14 @@ void make_groups(const ddp::GroupHandle& group) {
     ranks.append(" ").append(std::to_string(rank));
   std::printf("gloo %s, members:%s\n", backend->getBackendOptions()->group_name.c_str(), ranks.c_str());
   ddp::new_group(*options, {1});
+}
+
+// Groups of three ranks whose communicators are parts of the job's.
+void split_groups(const ddp::GroupHandle& group) {
+  const auto pair = ddp::new_group(group, {0, 2}, {.split = true});
+  const auto some = ddp::new_subgroups_by_enumeration(group, {{0}, {1, 2}}, {.split = true});
+  const auto mesh = ddp::init_device_mesh(group, {1, 2}, {"one", "two"}, {.split = true});
+  ddp::new_group(group, {0, 1});
 }
 
 // The ranks' device, and who serves which one.
@@ -80,6 +89,8 @@ void run(const std::string& mode) {
   ddp::test::use_fake_cuda();
   if (mode == "groups") {
     ddp::spawn(3, make_groups, {.backend = "cpu:gloo,cuda:nccl"});
+  } else if (mode == "split") {
+    ddp::spawn(3, split_groups, {.backend = "cpu:gloo,cuda:nccl"});
   } else if (mode == "devices") {
     ddp::detail::register_backend(ddp::test::counting_backend("counting", std::make_shared<std::atomic<int>>(0)));
     for (const char* backend : {"gloo", "cpu:gloo", "cpu:gloo,cuda:gloo", "cuda:gloo", "local", "nccl",

@@ -13,6 +13,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/comm/functional.h"
@@ -65,6 +66,37 @@ TEST_CASE_METHOD(Gradients, "functional: the gradient of an averaging reduce_sca
     for (int rank = 0; rank < group.size(); ++rank) {
       const at::Tensor rows = gradient.narrow(0, 2 * rank, 2);
       RANK_CHECK(at::allclose(rows, at::full({2, 2}, (rank + 1.0) / group.size())));
+    }
+  });
+}
+
+TEST_CASE_METHOD(Gradients, "functional: errors of lists name them") {
+  run([](const GroupHandle& group) {
+    const at::Tensor whole = here(at::ones({group.size()}, at::kLong));
+    RANK_CHECK_THAT(
+        error_of<std::invalid_argument>([&] { functional::reduce_scatter_coalesced({whole}, group, ReduceOp::kAvg); }),
+        ContainsSubstring("reduce_scatter_coalesced: the average needs a floating-point dtype"));
+  });
+}
+
+TEST_CASE_METHOD(Gradients, "functional: lists are gathered and reduced as their tensors are, whatever their dtypes") {
+  run([](const GroupHandle& group) {
+    const at::Tensor first = input_of(group, {2 * group.size(), 2});
+    const at::Tensor second = input_of(group, {group.size()});
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // of one dtype, and of two
+      const std::vector<at::Tensor> inputs{first, second.to(dtype)};
+      const auto gathered = functional::all_gather_coalesced(inputs, group);
+      const auto reduced = functional::reduce_scatter_coalesced(inputs, group, ReduceOp::kAvg);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        RANK_CHECK(at::equal(gathered[i], functional::all_gather(inputs[i], group)));
+        RANK_CHECK(at::equal(reduced[i], functional::reduce_scatter(inputs[i], group, ReduceOp::kAvg)));
+      }
+      const at::Tensor weighted = (gathered[1].sum() + reduced[1].sum()) * (group.rank() + 1);
+      const double ranks_sum = group.size() * (group.size() + 1) / 2.0;
+      const at::Tensor gradient = gradient_of(weighted, second).cpu();
+      for (int rank = 0; rank < group.size(); ++rank) {
+        RANK_CHECK(at::allclose(gradient[rank], at::full({}, ranks_sum + (rank + 1.0) / group.size())));
+      }
     }
   });
 }
@@ -172,10 +204,10 @@ TEST_CASE("functional: a rank that does not use an output is named, and which ou
                 gradient_of(input.sum(), input);
                 return;
               }
-              RANK_CHECK_THAT(error_of<std::runtime_error>([&] { gradient_of(sum.sum(), input); }),
-                              // Either the closed connection or the expired time limit is noticed first.
-                              ContainsSubstring("all_reduce") && ContainsSubstring("number 2") &&
-                                  ContainsSubstring("rank 1"));
+              RANK_CHECK_THAT(
+                  error_of<std::runtime_error>([&] { gradient_of(sum.sum(), input); }),
+                  // Either the closed connection or the expired time limit is noticed first.
+                  ContainsSubstring("all_reduce") && ContainsSubstring("number 2") && ContainsSubstring("rank 1"));
             },
             {.timeout = std::chrono::seconds(3)});
 }
@@ -223,6 +255,27 @@ TEST_CASE("functional: sums of equal size for different gradients are not taken 
                               ContainsSubstring("all ranks must call the same"));
             },
             {.wire = test::Wire::kShm});
+}
+
+TEST_CASE("functional: on gloo ranks wait where they would add up different gradients, and the error has both") {
+  // Of four ranks two are on each host, which agree.
+  for (const auto& [wire, size] :
+       {std::pair(test::Wire::kGloo, 2), std::pair(test::Wire::kGloo, 3), std::pair(test::Wire::kHosts, 4)}) {
+    run_ranks(
+        size,
+        [](const GroupHandle& group) {
+          const at::Tensor input = input_of(group, {3});
+          const at::Tensor first = functional::all_reduce(input, group);
+          const at::Tensor second = functional::all_reduce(input, group);
+          RANK_CHECK(
+              is_all(torch::autograd::grad({(first + second).sum()}, {input}, {}, true).front(), 2 * group.size()));
+          RANK_CHECK_THAT(
+              error_of<std::runtime_error>([&] { gradient_of((group.rank() % 2 == 0 ? first : second).sum(), input); }),
+              ContainsSubstring("the ranks disagree at number 4") && ContainsSubstring("gradient of number 0") &&
+                  ContainsSubstring("gradient of number 1"));
+        },
+        {.wire = wire, .timeout = std::chrono::seconds(2)});
+  }
 }
 
 TEST_CASE("functional: split sizes on which two ranks disagree are refused in shared memory") {

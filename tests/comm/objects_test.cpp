@@ -9,12 +9,14 @@
 #include <ATen/ops/zeros.h>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <ostream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
@@ -69,6 +71,35 @@ TEST_CASE("Objects: a list to scatter needs a text for each rank") {
     }
     RANK_CHECK(scatter_string({"zero", "one"}, 0, group) == (group.rank() == 0 ? "zero" : "one"));
   });
+}
+
+TEST_CASE("Objects: an error names the function that the program has called") {
+  for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
+    test::run_ranks(2,
+                    [](const GroupHandle& group) {
+                      RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { send_strings({}, group.rank(), group); }),
+                                      ContainsSubstring("send_strings: peer "));
+                      RANK_CHECK_THAT(
+                          error_of<std::invalid_argument>([&] { recv_strings(1 - group.rank(), group, -1); }),
+                          ContainsSubstring("recv_strings: expected a tag of at least 0, got -1"));
+                      if (group.rank() == 1) return;
+                      RANK_CHECK_THAT(error_of<std::runtime_error>([&] { recv_strings(1, group, 5); }),
+                                      ContainsSubstring("recv_strings from rank 1, tag 5 of a Long tensor"));
+                    },
+                    {.wire = wire, .timeout = std::chrono::seconds(2)});
+    const std::vector<std::pair<std::string, std::function<void(const GroupHandle&)>>> calls{
+        {"scatter_string", [](const GroupHandle& group) { scatter_string({}, 1, group); }},
+        {"broadcast_string", [](const GroupHandle& group) { broadcast_string("", 1, group); }},
+        {"gather_strings", [](const GroupHandle& group) { gather_strings("", 1, group); }},
+        {"all_gather_strings", [](const GroupHandle& group) { all_gather_strings("", group); }}};
+    for (const auto& [name, call] : calls) {
+      const auto without_rank_1 = [&name = name, &call = call](const GroupHandle& group) {
+        if (group.rank() == 1) return;
+        RANK_CHECK_THAT(error_of<std::runtime_error>([&] { call(group); }), ContainsSubstring(name + " (number 0)"));
+      };
+      test::run_ranks(2, without_rank_1, {.wire = wire, .timeout = std::chrono::seconds(2)});
+    }
+  }
 }
 
 TEST_CASE("Objects: lists of texts and of JSON values between two ranks") {

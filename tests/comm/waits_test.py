@@ -28,7 +28,6 @@ class Waits(unittest.TestCase):
         for event in events:
             if event["ph"] == "X" and event["pid"] == 0 and event["cat"] == "wait":
                 in_timeline[event["name"]] += event["dur"] / 1000
-        in_timeline["wait for broadcast_string"] = in_page["broadcast_string"]  # which is made of broadcasts
         return {name: (time, in_timeline[f"wait for {name}"]) for name, time in in_page.items()}
 
     def check(self, backend):

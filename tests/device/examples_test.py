@@ -12,7 +12,7 @@ PROGRAMS = pathlib.Path(sys.argv.pop(1))
 os.environ["PROGRAM"] = ""  # each test has its own
 
 from programs import EXAMPLES, losses  # noqa: E402
-from support import DDPRUN, ExampleTest  # noqa: E402
+from support import DDPRUN, ExampleTest, write_cifar10  # noqa: E402
 
 # A program that did something wrong on a device, or keeps its memory, ends with a status of its own.
 PLACES = {"devices": {"DDPRUN_TEST_DEVICE_STRICT": "1"}, "cpu": {"DDPRUN_CUDA": "0"}}
@@ -57,6 +57,10 @@ class OnDevices(ExampleTest):
             file.write("".join(f"The quick brown fox jumps over the lazy dog; {i} dogs and {7 * i % 11} foxes. " for i in range(40)))
         size = ("--context", "32", "--width", "32", "--heads", "2", "--layers", "2", "--warmup-steps", "5", "--sample", "8")
         self.check_losses("text", "--text", self.path("tale.txt"), *size, "--epochs", "1", "--batch-size", "8", least=5)
+
+    def test_contrastive(self):
+        write_cifar10(self.path("data"), 64, 20)
+        self.check_losses("contrastive", "--data-dir", self.path("data"), "--epochs", "1", "--batch-size", "8", "--lr", "0.02", least=4)
 
     def test_unet3d(self):
         self.make("unet3d/make_volumes.py", "--train", "8", "--validation", "3", "--side", "16")

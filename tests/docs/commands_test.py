@@ -90,7 +90,7 @@ class Listed(unittest.TestCase):
 
     def test_the_help_of_each_program_fits_a_terminal_of_80_columns(self):
         words = [("ddprun",), ("ddprun-curves",), *(("ddprun-checkpoint", *sub) for sub in [(), ("inspect",), ("verify",), ("convert",)])]
-        words += [(name,) for name in ("toy_linear", "cifar10", "dcgan", "horovod_style", "image_folder", "imagenet", "unet3d", "text")]
+        words += [(name,) for name in ("toy_linear", "cifar10", "contrastive", "dcgan", "horovod_style", "image_folder", "imagenet", "unet3d", "text")]
         for name, *rest in words:
             text = subprocess.run([PROGRAMS / name, *rest, "--help"], capture_output=True, text=True, check=True).stdout
             self.assertEqual([line for line in text.splitlines() if len(line) > 80 and not line.startswith("Usage:")], [], name)  # a path in it

@@ -9,7 +9,7 @@ from support import read_safetensors, write_cifar10
 
 EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples"
 PROGRAMS = pathlib.Path(os.environ["PROGRAM"]).parent
-NAMES = ("cifar10", "dcgan", "horovod_style", "image_folder", "imagenet", "text", "toy_linear", "unet3d")
+NAMES = ("cifar10", "contrastive", "dcgan", "horovod_style", "image_folder", "imagenet", "text", "toy_linear", "unet3d")
 
 
 def make_data(folder):
@@ -28,6 +28,7 @@ def command(name, folder, run):
     data, out = pathlib.Path(folder, "data"), pathlib.Path(folder, run)
     own = {
         "cifar10": ("--data-dir", data / "cifar10", "--epochs", "2", "--batch-size", "8"),
+        "contrastive": ("--data-dir", data / "cifar10", "--epochs", "2", "--batch-size", "8"),
         "dcgan": ("--data-dir", data / "cifar10", "--epochs", "2", "--batch-size", "8", "--width", "4", "--noise", "8"),
         "horovod_style": ("--steps", "20", "--save-every", "10"),
         "image_folder": ("--data-path", data / "pictures", "--net", "resnet18", "--image-size", "28", "--batch-size", "4", "--workers", "1",

@@ -26,9 +26,20 @@ class Plugin final : public ddp::detail::CudaPlugin {
     const std::lock_guard lock(mutex_);
     std::string ranks;
     for (const int rank : plan.members) ranks.append(" ").append(std::to_string(rank));
-    std::printf("nccl %s (%s) rank %d of %d, members:%s\n", plan.name.c_str(), plan.description.c_str(), plan.info.rank,
-                plan.info.world_size, ranks.c_str());
+    std::string split;
+    if (plan.split.from) {
+      split = ", color " + std::to_string(plan.split.color) + " of rank " + std::to_string(plan.split.from->getRank()) +
+              "'s communicator of " + std::to_string(plan.split.from->getSize());
+    }
+    std::printf("nccl %s (%s) rank %d of %d, members:%s%s\n", plan.name.c_str(), plan.description.c_str(),
+                plan.info.rank, plan.info.world_size, ranks.c_str(), split.c_str());
     return c10::make_intrusive<SilentBackend>(plan.info.rank, plan.info.world_size);
+  }
+
+  bool can_split(const c10d::Backend&) const override { return std::getenv("DDPRUN_TEST_SPLITS") != nullptr; }
+  void stay_out_of_split(c10d::Backend& communicator, c10::Device) const override {
+    const std::lock_guard lock(mutex_);
+    std::printf("nccl: rank %d is in no part\n", communicator.getRank());
   }
 
  private:

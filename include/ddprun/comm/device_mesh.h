@@ -26,6 +26,9 @@ struct DeviceMeshOptions {
   /// Fills the mesh with the ranks in ascending order, as torch.distributed, even where ranks of several hosts then
   /// share a group along the last dimension.
   bool keep_rank_order = false;
+  /// On NCCL: connects all groups at once, as parts of the communicator of the group that the mesh is made from; see
+  /// NewGroupOptions::split.
+  bool split = false;
 };
 
 /// An array of ranks with named dimensions, or a slice of one. Along each dimension the ranks that differ in that
@@ -34,7 +37,8 @@ struct DeviceMeshOptions {
 /// called by any rank at any time, from several threads, and none of them communicates but flatten().
 ///
 /// A group is connected by the first operation on it, which all its ranks must call; until then it has no memory and no
-/// thread. With Python ranks in the job all groups are connected by init_device_mesh().
+/// thread. With Python ranks in the job, and where DeviceMeshOptions::split works, init_device_mesh() connects all
+/// groups.
 class DeviceMesh {
  public:
   /// For the library, which makes it.

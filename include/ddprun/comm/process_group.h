@@ -134,6 +134,10 @@ struct NewGroupOptions {
   std::string backend{};
   /// Longest wait for a peer; default: that of the group it is made from.
   std::optional<std::chrono::milliseconds> timeout{};
+  /// On NCCL: makes the communicator as a part of that of the group it is made from (ncclCommSplit), for which all
+  /// ranks of that group wait for each other. Nothing on other backends, with ranks that run Python, with
+  /// TORCH_DIST_USE_NCCL2=1 and with TORCH_DISTRIBUTED_DEBUG=DETAIL. Equal on all ranks.
+  bool split = false;
 };
 
 /// Connects some ranks of `group` as a group of their own and returns its owner; nullopt on ranks that do not belong to

@@ -158,6 +158,13 @@ class Communicator final : public c10d::Backend {
                    return inner_->_allgather_base(real[0], real[1], options);
                  });
   }
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override {
+    return queue("all_gather_coalesced", inputs, outputs, options.asyncOp,
+                 [this, to = for_kernels(outputs), from = for_kernels(inputs), options]() mutable {
+                   return inner_->allgather_into_tensor_coalesced(to, from, options);
+                 });
+  }
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     return queue("all_gather", inputs, outputs.at(0), options.asyncOp,
                  [this, lists = for_kernels(outputs), real = for_kernels(inputs), options]() mutable {
@@ -186,6 +193,17 @@ class Communicator final : public c10d::Backend {
           return inner_->_reduce_scatter_base(real[0], real[1], inner);
         },
         averager(options.reduceOp, {output}));
+  }
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override {
+    auto inner = options;
+    inner.reduceOp = as_known(options.reduceOp, inputs.at(0));
+    return queue(
+        "reduce_scatter_coalesced", inputs, outputs, options.asyncOp,
+        [this, to = for_kernels(outputs), from = for_kernels(inputs), inner]() mutable {
+          return inner_->reduce_scatter_tensor_coalesced(to, from, inner);
+        },
+        averager(options.reduceOp, outputs));
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {

@@ -17,6 +17,8 @@ class Plugin final : public detail::CudaPlugin {
                                               const detail::GroupPlan& plan) const override {
     return make_communicator(plan, store);
   }
+  bool can_split(const c10d::Backend&) const override { return false; }
+  void stay_out_of_split(c10d::Backend&, c10::Device) const override {}
 };
 
 }  // namespace

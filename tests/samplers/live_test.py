@@ -1,14 +1,16 @@
 """The samplers' orders against PyTorch's own, for cases made up at random: `CASES` of them (default 10,000)."""
 
+import math
 import os
 import random
 import subprocess
 import sys
 import unittest
+import warnings
 
 try:
     import torch
-    from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
+    from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler, random_split
 except ImportError:
     print("skipped: this Python has no torch")
     sys.exit(77)
@@ -57,10 +59,26 @@ def weighted(source):
     return f"weighted {count} {int(replacement)} {seed} {n} {text}", list(sampler)
 
 
+def split(source):
+    n, seed, parts = source.randrange(1, 200), seed_of(source), source.randrange(2, 6)
+    cuts = sorted(source.randrange(n + 1) for _ in range(parts - 1))
+    numbers = [end - begin for begin, end in zip([0] + cuts, cuts + [n])]
+    if sum(numbers) == 1 or source.random() < 0.5:  # whole numbers whose sum is 1 are fractions to Python
+        # Fractions of one decimal often add up to 1 only as Python's sum() does it.
+        numbers = source.choice([[number / n for number in numbers], [0.7, 0.2, 0.1], [0.1] * 10, [0.15, 0.35, 0.5]])
+        if not (math.isclose(sum(numbers), 1) and sum(numbers) <= 1 and any(number % 1 for number in numbers)):
+            numbers = [0.7, 0.3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of parts without a sample
+        parts = random_split(range(n), numbers, generator(seed))
+    text = " ".join(repr(number) for number in numbers)
+    return f"split {n} {seed} {len(numbers)} {text}", [index for part in parts for index in [*part.indices, -1]]
+
+
 class Live(unittest.TestCase):
     def test_every_order_equals_pytorchs(self):
         source = random.Random(SEED)
-        kinds = [distributed] * 8 + [uniform, weighted]
+        kinds = [distributed] * 7 + [split, uniform, weighted]
         cases = [source.choice(kinds)(source) for _ in range(CASES)]
         result = subprocess.run(
             [os.environ["PROGRAM"]], input="\n".join(case for case, _ in cases) + "\n", stdout=subprocess.PIPE,

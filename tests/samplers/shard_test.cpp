@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -164,6 +165,31 @@ TEST_CASE("Shard: refuses a rank outside the world and names both") {
   CHECK_THROWS_MATCHES(shard(order, {.num_replicas = 0, .rank = 0}), std::invalid_argument,
                        MessageMatches(StartsWith("Invalid num_replicas 0")));
   CHECK_THROWS_AS(shard(order, {.num_replicas = -3}), std::invalid_argument);
+}
+
+TEST_CASE("Split: rounds down and gives what is left to the first parts") {
+  CHECK_THAT(split_lengths(10, std::vector<double>{0.25, 0.25, 0.5}), ElementsAre(3, 2, 5));
+  CHECK_THAT(split_lengths(7, std::vector<double>{0.7, 0.2, 0.1}), ElementsAre(5, 2, 0));  // a plain sum is below 1
+  CHECK_THAT(split_lengths(0, std::vector<double>{0.5, 0.5}), ElementsAre(0, 0));
+  CHECK_THROWS_MATCHES(split_lengths(4, std::vector<double>{0.5, 0.4}), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("add up to 0.9")));
+  CHECK_THROWS_AS(split_lengths(4, std::vector<double>{0.5, 0.6}), std::invalid_argument);
+  CHECK_THROWS_AS(split_lengths(4, std::vector<double>{}), std::invalid_argument);
+  CHECK_THROWS_AS(split_lengths(4, std::vector<double>{std::nan("")}), std::invalid_argument);
+  CHECK_THROWS_MATCHES(split_lengths(4, std::vector<double>{1.5, -0.5}), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("index 0 is 1.5")));
+}
+
+TEST_CASE("Split: cuts one permutation into parts") {
+  const auto parts = random_split_indices(6, std::vector<int64_t>{4, 0, 2}, 3);
+  REQUIRE(parts.size() == 3);
+  const auto order = permutation(6, 3);
+  CHECK(parts[0] == std::vector<int64_t>(order.begin(), order.begin() + 4));
+  CHECK_THAT(parts[1], IsEmpty());
+  CHECK(parts[2] == std::vector<int64_t>(order.begin() + 4, order.end()));
+  CHECK_THROWS_MATCHES(random_split_indices(6, std::vector<int64_t>{4, 1}, 3), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("the dataset's 6 samples, got 4, 1")));
+  CHECK_THROWS_AS(random_split_indices(6, std::vector<int64_t>{7, -1}, 3), std::invalid_argument);
 }
 
 }  // namespace

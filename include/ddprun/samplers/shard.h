@@ -22,6 +22,16 @@ std::vector<int64_t> random_order(int64_t n, int64_t count, uint64_t seed);
 /// `count` independent numbers from 0 to n-1: the same with replacement=True. n must be positive unless count is 0.
 std::vector<int64_t> random_draws(int64_t n, int64_t count, uint64_t seed);
 
+/// How many of `size` samples each of these fractions gets: rounded down, and what is left goes to the first ones, one
+/// each. torch.utils.data.random_split's rounding. Throws std::invalid_argument for a fraction outside 0 … 1 and unless
+/// they add up to 1.
+std::vector<int64_t> split_lengths(int64_t size, std::span<const double> fractions);
+
+/// Which of `size` samples each split has: pieces of permutation(size, seed), as torch.utils.data.random_split cuts
+/// them with a generator of that seed. Throws std::invalid_argument for a negative length and unless they add up to
+/// `size`.
+std::vector<std::vector<int64_t>> random_split_indices(int64_t size, std::span<const int64_t> lengths, uint64_t seed);
+
 /// Throws std::invalid_argument, naming the values, unless num_replicas ≥ 1 and 0 ≤ rank < num_replicas.
 void check_replica(int num_replicas, int rank);
 

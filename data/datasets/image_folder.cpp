@@ -1,5 +1,3 @@
-#include "ddprun/data/image_folder.h"
-
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <ddprun/data/image.h>
 
 #include "data/formats/limits.h"
+#include "ddprun/data/image_datasets.h"
 
 namespace ddp {
 
@@ -82,8 +81,8 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
     }
   }
   const std::string problem = std::string(error.what()).substr(error.path().string().size() + 2);
-  throw DataError(error.path(), problem + "; and of " + std::to_string(tries) +
-                                    " pictures tried as a replacement, none can be read");
+  throw DataError(error.path(),
+                  problem + "; and of " + std::to_string(tries) + " pictures tried as a replacement, none can be read");
 }
 
 void ImageFolder::read(int64_t index, SampleRandom random, std::span<float> out) const {

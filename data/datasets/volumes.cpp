@@ -1,5 +1,3 @@
-#include "ddprun/data/volumes.h"
-
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -14,6 +12,8 @@
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
+
+#include "ddprun/data/image_datasets.h"
 
 namespace ddp {
 namespace {

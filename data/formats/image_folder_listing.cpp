@@ -19,7 +19,7 @@
 #include "base/block_file_size_signal.h"
 #include "data/formats/image_format.h"
 #include "data/formats/limits.h"
-#include "ddprun/data/listings.h"
+#include "ddprun/data/file_formats.h"
 
 namespace ddp {
 namespace fs = std::filesystem;

@@ -6,7 +6,7 @@
 
 #include <ddprun/data/byte_source.h>
 
-#include "ddprun/data/listings.h"
+#include "ddprun/data/file_formats.h"
 
 namespace ddp {
 namespace {

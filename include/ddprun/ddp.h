@@ -41,11 +41,8 @@
 #include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
 #include <ddprun/data/image_datasets.h>
-#include <ddprun/data/image_folder.h>
-#include <ddprun/data/listings.h>
 #include <ddprun/data/loader.h>
 #include <ddprun/data/transforms.h>
-#include <ddprun/data/volumes.h>
 #include <ddprun/ddp/apex_settings.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/data_parallel.h>

@@ -9,7 +9,6 @@
 #include <ddprun/data/datasets.h>
 #include <ddprun/data/device_loader.h>
 #include <ddprun/data/image_datasets.h>
-#include <ddprun/data/volumes.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
 

@@ -8,7 +8,6 @@
 
 #include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/listings.h>
 
 #include "tests/support/catch.h"
 

@@ -6,7 +6,7 @@
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/device_loader.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/image_folder.h>
+#include <ddprun/data/image_datasets.h>
 #include <ddprun/data/loader.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>

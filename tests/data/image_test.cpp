@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include <ddprun/data/byte_source.h>
+#include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/listings.h>
 
 #include "data/formats/image_format.h"
 #include "tests/data/picture_files.h"

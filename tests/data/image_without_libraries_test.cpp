@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include <ddprun/data/byte_source.h>
+#include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/listings.h>
 
 #include "data/formats/image_format.h"
 #include "tests/data/picture_files.h"

@@ -14,7 +14,6 @@
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
-#include <ddprun/data/listings.h>
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The JSON file of class indices.
-#include <ddprun/data/listings.h>
+#include <ddprun/data/file_formats.h>
 
 #include "tests/data/fuzz/reader.h"
 #include "tests/fuzz/memory_file.h"

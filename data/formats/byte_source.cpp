@@ -1,7 +1,5 @@
 #include "ddprun/data/byte_source.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "data/formats/limits.h"
+#include "data/formats/open_file.h"
 
 namespace ddp {
 namespace {
@@ -23,36 +22,10 @@ std::string cause() {
   return std::generic_category().message(errno);
 }
 
-int open_regular(const std::filesystem::path& path, uint64_t& size) {
-  // Not blocking: opening a pipe would wait for its other end.
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) throw DataError(path, "cannot be opened: " + cause());
-  struct stat status {};
-  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(file);
-    throw DataError(path, S_ISDIR(status.st_mode) ? "expected a file, got a folder"
-                                                  : "expected a regular file, got a pipe, socket or device");
-  }
-  size = static_cast<uint64_t>(status.st_size);
-  return file;
-}
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int file) : file_(file) {}
-  ~FileDescriptor() { ::close(file_); }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return file_; }
-
- private:
-  int file_;
-};
-
 template <typename Content>
 Content read_whole(const std::filesystem::path& path, uint64_t most) {
-  uint64_t size = 0;
-  const FileDescriptor file(open_regular(path, size));
+  const OpenFile file(path);
+  const uint64_t size = file.size();
   if (size > most) {
     throw DataError(path, "expected at most " + std::to_string(most) + " bytes, got " + std::to_string(size));
   }
@@ -84,12 +57,11 @@ struct ByteSource::Stream {
 };
 
 ByteSource::ByteSource(std::filesystem::path path) : path_(std::move(path)) {
-  const int file = open_regular(path_, size_);
-  stream_ = std::make_unique<Stream>(file);
-  if (stream_->gz == nullptr) {
-    ::close(file);
-    throw DataError(path_, "cannot be opened: out of memory");
-  }
+  OpenFile file(path_);
+  size_ = file.size();
+  stream_ = std::make_unique<Stream>(file.get());
+  if (stream_->gz == nullptr) throw DataError(path_, "cannot be opened: out of memory");
+  file.release();
   ::gzbuffer(stream_->gz, 1 << 17);
 }
 

@@ -1,5 +1,5 @@
-// Trains a small transformer on the bytes of a text and then writes some: gradient accumulation, warm-up and cosine,
-// clipping, bfloat16, checkpoints in mid-epoch.
+// Trains a small transformer on the bytes of a text and then writes some, or on files of tokens (make_tokens.py):
+// gradient accumulation, warm-up and cosine, clipping, bfloat16, checkpoints in mid-epoch.
 //
 //   ddprun -n 2 build/release/bin/text --text tale.txt --accumulate 2
 //   ddprun -n 2 build/release/bin/text --text tale.txt --bf16 --resume
@@ -16,10 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include <ddprun/comm/collectives.h>
-#include <ddprun/comm/process_group.h>
-#include <ddprun/data/byte_source.h>
-#include <ddprun/data/datasets.h>
 #include <ddprun/ddp.h>
 #include <ddprun/training/command_line.h>
 
@@ -31,7 +27,7 @@ struct Arguments {
   ddp::TrainingOptions training{
       .epochs = 10, .lr = 0.001, .loader = {.batch_size = 16}, .checkpoint_dir = "checkpoints/text"};
   models::TransformerOptions net;
-  std::string text, weights, step_losses, prompt = "The ";
+  std::string text, tokens, weights, step_losses, prompt = "The ";
   int64_t accumulate = 1, warmup_steps = 20, save_every = 50, sample = 400;
   double validation_ratio = 0.1, weight_decay = 0.1, clip = 1.0, temperature = 0.8;
   bool bf16 = false;
@@ -42,7 +38,9 @@ void declare(CLI::App& app, Arguments& args) {
   const auto option = [&app](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
-  option("--text", args.text, "The file to learn from")->required();
+  auto* text = option("--text", args.text, "The file to learn from");
+  option("--tokens", args.tokens, "The folder of train.bin and val.bin, tokens of 16 bits, instead")->excludes(text);
+  option("--vocabulary", args.net.vocabulary, "Number of different tokens")->check(ddp::whole(1));
   option("--weights", args.weights, "Start from these weights, .pt or .safetensors");
   option("--context", args.net.context, "Bytes in a sequence")->check(ddp::whole(1));
   option("--width", args.net.width, "Numbers that stand for a byte")->check(ddp::whole(1));
@@ -61,6 +59,13 @@ void declare(CLI::App& app, Arguments& args) {
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());
   app.add_flag("--recompute", args.net.recompute, "Recompute the blocks in backward to save memory");
   app.add_flag("--bf16", args.bf16, "Forward in bfloat16 where that is precise enough");
+}
+
+ddp::AnyDataset sequences(const Arguments& args, const std::string& text, const std::string& file) {
+  const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * (1 - args.validation_ratio));
+  const auto length = args.net.context;
+  if (args.tokens.empty()) return ddp::ByteText(file == "/val.bin" ? text.substr(cut) : text.substr(0, cut), length);
+  return ddp::Tokens(args.tokens + file, {.length = length, .vocabulary = args.net.vocabulary});
 }
 
 torch::Tensor loss_of(auto& model, const ddp::Batch& batch) {
@@ -128,9 +133,8 @@ int run(Arguments args) {
   ddp::install_stop_handlers();
   ddp::print_on_main(group, ddp::describe_job(group, options.loader.batch_size, args.accumulate));
   ddp::manual_seed(options.seed = ddp::seed_of_run(options, group), group);
-  const std::string text = ddp::read_small_file(args.text, uint64_t{1} << 30);
-  const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * (1 - args.validation_ratio));
-  const ddp::ByteText train(text.substr(0, cut), args.net.context), validation(text.substr(cut), args.net.context);
+  const std::string text = args.tokens.empty() ? ddp::read_small_file(args.text, uint64_t{1} << 30) : "";
+  const auto train = sequences(args, text, "/train.bin"), validation = sequences(args, text, "/val.bin");
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
   models::Transformer net(args.net);
@@ -179,7 +183,7 @@ int run(Arguments args) {
     checkpoints.save(recorder.steps_done(), state);
     if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;
   }
-  if (group.rank() == 0) ddp::print_on_main(group, write_text(net, args, text, group.device()));
+  if (group.rank() == 0 && !text.empty()) ddp::print_on_main(group, write_text(net, args, text, group.device()));
   return 0;
 }
 

@@ -32,6 +32,7 @@
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>
 #include <ddprun/comm/spawn.h>
+#include <ddprun/data/arrays.h>
 #include <ddprun/data/batch.h>
 #include <ddprun/data/batches.h>
 #include <ddprun/data/byte_source.h>

@@ -2,10 +2,12 @@
 
 import csv
 import os
+import pathlib
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -45,6 +47,16 @@ class Text(ProgramTest):
             with self.subTest(ranks=ranks):
                 ours, theirs = self.run_both(ranks, "--epochs", "3", "--accumulate", "2", "--batch-size", "8", "--lr", "0.01")
                 self.check_close(ours, theirs, 1e-5)
+
+    def test_from_files_of_the_same_tokens_it_learns_the_same(self):
+        converter = pathlib.Path(__file__).parents[2] / "examples/text/make_tokens.py"
+        subprocess.run([sys.executable, "-B", converter, self.text, self.path("tokens")], check=True, timeout=PATIENCE)
+        options = ("--epochs", "2", "--batch-size", "8", "--lr", "0.01", "--seed", "3")
+        files = [self.path("text.csv"), self.path("tokens.csv")]
+        for source, file in zip((("--text", self.text), ("--tokens", self.path("tokens"))), files):
+            self.succeed(2, *source, "--checkpoint-dir", file + ".run", *self.SIZE, *options, "--step-losses", file)
+        self.assertEqual(losses(files[1]), losses(files[0]))
+        self.assertGreater(len(losses(files[0])), 10)
 
     def test_in_bfloat16_they_are_pythons_too(self):
         ours, theirs = self.run_both(0, "--epochs", "2", "--batch-size", "16", "--lr", "0.01", "--bf16")

@@ -1,0 +1,33 @@
+// A file's bytes as memory: pages are read when they are touched. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace ddp {
+
+/// Maps a regular file privately: writes to the memory never reach the file. Copies share the mapping, which lasts as
+/// long as one of them, or as what owner() returned. The file must not be made shorter meanwhile: the kernel answers
+/// such reads with SIGBUS.
+class MappedFile {
+ public:
+  /// Throws DataError when it is no regular file or cannot be opened or mapped.
+  explicit MappedFile(std::filesystem::path path);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string_view bytes() const { return {static_cast<const char*>(memory_.get()), size_}; }
+  uint8_t* data() const { return static_cast<uint8_t*>(memory_.get()); }
+  uint64_t size() const { return size_; }
+  /// Keeps the memory mapped.
+  std::shared_ptr<void> owner() const { return memory_; }
+
+ private:
+  std::filesystem::path path_;
+  std::shared_ptr<void> memory_;
+  size_t size_ = 0;
+};
+
+}  // namespace ddp

@@ -1,0 +1,118 @@
+// Arrays in files: NumPy's .npy and .npz, and files of tokens, mapped into memory where that is asked for.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ddprun/data/batch.h>
+
+namespace ddp {
+
+/// Reads an array that numpy.save has written: the tensor of torch.from_numpy(numpy.load(file)), with its dtype, shape
+/// and strides, so an array in Fortran's order gives a tensor whose first dimension is the fastest. The dtypes are
+/// bool, whole numbers of 8 to 64 bits, signed or not, floats of 16, 32 and 64 bits, and complex numbers of 64 and 128.
+/// Big-endian elements are converted. A file may be gzip-compressed. Throws DataError, one line that names the file,
+/// for pickled objects, texts, dates and structures, and for a file that is cut short or damaged; nothing in a file is
+/// executed.
+at::Tensor load_npy(const std::filesystem::path& file);
+
+/// The same array without reading it: pages of the file are read when they are touched, and writing to the tensor does
+/// not change the file (NumPy's mmap_mode="c"). The file must not be made shorter while the tensor lives. Throws
+/// DataError as load_npy(), and for big-endian elements and compressed files.
+at::Tensor map_npy(const std::filesystem::path& file);
+
+/// Writes the bytes that numpy.save(file, tensor.numpy()) writes; a tensor on a device is copied to the host first. An
+/// older file stays until the new one is whole. Throws std::invalid_argument for a tensor whose dtype NumPy does not
+/// have, such as bfloat16, or that is not dense, and DataError when the file cannot be written.
+void save_npy(const std::filesystem::path& file, const at::Tensor& tensor);
+
+/// The arrays of a .npz file, each read when it is asked for. Safe from several threads. Copies share the file.
+///
+///     const ddp::NpzFile data("train.npz");
+///     ddp::TensorDataset train(data.at("x"), data.at("y"));
+class NpzFile {
+ public:
+  /// Reads the list of arrays. Members that are no arrays (whose names do not end in .npy) are left out. Throws
+  /// DataError for another kind of file, a damaged one, and members that are encrypted or packed in another way than
+  /// numpy.savez and numpy.savez_compressed do.
+  explicit NpzFile(const std::filesystem::path& file);
+
+  /// Names of the arrays, sorted, without ".npy".
+  const std::vector<std::string>& names() const;
+  /// Whether it has an array of that name.
+  bool contains(const std::string& name) const;
+  /// This array in memory of its own, as load_npy() gives it; its checksum is compared. Throws std::out_of_range for
+  /// another name, and DataError.
+  at::Tensor at(const std::string& name) const;
+  /// This array as map_npy() gives it: for one that numpy.savez stored without compression, and whose elements lie at
+  /// multiples of their size. Checksums are not compared. Throws std::out_of_range for another name, and DataError.
+  at::Tensor map(const std::string& name) const;
+
+ private:
+  struct Content;
+  std::shared_ptr<const Content> content_;
+};
+
+/// All arrays of a .npz file, in memory. Throws DataError.
+std::map<std::string, at::Tensor> load_npz(const std::filesystem::path& file);
+
+/// Writes a file that numpy.load reads, as numpy.savez does, or numpy.savez_compressed with `compressed`. The same
+/// tensors give the same bytes. Throws as save_npy(), and std::invalid_argument for a name that is empty or longer than
+/// 65,000 bytes.
+void save_npz(const std::filesystem::path& file, const std::map<std::string, at::Tensor>& tensors,
+              bool compressed = false);
+
+/// What the numbers in a file of tokens are.
+enum class TokenType { kUint16, kUint32 };
+
+/// Settings of Tokens.
+struct TokensOptions {
+  int64_t length = 1024;                ///< tokens of a sample
+  int64_t stride = 0;                   ///< tokens from one sample's beginning to the next one's; 0: `length`
+  TokenType type = TokenType::kUint16;  ///< of a flat file; an .idx file says it itself
+  bool cross_documents = true;  ///< a sample may begin in one document and end in another; false: what is left at a
+                                ///< document's end is not used
+  std::optional<int64_t> document_end{};  ///< of a flat file: the token that ends each document, such as GPT-2's 50256
+  int64_t vocabulary = 0;                 ///< tokens are 0 … vocabulary-1; 0: not checked
+};
+
+/// Windows of a file of tokens, which is mapped, not read: sample i is the `length` tokens from i * stride on, its
+/// target the tokens that follow each. Tokens at the end that make no whole window are not used. Safe from several
+/// threads; copies share the file, which must not be made shorter meanwhile.
+///
+///     ddp::Tokens train("train.bin", {.length = 1024, .vocabulary = 50257});
+///     ddp::DistributedSampler sampler(train.size(), group);
+///     ddp::DeviceLoader loader(train, sampler, group.device(), {.batch_size = 12, .workers = 1});
+class Tokens {
+ public:
+  /// A flat file of little-endian numbers, as nanoGPT's prepare.py writes; or Megatron-LM's pair of PREFIX.bin and
+  /// PREFIX.idx, for a `file` that ends in .idx, whose documents and dtype (uint8, int8, int16, int32, int64 or uint16)
+  /// it then has. A flat file is read once from end to end where `document_end` matters. Throws std::invalid_argument
+  /// for options out of range, DataError for a file that is damaged or has no window.
+  explicit Tokens(const std::filesystem::path& file, const TokensOptions& options = {});
+
+  /// Number of samples.
+  int64_t size() const;
+  /// Number of tokens in the file.
+  int64_t tokens() const;
+  /// Number of documents; 1 where nothing says where they end.
+  int64_t documents() const;
+
+  /// These samples: data and target int64 (B, length). Throws std::out_of_range, and DataError for a token that is
+  /// negative or not below `vocabulary`.
+  Batch get_batch(std::span<const int64_t> indices) const;
+
+ private:
+  struct File;
+  std::shared_ptr<const File> file_;
+};
+
+}  // namespace ddp

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 
 #include <ddprun/data/byte_source.h>
@@ -12,17 +13,26 @@
 namespace ddp {
 namespace {
 
-constexpr size_t kHeaderBytes = 348;
+constexpr size_t kHeaderBytes1 = 348;
+constexpr size_t kHeaderBytes2 = 540;
 constexpr uint64_t kMostVoxels = uint64_t{1} << 33;
 
-/// The header's fields by their place in the struct nifti_1_header.
+/// The header's fields by their place in the struct nifti_1_header or nifti_2_header.
 class Header {
  public:
   explicit Header(ByteSource& source) : path_(source.path()) {
-    source.read(bytes_);
-    if (at<int32_t>(0) != static_cast<int32_t>(kHeaderBytes)) swaps_ = true;
-    if (at<int32_t>(0) != static_cast<int32_t>(kHeaderBytes) || std::memcmp(bytes_.data() + 344, "n+1", 4) != 0) {
-      throw DataError(path_, "expected a NIfTI-1 file that has header and volume in one (magic n+1), got another file");
+    source.read(std::span(bytes_).first(kHeaderBytes1));
+    const auto has_size = [&](size_t size) { return at<int32_t>(0) == static_cast<int32_t>(size); };
+    if (!has_size(kHeaderBytes1) && !has_size(kHeaderBytes2)) swaps_ = true;
+    is_second_ = has_size(kHeaderBytes2);
+    if (is_second_) source.read(std::span(bytes_).subspan(kHeaderBytes1));
+    // Behind the second version's magic are bytes that tell a file that was changed by a transfer as text.
+    const bool has_magic = is_second_ ? std::memcmp(bytes_.data() + 4, "n+2\0\r\n\032\n", 8) == 0
+                                      : std::memcmp(bytes_.data() + 344, "n+1", 4) == 0;
+    if ((!is_second_ && !has_size(kHeaderBytes1)) || !has_magic) {
+      throw DataError(path_,
+                      "expected a NIfTI-1 or NIfTI-2 file that has header and volume in one (magic n+1, n+2), got "
+                      "another file");
     }
   }
 
@@ -34,30 +44,37 @@ class Header {
     return std::bit_cast<Number>(bytes);
   }
 
-  int64_t dimension(size_t i) const { return at<int16_t>(40 + 2 * i); }
-  float spacing(size_t i) const { return at<float>(76 + 4 * i); }
-  int16_t data_type() const { return at<int16_t>(70); }
-  float data_offset() const { return at<float>(108); }
-  float slope() const { return at<float>(112); }
-  float intercept() const { return at<float>(116); }
+  int64_t dimension(size_t i) const { return is_second_ ? at<int64_t>(16 + 8 * i) : at<int16_t>(40 + 2 * i); }
+  float spacing(size_t i) const {
+    return is_second_ ? static_cast<float>(at<double>(104 + 8 * i)) : at<float>(76 + 4 * i);
+  }
+  int16_t data_type() const { return at<int16_t>(is_second_ ? 12 : 70); }
+  double data_offset() const { return is_second_ ? static_cast<double>(at<int64_t>(168)) : at<float>(108); }
+  double slope() const { return is_second_ ? at<double>(176) : at<float>(112); }
+  double intercept() const { return is_second_ ? at<double>(184) : at<float>(116); }
   bool swaps() const { return swaps_; }
+  size_t size() const { return is_second_ ? kHeaderBytes2 : kHeaderBytes1; }
 
  private:
   std::filesystem::path path_;
-  std::array<uint8_t, kHeaderBytes> bytes_{};
+  std::array<uint8_t, kHeaderBytes2> bytes_{};
   bool swaps_ = false;
+  bool is_second_ = false;
 };
 
-void check_dimensions(const std::filesystem::path& path, const Header& header) {
+void check_dimensions(const std::filesystem::path& path, const Header& header, bool series) {
   const int64_t count = header.dimension(0);
   if (count < 1 || count > 7) {
     throw DataError(path, "expected 1 to 7 dimensions, got " + std::to_string(count) + ": the header is damaged");
   }
   for (int64_t i = 1; i <= count; ++i) {
     const int64_t size = header.dimension(static_cast<size_t>(i));
-    if (size >= 1 && (i <= 3 || size == 1)) continue;
+    if (size >= 1 && (i <= (series ? 4 : 3) || size == 1)) continue;
     throw DataError(path, "dimension " + std::to_string(i) + " has size " + std::to_string(size) +
-                              "; expected a single volume, so 1 or more for the first three and 1 for the others");
+                              (series ? "; expected a series of volumes, so 1 or more for the first four and 1 for the "
+                                        "others"
+                                      : "; expected a single volume, so 1 or more for the first three and 1 for the "
+                                        "others"));
   }
 }
 
@@ -144,34 +161,46 @@ void read_values(ByteSource& source, const Header& header, std::vector<float>& v
   }
 }
 
-NiftiVolume read_volume(const std::filesystem::path& path) {
+/// The product of the sizes, or a refusal.
+uint64_t count_of(const std::filesystem::path& path, std::initializer_list<int64_t> sizes) {
+  uint64_t count = 1;
+  for (const int64_t size : sizes) {
+    if (static_cast<uint64_t>(size) > kMostVoxels / count) {
+      throw DataError(path, "has more than 2^33 voxels, by its header");
+    }
+    count *= static_cast<uint64_t>(size);
+  }
+  return count;
+}
+
+NiftiVolume read_volume(const std::filesystem::path& path, bool series) {
   ByteSource source(path);
   const Header header(source);
-  check_dimensions(path, header);
+  check_dimensions(path, header, series);
   const auto size = [&](size_t i) { return static_cast<int64_t>(i) <= header.dimension(0) ? header.dimension(i) : 1; };
   NiftiVolume volume{
       .depth = size(3),
       .height = size(2),
       .width = size(1),
-      .spacing_mm = {std::abs(header.spacing(3)), std::abs(header.spacing(2)), std::abs(header.spacing(1))}};
-  const auto count = static_cast<uint64_t>(volume.depth * volume.height * volume.width);  // each at most 2^15
-  if (count > kMostVoxels) throw DataError(path, "has " + std::to_string(count) + " voxels, more than 2^33");
-  const float offset = header.data_offset();
-  constexpr float kLargestOffset = 1 << 24;  // whole floats up to there are exact
-  if (!(offset >= static_cast<float>(kHeaderBytes) && offset <= kLargestOffset)) {
+      .spacing_mm = {std::abs(header.spacing(3)), std::abs(header.spacing(2)), std::abs(header.spacing(1))},
+      .volumes = size(4)};
+  const uint64_t count = count_of(path, {volume.depth, volume.height, volume.width, volume.volumes});
+  const double offset = header.data_offset();
+  constexpr double kLargestOffset = 1 << 24;  // whole floats up to there are exact
+  if (!(offset >= static_cast<double>(header.size()) && offset <= kLargestOffset)) {
     throw DataError(path, "the volume's offset in the file, " + std::to_string(offset) +
                               ", is not after the header or is above 2^24: the header is damaged");
   }
   check_scaling(path, header);
-  source.skip(static_cast<uint64_t>(offset) - kHeaderBytes);
+  source.skip(static_cast<uint64_t>(offset) - header.size());
   read_values(source, header, volume.values, count);
   return volume;
 }
 
 }  // namespace
 
-NiftiVolume read_nifti(const std::filesystem::path& path) {
-  return with_data_errors(path, [&] { return read_volume(path); });
+NiftiVolume read_nifti(const std::filesystem::path& path, const NiftiOptions& options) {
+  return with_data_errors(path, [&] { return read_volume(path, options.series); });
 }
 
 }  // namespace ddp

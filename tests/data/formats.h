@@ -49,6 +49,31 @@ struct NiftiFile {
     for (size_t i = 0; i < values.size(); ++i) put(352 + i * sizeof(Number), values[i]);
     return content;
   }
+
+  /// The same as NIfTI-2.
+  template <typename Number>
+  std::string second_bytes(int16_t type, const std::vector<Number>& values, bool swap = false) const {
+    std::string content(544, '\0');
+    const auto put = [&](size_t place, auto number) {
+      char raw[sizeof(number)];
+      std::memcpy(raw, &number, sizeof(number));
+      if (swap) std::reverse(raw, raw + sizeof(number));
+      if (content.size() < place + sizeof(number)) content.resize(place + sizeof(number));
+      std::memcpy(content.data() + place, raw, sizeof(number));
+    };
+    put(0, int32_t{540});
+    std::memcpy(content.data() + 4, "n+2\0\r\n\032\n", 8);
+    put(12, type);
+    for (size_t i = 0; i < 8; ++i) {
+      put(16 + 8 * i, int64_t{dimensions[i]});
+      put(104 + 8 * i, double{spacing[i]});
+    }
+    put(168, int64_t{544});
+    put(176, double{slope});
+    put(184, double{intercept});
+    for (size_t i = 0; i < values.size(); ++i) put(544 + i * sizeof(Number), values[i]);
+    return content;
+  }
 };
 
 }  // namespace ddp::test

@@ -133,6 +133,31 @@ TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI of every number type is scaled in 
   }
 }
 
+TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI-2 gives the same, and a series its volumes one behind the other") {
+  const test::NiftiFile nifti{
+      .dimensions = {4, 2, 1, 2, 3}, .spacing = {0, 1.0F, 2.0F, -3.0F}, .slope = 2, .intercept = 1};
+  const std::vector<int16_t> values = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -300};
+  for (const bool swap : {false, true}) {
+    for (const auto& content : {nifti.bytes<int16_t>(4, values, swap), nifti.second_bytes<int16_t>(4, values, swap)}) {
+      const NiftiVolume series = read_nifti(file(content), {.series = true});
+      CHECK(series.volumes == 3);
+      CHECK(series.depth == 2);
+      CHECK(series.spacing_mm == std::array<float, 3>{3.0F, 2.0F, 1.0F});
+      CHECK(series.values.size() == 12U);
+      CHECK(series.values[5] == 11.0F);
+      CHECK(series.values[11] == -599.0F);
+      refused([&] { read_nifti(path()); }, "dimension 4 has size 3; expected a single volume");
+      refused([&] { read_nifti(file(content.substr(0, content.size() - 1)), {.series = true}); }, "cut short");
+    }
+  }
+  std::string damaged = nifti.second_bytes<int16_t>(4, values);
+  damaged[8] = '\n';
+  refused([&] { read_nifti(file(damaged)); }, "magic n+1, n+2");
+  refused([&] { read_nifti(file(damaged.substr(0, 400))); }, "cut short");
+  const test::NiftiFile five{.dimensions = {5, 1, 1, 1, 1, 2}};
+  refused([&] { read_nifti(file(five.bytes<uint8_t>(2, {1, 2})), {.series = true}); }, "dimension 5 has size 2");
+}
+
 TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI that is damaged or no single volume is refused") {
   const test::NiftiFile good{.dimensions = {3, 2, 2, 2}};
   const std::vector<uint8_t> values(8);

@@ -74,13 +74,19 @@ struct NiftiVolume {
   int64_t width = 0;                  ///< x, dim[1]
   std::array<float, 3> spacing_mm{};  ///< of neighbours along depth, height and width (pixdim; its unit is taken as mm)
   std::vector<float> values{};        ///< scaled by scl_slope and scl_inter where the header asks for it
+  int64_t volumes = 1;                ///< dim[4]: points in time or channels, one behind the other in `values`
 };
 
-/// Reads a single-file NIfTI-1 volume of either byte order, with integers of 8 to 64 bits or floats; scaling is done in
-/// double precision and rounded to float once, as nibabel's get_fdata(dtype=float32) gives it for whole numbers. Throws
-/// DataError, one line that names the file, for other files, more than three dimensions longer than 1, sizes that the
-/// file cannot hold, and other data types.
-NiftiVolume read_nifti(const std::filesystem::path& path);
+/// Settings of read_nifti(), all optional.
+struct NiftiOptions {
+  bool series = false;  ///< several volumes in one file are read too; else they are refused
+};
+
+/// Reads a single-file NIfTI-1 or NIfTI-2 volume of either byte order, with integers of 8 to 64 bits or floats; scaling
+/// is done in double precision and rounded to float once, as nibabel's get_fdata(dtype=float32) gives it for whole
+/// numbers. Throws DataError, one line that names the file, for other files, more than three dimensions longer than 1
+/// (four for a series), sizes that the file cannot hold, and other data types.
+NiftiVolume read_nifti(const std::filesystem::path& path, const NiftiOptions& options = {});
 
 /// The files of an image folder, or some of them.
 struct ImageListing {

@@ -8,8 +8,12 @@ namespace ddp {
 namespace {
 
 std::string described(const SamplerPosition& place, bool with_seed) {
-  return "in epoch " + std::to_string(place.epoch) + " after " + std::to_string(place.consumed) + " of " +
-         std::to_string(place.length) + " samples" + (with_seed ? " (seed " + std::to_string(place.seed) + ")" : "");
+  const bool is_stream = place.length < 0;
+  const std::string samples = is_stream ? "" : " of " + std::to_string(place.length);
+  const std::string where =
+      is_stream && place.consumed < 0 ? "at the end" : "after " + std::to_string(place.consumed) + samples + " samples";
+  return "in epoch " + std::to_string(place.epoch) + " " + where +
+         (with_seed ? " (seed " + std::to_string(place.seed) + ")" : "");
 }
 
 }  // namespace
@@ -41,7 +45,9 @@ std::string different_positions(const std::vector<std::optional<SamplerPosition>
   if (places.empty() || !places.front()) return "";
   const SamplerPosition& first = *places.front();
   const auto ranks = static_cast<int64_t>(places.size());
-  const auto has_ended = [&](const SamplerPosition& place) { return place.consumed > place.length - ranks; };
+  const auto has_ended = [&](const SamplerPosition& place) {
+    return place.length >= 0 && place.consumed > place.length - ranks;
+  };
   std::string text;
   for (size_t rank = 1; rank < places.size(); ++rank) {
     if (!places[rank]) continue;

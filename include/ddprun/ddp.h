@@ -43,6 +43,7 @@
 #include <ddprun/data/image.h>
 #include <ddprun/data/image_datasets.h>
 #include <ddprun/data/loader.h>
+#include <ddprun/data/streams.h>
 #include <ddprun/data/transforms.h>
 #include <ddprun/ddp/apex_settings.h>
 #include <ddprun/ddp/comm_hooks.h>
@@ -80,6 +81,7 @@
 #include <ddprun/samplers/random_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
 #include <ddprun/samplers/shard.h>
+#include <ddprun/samplers/stream_sampler.h>
 #include <ddprun/samplers/weighted_sampler.h>
 #include <ddprun/schedules/scale_lr.h>
 #include <ddprun/schedules/schedule.h>

@@ -1,5 +1,6 @@
 // A job with a loader saves in mid-epoch and goes on with any number of ranks: the samples that were left come, each
 // once, whichever loader it is and whether its sampler or itself is what the checkpoint names.
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <torch/serialize.h>
 
@@ -16,6 +17,7 @@
 #include <ddprun/data/loader.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
+#include <ddprun/samplers/stream_sampler.h>
 
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
@@ -127,6 +129,58 @@ TEST_CASE("LoaderResume: sees exactly the samples that were left each once") {
       RANK_CHECK(loader.size() == kLoadedSamples / kBatch / group.size());
     });
   });
+  CHECK(seen.size() == kLoadedSamples);
+  for (const auto& [sample, times] : seen) {
+    INFO("sample " << sample);
+    CHECK(times == 1);
+  }
+}
+
+// Samples of 6 parts of 16 are their numbers.
+struct StreamedNumbers {
+  struct Walk {
+    int64_t next_number;
+    int64_t end;
+    std::optional<Batch> next() {
+      if (next_number == end) return std::nullopt;
+      const auto value = at::scalar_tensor(next_number++, at::kLong);
+      return Batch{.data = value, .target = value};
+    }
+  };
+  int64_t parts() const { return 6; }
+  Walk open(int64_t part) const { return {.next_number = 16 * part, .end = 16 * (part + 1)}; }
+};
+
+TEST_CASE("LoaderResume: sees exactly the samples of a stream that were left each once") {
+  const int ranks_before = GENERATE(1, 2, 3);
+  const int ranks_after = GENERATE(1, 2, 3);
+  CAPTURE(ranks_before, ranks_after);
+  const test::TemporaryFolder folder;
+  std::mutex mutex;
+  std::map<int64_t, int> seen;
+  const StreamedNumbers dataset;
+  const LoaderOptions options{.batch_size = kBatch, .workers = 2, .prefetch = 6};
+  const auto run = [&](const GroupHandle& group, bool is_first) {
+    StreamSampler sampler({.buffer = 9, .seed = 11, .num_replicas = group.size(), .rank = group.rank()});
+    Loader loader(dataset, sampler, options);
+    const TrainingState state{.sampler = loader};
+    CheckpointManager manager(folder / "run", group, {.notify = [](const std::string&) {}});
+    if (!is_first) {
+      RANK_REQUIRE(manager.load_latest(state).has_value());
+      RANK_CHECK(sampler.epoch() == kLoadedEpoch);
+    }
+    sampler.set_epoch(kLoadedEpoch);
+    int64_t step = 0;
+    for (auto& batch : loader) {
+      const std::lock_guard lock(mutex);
+      for (int64_t i = 0; i < batch.data.numel(); ++i) ++seen[batch.data[i].item<int64_t>()];
+      if (++step == 3 && is_first) break;
+    }
+    if (is_first) manager.save(3, state);
+  };
+  test::run_ranks(ranks_before, [&](const GroupHandle& group) { run(group, true); });
+  CHECK(static_cast<int64_t>(seen.size()) == 3 * kBatch * ranks_before);
+  test::run_ranks(ranks_after, [&](const GroupHandle& group) { run(group, false); });
   CHECK(seen.size() == kLoadedSamples);
   for (const auto& [sample, times] : seen) {
     INFO("sample " << sample);

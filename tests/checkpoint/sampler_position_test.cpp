@@ -57,5 +57,18 @@ TEST_CASE("SamplerPosition: differs by epoch by samples and by seed") {
              ContainsSubstring("(seed 2)") && ContainsSubstring("(seed 1)"));
 }
 
+TEST_CASE("SamplerPosition: ranks of a stream have used as many, or have all ended") {
+  const auto of_stream = [](int64_t consumed) {
+    return sampler_position(R"({"seed":1,"epoch":2,"stages":[[2,4]],"consumed":)" + std::to_string(consumed) +
+                            R"(,"length":-1})");
+  };
+  CHECK_THAT(different_positions({of_stream(8), of_stream(8)}), IsEmpty());
+  CHECK_THAT(different_positions({of_stream(-1), of_stream(-1)}), IsEmpty());
+  CHECK_THAT(
+      different_positions({of_stream(8), of_stream(6)}),
+      ContainsSubstring("on rank 1: its sampler stands in epoch 2 after 6 samples, but rank 0's in epoch 2 after 8"));
+  CHECK_THAT(different_positions({of_stream(8), of_stream(-1)}), ContainsSubstring("stands in epoch 2 at the end"));
+}
+
 }  // namespace
 }  // namespace ddp

@@ -51,12 +51,13 @@ template <typename Dataset>
 class DeviceLoader : public Loader<Dataset, detail::DevicePlacement> {
  public:
   /// Throws what Loader's constructor throws.
-  DeviceLoader(const Dataset& dataset, EpochSampler& sampler, c10::Device device, const LoaderOptions& options = {})
+  DeviceLoader(const Dataset& dataset, detail::SamplerOf<Dataset>& sampler, c10::Device device,
+               const LoaderOptions& options = {})
       : Loader<Dataset, detail::DevicePlacement>(dataset, sampler, std::make_unique<detail::DevicePlacement>(device),
                                                  options) {
-    static_assert(std::is_same_v<detail::BatchOf<Dataset>, Batch>, "the dataset has to give a ddp::Batch");
+    static_assert(std::is_same_v<detail::LoadedBatch<Dataset>, Batch>, "the dataset has to give a ddp::Batch");
   }
-  DeviceLoader(const Dataset&& dataset, EpochSampler& sampler, c10::Device device,
+  DeviceLoader(const Dataset&& dataset, detail::SamplerOf<Dataset>& sampler, c10::Device device,
                const LoaderOptions& options = {}) = delete;
 };
 

@@ -1,6 +1,7 @@
 // A dataset's batches, made ahead of time by threads, in the order of a sampler.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <iterator>
@@ -13,8 +14,10 @@
 #include <vector>
 
 #include <ddprun/detail/data/batch_pipeline.h>
+#include <ddprun/detail/data/stream_batches.h>
 #include <ddprun/samplers/batch_sampler.h>
 #include <ddprun/samplers/epoch_sampler.h>
+#include <ddprun/samplers/stream_sampler.h>
 
 namespace ddp {
 
@@ -45,6 +48,24 @@ class LoaderError : public std::runtime_error {
 template <typename Dataset>
 concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch) {
   dataset.get_batch(indices, epoch, indices);
+};
+
+/// A dataset without an index, which is read from beginning to end: `parts()`, such as files, of which `open(part)`
+/// gives an object that walks over one. That object's `next()` gives an std::optional of whatever a sample is, nothing
+/// at the end. Samples are read in one thread at a time, and should be cheap to read: what takes time, such as
+/// decoding, belongs into the dataset's `make_batch(std::span<Sample> samples, int64_t epoch)`, or
+/// `make_batch(samples)`, which several threads call at once. Without it samples are stacked, as those of ddp::Samples
+/// are.
+///
+/// Two further functions make it faster to go on in mid-epoch, where samples are passed over: `skip(int64_t count)` of
+/// what open() gives, which returns how many of `count` samples there were, and the dataset's `part_size(part)`.
+template <typename Dataset>
+concept IterableDataset = requires(const Dataset& dataset, int64_t part) {
+  { dataset.parts() } -> std::convertible_to<int64_t>;
+  dataset.open(part);
+  requires requires(decltype(dataset.open(part))& walk) {
+    static_cast<bool>(walk.next()), *walk.next();
+  };
 };
 
 namespace detail {
@@ -95,6 +116,77 @@ BatchOf<Dataset> read_naming_samples(const Dataset& dataset, std::span<const int
   }
 }
 
+/// One pass over a dataset with an index.
+template <typename Dataset>
+class IndexedBatches {
+ public:
+  using Batch = BatchOf<Dataset>;
+
+  IndexedBatches(const Dataset& dataset, EpochSampler& sampler, int64_t batch_size, bool drop_last)
+      : dataset_(dataset), pass_(sampler.begin_pass()), batches_(pass_.indices(), batch_size, drop_last) {
+    if constexpr (ReplacesSamples<Dataset>) share_ = sampler.share_of_epoch(pass_.epoch());
+  }
+
+  int64_t count() const { return batches_.size(); }
+  MadeBatch<Batch> make(int64_t number) const {
+    const std::span<const int64_t> indices = batches_[number];
+    return {read_naming_samples(dataset_, indices, pass_.epoch(), share_), static_cast<int64_t>(indices.size())};
+  }
+  void used(int64_t samples) const { pass_.used(samples); }
+  void end() const {}
+
+ private:
+  const Dataset& dataset_;
+  SamplerPass pass_;
+  BatchSampler batches_;
+  std::vector<int64_t> share_;
+};
+
+/// What a loader takes batches from.
+template <typename Dataset>
+class BatchSource {
+ public:
+  using Sampler = EpochSampler;
+  using Batches = IndexedBatches<Dataset>;
+
+  BatchSource(const Dataset& dataset, EpochSampler& sampler) : dataset_(dataset), sampler_(sampler) {}
+  std::shared_ptr<Batches> begin(int64_t batch_size, bool drop_last) const {
+    return std::make_shared<Batches>(dataset_, sampler_, batch_size, drop_last);
+  }
+  int64_t samples() const { return sampler_.size(); }
+
+ private:
+  const Dataset& dataset_;
+  EpochSampler& sampler_;
+};
+
+template <IterableDataset Dataset>
+class BatchSource<Dataset> {
+ public:
+  using Sampler = StreamSampler;
+  using Batches = StreamBatches<Dataset>;
+
+  BatchSource(const Dataset& dataset, StreamSampler& sampler)
+      : dataset_(dataset), sampler_(sampler), sizes_(std::make_shared<PartSizes<Dataset>>(dataset)) {}
+  std::shared_ptr<Batches> begin(int64_t batch_size, bool drop_last) const {
+    return std::make_shared<Batches>(dataset_, sizes_, sampler_, batch_size, drop_last);
+  }
+  int64_t samples() const {
+    return sampler_.size(static_cast<int64_t>(dataset_.parts()), [this](int64_t part) { return (*sizes_)(part); });
+  }
+
+ private:
+  const Dataset& dataset_;
+  StreamSampler& sampler_;
+  std::shared_ptr<PartSizes<Dataset>> sizes_;
+};
+
+template <typename Dataset>
+using SamplerOf = typename BatchSource<Dataset>::Sampler;
+
+template <typename Dataset>
+using LoadedBatch = typename BatchSource<Dataset>::Batches::Batch;
+
 }  // namespace detail
 
 /// Range-for over the batches of the sampler's current epoch; each begin() is a new pass, which may end early. Batches
@@ -114,27 +206,30 @@ BatchOf<Dataset> read_naming_samples(const Dataset& dataset, std::span<const int
 ///
 /// Dataset has `get_batch(std::span<const int64_t> indices)`, or `get_batch(indices, epoch)` when what it gives differs
 /// from epoch to epoch, or what ReplacesSamples says; it is called by several threads at once. The loop gets an
-/// exception of the dataset in place of the batch, as a LoaderError that names the sample. The dataset must outlive the
-/// loader. Placement says where batches go after they are made; DeviceLoader has one that copies them to a device.
-template <typename Dataset, typename Placement = detail::HostPlacement<detail::BatchOf<Dataset>>>
+/// exception of the dataset in place of the batch, as a LoaderError that names the sample. Or it is an IterableDataset:
+/// then the sampler is a StreamSampler, and the loop gets what the dataset throws. The dataset must outlive the loader.
+/// Placement says where batches go after they are made; DeviceLoader has one that copies them to a device.
+template <typename Dataset, typename Placement = detail::HostPlacement<detail::LoadedBatch<Dataset>>>
 class Loader {
  public:
-  /// What the dataset's get_batch() returns.
-  using Batch = detail::BatchOf<Dataset>;
+  /// What the dataset's get_batch() or make_batch() returns.
+  using Batch = detail::LoadedBatch<Dataset>;
+  /// EpochSampler, or StreamSampler for an IterableDataset.
+  using Sampler = detail::SamplerOf<Dataset>;
 
   /// Throws std::invalid_argument for a batch size or prefetch below 1 and a negative number of workers, and
   /// std::system_error for more workers than the system has threads to give.
-  Loader(const Dataset& dataset, EpochSampler& sampler, const LoaderOptions& options = {})
+  Loader(const Dataset& dataset, detail::SamplerOf<Dataset>& sampler, const LoaderOptions& options = {})
       : Loader(dataset, sampler, std::make_unique<Placement>(), options) {}
-  Loader(const Dataset&& dataset, EpochSampler& sampler, const LoaderOptions& options = {}) = delete;
+  Loader(const Dataset&& dataset, detail::SamplerOf<Dataset>& sampler, const LoaderOptions& options = {}) = delete;
   /// The same with a placement, whose prepare() is called by the threads that make batches.
-  Loader(const Dataset& dataset, EpochSampler& sampler, std::unique_ptr<Placement> placement,
+  Loader(const Dataset& dataset, detail::SamplerOf<Dataset>& sampler, std::unique_ptr<Placement> placement,
          const LoaderOptions& options = {})
-      : dataset_(&dataset),
+      : source_(dataset, sampler),
         sampler_(&sampler),
         options_(options),
         placement_(std::move(placement)),
-        pipeline_(std::make_unique<BatchPipeline<Batch>>(options.workers, options.prefetch)) {
+        pipeline_(std::make_unique<BatchPipeline<Made>>(options.workers, options.prefetch)) {
     static_cast<void>(BatchSampler({}, options.batch_size));  // checks it
   }
 
@@ -169,15 +264,16 @@ class Loader {
   /// The end of the loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
-  /// Number of batches of a pass that begins now.
+  /// Number of batches of a pass that begins now. For an IterableDataset it asks for the sizes of the parts, or counts
+  /// their samples once, which may read all of the data.
   int64_t size() const {
-    const int64_t samples = sampler_->size();
+    const int64_t samples = source_.samples();
     return samples / options_.batch_size + (!options_.drop_last && samples % options_.batch_size != 0 ? 1 : 0);
   }
 
   /// Where the job stands when the current batch, the one that the loop's body sees, has been used: the sampler's
   /// state().
-  SamplerState state() const { return sampler_->state(); }
+  auto state() const { return sampler_->state(); }
 
   /// The sampler's, so that `.sampler = loader` and `.sampler = sampler` are the same. A pass that runs while a state
   /// is loaded continues unchanged; the next one begins where the state says.
@@ -185,33 +281,37 @@ class Loader {
   /// Gives the sampler a state that save() has returned.
   void load(const std::string& state) { sampler_->load(state); }
   /// Writes the sampler's state into an archive of LibTorch's.
-  void save(torch::serialize::OutputArchive& archive) const { sampler_->save(archive); }
+  void save(torch::serialize::OutputArchive& archive) const requires(!IterableDataset<Dataset>) {
+    sampler_->save(archive);
+  }
   /// Gives the sampler the state of such an archive.
-  void load(torch::serialize::InputArchive& archive) { sampler_->load(archive); }
+  void load(torch::serialize::InputArchive& archive) requires(!IterableDataset<Dataset>) { sampler_->load(archive); }
 
  private:
+  using Made = detail::MadeBatch<Batch>;
+
   void start() {
-    pass_.emplace(sampler_->begin_pass());
-    batches_ = std::make_shared<const BatchSampler>(pass_->indices(), options_.batch_size, options_.drop_last);
+    batches_ = source_.begin(options_.batch_size, options_.drop_last);
     samples_ = 0;
-    number_ = 0;
     is_placing_ = false;
     error_ = nullptr;
-    std::vector<int64_t> share;
-    if constexpr (ReplacesSamples<Dataset>) share = sampler_->share_of_epoch(pass_->epoch());
-    pipeline_->start(batches_->size(), [dataset = dataset_, placement = placement_.get(), batches = batches_,
-                                        epoch = pass_->epoch(), share = std::move(share)](int64_t number) {
-      return placement->prepare(detail::read_naming_samples(*dataset, (*batches)[number], epoch, share));
+    pipeline_->start(batches_->count(), [placement = placement_.get(), batches = batches_](int64_t number) {
+      Made made = batches->make(number);
+      if (made.batch) made.batch = placement->prepare(*std::move(made.batch));
+      return made;
     });
   }
 
   std::optional<Batch> next() {
     if (!is_placing_ && !error_) start_placing();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-    if (!is_placing_) return std::nullopt;
+    if (!is_placing_) {
+      batches_->end();
+      return std::nullopt;
+    }
     std::optional<Batch> batch(placement_->finish());
     is_placing_ = false;
-    pass_->used(samples_);
+    batches_->used(samples_);
     if (placement_->is_asynchronous()) start_placing();
     return batch;
   }
@@ -219,27 +319,26 @@ class Loader {
   // An error here belongs to the batch that is placed, not to the one that the loop's body has.
   void start_placing() {
     try {
-      std::optional<Batch> batch = pipeline_->next();
-      if (!batch) return;
-      samples_ += static_cast<int64_t>((*batches_)[number_++].size());
-      placement_->start(*std::move(batch));
+      std::optional<Made> made = pipeline_->next();
+      if (!made) return;
+      if (!made->batch) return pipeline_->stop();  // the end of a stream
+      samples_ += made->samples;
+      placement_->start(*std::move(made->batch));
       is_placing_ = true;
     } catch (...) {
       error_ = std::current_exception();
     }
   }
 
-  const Dataset* dataset_;
-  EpochSampler* sampler_;
+  detail::BatchSource<Dataset> source_;
+  Sampler* sampler_;
   LoaderOptions options_;
-  std::optional<SamplerPass> pass_;
-  std::shared_ptr<const BatchSampler> batches_;
+  std::shared_ptr<typename detail::BatchSource<Dataset>::Batches> batches_;  // of the pass
   int64_t samples_ = 0;  // of the pass, up to the batch that was placed last
-  int64_t number_ = 0;   // of the next batch
   bool is_placing_ = false;
   std::exception_ptr error_;
   std::unique_ptr<Placement> placement_;
-  std::unique_ptr<BatchPipeline<Batch>> pipeline_;  // last: its threads use the others
+  std::unique_ptr<BatchPipeline<Made>> pipeline_;  // last: its threads use the others
 };
 
 }  // namespace ddp

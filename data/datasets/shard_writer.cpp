@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <cctype>
+#include <stdexcept>
+
+#include <ddprun/samplers/shard.h>
+
+#include "data/formats/open_file.h"
+#include "data/formats/shard_format.h"
+#include "ddprun/data/streams.h"
+
+namespace ddp {
+
+struct ShardWriter::State {
+  std::filesystem::path prefix;
+  ShardWriterOptions options;
+  std::vector<std::filesystem::path> archives{};
+  std::unique_ptr<ReplacedFile> file{};
+  ShardIndex index{};
+  std::string last_key{};
+
+  std::filesystem::path next_path() const {
+    constexpr size_t kDigits = 6;
+    std::string number = std::to_string(archives.size());
+    if (number.size() < kDigits) number.insert(0, kDigits - number.size(), '0');
+    return prefix.string() + "-" + number + ".tar";
+  }
+
+  void end_archive() {
+    if (!file) return;
+    constexpr size_t kEnd = 1024;  // two blocks of zeros
+    file->write(std::string(kEnd, '\0'));
+    index.archive_bytes = file->position();
+    const auto path = next_path();
+    // An index of an older archive of this name must not stand beside the new one.
+    std::filesystem::remove(index_path(path));
+    file->commit();
+    file.reset();
+    write_shard_index(path, index);
+    index = {};
+    archives.push_back(path);
+    last_key.clear();
+  }
+};
+
+ShardWriter::ShardWriter(std::filesystem::path prefix, const ShardWriterOptions& options)
+    : state_(std::make_unique<State>(State{.prefix = std::move(prefix), .options = options})) {
+  if (options.most_samples < 1 || options.most_bytes < 1) {
+    throw std::invalid_argument("ShardWriter: expected at least 1 sample and 1 byte in an archive, got " +
+                                std::to_string(options.most_samples) + " and " + std::to_string(options.most_bytes));
+  }
+}
+
+ShardWriter::~ShardWriter() = default;
+
+void ShardWriter::add(const std::string& key, const std::vector<std::pair<std::string, std::string>>& files) {
+  State& state = *state_;
+  std::vector<std::string> seen;
+  for (const auto& [suffix, content] : files) {
+    // What a reader would not give back as it is.
+    const auto read = key_and_suffix(key + "." + suffix);
+    const bool is_twice = std::ranges::find(seen, suffix) != seen.end();
+    if (key == state.last_key || is_twice || suffix.empty() || !read || *read != std::pair(key, suffix)) {
+      throw std::invalid_argument(
+          "ShardWriter: expected a key other than the one before, without a dot behind its last "
+          "slash, and different suffixes in lower case, got '" +
+          key + "' and '" + suffix + "'");
+    }
+    seen.push_back(suffix);
+  }
+  if (files.empty()) throw std::invalid_argument("ShardWriter: sample '" + key + "' has no files");
+  const bool is_full = state.file && (std::ssize(state.index.headers) >= state.options.most_samples ||
+                                      static_cast<int64_t>(state.file->position()) >= state.options.most_bytes);
+  if (is_full) state.end_archive();
+  if (!state.file) state.file = std::make_unique<ReplacedFile>(state.next_path());
+  state.index.headers.push_back(state.file->position());
+  for (const auto& [suffix, content] : files) {
+    state.file->write(tar_header(key + "." + suffix, content.size()));
+    state.file->write(content);
+    state.file->write(tar_padding(content.size()));
+  }
+  state.last_key = key;
+}
+
+void ShardWriter::close() {
+  state_->end_archive();
+}
+
+const std::vector<std::filesystem::path>& ShardWriter::archives() const {
+  return state_->archives;
+}
+
+std::vector<std::filesystem::path> write_shards(const ImageListing& listing, const std::filesystem::path& prefix,
+                                                std::optional<uint64_t> seed, const ShardWriterOptions& options) {
+  const auto count = static_cast<int64_t>(listing.files.size());
+  ShardWriter writer(prefix, options);
+  int64_t number = 0;
+  for (const int64_t i : seed ? permutation(count, *seed) : ascending(count)) {
+    const auto& file = listing.files[static_cast<size_t>(i)];
+    constexpr size_t kDigits = 9;
+    std::string key = std::to_string(number++);
+    key.insert(0, kDigits - std::min(kDigits, key.size()), '0');
+    std::string suffix = file.extension().string().substr(1);
+    std::ranges::transform(suffix, suffix.begin(), [](unsigned char letter) { return std::tolower(letter); });
+    constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
+    writer.add(key, {{suffix, read_small_file(file, kMostFileBytes)},
+                     {"cls", std::to_string(listing.labels[static_cast<size_t>(i)])}});
+  }
+  writer.close();
+  return writer.archives();
+}
+
+}  // namespace ddp

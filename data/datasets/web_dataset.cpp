@@ -1,0 +1,243 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdio>
+#include <limits>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+
+#include <ddprun/detail/data/collate.h>
+
+#include "data/datasets/npy_bytes.h"
+#include "data/formats/shard_format.h"
+#include "ddprun/data/streams.h"
+
+namespace ddp {
+namespace {
+
+/// The first of the suffixes, with semicolons between them, that the sample has; null when it has none.
+const ShardSample::File* find_file(const ShardSample& sample, std::string_view suffixes) {
+  while (true) {
+    const auto end = suffixes.find(';');
+    const auto found = std::ranges::find(sample.files, suffixes.substr(0, end), &ShardSample::File::suffix);
+    if (found != sample.files.end()) return &*found;
+    if (end == std::string_view::npos) return nullptr;
+    suffixes.remove_prefix(end + 1);
+  }
+}
+
+const ShardSample::File& required_file(const ShardSample& sample, std::string_view suffixes) {
+  if (const auto* file = find_file(sample, suffixes)) return *file;
+  std::string known;
+  for (const auto& file : sample.files) known += (known.empty() ? "" : ", ") + file.suffix;
+  throw DataError(sample.url + "/" + sample.key, "expected a file with the suffix " + std::string(suffixes) + ", got " +
+                                                     (known.empty() ? "none" : known));
+}
+
+}  // namespace
+
+std::vector<std::string> expand_shards(const std::string& pattern) {
+  return expand_braces(pattern);
+}
+
+bool ShardSample::has(std::string_view suffix) const {
+  return std::ranges::find(files, suffix, &File::suffix) != files.end();
+}
+
+std::filesystem::path ShardSample::place(std::string_view suffix) const {
+  return url + "/" + key + "." + std::string(suffix);
+}
+
+const std::vector<uint8_t>& ShardSample::bytes(std::string_view suffixes) const {
+  return required_file(*this, suffixes).content;
+}
+
+std::string ShardSample::text(std::string_view suffixes) const {
+  const auto& content = bytes(suffixes);
+  return {content.begin(), content.end()};
+}
+
+int64_t ShardSample::number_in(std::string_view suffixes) const {
+  const File& file = required_file(*this, suffixes);
+  std::string_view text(reinterpret_cast<const char*>(file.content.data()), file.content.size());
+  constexpr std::string_view kBlanks = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  text = text.substr(0, text.find_last_not_of(kBlanks) + 1);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
+  if (error == std::errc() && end == text.end()) return value;
+  throw DataError(place(file.suffix), "expected a whole number, got something else");
+}
+
+at::Tensor ShardSample::image(std::string_view suffixes, const DecodeOptions& options) const {
+  const File& file = required_file(*this, suffixes);
+  const Image picture = decode_image(file.content, place(file.suffix), options);
+  const at::Tensor rows =
+      at::from_blob(const_cast<uint8_t*>(picture.pixels.data()), {picture.height, picture.width, 3}, at::kByte);
+  return rows.permute({2, 0, 1}).clone(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor ShardSample::npy(std::string_view suffixes) const {
+  const File& file = required_file(*this, suffixes);
+  return npy_of_bytes(file.content, place(file.suffix));
+}
+
+struct WebDataset::Shared {
+  std::vector<std::string> urls;
+  Decode decode;
+  WebDatasetOptions options;
+  std::atomic<int64_t> skipped = 0;
+  std::mutex mutex{};
+  std::set<std::string> noticed{};  // archives of which a line was printed
+
+  void notice(const std::string& url, const std::string& problem) {
+    ++skipped;
+    const std::lock_guard lock(mutex);
+    if (!noticed.insert(url).second) return;
+    std::fprintf(stderr, "WebDataset: left out: %s\n", problem.c_str());
+  }
+};
+
+struct WebDataset::Walk::State {
+  State(std::shared_ptr<Shared> all, int64_t of_part)
+      : shared(std::move(all)), part(of_part), url(shared->urls.at(static_cast<size_t>(of_part))) {
+    guarded([&] { reader.emplace(url, static_cast<uint64_t>(shared->options.most_file_bytes)); });
+  }
+
+  /// Runs `action`; damage ends the walk where it is to be skipped.
+  template <typename Action>
+  void guarded(const Action& action) {
+    try {
+      action();
+    } catch (const DataError& error) {
+      reader.reset();
+      if (!shared->options.skip_damaged) throw;
+      shared->notice(url, error.what());
+    }
+  }
+
+  std::optional<ShardReader::Sample> next(bool with_content) {
+    std::optional<ShardReader::Sample> sample;
+    if (reader) guarded([&] { sample = reader->next(with_content); });
+    if (sample) ++number;
+    return sample;
+  }
+
+  int64_t skip(int64_t count) {
+    if (!has_asked) guarded([&] { read_index(); });
+    if (index && reader && count > 0) {
+      const auto size = static_cast<int64_t>(index->headers.size());
+      const int64_t target = std::min(size, number + std::min(count, size));
+      const int64_t skipped = target - number;
+      if (skipped == 0) return 0;
+      if (target < size && !reader->seek(index->headers[static_cast<size_t>(target)])) {
+        throw DataError(url, "has an index, but cannot be read from its middle: is it compressed?");
+      }
+      if (target == size) reader.reset();
+      number = target;
+      return skipped;
+    }
+    int64_t skipped = 0;
+    while (skipped < count && next(/*with_content=*/false)) ++skipped;
+    return skipped;
+  }
+
+  void read_index() {
+    has_asked = true;
+    if (const std::string path = local_path(url); !path.empty()) index = read_shard_index(path);
+  }
+
+  std::shared_ptr<Shared> shared;
+  int64_t part;
+  std::string url;
+  std::optional<ShardReader> reader{};
+  std::optional<ShardIndex> index{};
+  bool has_asked = false;
+  int64_t number = 0;  // of the next sample
+};
+
+WebDataset::Walk::Walk(std::unique_ptr<State> state) : state_(std::move(state)) {}
+WebDataset::Walk::~Walk() = default;
+WebDataset::Walk::Walk(Walk&& other) noexcept = default;
+
+std::optional<ShardSample> WebDataset::Walk::next() {
+  auto found = state_->next(/*with_content=*/true);
+  if (!found) return std::nullopt;
+  ShardSample sample;
+  sample.key = std::move(found->key);
+  sample.url = state_->url;
+  sample.part = state_->part;
+  sample.number = state_->number - 1;
+  for (auto& file : found->files) sample.files.push_back({std::move(file.suffix), std::move(file.content)});
+  return sample;
+}
+
+int64_t WebDataset::Walk::skip(int64_t count) {
+  return state_->skip(count);
+}
+
+WebDataset::WebDataset(const std::string& pattern, Decode decode, const WebDatasetOptions& options)
+    : WebDataset(expand_shards(pattern), std::move(decode), options) {}
+
+WebDataset::WebDataset(std::vector<std::string> urls, Decode decode, const WebDatasetOptions& options)
+    : shared_(std::make_shared<Shared>()) {
+  shared_->urls = std::move(urls);
+  shared_->decode = std::move(decode);
+  shared_->options = options;
+}
+
+const std::vector<std::string>& WebDataset::urls() const {
+  return shared_->urls;
+}
+
+int64_t WebDataset::parts() const {
+  return std::ssize(shared_->urls);
+}
+
+WebDataset::Walk WebDataset::open(int64_t part) const {
+  return Walk(std::make_unique<Walk::State>(shared_, part));
+}
+
+int64_t WebDataset::part_size(int64_t part) const {
+  Walk walk = open(part);
+  return walk.skip(std::numeric_limits<int64_t>::max());
+}
+
+Batch WebDataset::make_batch(std::span<ShardSample> samples, int64_t epoch) const {
+  std::vector<Batch> made;
+  for (const ShardSample& sample : samples) {
+    // Archives have fewer samples than that, so no two samples have one number.
+    constexpr int64_t kMostInArchive = int64_t{1} << 32;
+    SampleRandom random(shared_->options.seed, epoch, sample.part * kMostInArchive + sample.number);
+    try {
+      made.push_back(shared_->decode(sample, random));
+    } catch (const std::exception& error) {
+      if (!shared_->options.skip_damaged) throw;
+      shared_->notice(sample.url, "sample '" + sample.key + "' of " + sample.url + ": " + error.what());
+    }
+  }
+  if (made.empty() && !samples.empty()) {
+    throw DataError(samples.front().url, "none of the batch's samples can be decoded, beginning with '" +
+                                             samples.front().key + "': see the notice on standard error");
+  }
+  return detail::stacked(made);
+}
+
+int64_t WebDataset::skipped() const {
+  return shared_->skipped.load();
+}
+
+int64_t index_shard(const std::filesystem::path& archive) {
+  ShardReader reader(archive, std::numeric_limits<uint64_t>::max());
+  ShardIndex index{.archive_bytes = std::filesystem::file_size(archive)};
+  while (const auto sample = reader.next(/*with_content=*/false)) index.headers.push_back(sample->header);
+  if (!reader.seek(0)) throw DataError(archive, "is compressed, so it can have no index: unpack it first");
+  write_shard_index(archive, index);
+  return std::ssize(index.headers);
+}
+
+}  // namespace ddp

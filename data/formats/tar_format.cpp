@@ -1,0 +1,271 @@
+#include "data/formats/tar_format.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include <ddprun/data/byte_source.h>
+
+namespace ddp {
+namespace {
+
+constexpr uint64_t kBlock = 512;
+constexpr uint64_t kMostExtension = uint64_t{1} << 20;  // of long names and pax records
+constexpr size_t kNameBytes = 100;
+constexpr size_t kSizePlace = 124;
+constexpr size_t kChecksumPlace = 148;
+constexpr size_t kTypePlace = 156;
+constexpr size_t kPrefixPlace = 345;
+constexpr size_t kPrefixBytes = 155;
+constexpr int kOctal = 8;
+
+using Block = std::array<uint8_t, kBlock>;
+
+std::string_view field(const Block& block, size_t place, size_t size) {
+  const std::string_view whole(reinterpret_cast<const char*>(block.data()) + place, size);
+  return whole.substr(0, whole.find('\0'));
+}
+
+/// An octal number, or with the first bit set one of 256 digits; nothing for anything else.
+std::optional<uint64_t> number(const Block& block, size_t place, size_t size) {
+  constexpr uint8_t kBase256 = 0x80;
+  if (block[place] == kBase256) {
+    uint64_t value = 0;
+    for (size_t i = place + 1; i < place + size; ++i) {
+      if (value >> 55 != 0) return std::nullopt;
+      value = value << 8 | block[i];
+    }
+    return value;
+  }
+  std::string_view text = field(block, place, size);
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  text = text.substr(0, text.find(' '));
+  uint64_t value = 0;
+  if (text.empty()) return value;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), value, kOctal);
+  if (error != std::errc() || end != text.end()) return std::nullopt;
+  return value;
+}
+
+/// Over all bytes, those of the checksum taken for blanks; old writers add signed ones.
+bool has_checksum(const Block& block) {
+  const auto stored = number(block, kChecksumPlace, 8);
+  if (!stored) return false;
+  int64_t plain = 0, of_signed = 0;
+  for (size_t i = 0; i < block.size(); ++i) {
+    const uint8_t byte = i >= kChecksumPlace && i < kChecksumPlace + 8 ? uint8_t{' '} : block[i];
+    plain += byte;
+    of_signed += static_cast<int8_t>(byte);
+  }
+  return static_cast<int64_t>(*stored) == plain || static_cast<int64_t>(*stored) == of_signed;
+}
+
+uint64_t padding_of(uint64_t size) {
+  return (kBlock - size % kBlock) % kBlock;
+}
+
+/// The value of `key` in pax records, "LENGTH KEY=VALUE\n" each; the last one counts. `is_valid` tells damage.
+std::optional<std::string> pax_value(std::string_view records, std::string_view key, bool& is_valid) {
+  std::optional<std::string> value;
+  while (!records.empty() && records.front() != '\0') {
+    size_t length = 0;
+    const auto [end, error] = std::from_chars(records.begin(), records.end(), length);
+    const auto digits = static_cast<size_t>(end - records.begin());
+    is_valid = is_valid && error == std::errc() && length > digits + 1 && length <= records.size() &&
+               records[digits] == ' ' && records[length - 1] == '\n';
+    if (!is_valid) return std::nullopt;
+    const std::string_view record = records.substr(digits + 1, length - digits - 2);
+    const auto equals = record.find('=');
+    is_valid = equals != std::string_view::npos;
+    if (!is_valid) return std::nullopt;
+    if (record.substr(0, equals) == key) value = std::string(record.substr(equals + 1));
+    records.remove_prefix(length);
+  }
+  return value;
+}
+
+}  // namespace
+
+struct TarReader::Header {
+  std::string name{};
+  uint64_t size = 0;
+  char type = '0';
+  bool is_end = false;
+
+  // What has no known type is read as a file's content, as tarfile does.
+  bool has_content() const { return std::string_view("123456").find(type) == std::string_view::npos; }
+  bool is_file() const { return type == '0' || type == '7'; }
+};
+
+TarReader::TarReader(const std::string& url, uint64_t most_file_bytes)
+    : stream_(url), most_file_bytes_(most_file_bytes) {}
+
+void TarReader::fail(const std::string& problem) const {
+  throw DataError(stream_.url(), problem + " at byte " + std::to_string(at_) + ": the archive is damaged or cut short");
+}
+
+bool TarReader::read_header(Header& header) {
+  at_ = stream_.position();
+  Block block{};
+  const size_t count = stream_.read(block);
+  if (count == 0) {
+    if (at_ == 0) fail("expected a tar archive, got nothing");
+    return false;  // without the blocks of zeros at its end, which tarfile does not miss either
+  }
+  if (count < kBlock) fail("expected a header of 512 bytes, got " + std::to_string(count));
+  if (std::ranges::all_of(block, [](uint8_t byte) { return byte == 0; })) return false;
+  const auto size = number(block, kSizePlace, 12);
+  if (!size || !has_checksum(block)) fail("expected the header of a file, got other bytes");
+  header.size = *size;
+  header.type = block[kTypePlace] == 0 ? '0' : static_cast<char>(block[kTypePlace]);
+  header.name = field(block, 0, kNameBytes);
+  if (block[kTypePlace] == 0 && header.name.ends_with('/')) header.type = '5';  // a folder of the oldest form
+  const std::string_view prefix = field(block, kPrefixPlace, kPrefixBytes);
+  if (!prefix.empty() && std::string_view("LKS").find(header.type) == std::string_view::npos) {
+    header.name = std::string(prefix) + "/" + header.name;
+  }
+  return true;
+}
+
+std::string TarReader::read_extension(const Header& header) {
+  if (header.size > kMostExtension) fail("a long name or pax header claims " + std::to_string(header.size) + " bytes");
+  left_ = header.size;
+  padding_ = padding_of(header.size);
+  const std::vector<uint8_t> bytes = read();
+  return {bytes.begin(), bytes.end()};
+}
+
+std::optional<TarMember> TarReader::next() {
+  std::optional<std::string> long_name, pax_name;
+  std::optional<uint64_t> pax_size;
+  std::optional<uint64_t> first;
+  while (true) {
+    skip_rest();
+    Header header;
+    if (!read_header(header)) {
+      if (first) fail("expected a file behind its long name or pax header, got the end");
+      return std::nullopt;
+    }
+    if (!first) first = at_;
+    bool is_valid = true;
+    switch (header.type) {
+      case 'L':
+        long_name = read_extension(header);
+        long_name->resize(std::min(long_name->find('\0'), long_name->size()));
+        continue;
+      case 'K':
+      case 'g':
+        read_extension(header);
+        continue;
+      case 'x': {
+        const std::string records = read_extension(header);
+        pax_name = pax_value(records, "path", is_valid);
+        if (const auto text = pax_value(records, "size", is_valid)) {
+          uint64_t value = 0;
+          const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+          is_valid = is_valid && error == std::errc() && end == text->data() + text->size();
+          pax_size = value;
+        }
+        const bool is_sparse = is_valid && records.find("GNU.sparse.") != std::string::npos;
+        if (!is_valid || is_sparse)
+          fail(is_sparse ? "sparse files are not read, and there is one" : "a pax header is no list of records");
+        continue;
+      }
+      case 'S':
+        fail("sparse files are not read, and there is one");
+      default:
+        break;
+    }
+    if (pax_size) header.size = *pax_size;
+    if (header.has_content() && header.size > uint64_t{std::numeric_limits<int64_t>::max()} - kBlock)
+      fail("a file's size is damaged");
+    left_ = header.has_content() ? header.size : 0;
+    padding_ = padding_of(left_);
+    if (header.is_file()) {
+      TarMember member{
+          .name = pax_name.value_or(long_name.value_or(header.name)), .size = header.size, .header = *first};
+      return member;
+    }
+    long_name = pax_name = std::nullopt;
+    pax_size = first = std::nullopt;
+  }
+}
+
+std::vector<uint8_t> TarReader::read() {
+  if (left_ > most_file_bytes_) {
+    throw DataError(stream_.url(), "the file at byte " + std::to_string(at_) + " claims " + std::to_string(left_) +
+                                       " bytes, expected at most " + std::to_string(most_file_bytes_) +
+                                       ": raise the limit if that is right");
+  }
+  constexpr uint64_t kAtOnce = uint64_t{1} << 20;
+  std::vector<uint8_t> bytes;
+  bytes.reserve(static_cast<size_t>(std::min(left_, 16 * kAtOnce)));
+  while (left_ > 0) {
+    const auto piece = static_cast<size_t>(std::min(left_, kAtOnce));
+    bytes.resize(bytes.size() + piece);
+    const size_t count = stream_.read(std::span(bytes).last(piece));
+    if (count < piece) fail("expected " + std::to_string(left_ - count) + " further bytes of the file");
+    left_ -= piece;
+  }
+  return bytes;
+}
+
+void TarReader::skip_rest() {
+  // Passing over says nothing about bytes that are not there: the last one of them is read.
+  const uint64_t count = left_ + padding_;
+  left_ = padding_ = 0;
+  if (count == 0) return;
+  std::array<uint8_t, 1> last{};
+  if (stream_.skip(count - 1) < count - 1 || stream_.read(last) == 0) fail("expected the rest of the file");
+}
+
+bool TarReader::seek(uint64_t header) {
+  left_ = padding_ = 0;
+  return stream_.seek(header);
+}
+
+std::string tar_padding(uint64_t size) {
+  return std::string(static_cast<size_t>(padding_of(size)), '\0');
+}
+
+std::string tar_header(const std::string& name, uint64_t size) {
+  const auto block = [](const std::string& of, uint64_t bytes, char type) {
+    std::string header(kBlock, '\0');
+    const auto put = [&](size_t place, const std::string& text) { header.replace(place, text.size(), text); };
+    const auto octal = [](uint64_t value, size_t digits) {
+      std::string text(digits, '0');
+      for (size_t i = digits; i-- > 0; value /= kOctal) text[i] = static_cast<char>('0' + value % kOctal);
+      return text;
+    };
+    put(0, of.substr(0, kNameBytes));
+    put(100, "0000444");
+    put(108, "0000000");
+    put(116, "0000000");
+    constexpr uint64_t kMostOctal = (uint64_t{1} << 33) - 1;
+    if (bytes <= kMostOctal) {
+      put(kSizePlace, octal(bytes, 11));
+    } else {
+      std::string digits(12, '\0');
+      digits[0] = static_cast<char>(0x80);
+      for (size_t i = 0; i < 8; ++i) digits[11 - i] = static_cast<char>(bytes >> (8 * i));
+      put(kSizePlace, digits);
+    }
+    put(136, octal(0, 11));
+    put(kChecksumPlace, "        ");
+    header[kTypePlace] = type;
+    put(257, std::string("ustar  ", 7));
+    uint64_t sum = 0;
+    for (const char byte : header) sum += static_cast<uint8_t>(byte);
+    put(kChecksumPlace, octal(sum, 6) + '\0' + ' ');
+    return header;
+  };
+  if (name.size() <= kNameBytes) return block(name, size, '0');
+  const std::string long_name = name + '\0';
+  return block("././@LongLink", long_name.size(), 'L') + long_name + tar_padding(long_name.size()) +
+         block(name, size, '0');
+}
+
+}  // namespace ddp

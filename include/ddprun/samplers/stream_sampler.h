@@ -1,0 +1,173 @@
+// Which samples of a stream, of a dataset without an index, belong to which rank, and where a job stands within them.
+// No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ddprun/base/rank_info.h>
+#include <ddprun/detail/samplers/replica_option.h>
+#include <ddprun/detail/samplers/stream_order.h>
+#include <ddprun/samplers/shard.h>
+
+namespace ddp {
+
+/// How a stream is divided.
+enum class StreamSharding {
+  kAuto,     ///< by parts where each rank gets one, else by samples
+  kParts,    ///< rank r reads every num_replicas-th part (file), and nothing else
+  kSamples,  ///< every rank goes through all parts, and takes every num_replicas-th sample
+};
+
+/// Settings of a StreamSampler, all optional. All ranks need the same ones, except `rank`.
+struct StreamSamplerOptions {
+  bool shuffle = true;  ///< the order of the parts, drawn with seed + epoch
+  int64_t buffer = 0;   ///< samples in memory of which the next one is drawn at random; 0: the parts' order
+  /// What happens where ranks have different numbers of samples. kUneven: nothing, the ranks end at different times;
+  /// then train in a ddp::join(). kRepeat, kDrop: each rank repeats samples of its own, or leaves some out, so that all
+  /// have as many; the sizes of all parts must be known, or are counted before the first batch.
+  Tail tail = Tail::kUneven;
+  StreamSharding sharding = StreamSharding::kAuto;  ///< see StreamSharding
+  uint64_t seed = 0;                                ///< must be equal on all ranks
+  std::optional<int> num_replicas{};                ///< number of ranks that share the stream
+  std::optional<int> rank{};                        ///< this process's: 0 … num_replicas-1
+};
+
+/// A part of an epoch that a number of ranks has gone through.
+struct StreamStage {
+  int num_replicas = 1;  ///< ranks
+  int64_t used = 0;      ///< samples that each of them has used; a rank that had fewer, all of its own
+  /// Whether both are equal.
+  bool operator==(const StreamStage&) const = default;
+};
+
+/// Everything that the ranks need to go on in mid-epoch: the same for all of them, so rank 0's is the one to save.
+struct StreamState {
+  uint64_t seed = 0;                  ///< the sampler's
+  int64_t epoch = 0;                  ///< the epoch that has begun
+  int64_t parts = 0;                  ///< of the dataset; 0 where no pass has begun
+  int64_t buffer = 0;                 ///< the sampler's
+  bool shuffle = true;                ///< the sampler's
+  Tail tail = Tail::kUneven;          ///< the sampler's
+  StreamSharding sharding{};          ///< the sampler's
+  bool has_ended = false;             ///< nothing is left of the epoch
+  std::vector<StreamStage> stages{};  ///< what was used of it
+  /// Whether all of it is equal.
+  bool operator==(const StreamState&) const = default;
+};
+
+/// One JSON object.
+std::string to_json(const StreamState& state);
+/// Throws std::invalid_argument when `text` is anything else.
+StreamState stream_state_from_json(const std::string& text);
+
+class StreamPass;
+
+namespace detail {
+
+// Where a pass begins or stands.
+struct StreamPosition {
+  int64_t epoch = 0;
+  std::vector<StreamStage> stages{};
+  bool has_ended = false;
+  int64_t used_in_pass = 0;
+};
+
+}  // namespace detail
+
+/// This rank's share of a stream, epoch by epoch, for a Loader or DeviceLoader over an IterableDataset:
+///
+///     ddp::WebDataset shards("train-{0000..0127}.tar", decode);
+///     ddp::StreamSampler sampler(group, {.buffer = 1000, .seed = 0});
+///     ddp::DeviceLoader loader(shards, sampler, group.device(), {.batch_size = 64, .workers = 4});
+///     for (int64_t epoch = 0; epoch < 10; ++epoch) {
+///       sampler.set_epoch(epoch);
+///       for (auto& batch : loader) { … }
+///     }
+///
+/// The order depends on seed, epoch, buffer, the number of ranks and the parts; not on workers. It is a handle: copies
+/// share one state. No call communicates. Not safe for concurrent calls.
+///
+/// **To go on in mid-epoch**, save the loader or the sampler in a checkpoint, where all ranks have used as many batches
+/// (`TrainingState{.sampler = loader}`). With the same number of ranks the run then continues as if it had not been
+/// interrupted: no sample is repeated or lost, and the order is the same. With another number of ranks each sample that
+/// is left of the epoch is still used exactly once, in another order. The state says how many samples were used, not
+/// where they lie in files; so going on asks the dataset for the sizes of the parts that were begun.
+class StreamSampler {
+ public:
+  /// For one process, or with `.num_replicas` and `.rank`. Throws std::invalid_argument, naming the values, for a
+  /// negative buffer, a rank outside num_replicas, and in a job of several ranks when neither was given (see
+  /// require_replica()).
+  explicit StreamSampler(const StreamSamplerOptions& options = {});
+
+  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
+  /// std::invalid_argument on every rank when the options name a rank too.
+  template <RankedGroup Group>
+  explicit StreamSampler(const Group& group, const StreamSamplerOptions& options = {})
+      : StreamSampler(with_replica("StreamSampler", options, group)) {}
+
+  /// The epoch whose samples the next pass gives. Call it on every rank before each epoch.
+  void set_epoch(int64_t epoch);
+  /// The epoch that set_epoch() has set; 0 at first.
+  int64_t epoch() const;
+
+  /// Where the job stands after the batches that the loop's body has got.
+  StreamState state() const;
+  /// Takes over seed, epoch and place: the next pass gives what is left of that epoch. Throws std::invalid_argument,
+  /// and changes nothing, for a state that says impossible things, or that was saved in mid-epoch with another buffer,
+  /// shuffle, tail or sharding.
+  void load_state(const StreamState& state);
+  /// state() as JSON, for CheckpointManager: TrainingState{.sampler = sampler}.
+  std::string save() const;
+  /// load_state() of what save() has returned.
+  void load(const std::string& state);
+
+  /// For Loader: begins a pass over what is left of the epoch of a dataset of that many parts. Throws
+  /// std::invalid_argument when the loaded state is of a dataset of another number of parts.
+  StreamPass begin_pass(int64_t parts);
+  /// For Loader: how many samples a pass that begins now gives this rank. `size` says how many a part has.
+  int64_t size(int64_t parts, const detail::StreamPartSize& size) const;
+
+ private:
+  friend class StreamPass;
+  struct State;
+
+  // The pass that would begin now.
+  StreamPass pass(int64_t parts) const;
+
+  std::shared_ptr<State> state_;
+};
+
+/// One pass of a loader over a stream.
+class StreamPass {
+ public:
+  /// The epoch of the pass.
+  int64_t epoch() const { return epoch_.epoch; }
+  /// Whether nothing is left of the epoch.
+  bool is_empty() const { return has_ended_; }
+  /// Samples of the last stage that were used before the pass began.
+  int64_t used_before() const { return used_before_; }
+  /// This rank's plan of the last stage, from its beginning.
+  detail::StreamRankPlan plan(const detail::StreamPartSize& size) const;
+  /// This rank has used, or is about to use, that many samples of the pass: from now on the sampler's state() says so.
+  void used(int64_t samples) const;
+  /// The loop has ended: nothing is left of the epoch.
+  void end() const;
+
+ private:
+  friend class StreamSampler;
+  StreamPass() = default;
+
+  void report(int64_t samples, bool has_ended) const;
+
+  std::shared_ptr<StreamSampler::State> state_;
+  detail::StreamEpoch epoch_;
+  std::vector<StreamStage> stages_;  // before the last one
+  int64_t used_before_ = 0;
+  bool has_ended_ = false;
+};
+
+}  // namespace ddp

@@ -1,0 +1,258 @@
+// Samples in tar archives through a Loader: decoders, indexes, damage, resumes; and the writer.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include <ddprun/data/arrays.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/device_loader.h>
+#include <ddprun/data/streams.h>
+#include <ddprun/samplers/stream_sampler.h>
+
+#include "tests/data/gzip.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temporary_folder.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
+using test::ElementsAre;
+
+class WebDatasetTest {
+ protected:
+  fs::path path(const std::string& name) const { return folder_.path() / name; }
+
+  /// Archives of samples whose class is their number.
+  std::vector<std::string> archives(int64_t samples, int64_t in_archive) const {
+    ShardWriter writer(path("s"), {.most_samples = in_archive});
+    for (int64_t i = 0; i < samples; ++i)
+      writer.add("k" + std::to_string(i), {{"cls", std::to_string(i)}, {"txt", "t"}});
+    writer.close();
+    std::vector<std::string> urls;
+    for (const auto& archive : writer.archives()) urls.push_back(archive);
+    return urls;
+  }
+
+  static Batch decode(const ShardSample& sample, SampleRandom& random) {
+    const int64_t number = sample.number_in("cls");
+    if (number < 0) throw DataError(sample.key, "is broken");
+    return {.data = at::full({1}, random.uniform(), at::kDouble), .target = at::scalar_tensor(number, at::kLong)};
+  }
+
+  template <typename Loaded>
+  static std::vector<int64_t> targets(Loaded& loader) {
+    std::vector<int64_t> all;
+    for (auto& batch : loader) {
+      const auto* values = batch.target.template const_data_ptr<int64_t>();
+      all.insert(all.end(), values, values + batch.target.numel());
+    }
+    return all;
+  }
+
+ private:
+  test::TemporaryFolder folder_;
+};
+
+TEST_CASE_METHOD(WebDatasetTest,
+                 "WebDataset: gives the archives' samples, and the random numbers depend on the sample alone") {
+  const WebDataset dataset(archives(23, 5), decode, {.seed = 4});
+  CHECK(dataset.parts() == 5);
+  CHECK(dataset.part_size(4) == 3);
+  at::Tensor first;
+  for (const int workers : {0, 1, 3}) {
+    StreamSampler sampler({.buffer = 8, .num_replicas = 1});
+    DeviceLoader loader(dataset, sampler, at::kCPU, {.batch_size = 4, .workers = workers});
+    CHECK(loader.size() == 6);
+    std::vector<std::pair<int64_t, double>> seen;
+    for (auto& batch : loader) {
+      for (int64_t i = 0; i < batch.target.numel(); ++i) {
+        seen.emplace_back(batch.target[i].item<int64_t>(), batch.data[i].item<double>());
+      }
+    }
+    at::Tensor values = at::empty({23}, at::kDouble);
+    std::ranges::sort(seen);
+    for (int64_t i = 0; i < 23; ++i) {
+      CHECK(seen.at(static_cast<size_t>(i)).first == i);
+      values[i] = seen[static_cast<size_t>(i)].second;
+    }
+    if (workers == 0) first = values;
+    CHECK(values.equal(first));
+    CHECK(std::get<0>(at::_unique(values)).numel() == 23);
+  }
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: goes on in mid-epoch with an index, without one, and from commands") {
+  const auto plain = archives(40, 10);
+  std::vector<std::string> commands;
+  for (const auto& url : plain) commands.push_back("pipe:cat " + url);
+  for (const bool has_index : {true, false}) {
+    if (!has_index) {
+      for (const auto& url : plain) fs::remove(url + ".index");
+    }
+    for (const auto& urls : {plain, commands}) {
+      const WebDataset dataset(urls, decode);
+      StreamSampler sampler({.buffer = 7, .seed = 2, .num_replicas = 2, .rank = 1});
+      Loader loader(dataset, sampler, {.batch_size = 3, .workers = 2});
+      sampler.set_epoch(1);
+      const auto whole = targets(loader);
+      CHECK(whole.size() == 20);
+      int64_t batches = 0;
+      for ([[maybe_unused]] auto& batch : loader) {
+        if (++batches == 4) break;
+      }
+      const std::string state = loader.save();
+      StreamSampler later({.buffer = 7, .num_replicas = 2, .rank = 1});
+      Loader rest(dataset, later, {.batch_size = 3});
+      rest.load(state);
+      CHECK(targets(rest) == std::vector<int64_t>(whole.begin() + 12, whole.end()));
+    }
+  }
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: decodes files by suffix, and errors name archive and key") {
+  save_npy(path("x.npy"), at::arange(6, at::kFloat).view({2, 3}));
+  ShardWriter writer(path("d"));
+  writer.add("a/b", {{"ppm", "P6 2 1 255\n" + std::string("\1\2\3\4\5\6")},
+                     {"cls", " 12\n"},
+                     {"x.npy", test::read_file(path("x.npy"))},
+                     {"json", "{}"}});
+  writer.add("c", {{"cls", "1x"}});
+  writer.close();
+  const std::string url = writer.archives().at(0);
+  const WebDataset dataset(url, decode);
+  auto walk = dataset.open(0);
+  const auto sample = walk.next().value();
+  CHECK(sample.key == "a/b");
+  CHECK(sample.image().equal(at::tensor({1, 4, 2, 5, 3, 6}, at::kByte).view({3, 1, 2})));
+  CHECK(sample.number_in("class;cls") == 12);
+  CHECK(sample.npy("x.npy").equal(at::arange(6, at::kFloat).view({2, 3})));
+  CHECK(sample.text("json") == "{}");
+  CHECK(sample.has("cls"));
+  CHECK_FALSE(sample.has("jpg"));
+  CHECK_THROWS_MATCHES(
+      sample.bytes("jpg;png"), DataError,
+      MessageMatches(ContainsSubstring("d-000000.tar/a/b: expected a file with the suffix jpg;png, got ppm, cls")));
+  CHECK_THROWS_MATCHES(sample.npy("json"), DataError, MessageMatches(ContainsSubstring("a/b.json")));
+  CHECK_THROWS_MATCHES(sample.image("json"), DataError, MessageMatches(ContainsSubstring("a/b.json")));
+  CHECK_THROWS_MATCHES(walk.next().value().number_in("cls"), DataError,
+                       MessageMatches(ContainsSubstring("c.cls: expected a whole number")));
+  CHECK_FALSE(walk.next());
+  CHECK_FALSE(walk.next());
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: damage is an error, or is left out with a notice") {
+  const auto urls = archives(20, 10);
+  const std::string whole = test::read_file(urls[0]);
+  test::write_file(urls[0], whole.substr(0, 4 * 2048 + 700));  // in the fifth sample
+  fs::remove(urls[0] + ".index");
+  const auto load = [&](bool skip) {
+    const WebDataset dataset(urls, decode, {.skip_damaged = skip});
+    StreamSampler sampler({.shuffle = false, .num_replicas = 1});
+    Loader loader(dataset, sampler, {.batch_size = 4, .workers = 2});
+    const auto seen = targets(loader);
+    return std::pair(seen, dataset.skipped());
+  };
+  CHECK_THROWS_MATCHES(load(false), DataError,
+                       MessageMatches(ContainsSubstring(urls[0]) && ContainsSubstring("cut short")));
+  const auto [seen, skipped] = load(true);
+  CHECK_THAT(seen, ElementsAre(0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19));
+  CHECK(skipped == 1);
+  // A sample that cannot be decoded.
+  ShardWriter writer(path("bad"));
+  for (const int64_t value : {3, -1, 4}) writer.add("v" + std::to_string(value + 10), {{"cls", std::to_string(value)}});
+  writer.close();
+  const WebDataset strict(writer.archives()[0].string(), decode),
+      lenient(writer.archives()[0].string(), decode, {.skip_damaged = true});
+  StreamSampler sampler({.num_replicas = 1});
+  Loader of_lenient(lenient, sampler, {.batch_size = 3});
+  CHECK_THAT(targets(of_lenient), ElementsAre(3, 4));
+  CHECK(lenient.skipped() == 1);
+  Loader of_strict(strict, sampler, {.batch_size = 3});
+  CHECK_THROWS_AS(targets(of_strict), DataError);
+}
+
+TEST_CASE_METHOD(WebDatasetTest,
+                 "WebDataset: an index of another archive, a damaged one and one of a compressed archive are refused") {
+  const auto urls = archives(10, 10);
+  CHECK(index_shard(urls[0]) == 10);
+  const std::string index = test::read_file(urls[0] + ".index");
+  const WebDataset dataset(urls, decode);
+  CHECK(dataset.part_size(0) == 10);
+  for (const std::string& wrong : {std::string(), index.substr(0, index.size() - 3), index + "9\n",
+                                   "ddprun-shard-index 1 99 0\n" + std::string()}) {
+    test::write_file(urls[0] + ".index", wrong);
+    CHECK_THROWS_AS(dataset.part_size(0), DataError);
+  }
+  fs::remove(urls[0] + ".index");
+  CHECK(dataset.part_size(0) == 10);
+  test::write_file(urls[0], test::gzip(test::read_file(urls[0])));
+  CHECK(dataset.part_size(0) == 10);
+  CHECK_THROWS_MATCHES(index_shard(urls[0]), DataError, MessageMatches(ContainsSubstring("is compressed")));
+}
+
+TEST_CASE_METHOD(WebDatasetTest,
+                 "ShardWriter: begins a new archive when one is full, and refuses what would be read otherwise") {
+  ShardWriter writer(path("w"), {.most_samples = 2, .most_bytes = 3000});
+  writer.add("a", {{"txt", "1"}});
+  writer.add("b", {{"txt", std::string(2000, 'x')}});
+  writer.add("c", {{"txt", std::string(9000, 'x')}});
+  writer.add(std::string(200, 'd') + "/d", {{"seg.png", "y"}});
+  for (const auto& [key, suffix] :
+       std::vector<std::pair<std::string, std::string>>{{"e.f", "txt"},
+                                                        {"", "txt"},
+                                                        {"e", ""},
+                                                        {"e", "TXT"},
+                                                        {"e", "a/b"},
+                                                        {"__e__/a", "txt"},
+                                                        {std::string(200, 'd') + "/d", "txt"}}) {
+    CHECK_THROWS_AS(writer.add(key, {{suffix, ""}}), std::invalid_argument);
+  }
+  CHECK_THROWS_AS(writer.add("e", {{"txt", ""}, {"txt", ""}}), std::invalid_argument);
+  CHECK_THROWS_AS(writer.add("e", {}), std::invalid_argument);
+  writer.close();
+  CHECK(writer.archives().size() == 3);
+  std::vector<std::string> keys;
+  for (const auto& archive : writer.archives()) {
+    const WebDataset dataset(archive.string(), decode);
+    CHECK(fs::file_size(archive) % 512 == 0);
+    auto walk = dataset.open(0);
+    while (const auto sample = walk.next()) keys.push_back(sample->key);
+  }
+  CHECK_THAT(keys, ElementsAre("a", "b", "c", std::string(200, 'd') + "/d"));
+  CHECK_THROWS_AS(ShardWriter(path("w"), {.most_samples = 0}), std::invalid_argument);
+  {
+    ShardWriter dropped(path("dropped"));
+    dropped.add("a", {{"txt", "1"}});
+  }
+  for (const auto& entry : fs::directory_iterator(path("")))
+    CHECK_THAT(entry.path().filename().string(), !ContainsSubstring("dropped"));
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "write_shards: an image folder becomes archives of the same pictures and classes") {
+  for (const auto* name : {"b/2.PPM", "a/1.ppm", "b/1.ppm"}) {
+    fs::create_directories(path("images") / fs::path(name).parent_path());
+    test::write_file(path("images") / name, "P6 1 1 255\n" + std::string(3, name[2]));
+  }
+  const ImageListing listing = list_image_folder(path("images"));
+  const auto written = write_shards(listing, path("i"));
+  REQUIRE(written.size() == 1);
+  const WebDataset dataset(written[0].string(), decode);
+  auto walk = dataset.open(0);
+  for (size_t i = 0; i < listing.files.size(); ++i) {
+    const auto sample = walk.next().value();
+    CHECK(sample.text("ppm") == test::read_file(listing.files[i]));
+    CHECK(sample.number_in("cls") == listing.labels[i]);
+  }
+  CHECK_FALSE(walk.next());
+  const auto shuffled = write_shards(listing, path("r"), 1);
+  CHECK(test::read_file(shuffled[0]) == test::read_file(write_shards(listing, path("r"), 1)[0]));
+}
+
+}  // namespace
+}  // namespace ddp

@@ -230,7 +230,7 @@ std::string npy_header(const NpyHeader& header) {
     const int64_t growing = header.is_fortran ? header.shape.back() : header.shape.front();
     text.append(kGrowingDigits - std::to_string(growing).size(), ' ');
   }
-  for (const auto [version, digits] : {std::pair{1, 2}, std::pair{2, 4}}) {
+  for (const auto& [version, digits] : {std::pair{1, 2}, std::pair{2, 4}}) {
     const size_t before = kMagic.size() + 2 + static_cast<size_t>(digits);
     const size_t padding = kAlignment - (before + text.size() + 1) % kAlignment;
     const size_t length = text.size() + 1 + padding;

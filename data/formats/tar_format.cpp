@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include <ddprun/data/byte_source.h>
 
@@ -139,7 +140,7 @@ std::string TarReader::read_extension(const Header& header) {
 }
 
 std::optional<TarMember> TarReader::next() {
-  std::optional<std::string> long_name, pax_name;
+  std::string long_name, pax_name;
   std::optional<uint64_t> pax_size;
   std::optional<uint64_t> first;
   while (true) {
@@ -154,7 +155,7 @@ std::optional<TarMember> TarReader::next() {
     switch (header.type) {
       case 'L':
         long_name = read_extension(header);
-        long_name->resize(std::min(long_name->find('\0'), long_name->size()));
+        long_name = long_name.substr(0, long_name.find('\0'));
         continue;
       case 'K':
       case 'g':
@@ -162,7 +163,7 @@ std::optional<TarMember> TarReader::next() {
         continue;
       case 'x': {
         const std::string records = read_extension(header);
-        pax_name = pax_value(records, "path", is_valid);
+        if (auto name = pax_value(records, "path", is_valid)) pax_name = *std::move(name);
         if (const auto text = pax_value(records, "size", is_valid)) {
           uint64_t value = 0;
           const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
@@ -185,11 +186,11 @@ std::optional<TarMember> TarReader::next() {
     left_ = header.has_content() ? header.size : 0;
     padding_ = padding_of(left_);
     if (header.is_file()) {
-      TarMember member{
-          .name = pax_name.value_or(long_name.value_or(header.name)), .size = header.size, .header = *first};
-      return member;
+      const std::string& name = !pax_name.empty() ? pax_name : !long_name.empty() ? long_name : header.name;
+      return TarMember{.name = name, .size = header.size, .header = *first};
     }
-    long_name = pax_name = std::nullopt;
+    long_name.clear();
+    pax_name.clear();
     pax_size = first = std::nullopt;
   }
 }

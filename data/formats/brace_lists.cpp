@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
+#include <cstddef>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "data/formats/shard_format.h"
 
@@ -37,50 +39,78 @@ std::optional<int64_t> whole_number(std::string_view text) {
   return value;
 }
 
+// Capitals come before small letters in braceexpand's alphabet.
+constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+std::optional<int64_t> place_of_letter(std::string_view text) {
+  const auto place = text.size() == 1 ? kAlphabet.find(text[0]) : std::string_view::npos;
+  return place == std::string_view::npos ? std::nullopt : std::optional(static_cast<int64_t>(place));
+}
+
+/// Zeros in front of one end make all numbers as wide as the wider end.
+size_t width_of(std::string_view begin, std::string_view end) {
+  const auto is_padded = [](std::string_view text) {
+    return (text.starts_with("0") || text.starts_with("-0")) && text != "0" && text != "-0";
+  };
+  return is_padded(begin) || is_padded(end) ? std::max(begin.size(), end.size()) : 0;
+}
+
+std::string padded(int64_t value, size_t width) {
+  std::string digits = std::to_string(value);
+  const size_t sign = value < 0 ? 1 : 0;
+  if (digits.size() < width) digits.insert(sign, width - digits.size(), '0');
+  return digits;
+}
+
+/// From one number to another one, upwards or downwards.
+template <typename Name>
+Names counted(int64_t from, int64_t to, uint64_t step, const Name& name) {
+  const bool is_upwards = from < to;
+  const uint64_t distance = is_upwards ? static_cast<uint64_t>(to) - static_cast<uint64_t>(from)
+                                       : static_cast<uint64_t>(from) - static_cast<uint64_t>(to);
+  const uint64_t count = distance / step;
+  check_count(count);
+  Names names;
+  for (uint64_t i = 0; i <= count; ++i) {
+    const uint64_t moved = i * step;
+    names.push_back(name(
+        static_cast<int64_t>(is_upwards ? static_cast<uint64_t>(from) + moved : static_cast<uint64_t>(from) - moved)));
+  }
+  return names;
+}
+
 /// "1..10", "a..e..2": nothing where it is no range.
 std::optional<Names> range(std::string_view expression) {
   const auto first_dots = expression.find("..");
   if (first_dots == std::string_view::npos) return std::nullopt;
   const auto begin = expression.substr(0, first_dots);
   auto end = expression.substr(first_dots + 2);
-  int64_t step = 1;
+  uint64_t step = 1;
   if (const auto dots = end.find(".."); dots != std::string_view::npos) {
     const auto given = whole_number(end.substr(dots + 2));
     if (!given) return std::nullopt;
-    step = std::max<int64_t>(std::abs(*given), 1);  // the direction follows from begin and end
+    // The direction follows from begin and end.
+    step =
+        std::max(*given < 0 ? uint64_t{0} - static_cast<uint64_t>(*given) : static_cast<uint64_t>(*given), uint64_t{1});
     end = end.substr(0, dots);
   }
-  const auto is_letter = [](std::string_view text) {
-    return text.size() == 1 && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'));
-  };
-  // Capitals come before small letters in braceexpand's alphabet.
-  constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  const bool are_letters = is_letter(begin) && is_letter(end);
-  const auto number = [&](std::string_view text) {
-    return are_letters ? std::optional(static_cast<int64_t>(kAlphabet.find(text[0]))) : whole_number(text);
-  };
-  const auto from = number(begin), to = number(end);
-  if (!from || !to) return std::nullopt;
-  const uint64_t distance = *from < *to ? static_cast<uint64_t>(*to) - static_cast<uint64_t>(*from)
-                                        : static_cast<uint64_t>(*from) - static_cast<uint64_t>(*to);
-  check_count(static_cast<size_t>(distance / static_cast<uint64_t>(step)));
-  const auto is_padded = [](std::string_view text) {
-    return (text.starts_with("0") || text.starts_with("-0")) && text != "0" && text != "-0";
-  };
-  const size_t width = is_padded(begin) || is_padded(end) ? std::max(begin.size(), end.size()) : 0;
-  Names names;
-  for (uint64_t i = 0; i <= distance; i += static_cast<uint64_t>(step)) {
-    const int64_t value = *from < *to ? *from + static_cast<int64_t>(i) : *from - static_cast<int64_t>(i);
-    if (are_letters) {
-      names.emplace_back(1, kAlphabet[static_cast<size_t>(value)]);
-      continue;
-    }
-    std::string digits = std::to_string(value < 0 ? -value : value);
-    const size_t sign = value < 0 ? 1 : 0;
-    if (digits.size() + sign < width) digits.insert(0, width - sign - digits.size(), '0');
-    names.push_back((value < 0 ? "-" : "") + digits);
+  const auto first_letter = place_of_letter(begin), last_letter = place_of_letter(end);
+  if (first_letter && last_letter) {
+    return counted(*first_letter, *last_letter, step,
+                   [](int64_t place) { return std::string(1, kAlphabet[static_cast<size_t>(place)]); });
   }
-  return names;
+  const auto from = whole_number(begin), to = whole_number(end);
+  if (!from || !to) return std::nullopt;
+  return counted(*from, *to, step, [width = width_of(begin, end)](int64_t value) { return padded(value, width); });
+}
+
+std::string without_escapes(const std::string& name) {
+  std::string plain;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '\\' && i + 1 < name.size()) ++i;
+    plain += name[i];
+  }
+  return plain;
 }
 
 Names expand(std::string_view pattern, int depth);
@@ -135,16 +165,9 @@ Names expand(std::string_view pattern, int depth) {
     start = i + 1;
   }
   if (open != 0) throw unbalanced();
-  return product(names, {std::string(pattern.substr(start))});
-}
-
-std::string without_escapes(const std::string& name) {
-  std::string plain;
-  for (size_t i = 0; i < name.size(); ++i) {
-    if (name[i] == '\\' && i + 1 < name.size()) ++i;
-    plain += name[i];
-  }
-  return plain;
+  names = product(names, {std::string(pattern.substr(start))});
+  for (std::string& name : names) name = without_escapes(name);  // in each level, as braceexpand does
+  return names;
 }
 
 }  // namespace
@@ -153,7 +176,7 @@ std::vector<std::string> expand_braces(std::string_view pattern) {
   Names all;
   while (true) {
     const auto end = pattern.find("::");
-    for (const auto& name : expand(pattern.substr(0, end), 0)) all.push_back(without_escapes(name));
+    for (auto& name : expand(pattern.substr(0, end), 0)) all.push_back(std::move(name));
     check_count(all.size());
     if (end == std::string_view::npos) return all;
     pattern.remove_prefix(end + 2);

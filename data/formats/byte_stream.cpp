@@ -147,6 +147,12 @@ uint64_t ByteStream::skip(uint64_t count) {
   return skipped;
 }
 
+void ByteStream::finish() {
+  if (command_ == 0 && ::gzdirect(stream_->gz) == 1) return;
+  constexpr uint64_t kMost = uint64_t{1} << 22;
+  skip(kMost);
+}
+
 bool ByteStream::seek(uint64_t position) {
   if (local_path(url_).empty() || ::gzdirect(stream_->gz) == 0) return false;
   if (::gzseek(stream_->gz, static_cast<z_off_t>(position), SEEK_SET) < 0) return false;

@@ -26,6 +26,9 @@ class ByteStream {
   /// Passes over up to `count` bytes, and returns how many there may have been: far ahead in a plain file it does not
   /// look.
   uint64_t skip(uint64_t count);
+  /// Reads what is left of a command's output and of compressed data, so that their ends are checked, but not more than
+  /// a few MiB: what writes on is ended. Throws DataError as read().
+  void finish();
   /// Bytes read and passed over so far, when unpacked.
   uint64_t position() const { return position_; }
   /// Goes to a position of a plain file. False where it is none.

@@ -16,10 +16,8 @@ constexpr uint64_t kMostIndex = uint64_t{1} << 30;
 
 /// Whether webdataset leaves it out: "__name__", or what lies in such a folder.
 bool is_metadata(std::string_view name) {
-  if (!name.starts_with("__")) return false;
-  const auto slash = name.find('/');
-  const auto first = name.substr(0, slash);
-  return (slash == std::string_view::npos || first.size() >= 4) && first.size() >= 4 && first.ends_with("__");
+  const auto first = name.substr(0, name.find('/'));
+  return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
 }
 
 std::string lower_case(std::string text) {
@@ -81,9 +79,11 @@ std::optional<ShardReader::Sample> ShardReader::next(bool with_content) {
     if (std::ranges::find(sample->files, suffix, &File::suffix) != sample->files.end()) {
       throw DataError(url_, "sample '" + one_line(key) + "' has two files with the suffix '" + one_line(suffix) + "'");
     }
+    tar_.require_size();  // so that a sample is one with and without its content
     sample->files.push_back({suffix, with_content ? tar_.read() : std::vector<uint8_t>()});
     ahead_.reset();
   }
+  if (!sample) tar_.check_end();
   return sample;
 }
 

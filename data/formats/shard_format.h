@@ -36,8 +36,8 @@ class ShardReader {
   /// Throws what TarReader throws.
   ShardReader(const std::string& url, uint64_t most_file_bytes) : tar_(url, most_file_bytes), url_(url) {}
 
-  /// The next sample, its files' content only `with_content`. Throws DataError for damage and for two files of one
-  /// suffix.
+  /// The next sample, its files' content only `with_content`; nothing at the end. Throws DataError for damage and for
+  /// two files of one suffix, and behind the last sample for an archive without an end.
   std::optional<Sample> next(bool with_content);
   /// Goes to a sample's first header. False where the archive has no positions.
   bool seek(uint64_t header);

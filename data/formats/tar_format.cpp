@@ -68,7 +68,7 @@ uint64_t padding_of(uint64_t size) {
   return (kBlock - size % kBlock) % kBlock;
 }
 
-/// The value of `key` in pax records, "LENGTH KEY=VALUE\n" each; the last one counts. `is_valid` tells damage.
+/// The value of `key` in pax records, "LENGTH KEY=VALUE\n" each; the last one counts. Damage makes `is_valid` false.
 std::optional<std::string> pax_value(std::string_view records, std::string_view key, bool& is_valid) {
   std::optional<std::string> value;
   while (!records.empty() && records.front() != '\0') {
@@ -94,11 +94,25 @@ struct TarReader::Header {
   std::string name{};
   uint64_t size = 0;
   char type = '0';
-  bool is_end = false;
 
   // What has no known type is read as a file's content, as tarfile does.
   bool has_content() const { return std::string_view("123456").find(type) == std::string_view::npos; }
   bool is_file() const { return type == '0' || type == '7'; }
+};
+
+/// What headers before a file's own one say of it.
+struct TarReader::Extensions {
+  std::string long_name{};
+  std::string pax_name{};
+  std::optional<uint64_t> pax_size{};
+
+  void apply(Header& header) const {
+    if (!long_name.empty()) header.name = long_name;
+    if (!pax_name.empty()) header.name = pax_name;
+    if (pax_size) header.size = *pax_size;
+    constexpr char kOldest = '\0';
+    if (header.type == kOldest) header.type = header.name.ends_with('/') ? '5' : '0';
+  }
 };
 
 TarReader::TarReader(const std::string& url, uint64_t most_file_bytes)
@@ -112,18 +126,16 @@ bool TarReader::read_header(Header& header) {
   at_ = stream_.position();
   Block block{};
   const size_t count = stream_.read(block);
-  if (count == 0) {
-    if (at_ == 0) fail("expected a tar archive, got nothing");
-    return false;  // without the blocks of zeros at its end, which tarfile does not miss either
-  }
+  if (count == 0 && at_ == 0) fail("expected a tar archive, got nothing");
+  lacks_end_ = count == 0;
+  if (count == 0) return false;
   if (count < kBlock) fail("expected a header of 512 bytes, got " + std::to_string(count));
   if (std::ranges::all_of(block, [](uint8_t byte) { return byte == 0; })) return false;
   const auto size = number(block, kSizePlace, 12);
   if (!size || !has_checksum(block)) fail("expected the header of a file, got other bytes");
   header.size = *size;
-  header.type = block[kTypePlace] == 0 ? '0' : static_cast<char>(block[kTypePlace]);
+  header.type = static_cast<char>(block[kTypePlace]);
   header.name = field(block, 0, kNameBytes);
-  if (block[kTypePlace] == 0 && header.name.ends_with('/')) header.type = '5';  // a folder of the oldest form
   const std::string_view prefix = field(block, kPrefixPlace, kPrefixBytes);
   if (!prefix.empty() && std::string_view("LKS").find(header.type) == std::string_view::npos) {
     header.name = std::string(prefix) + "/" + header.name;
@@ -133,74 +145,83 @@ bool TarReader::read_header(Header& header) {
 
 std::string TarReader::read_extension(const Header& header) {
   if (header.size > kMostExtension) fail("a long name or pax header claims " + std::to_string(header.size) + " bytes");
-  left_ = header.size;
-  padding_ = padding_of(header.size);
+  begin_content(header);
   const std::vector<uint8_t> bytes = read();
   return {bytes.begin(), bytes.end()};
 }
 
+void TarReader::take_pax(const Header& header, Extensions& extensions) {
+  const std::string records = read_extension(header);
+  bool is_valid = true;
+  if (auto name = pax_value(records, "path", is_valid)) extensions.pax_name = *std::move(name);
+  if (const auto text = pax_value(records, "size", is_valid)) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+    is_valid = is_valid && error == std::errc() && end == text->data() + text->size();
+    extensions.pax_size = value;
+  }
+  if (!is_valid) fail("expected a pax header of records, got other bytes");
+  if (records.find("GNU.sparse.") != std::string::npos) fail("sparse files are not read, and there is one");
+}
+
+/// Whether the header is of the file that follows.
+bool TarReader::take_extension(const Header& header, Extensions& extensions) {
+  switch (header.type) {
+    case 'L':
+      extensions.long_name = read_extension(header);
+      extensions.long_name = extensions.long_name.substr(0, extensions.long_name.find('\0'));
+      return true;
+    case 'K':
+    case 'g':
+      read_extension(header);
+      return true;
+    case 'x':
+      take_pax(header, extensions);
+      return true;
+    case 'S':
+      fail("sparse files are not read, and there is one");
+    default:
+      return false;
+  }
+}
+
+void TarReader::begin_content(const Header& header) {
+  if (header.has_content() && header.size > uint64_t{std::numeric_limits<int64_t>::max()} - kBlock) {
+    fail("a file's size is damaged");
+  }
+  left_ = header.has_content() ? header.size : 0;
+  padding_ = padding_of(left_);
+}
+
 std::optional<TarMember> TarReader::next() {
-  std::string long_name, pax_name;
-  std::optional<uint64_t> pax_size;
+  Extensions extensions;
   std::optional<uint64_t> first;
   while (true) {
     skip_rest();
     Header header;
     if (!read_header(header)) {
-      if (first) fail("expected a file behind its long name or pax header, got the end");
+      if (first) fail("expected a file after its long name or pax header, got the end");
       return std::nullopt;
     }
     if (!first) first = at_;
-    bool is_valid = true;
-    switch (header.type) {
-      case 'L':
-        long_name = read_extension(header);
-        long_name = long_name.substr(0, long_name.find('\0'));
-        continue;
-      case 'K':
-      case 'g':
-        read_extension(header);
-        continue;
-      case 'x': {
-        const std::string records = read_extension(header);
-        if (auto name = pax_value(records, "path", is_valid)) pax_name = *std::move(name);
-        if (const auto text = pax_value(records, "size", is_valid)) {
-          uint64_t value = 0;
-          const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-          is_valid = is_valid && error == std::errc() && end == text->data() + text->size();
-          pax_size = value;
-        }
-        const bool is_sparse = is_valid && records.find("GNU.sparse.") != std::string::npos;
-        if (!is_valid || is_sparse)
-          fail(is_sparse ? "sparse files are not read, and there is one" : "a pax header is no list of records");
-        continue;
-      }
-      case 'S':
-        fail("sparse files are not read, and there is one");
-      default:
-        break;
-    }
-    if (pax_size) header.size = *pax_size;
-    if (header.has_content() && header.size > uint64_t{std::numeric_limits<int64_t>::max()} - kBlock)
-      fail("a file's size is damaged");
-    left_ = header.has_content() ? header.size : 0;
-    padding_ = padding_of(left_);
-    if (header.is_file()) {
-      const std::string& name = !pax_name.empty() ? pax_name : !long_name.empty() ? long_name : header.name;
-      return TarMember{.name = name, .size = header.size, .header = *first};
-    }
-    long_name.clear();
-    pax_name.clear();
-    pax_size = first = std::nullopt;
+    if (take_extension(header, extensions)) continue;
+    extensions.apply(header);
+    begin_content(header);
+    if (header.is_file()) return TarMember{.name = header.name, .size = header.size, .header = *first};
+    extensions = {};
+    first.reset();
   }
 }
 
+void TarReader::require_size() const {
+  if (left_ <= most_file_bytes_) return;
+  throw DataError(stream_.url(), "the file at byte " + std::to_string(at_) + " claims " + std::to_string(left_) +
+                                     " bytes, expected at most " + std::to_string(most_file_bytes_) +
+                                     ": raise the limit if that is right");
+}
+
 std::vector<uint8_t> TarReader::read() {
-  if (left_ > most_file_bytes_) {
-    throw DataError(stream_.url(), "the file at byte " + std::to_string(at_) + " claims " + std::to_string(left_) +
-                                       " bytes, expected at most " + std::to_string(most_file_bytes_) +
-                                       ": raise the limit if that is right");
-  }
+  require_size();
   constexpr uint64_t kAtOnce = uint64_t{1} << 20;
   std::vector<uint8_t> bytes;
   bytes.reserve(static_cast<size_t>(std::min(left_, 16 * kAtOnce)));
@@ -214,6 +235,11 @@ std::vector<uint8_t> TarReader::read() {
   return bytes;
 }
 
+void TarReader::check_end() {
+  if (lacks_end_) fail("expected the blocks of zeros that end an archive, got nothing");
+  stream_.finish();
+}
+
 void TarReader::skip_rest() {
   // Passing over says nothing about bytes that are not there: the last one of them is read.
   const uint64_t count = left_ + padding_;
@@ -225,6 +251,7 @@ void TarReader::skip_rest() {
 
 bool TarReader::seek(uint64_t header) {
   left_ = padding_ = 0;
+  lacks_end_ = false;
   return stream_.seek(header);
 }
 

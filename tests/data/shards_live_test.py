@@ -64,6 +64,8 @@ def archive(source):
             number += source.random() < 0.5
             entry = tarfile.TarInfo(name(source, number) or "empty")
             entry.type = source.choice([tarfile.REGTYPE] * 12 + [tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+            if entry.type == tarfile.AREGTYPE and (entry.name.endswith("/") or len(entry.name) > 99):
+                entry.type = tarfile.REGTYPE  # of the oldest form such a name is a folder's, and older tarfiles look at 100 bytes of it
             entry.linkname = "target" if entry.type in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
             content = source.randbytes(source.choice([0, 1, 511, 512, 513, source.randrange(5000)]))
             entry.size = len(content) if entry.isreg() else 0

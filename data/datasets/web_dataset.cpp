@@ -2,7 +2,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <limits>
@@ -90,13 +89,13 @@ struct WebDataset::Shared {
   std::vector<std::string> urls;
   Decode decode;
   WebDatasetOptions options;
-  std::atomic<int64_t> skipped = 0;
-  std::mutex mutex{};
-  std::set<std::string> noticed{};  // archives of which a line was printed
+  mutable std::mutex mutex{};
+  std::set<std::string> noticed{};   // archives of which a line was printed
+  std::set<std::string> left_out{};  // archives that are cut, and samples
 
-  void notice(const std::string& url, const std::string& problem) {
-    ++skipped;
+  void notice(const std::string& url, const std::string& place, const std::string& problem) {
     const std::lock_guard lock(mutex);
+    left_out.insert(place);
     if (!noticed.insert(url).second) return;
     std::fprintf(stderr, "WebDataset: left out: %s\n", problem.c_str());
   }
@@ -116,7 +115,7 @@ struct WebDataset::Walk::State {
     } catch (const DataError& error) {
       reader.reset();
       if (!shared->options.skip_damaged) throw;
-      shared->notice(url, error.what());
+      shared->notice(url, url, error.what());
     }
   }
 
@@ -128,7 +127,8 @@ struct WebDataset::Walk::State {
   }
 
   int64_t skip(int64_t count) {
-    if (!has_asked) guarded([&] { read_index(); });
+    // An index also counts what is behind damage, which skip_damaged leaves out.
+    if (!has_asked && !shared->options.skip_damaged) read_index();
     if (index && reader && count > 0) {
       const auto size = static_cast<int64_t>(index->headers.size());
       const int64_t target = std::min(size, number + std::min(count, size));
@@ -217,7 +217,8 @@ Batch WebDataset::make_batch(std::span<ShardSample> samples, int64_t epoch) cons
       made.push_back(shared_->decode(sample, random));
     } catch (const std::exception& error) {
       if (!shared_->options.skip_damaged) throw;
-      shared_->notice(sample.url, "sample '" + sample.key + "' of " + sample.url + ": " + error.what());
+      const std::string place = sample.url + "/" + sample.key;
+      shared_->notice(sample.url, place, place + ": " + error.what());
     }
   }
   if (made.empty() && !samples.empty()) {
@@ -228,7 +229,8 @@ Batch WebDataset::make_batch(std::span<ShardSample> samples, int64_t epoch) cons
 }
 
 int64_t WebDataset::skipped() const {
-  return shared_->skipped.load();
+  const std::lock_guard lock(shared_->mutex);
+  return std::ssize(shared_->left_out);
 }
 
 int64_t index_shard(const std::filesystem::path& archive) {

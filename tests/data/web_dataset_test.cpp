@@ -160,9 +160,12 @@ TEST_CASE_METHOD(WebDatasetTest, "WebDataset: damage is an error, or is left out
   };
   CHECK_THROWS_MATCHES(load(false), DataError,
                        MessageMatches(ContainsSubstring(urls[0]) && ContainsSubstring("cut short")));
-  const auto [seen, skipped] = load(true);
-  CHECK_THAT(seen, ElementsAre(0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19));
-  CHECK(skipped == 1);
+  for (const bool has_index : {false, true}) {  // an index changes nothing
+    if (has_index) test::write_file(urls[0] + ".index", "ddprun-shard-index 1 99 0\n");
+    const auto [seen, skipped] = load(true);
+    CHECK_THAT(seen, ElementsAre(0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19));
+    CHECK(skipped == 1);
+  }
   // A sample that cannot be decoded.
   ShardWriter writer(path("bad"));
   for (const int64_t value : {3, -1, 4}) writer.add("v" + std::to_string(value + 10), {{"cls", std::to_string(value)}});
@@ -175,6 +178,37 @@ TEST_CASE_METHOD(WebDatasetTest, "WebDataset: damage is an error, or is left out
   CHECK(lenient.skipped() == 1);
   Loader of_strict(strict, sampler, {.batch_size = 3});
   CHECK_THROWS_AS(targets(of_strict), DataError);
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: an archive that is cut where a file would begin is an error") {
+  const auto urls = archives(10, 10);
+  fs::remove(urls[0] + ".index");
+  test::write_file(urls[0], test::read_file(urls[0]).substr(0, 4 * 2048));
+  const auto load = [&](bool skip) {
+    const WebDataset dataset(urls, decode, {.skip_damaged = skip});
+    StreamSampler sampler({.shuffle = false, .num_replicas = 1});
+    Loader loader(dataset, sampler, {.batch_size = 2});
+    const auto seen = targets(loader);
+    CHECK(dataset.part_size(0) == 4);
+    return std::pair(seen, dataset.skipped());
+  };
+  CHECK_THROWS_MATCHES(load(false), DataError,
+                       MessageMatches(ContainsSubstring("blocks of zeros that end an archive")));
+  CHECK(load(true) == std::pair(std::vector<int64_t>{0, 1, 2, 3}, int64_t{1}));
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: a file that is too large is damage, whether its content is read or not") {
+  ShardWriter writer(path("large"));
+  for (const int size : {10, 20, 2000, 30}) {
+    writer.add("s" + std::to_string(size), {{"cls", std::to_string(size)}, {"bin", std::string(size, 'x')}});
+  }
+  writer.close();
+  const WebDataset dataset({writer.archives()[0].string()}, decode, {.skip_damaged = true, .most_file_bytes = 1000});
+  CHECK(dataset.part_size(0) == 2);
+  StreamSampler sampler({.num_replicas = 1});
+  Loader loader(dataset, sampler, {.batch_size = 4});
+  CHECK_THAT(targets(loader), ElementsAre(10, 20));
+  CHECK(dataset.skipped() == 1);
 }
 
 TEST_CASE_METHOD(WebDatasetTest,

@@ -65,7 +65,8 @@ class ShardSample {
 /// Settings of a WebDataset, all optional.
 struct WebDatasetOptions {
   /// Leave out what is behind the damage in a damaged or cut archive, and samples that `decode` throws for, instead of
-  /// throwing; one line on standard error for each archive says so.
+  /// throwing; one line on standard error for each archive says so. A batch of which nothing is left is still an error,
+  /// since the ranks would have different numbers of batches. Indexes are not used then.
   bool skip_damaged = false;
   int64_t most_file_bytes = int64_t{1} << 30;  ///< a larger file in an archive is damage
   uint64_t seed = 0;                           ///< of the random numbers that `decode` gets
@@ -108,7 +109,7 @@ class WebDataset {
   int64_t part_size(int64_t part) const;
   /// The samples' data and targets, stacked. Throws what `decode` throws.
   Batch make_batch(std::span<ShardSample> samples, int64_t epoch) const;
-  /// How many samples and archives were left out or cut so far, with skip_damaged.
+  /// How many different samples were left out and archives cut so far, with skip_damaged.
   int64_t skipped() const;
 
  private:

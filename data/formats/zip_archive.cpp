@@ -169,6 +169,7 @@ void put(std::string& bytes, Integer value) {
 }
 
 uint32_t checksum(uint32_t before, std::string_view bytes) {
+  if (bytes.empty()) return before;  // zlib begins anew for no address
   return static_cast<uint32_t>(::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
@@ -327,19 +328,21 @@ void ZipWriter::finish() {
   for (const Entry& entry : entries_) file_.write(header_of(entry, true));
   const uint64_t end = file_.position();
   std::string bytes;
-  put<uint32_t>(bytes, kEnd64Signature);
-  put<uint64_t>(bytes, 44);
-  put<uint16_t>(bytes, kUnix | kVersion);
-  put<uint16_t>(bytes, kVersion);
-  put<uint64_t>(bytes, 0);  // disks
-  put<uint64_t>(bytes, entries_.size());
-  put<uint64_t>(bytes, entries_.size());
-  put<uint64_t>(bytes, end - begin);
-  put<uint64_t>(bytes, begin);
-  put<uint32_t>(bytes, kLocator64Signature);
-  put<uint32_t>(bytes, 0);
-  put<uint64_t>(bytes, end);
-  put<uint32_t>(bytes, 1);
+  if (!entries_.empty()) {  // NumPy knows an empty file by the other record
+    put<uint32_t>(bytes, kEnd64Signature);
+    put<uint64_t>(bytes, 44);
+    put<uint16_t>(bytes, kUnix | kVersion);
+    put<uint16_t>(bytes, kVersion);
+    put<uint64_t>(bytes, 0);  // disks
+    put<uint64_t>(bytes, entries_.size());
+    put<uint64_t>(bytes, entries_.size());
+    put<uint64_t>(bytes, end - begin);
+    put<uint64_t>(bytes, begin);
+    put<uint32_t>(bytes, kLocator64Signature);
+    put<uint32_t>(bytes, 0);
+    put<uint64_t>(bytes, end);
+    put<uint32_t>(bytes, 1);
+  }
   put<uint32_t>(bytes, kEndSignature);
   put<uint32_t>(bytes, 0);
   const auto count = static_cast<uint16_t>(std::min<uint64_t>(entries_.size(), kCountIn64));

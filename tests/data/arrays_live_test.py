@@ -77,7 +77,7 @@ class Arrays(unittest.TestCase):
     def test_archives_come_and_go(self):
         source = random.Random(SEED + 1)
         lines, cases = [], []
-        for number in range(20):
+        for number in range(100):
             arrays = {f"a{i}": drawn(source) for i in range(source.randrange(4))}
             save = source.choice([numpy.savez, numpy.savez_compressed])
             file, out = self.folder / f"{number}.npz", self.folder / f"{number}.out.npz"

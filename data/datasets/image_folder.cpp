@@ -12,6 +12,11 @@
 #include "ddprun/data/image_datasets.h"
 
 namespace ddp {
+namespace {
+
+constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
+
+}  // namespace
 
 ImageFolder::ImageFolder(ImageListing listing, const ImageFolderOptions& options)
     : listing_(std::move(listing)),
@@ -85,22 +90,26 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
                   problem + "; and of " + std::to_string(tries) + " pictures tried as a replacement, none can be read");
 }
 
+ResizedPart ImageFolder::part_of(int64_t height, int64_t width, SampleRandom& random) const {
+  if (!options_.augment) return centre_part(height, width, options_.shorter_side, options_.size);
+  return {.box = draw_resized_crop(height, width, random),
+          .height = options_.size,
+          .width = options_.size,
+          .part = {.height = options_.size, .width = options_.size}};
+}
+
 void ImageFolder::read(int64_t index, SampleRandom random, std::span<float> out) const {
   const std::filesystem::path& file = listing_.files[static_cast<size_t>(index)];
   // What scaling throws is the picture's fault too.
-  with_data_errors(file, [&] { transform(read_image(file, options_.decode), random, out); });
-}
-
-void ImageFolder::transform(const Image& image, SampleRandom random, std::span<float> out) const {
-  if (!options_.augment) {
-    normalize_image(resize_and_crop_centre(image, options_.shorter_side, options_.size), false, table_, out);
-    return;
-  }
-  const Box box = draw_resized_crop(image.height, image.width, random);
-  Image part = resize(image, box, options_.size, options_.size);
-  const bool is_flipped = random.below(2) == 1;
-  if (options_.color_jitter.is_active()) color_jitter(part, options_.color_jitter, random);
-  normalize_image(part, is_flipped, table_, out);
+  with_data_errors(file, [&] {
+    Image part = decode_part(
+        read_small_file_bytes(file, kMostFileBytes), file,
+        [&](int64_t height, int64_t width) { return part_of(height, width, random); }, options_.decoding,
+        options_.decode);
+    const bool is_flipped = options_.augment && random.below(2) == 1;
+    if (options_.augment && options_.color_jitter.is_active()) color_jitter(part, options_.color_jitter, random);
+    normalize_image(part, is_flipped, table_, out);
+  });
 }
 
 }  // namespace ddp

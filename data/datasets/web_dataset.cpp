@@ -37,6 +37,12 @@ const ShardSample::File& required_file(const ShardSample& sample, std::string_vi
                                                      (known.empty() ? "none" : known));
 }
 
+at::Tensor planes_of(const Image& picture) {
+  const at::Tensor rows =
+      at::from_blob(const_cast<uint8_t*>(picture.pixels.data()), {picture.height, picture.width, 3}, at::kByte);
+  return rows.permute({2, 0, 1}).clone(at::MemoryFormat::Contiguous);
+}
+
 }  // namespace
 
 std::vector<std::string> expand_shards(const std::string& pattern) {
@@ -74,10 +80,26 @@ int64_t ShardSample::number_in(std::string_view suffixes) const {
 
 at::Tensor ShardSample::image(std::string_view suffixes, const DecodeOptions& options) const {
   const File& file = required_file(*this, suffixes);
-  const Image picture = decode_image(file.content, place(file.suffix), options);
-  const at::Tensor rows =
-      at::from_blob(const_cast<uint8_t*>(picture.pixels.data()), {picture.height, picture.width, 3}, at::kByte);
-  return rows.permute({2, 0, 1}).clone(at::MemoryFormat::Contiguous);
+  return planes_of(decode_image(file.content, place(file.suffix), options));
+}
+
+at::Tensor ShardSample::random_crop(std::string_view suffixes, int64_t size, SampleRandom& random,
+                                    PartDecoding decoding) const {
+  const File& file = required_file(*this, suffixes);
+  const auto choose = [&](int64_t height, int64_t width) {
+    return ResizedPart{.box = draw_resized_crop(height, width, random),
+                       .height = size,
+                       .width = size,
+                       .part = {.height = size, .width = size}};
+  };
+  return planes_of(decode_part(file.content, place(file.suffix), choose, decoding));
+}
+
+at::Tensor ShardSample::centre_crop(std::string_view suffixes, int64_t shorter_side, int64_t size,
+                                    PartDecoding decoding) const {
+  const File& file = required_file(*this, suffixes);
+  const auto choose = [&](int64_t height, int64_t width) { return centre_part(height, width, shorter_side, size); };
+  return planes_of(decode_part(file.content, place(file.suffix), choose, decoding));
 }
 
 at::Tensor ShardSample::npy(std::string_view suffixes) const {

@@ -11,8 +11,10 @@
 #include <array>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ddprun/data/byte_source.h>
@@ -267,66 +269,105 @@ void read_inks(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint
   cmyk_to_rgb(inks.data(), decoder.output_width, rgb);
 }
 
-/// The C part. No object with a destructor may live here: a longjmp would not destroy it. `inks` is room for a row.
-Outcome decode(jpeg_decompress_struct& decoder, ErrorHandler& handler, const std::vector<uint8_t>& bytes,
-               const std::filesystem::path& path, const DecodeOptions& options, JpegCoefficients& coefficients,
-               std::vector<uint8_t>& inks, Image& image) {
-  if (setjmp(handler.back) != 0) return Outcome::kFailed;
+using ChooseBox = std::function<DecodedBox(int64_t height, int64_t width)>;
+
+/// Everything of a picture that is decoded, but what a longjmp must not pass over.
+struct JpegRead {
+  const std::vector<uint8_t>& bytes;
+  const std::filesystem::path& path;
+  const DecodeOptions& options;
+  const ChooseBox& choose;
+  jpeg_decompress_struct decoder{};
+  ErrorHandler handler{};
+  JpegCoefficients coefficients{};
+  std::vector<uint8_t> inks{};  // room for a row
+  DecodedPart part{};
+};
+
+/// Lets libjpeg pass over what is not in the box, and returns the row after the last one of it.
+int64_t begin_box(JpegRead& read, const DecodedBox& chosen) {
+  jpeg_decompress_struct& decoder = read.decoder;
+  const Box& box = chosen.box;
+  constexpr int64_t kMargin = 8;  // the outermost columns and rows would lack neighbours to be smoothed with
+  const int64_t begin = std::max<int64_t>(0, box.left - kMargin);
+  const int64_t end = std::min<int64_t>(decoder.output_width, box.left + box.width + kMargin);
+  auto left = static_cast<JDIMENSION>(begin);
+  auto width = static_cast<JDIMENSION>(end - begin);
+  if (end - begin < int64_t{decoder.output_width}) jpeg_crop_scanline(&decoder, &left, &width);
+  const int64_t top = std::max<int64_t>(0, box.top - kMargin);
+  if (top > 0) jpeg_skip_scanlines(&decoder, static_cast<JDIMENSION>(top));
+  read.part.top = top;
+  read.part.left = left;
+  read.part.pixels.width = decoder.output_width;
+  const int64_t last = std::min<int64_t>(decoder.output_height, box.top + box.height);
+  read.part.pixels.height = last - top;
+  return last;
+}
+
+/// The C part. No object with a destructor may live here: a longjmp would not destroy it.
+Outcome decode(JpegRead& read) {
+  jpeg_decompress_struct& decoder = read.decoder;
+  Image& image = read.part.pixels;
+  if (setjmp(read.handler.back) != 0) return Outcome::kFailed;
   jpeg_create_decompress(&decoder);
-  coefficients.install(decoder);
-  decoder.progress = &handler.progress;
-  jpeg_mem_src(&decoder, bytes.data(), bytes.size());
+  read.coefficients.install(decoder);
+  decoder.progress = &read.handler.progress;
+  jpeg_mem_src(&decoder, read.bytes.data(), read.bytes.size());
   jpeg_read_header(&decoder, TRUE);
   image.height = decoder.image_height;
   image.width = decoder.image_width;
-  if (image.height < 1 || image.width < 1 || image.height > options.most_pixels / image.width)
+  if (image.height < 1 || image.width < 1 || image.height > read.options.most_pixels / image.width)
     return Outcome::kTooLarge;
-  check_unpacked_size(path, image.height * image.width * decoder.num_components, handler.file_bytes);
-  check_scans(decoder, image, handler, path);
+  check_unpacked_size(read.path, image.height * image.width * decoder.num_components, read.handler.file_bytes);
+  check_scans(decoder, image, read.handler, read.path);
   const bool has_inks = decoder.jpeg_color_space == JCS_CMYK || decoder.jpeg_color_space == JCS_YCCK;
   decoder.out_color_space = has_inks ? JCS_CMYK : JCS_RGB;
+  DecodedBox chosen{.box = {.height = image.height, .width = image.width}};
+  if (read.choose) chosen = read.choose(image.height, image.width);
+  decoder.scale_denom = static_cast<unsigned>(chosen.reduction);
   jpeg_start_decompress(&decoder);
+  const auto last = static_cast<JDIMENSION>(begin_box(read, chosen));
   const auto row_bytes = static_cast<size_t>(image.width * 3);
   image.pixels.reserve(static_cast<size_t>(image.height) * row_bytes);
-  if (has_inks) inks.resize(static_cast<size_t>(image.width * 4));
-  while (decoder.output_scanline < decoder.output_height) {
+  if (has_inks) read.inks.resize(static_cast<size_t>(image.width * 4));
+  while (decoder.output_scanline < last) {
     JSAMPROW row = add_row(image.pixels, row_bytes);
     if (has_inks) {
-      read_inks(decoder, inks, row);
+      read_inks(decoder, read.inks, row);
     } else {
       jpeg_read_scanlines(&decoder, &row, 1);
     }
   }
-  jpeg_finish_decompress(&decoder);
+  if (last == decoder.output_height) jpeg_finish_decompress(&decoder);
   return Outcome::kDone;
 }
 
 }  // namespace
 
-Image decode_jpeg(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
-  ErrorHandler handler;
-  handler.file_bytes = static_cast<int64_t>(bytes.size());
-  JpegCoefficients coefficients;
-  jpeg_decompress_struct decoder{};
-  const std::unique_ptr<jpeg_decompress_struct, decltype(&jpeg_destroy_decompress)> owner(&decoder,
+DecodedPart decode_jpeg_box(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
+                            const DecodeOptions& options, const ChooseBox& choose) {
+  JpegRead read{.bytes = bytes, .path = path, .options = options, .choose = choose};
+  read.handler.file_bytes = static_cast<int64_t>(bytes.size());
+  const std::unique_ptr<jpeg_decompress_struct, decltype(&jpeg_destroy_decompress)> owner(&read.decoder,
                                                                                           jpeg_destroy_decompress);
-  decoder.err = jpeg_std_error(&handler.manager);
-  handler.manager.error_exit = stop;
-  handler.manager.emit_message = note;
-  handler.progress.progress_monitor = limit_scans;
-  Image image;
-  std::vector<uint8_t> inks;
-  const Outcome outcome = decode(decoder, handler, bytes, path, options, coefficients, inks, image);
-  switch (outcome) {
+  read.decoder.err = jpeg_std_error(&read.handler.manager);
+  read.handler.manager.error_exit = stop;
+  read.handler.manager.emit_message = note;
+  read.handler.progress.progress_monitor = limit_scans;
+  switch (decode(read)) {
     case Outcome::kFailed:
-      throw DataError(path, std::string("not a valid JPEG file: ") + handler.message.data());
+      throw DataError(path, std::string("not a valid JPEG file: ") + read.handler.message.data());
     case Outcome::kTooLarge:
-      check_image_size(path, image.height, image.width, options);
+      check_image_size(path, read.part.pixels.height, read.part.pixels.width, options);
       break;
     case Outcome::kDone:
       break;
   }
-  return image;
+  return std::move(read.part);
+}
+
+Image decode_jpeg(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
+  return decode_jpeg_box(bytes, path, options, nullptr).pixels;
 }
 
 }  // namespace ddp

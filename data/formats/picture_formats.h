@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,24 @@
 #include "data/formats/image_format.h"
 
 namespace ddp {
+
+/// What is decoded of a picture: a box of it, when it has 1/reduction of its size, rounded up.
+struct DecodedBox {
+  Box box{};
+  int reduction = 1;  ///< 1, 2, 4 or 8
+};
+
+/// A picture of which at least a box is in memory.
+struct DecodedPart {
+  Image pixels{};
+  int64_t top = 0;   ///< the row of the picture with which the pixels begin
+  int64_t left = 0;  ///< the column
+};
+
+/// As decode_jpeg(), of the box that `choose` names for a picture of that height and width.
+DecodedPart decode_jpeg_box(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
+                            const DecodeOptions& options,
+                            const std::function<DecodedBox(int64_t height, int64_t width)>& choose);
 
 Image decode_jpeg(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
 Image decode_png(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);

@@ -31,23 +31,30 @@ Box draw_resized_crop(int64_t height, int64_t width, SampleRandom& random) {
   return box;
 }
 
-Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t size) {
-  const int64_t least = std::min(image.height, image.width);
+ResizedPart centre_part(int64_t height, int64_t width, int64_t shorter_side, int64_t size) {
+  const int64_t least = std::min(height, width);
   // The longer side is rounded down, as torchvision does.
   const auto scaled = [&](int64_t side) { return side == least ? shorter_side : shorter_side * side / least; };
   if (least < 1 || size < 1 || size > shorter_side) {
     throw std::invalid_argument("cannot crop " + std::to_string(size) + " pixels out of a side of " +
                                 std::to_string(shorter_side));
   }
-  const int64_t height = scaled(image.height);
-  const int64_t width = scaled(image.width);
+  const int64_t scaled_height = scaled(height);
+  const int64_t scaled_width = scaled(width);
   // Halves are rounded to even, as Python's round().
   const auto begin = [&](int64_t side) {
     return static_cast<int64_t>(std::nearbyint(static_cast<double>(side - size) / 2));
   };
+  return {.box = {.height = height, .width = width},
+          .height = scaled_height,
+          .width = scaled_width,
+          .part = {.top = begin(scaled_height), .left = begin(scaled_width), .height = size, .width = size}};
+}
+
+Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t size) {
   // The rest is not made: of a strip a thousand times as long as wide it would be a thousand times as much.
-  return resize_part(image, {.height = image.height, .width = image.width}, height, width,
-                     {.top = begin(height), .left = begin(width), .height = size, .width = size});
+  const ResizedPart centre = centre_part(image.height, image.width, shorter_side, size);
+  return resize_part(image, centre.box, centre.height, centre.width, centre.part);
 }
 
 void normalize_image(const Image& image, bool is_flipped, const NormalizationTable& table, std::span<float> out) {

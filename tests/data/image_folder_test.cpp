@@ -81,6 +81,23 @@ TEST_CASE_METHOD(ImageFolderTest, "ImageFolder: training pictures differ from ep
   CHECK_FALSE(epochs.at(0).equal(epochs.at(1)));
 }
 
+TEST_CASE_METHOD(ImageFolderTest, "ImageFolder: decoding only the rows of the crop changes nothing") {
+  for (const bool augment : {false, true}) {
+    ImageFolderOptions options{.size = 16, .augment = augment, .shorter_side = 20, .color_jitter = {.brightness = 0.2}};
+    const ImageFolder whole(list_image_folder(root()), options);
+    options.decoding = PartDecoding::kRows;
+    const ImageFolder rows(list_image_folder(root()), options);
+    options.decoding = PartDecoding::kReduced;
+    const ImageFolder reduced(list_image_folder(root()), options);
+    const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5};
+    for (int64_t epoch = 0; epoch < 5; ++epoch) {
+      const Batch expected = whole.get_batch(all, epoch);
+      CHECK(rows.get_batch(all, epoch).data.equal(expected.data));
+      CHECK((reduced.get_batch(all, epoch).data - expected.data).abs().mean().item<double>() < 0.2);
+    }
+  }
+}
+
 TEST_CASE_METHOD(ImageFolderTest,
                  "ImageFolder: a damaged picture is named or another of the batch stands in its place") {
   write("a/1.png", "not a picture");

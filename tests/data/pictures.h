@@ -64,7 +64,8 @@ inline std::string png(const Image& picture, png_uint_32 format) {
 namespace detail {
 
 inline std::string compressed(const uint8_t* pixels, int64_t height, int64_t width, int channels, J_COLOR_SPACE space,
-                              J_COLOR_SPACE stored, int quality, const std::vector<jpeg_scan_info>& scans) {
+                              J_COLOR_SPACE stored, int quality, const std::vector<jpeg_scan_info>& scans,
+                              int across = 2, int down = 2) {
   jpeg_error_mgr errors{};
   jpeg_compress_struct encoder{};
   encoder.err = jpeg_std_error(&errors);
@@ -79,6 +80,10 @@ inline std::string compressed(const uint8_t* pixels, int64_t height, int64_t wid
   jpeg_set_defaults(&encoder);
   jpeg_set_colorspace(&encoder, stored);
   jpeg_set_quality(&encoder, quality, TRUE);
+  if (stored == JCS_YCbCr) {
+    encoder.comp_info[0].h_samp_factor = across;
+    encoder.comp_info[0].v_samp_factor = down;
+  }
   if (!scans.empty()) {
     encoder.scan_info = scans.data();
     encoder.num_scans = static_cast<int>(scans.size());
@@ -97,10 +102,11 @@ inline std::string compressed(const uint8_t* pixels, int64_t height, int64_t wid
 
 }  // namespace detail
 
-/// A progressive file where `scans` says what comes when.
-inline std::string jpeg(const Image& picture, int quality, const std::vector<jpeg_scan_info>& scans = {}) {
-  return detail::compressed(picture.pixels.data(), picture.height, picture.width, 3, JCS_RGB, JCS_YCbCr, quality,
-                            scans);
+/// A progressive file where `scans` says what comes when. A sample of colour for so many pixels across and down.
+inline std::string jpeg(const Image& picture, int quality, const std::vector<jpeg_scan_info>& scans = {},
+                        int across = 2, int down = 2) {
+  return detail::compressed(picture.pixels.data(), picture.height, picture.width, 3, JCS_RGB, JCS_YCbCr, quality, scans,
+                            across, down);
 }
 
 /// The picture's colours in inks, with no black, turned around as Adobe's programs do; stored as they are or as YCCK.

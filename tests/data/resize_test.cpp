@@ -5,6 +5,7 @@
 
 #include <ddprun/data/image.h>
 
+#include "data/transforms/resize_kernels.h"
 #include "tests/support/catch.h"
 
 namespace ddp {
@@ -28,6 +29,35 @@ TEST_CASE("Resize: gives Pillow's pixels") {
   CHECK_THAT(resize(image, {.top = 1, .left = 1, .height = 3, .width = 3}, 4, 2).pixels,
              RangeEquals(std::vector<int>{162, 103, 140, 140, 81, 118, 168, 109, 146, 146, 87, 124,
                                           174, 115, 152, 152, 93, 130, 180, 121, 158, 158, 99, 136}));
+}
+
+TEST_CASE("Resize: the loops of this processor have the bits of the portable ones") {
+  const ResizeKernels& fast = resize_kernels();
+  const ResizeKernels& portable = portable_resize_kernels();
+  for (int64_t seed = 0; seed < 200; ++seed) {
+    SampleRandom random(seed, 0, 0);
+    const int64_t width = 1 + random.below(100), windows = 1 + random.below(20), taps = 1 + random.below(7);
+    std::vector<uint8_t> rows(static_cast<size_t>(3 * width * taps + 8));
+    for (uint8_t& byte : rows) byte = static_cast<uint8_t>(random.bits());
+    ResizeWeights weights{.stride = 8};
+    for (int64_t i = 0; i < windows; ++i) {
+      const int64_t begin = random.below(static_cast<uint64_t>(width));
+      weights.windows.push_back({.begin = begin, .count = std::min(taps, width - begin)});
+      for (int64_t k = 0; k < weights.stride; ++k) {
+        const bool counts = k < weights.windows.back().count;
+        weights.values.push_back(counts ? static_cast<int32_t>((1 << kWeightPlaces) / taps - random.below(3)) : 0);
+      }
+    }
+    std::vector<uint8_t> across(static_cast<size_t>(3 * windows)), across_expected = across;
+    fast.across(rows.data(), weights, spread_weights(weights), across.data());
+    portable.across(rows.data(), weights, {}, across_expected.data());
+    REQUIRE(across == across_expected);
+    std::vector<uint8_t> down(static_cast<size_t>(3 * width)), down_expected = down;
+    const std::span of_window(weights.values.data(), static_cast<size_t>(weights.windows[0].count));
+    fast.down(rows.data(), 3 * width, of_window, down.data());
+    portable.down(rows.data(), 3 * width, of_window, down_expected.data());
+    REQUIRE(down == down_expected);
+  }
 }
 
 TEST_CASE("Resize: to the same size changes nothing") {

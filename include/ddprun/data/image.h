@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -102,6 +103,32 @@ Box draw_resized_crop(int64_t height, int64_t width, SampleRandom& random);
 /// torchvision's Resize(`shorter_side`) and CenterCrop(`size`). Throws std::invalid_argument when the crop is larger
 /// than the resized picture.
 Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t size);
+
+/// A part of a picture that is to be resized: what resize_part() needs besides the picture.
+struct ResizedPart {
+  Box box{};           ///< of the picture
+  int64_t height = 0;  ///< that the box gets
+  int64_t width = 0;   ///< that the box gets
+  Box part{};          ///< of the resized box
+};
+
+/// The part that resize_and_crop_centre() takes of a picture of this size. Throws as that.
+ResizedPart centre_part(int64_t height, int64_t width, int64_t shorter_side, int64_t size);
+
+/// How much of a JPEG file is decoded where a part of its picture is used. Files of other formats are decoded whole.
+enum class PartDecoding {
+  kWhole,    ///< everything
+  kRows,     ///< the rows and columns that are used: the same pixels, but damage elsewhere in a file is not noticed
+  kReduced,  ///< as kRows, and where the part is to become smaller by 2, 4 or 8 times or more, directly at a half, a
+             ///< quarter or an eighth of the size: faster, other pixels
+};
+
+/// Decodes what is needed of a file's bytes for the part that `choose` names for a picture of its height and width, and
+/// resizes it: resize_part() of decode_image(), with the same pixels except for kReduced. `choose` is called once.
+/// Throws what these throw.
+Image decode_part(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
+                  const std::function<ResizedPart(int64_t height, int64_t width)>& choose,
+                  PartDecoding decoding = PartDecoding::kRows, const DecodeOptions& options = {});
 
 /// torchvision's ToTensor and Normalize, mirrored left to right if asked for: `out` has room for (3, height, width)
 /// floats, else std::invalid_argument.

@@ -179,6 +179,9 @@ struct ImageFolderOptions {
   /// Put another picture in the place of one that cannot be read, and count it, instead of throwing.
   bool skip_unreadable = false;
   DecodeOptions decode{};  ///< how files are read
+  /// How much of JPEG files is decoded: kRows takes the time that the crop takes, for the same pixels; kReduced is
+  /// faster where photographs are much larger than `size`. See PartDecoding.
+  PartDecoding decoding = PartDecoding::kWhole;
 };
 
 /// The pictures of a listing, for a Loader. Safe from several threads.
@@ -214,7 +217,7 @@ class ImageFolder {
   int64_t replace(int64_t index, int64_t epoch, std::span<const int64_t> share, const DataError& error,
                   std::span<float> out) const;
   void read(int64_t index, SampleRandom random, std::span<float> out) const;
-  void transform(const Image& image, SampleRandom random, std::span<float> out) const;
+  ResizedPart part_of(int64_t height, int64_t width, SampleRandom& random) const;
 
   ImageListing listing_;
   ImageFolderOptions options_;

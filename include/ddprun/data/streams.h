@@ -55,6 +55,14 @@ class ShardSample {
   /// A picture: uint8 (3, H, W), as read_image() gives it. Throws DataError.
   at::Tensor image(std::string_view suffixes = "jpg;jpeg;png;webp;ppm;bmp;tiff",
                    const DecodeOptions& options = {}) const;
+  /// A part of it as a network gets it in training, torchvision's RandomResizedCrop(size): uint8 (3, size, size). Takes
+  /// its numbers from `random`. Throws DataError.
+  at::Tensor random_crop(std::string_view suffixes, int64_t size, SampleRandom& random,
+                         PartDecoding decoding = PartDecoding::kRows) const;
+  /// Its centre, as for validation, torchvision's Resize(shorter_side) and CenterCrop(size): uint8 (3, size, size).
+  /// Throws DataError, and std::invalid_argument when the crop is larger than that side.
+  at::Tensor centre_crop(std::string_view suffixes, int64_t shorter_side, int64_t size,
+                         PartDecoding decoding = PartDecoding::kRows) const;
   /// A NumPy array, as load_npy() gives it. Throws DataError.
   at::Tensor npy(std::string_view suffixes = "npy") const;
 

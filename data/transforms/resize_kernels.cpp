@@ -1,0 +1,141 @@
+#include "data/transforms/resize_kernels.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace ddp {
+namespace {
+
+constexpr int32_t kHalf = 1 << (kWeightPlaces - 1);
+
+uint8_t rounded(int32_t sum) {
+  return static_cast<uint8_t>(std::clamp(sum >> kWeightPlaces, 0, 255));
+}
+
+void across_portable(const uint8_t* row, const ResizeWeights& weights, std::span<const int32_t> /*spread*/,
+                     uint8_t* out) {
+  const int32_t* weight = weights.values.data();
+  for (const ResizeWindow& window : weights.windows) {
+    const uint8_t* pixel = row + window.begin * 3;
+    int32_t red = kHalf, green = kHalf, blue = kHalf;
+    for (int64_t i = 0; i < window.count; ++i, pixel += 3) {
+      red += pixel[0] * weight[i];
+      green += pixel[1] * weight[i];
+      blue += pixel[2] * weight[i];
+    }
+    out[0] = rounded(red);
+    out[1] = rounded(green);
+    out[2] = rounded(blue);
+    out += 3;
+    weight += weights.stride;
+  }
+}
+
+/// `count` bytes of a row, a constant where the compiler is to use registers.
+[[gnu::always_inline]] inline void down_bytes(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights,
+                                              int64_t count, int32_t* sums, uint8_t* out) {
+  std::fill_n(sums, count, kHalf);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const uint8_t* row = first + static_cast<int64_t>(i) * bytes;
+    for (int64_t x = 0; x < count; ++x) sums[x] += row[x] * weights[i];
+  }
+  for (int64_t x = 0; x < count; ++x) out[x] = rounded(sums[x]);
+}
+
+constexpr int64_t kStrip = 32;
+
+void down_portable(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights, uint8_t* out) {
+  int32_t sums[kStrip];
+  for (int64_t x = 0; x < bytes; x += kStrip) {
+    down_bytes(first + x, bytes, weights, std::min(kStrip, bytes - x), sums, out + x);
+  }
+}
+
+constexpr ResizeKernels kPortable{.across = across_portable, .down = down_portable};
+
+#ifdef __x86_64__
+
+/// Two pixels at a time, four numbers for each of them.
+[[gnu::target("avx2")]] void across_avx2(const uint8_t* row, const ResizeWeights& weights,
+                                         std::span<const int32_t> spread, uint8_t* out) {
+  const __m128i apart = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+  const __m128i half = _mm_set1_epi32(kHalf);
+  const int32_t* of_window = spread.data();
+  for (const ResizeWindow& window : weights.windows) {
+    const uint8_t* pixel = row + window.begin * 3;
+    const int32_t* weight = of_window;
+    __m256i sums = _mm256_setzero_si256();
+    for (int64_t i = 0; i < window.count; i += 2, pixel += 6, weight += 8) {
+      const __m128i bytes = _mm_shuffle_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixel)), apart);
+      const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
+      sums = _mm256_add_epi32(sums, _mm256_mullo_epi32(_mm256_cvtepu8_epi32(bytes), factors));
+    }
+    const __m128i both = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    const __m128i whole = _mm_srai_epi32(_mm_add_epi32(both, half), kWeightPlaces);
+    const __m128i words = _mm_packs_epi32(whole, whole);
+    const int rgb = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+    std::memcpy(out, &rgb, 3);
+    out += 3;
+    of_window += weights.stride * 4;
+  }
+}
+
+[[gnu::target("avx2")]] inline __m256i weighted(const uint8_t* bytes, __m256i factor) {
+  return _mm256_mullo_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes))), factor);
+}
+
+[[gnu::target("avx2")]] void down_avx2(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights,
+                                       uint8_t* out) {
+  const __m256i half = _mm256_set1_epi32(kHalf);
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // what the packing within halves has to become
+  int64_t x = 0;
+  for (; x + kStrip <= bytes; x += kStrip) {
+    __m256i a = half, b = half, c = half, d = half;
+    const uint8_t* row = first + x;
+    for (const int32_t weight : weights) {
+      const __m256i factor = _mm256_set1_epi32(weight);
+      a = _mm256_add_epi32(a, weighted(row, factor));
+      b = _mm256_add_epi32(b, weighted(row + 8, factor));
+      c = _mm256_add_epi32(c, weighted(row + 16, factor));
+      d = _mm256_add_epi32(d, weighted(row + 24, factor));
+      row += bytes;
+    }
+    const __m256i ab = _mm256_packs_epi32(_mm256_srai_epi32(a, kWeightPlaces), _mm256_srai_epi32(b, kWeightPlaces));
+    const __m256i cd = _mm256_packs_epi32(_mm256_srai_epi32(c, kWeightPlaces), _mm256_srai_epi32(d, kWeightPlaces));
+    const __m256i packed = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), packed);
+  }
+  int32_t sums[kStrip];
+  if (x < bytes) down_bytes(first + x, bytes, weights, bytes - x, sums, out + x);
+}
+
+constexpr ResizeKernels kAvx2{.across = across_avx2, .down = down_avx2, .needs_spread = true};
+
+#endif
+
+}  // namespace
+
+std::vector<int32_t> spread_weights(const ResizeWeights& weights) {
+  std::vector<int32_t> spread(weights.values.size() * 4);
+  for (size_t i = 0; i < weights.values.size(); ++i) std::fill_n(&spread[4 * i], 4, weights.values[i]);
+  return spread;
+}
+
+const ResizeKernels& portable_resize_kernels() {
+  return kPortable;
+}
+
+const ResizeKernels& resize_kernels() {
+#ifdef __x86_64__
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2) return kAvx2;
+#endif
+  return kPortable;
+}
+
+}  // namespace ddp

@@ -1,0 +1,44 @@
+// The loops of resize(): sums of weighted bytes, with the processor's vector instructions where it has them. All forms
+// give the same bytes. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ddp {
+
+/// Weights are whole numbers of this many binary places: 8 bits of colour and 2 of headroom in 32.
+inline constexpr int kWeightPlaces = 32 - 8 - 2;
+
+/// Which input pixels make one output pixel along an axis.
+struct ResizeWindow {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+/// How much each input pixel counts.
+struct ResizeWeights {
+  std::vector<ResizeWindow> windows{};
+  std::vector<int32_t> values{};  ///< `stride` for each window; zeros after the window's own
+  int64_t stride = 0;             ///< even
+};
+
+struct ResizeKernels {
+  /// Makes one row of RGB pixels of `row`. May read up to 8 bytes after the last pixel of the last window.
+  void (*across)(const uint8_t* row, const ResizeWeights& weights, std::span<const int32_t> spread, uint8_t* out);
+  /// Makes one row of `bytes` bytes of the rows from `first` on, which are `bytes` apart.
+  void (*down)(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights, uint8_t* out);
+  /// Whether across() needs spread_weights().
+  bool needs_spread = false;
+};
+
+/// Each weight four times, once for each channel and once for nothing.
+std::vector<int32_t> spread_weights(const ResizeWeights& weights);
+
+/// The fastest that this processor has.
+const ResizeKernels& resize_kernels();
+/// For every processor.
+const ResizeKernels& portable_resize_kernels();
+
+}  // namespace ddp

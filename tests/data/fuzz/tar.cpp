@@ -29,7 +29,7 @@ std::string with_type(std::string header, char type) {
 std::vector<std::string> fuzz::seeds() {
   const std::string end(1024, '\0');
   const std::string sample = file("a/0001.jpg", std::string(700, 'x')) + file("a/0001.cls", "7");
-  const std::string long_name = file(std::string(150, 'k') + ".txt", "text");
+  const std::string long_name = file(std::string(150, 'k').append(".txt"), "text");
   const std::string records = "30 path=folder/other.name.txt\n";
   const std::string pax = with_type(file("pax", records), 'x') + file("short.txt", "text");
   return {chosen('\0', sample + end),

@@ -12,6 +12,7 @@
 #include <ddprun/detail/data/collate.h>
 
 #include "data/datasets/npy_bytes.h"
+#include "data/datasets/raster_bytes.h"
 #include "data/formats/shard_format.h"
 #include "ddprun/data/streams.h"
 
@@ -100,6 +101,11 @@ at::Tensor ShardSample::centre_crop(std::string_view suffixes, int64_t shorter_s
   const File& file = required_file(*this, suffixes);
   const auto choose = [&](int64_t height, int64_t width) { return centre_part(height, width, shorter_side, size); };
   return planes_of(decode_part(file.content, place(file.suffix), choose, decoding));
+}
+
+at::Tensor ShardSample::raster(std::string_view suffixes, const DecodeOptions& options) const {
+  const File& file = required_file(*this, suffixes);
+  return raster_of_bytes(file.content, place(file.suffix), options);
 }
 
 at::Tensor ShardSample::npy(std::string_view suffixes) const {

@@ -1,6 +1,7 @@
 #include <png.h>
 
 #include <array>
+#include <bit>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
+#include "data/formats/raster.h"
 
 namespace ddp {
 namespace {
@@ -51,7 +53,7 @@ void copy(png_structp png, png_bytep bytes, size_t count) {
 
 /// The values as they are: gAMA, sRGB, cHRM and iCCP change no pixel (nor do they with Pillow and torchvision), and
 /// tRNS, bKGD and opacity no colour. Chunks that are not looked at cannot be wrong either.
-void request_rgb(png_structp png) {
+void keep_out_others(png_structp png) {
   constexpr int kKnownAndUnknown = -1;
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, kKnownAndUnknown);
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, reinterpret_cast<png_const_bytep>("tRNS"), 1);
@@ -70,6 +72,16 @@ int64_t unpacked_bytes(png_structp png, png_infop info) {
   }
   return bytes;
 }
+
+/// How samples are given: 8-bit RGB, or with the file's channels (an index of a palette is one) and 8 or 16 bits.
+enum class Samples { kRgb, kStored };
+
+/// Pixels of the kind asked for.
+struct PngPixels {
+  Image image{};
+  int64_t channels = 3;
+  int64_t sample_bytes = 1;
+};
 
 enum class Decoded { kDone, kTooLarge, kUnchecked, kFailed };
 
@@ -94,65 +106,101 @@ void read_rows(Reader& reader, int passes, Rows rows, std::vector<uint8_t>& row,
   }
 }
 
+void request(Reader& reader, Samples samples) {
+  if (samples == Samples::kStored) {
+    if (png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE) {
+      png_set_packing(reader.png);  // a byte for each index
+    } else {
+      png_set_expand_gray_1_2_4_to_8(reader.png);
+    }
+    if constexpr (std::endian::native == std::endian::little) png_set_swap(reader.png);
+    return;
+  }
+  png_set_expand(reader.png);
+  png_set_strip_16(reader.png);
+  png_set_gray_to_rgb(reader.png);
+  png_set_strip_alpha(reader.png);
+}
+
 /// The C part. No object with a destructor may live here: a longjmp would not destroy it. `row` becomes room for a row.
 Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path, const DecodeOptions& options,
-               Rows rows, std::vector<uint8_t>& row, Image& image) {
+               Rows rows, Samples samples, std::vector<uint8_t>& row, PngPixels& pixels) {
   const auto file_bytes = static_cast<int64_t>(source.left);
+  Image& image = pixels.image;
   if (setjmp(source.back) != 0) return Decoded::kFailed;
   png_set_read_fn(reader.png, &source, copy);
-  request_rgb(reader.png);
+  keep_out_others(reader.png);
   png_read_info(reader.png, reader.info);
   image.height = png_get_image_height(reader.png, reader.info);
   image.width = png_get_image_width(reader.png, reader.info);
   if (image.height > options.most_pixels / image.width) return Decoded::kTooLarge;
   const int64_t unpacked = unpacked_bytes(reader.png, reader.info);
   if (unpacked / kMostInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
-  const bool is_large = is_checked_first(image.height * image.width * 3, file_bytes);
+  constexpr int64_t kMostPixelBytes = 8;
+  const int64_t pixel_bytes = samples == Samples::kRgb ? 3 : kMostPixelBytes;
+  const bool is_large = is_checked_first(image.height * image.width * pixel_bytes, file_bytes);
   const bool is_interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
   check_unpacked_size(path, is_large && is_interlaced ? 2 * unpacked : unpacked, file_bytes);
   if (rows == Rows::kTry && is_large && is_interlaced) return Decoded::kUnchecked;
-  png_set_expand(reader.png);
-  png_set_strip_16(reader.png);
-  png_set_gray_to_rgb(reader.png);
-  png_set_strip_alpha(reader.png);
+  request(reader, samples);
   const int passes = png_set_interlace_handling(reader.png);
   png_read_update_info(reader.png, reader.info);
   row.resize(png_get_rowbytes(reader.png, reader.info));
-  if (row.size() != static_cast<size_t>(image.width) * 3) png_error(reader.png, "pixels of an unknown kind");
+  pixels.channels = png_get_channels(reader.png, reader.info);
+  pixels.sample_bytes = png_get_bit_depth(reader.png, reader.info) / 8;
+  const bool is_known = samples == Samples::kStored || pixels.channels * pixels.sample_bytes == 3;
+  if (!is_known || static_cast<int64_t>(row.size()) != image.width * pixels.channels * pixels.sample_bytes) {
+    png_error(reader.png, "pixels of an unknown kind");
+  }
   read_rows(reader, passes, rows, row, image);
   return Decoded::kDone;
 }
 
 /// Nothing for a large interlaced picture: whether all of it is there has to be known first.
-std::optional<Image> read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
-                          const DecodeOptions& options, Rows rows) {
+std::optional<PngPixels> read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
+                              const DecodeOptions& options, Rows rows, Samples samples) {
   Source source{.next = bytes.data(), .left = bytes.size()};
   Reader reader;
   reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, stop, ignore);
   if (reader.png != nullptr) reader.info = png_create_info_struct(reader.png);
   if (reader.info == nullptr) throw std::bad_alloc();
-  Image image;
+  PngPixels pixels;
   std::vector<uint8_t> row;
-  switch (decode(reader, source, path, options, rows, row, image)) {
+  switch (decode(reader, source, path, options, rows, samples, row, pixels)) {
     case Decoded::kFailed:
       throw DataError(path, std::string("not a valid PNG file: ") + source.message.data());
     case Decoded::kTooLarge:
-      check_image_size(path, image.height, image.width, options);
+      check_image_size(path, pixels.image.height, pixels.image.width, options);
       break;
     case Decoded::kUnchecked:
       return std::nullopt;
     case Decoded::kDone:
       break;
   }
-  return image;
+  return pixels;
+}
+
+PngPixels read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options,
+               Samples samples) {
+  if (auto pixels = read(bytes, path, options, Rows::kTry, samples)) return *std::move(pixels);
+  read(bytes, path, options, Rows::kDrop, samples);
+  return *read(bytes, path, options, Rows::kKeep, samples);
 }
 
 }  // namespace
 
 Image decode_png(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
-  if (auto image = read(bytes, path, options, Rows::kTry)) return *std::move(image);
-  read(bytes, path, options, Rows::kDrop);
-  return *read(bytes, path, options, Rows::kKeep);
+  return read(bytes, path, options, Samples::kRgb).image;
+}
+
+Raster decode_png_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
+                         const DecodeOptions& options) {
+  PngPixels pixels = read(bytes, path, options, Samples::kStored);
+  return {.height = pixels.image.height,
+          .width = pixels.image.width,
+          .channels = pixels.channels,
+          .sample_bytes = pixels.sample_bytes,
+          .bytes = std::move(pixels.image.pixels)};
 }
 
 }  // namespace ddp

@@ -43,8 +43,10 @@ std::string answer(const std::string& line) {
   }
   bool packed = false;
   words >> file >> out >> packed;
-  if (command == "load" || command == "map") {
-    const at::Tensor tensor = command == "load" ? ddp::load_npy(file) : ddp::map_npy(file);
+  if (command == "load" || command == "map" || command == "raster") {
+    const at::Tensor tensor = command == "load"  ? ddp::load_npy(file)
+                              : command == "map" ? ddp::map_npy(file)
+                                                 : ddp::load_raster(file);
     describe(text, tensor);
     ddp::save_npy(out, tensor);
     return text.str();

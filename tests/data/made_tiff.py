@@ -4,12 +4,15 @@ import struct
 
 
 def tiff(samples, bits=8, photometric=1, order="<", tile=None, separate=False, tags=None) -> bytes:
-    """`samples`: integers (height, width, channels). `tags` adds {tag: (type 3 or 4, values)}."""
+    """`samples`: (height, width, channels), integers, or of a NumPy type that the file then has. `tags` adds {tag: (type 3 or 4, values)}."""
     height, width, channels = samples.shape
+    kind = "u" if samples.dtype == "i8" and bits <= 16 else samples.dtype.kind
     chunk_height, chunk_width = tile or (max(1, height // 2), width)
 
     def packed(part) -> bytes:
         content = b""
+        if samples.dtype != "i8" or bits > 16:
+            return part.astype(part.dtype.newbyteorder(order)).tobytes()
         for row in part:
             if bits == 16:
                 content += struct.pack(f"{order}{row.size}H", *map(int, row.ravel()))
@@ -31,7 +34,8 @@ def tiff(samples, bits=8, photometric=1, order="<", tile=None, separate=False, t
                 chunks.append(packed(part))
     entries = {
         256: (4, [width]), 257: (4, [height]), 258: (3, [bits] * channels), 259: (3, [1]), 262: (3, [photometric]),
-        277: (3, [channels]), 284: (3, [2 if separate else 1]), **(tags or {}),
+        277: (3, [channels]), 284: (3, [2 if separate else 1]), 339: (3, [{"u": 1, "i": 2, "f": 3}[kind]] * channels),
+        **(tags or {}),
     }  # fmt: skip
     offsets, at = [], 8
     for content in chunks:

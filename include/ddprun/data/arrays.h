@@ -1,4 +1,5 @@
-// Arrays in files: NumPy's .npy and .npz, and files of tokens, mapped into memory where that is asked for.
+// Arrays in files: NumPy's .npy and .npz, and files of tokens, mapped into memory where that is asked for; and pictures
+// of other numbers than 8 bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <ddprun/data/batch.h>
+#include <ddprun/data/image.h>
 
 namespace ddp {
 
@@ -69,6 +71,15 @@ std::map<std::string, at::Tensor> load_npz(const std::filesystem::path& file);
 /// 65,000 bytes.
 void save_npz(const std::filesystem::path& file, const std::map<std::string, at::Tensor>& tensors,
               bool compressed = false);
+
+/// Reads a PNG or TIFF file with its samples as they are, for what 8-bit RGB is too little: (C, H, W) on the CPU. PNG:
+/// uint8 or uint16, as torchvision.io.decode_image(mode=ImageReadMode.UNCHANGED) gives it: grey of fewer than 8 bits is
+/// scaled to 8, of a palette (such as a mask of classes) the indices are given, opacity is a channel. TIFF, where this
+/// build has libtiff: the first picture's samples, unscaled, with its rows as they are stored: uint8 for 1 to 8 bits,
+/// uint16 for 9 to 16 (such as 12), int8, int16, integers of 32 and 64 bits, float32 (also for floats of 16 bits) and
+/// float64. Throws DataError, one line that names the file, for another format, YCbCr, a file that is damaged, and too
+/// many pixels.
+at::Tensor load_raster(const std::filesystem::path& file, const DecodeOptions& options = {});
 
 /// What the numbers in a file of tokens are.
 enum class TokenType { kUint16, kUint32 };

@@ -63,6 +63,8 @@ class ShardSample {
   /// Throws DataError, and std::invalid_argument when the crop is larger than that side.
   at::Tensor centre_crop(std::string_view suffixes, int64_t shorter_side, int64_t size,
                          PartDecoding decoding = PartDecoding::kRows) const;
+  /// A PNG or TIFF file's samples, as load_raster() gives them. Throws DataError.
+  at::Tensor raster(std::string_view suffixes = "png;tiff;tif", const DecodeOptions& options = {}) const;
   /// A NumPy array, as load_npy() gives it. Throws DataError.
   at::Tensor npy(std::string_view suffixes = "npy") const;
 

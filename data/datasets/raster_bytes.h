@@ -1,0 +1,18 @@
+// A picture file in memory, with its samples as they are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include <ddprun/data/image.h>
+
+namespace ddp {
+
+/// The samples in a file's bytes; `path` is for messages. Throws DataError as load_raster().
+at::Tensor raster_of_bytes(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
+                           const DecodeOptions& options);
+
+}  // namespace ddp

@@ -8,6 +8,7 @@
 
 #include <ddprun/data/image.h>
 
+#include "data/datasets/batch_memory.h"
 #include "data/formats/limits.h"
 #include "ddprun/data/image_datasets.h"
 
@@ -22,7 +23,8 @@ ImageFolder::ImageFolder(ImageListing listing, const ImageFolderOptions& options
     : listing_(std::move(listing)),
       options_(options),
       table_(normalization_table(options.normalization)),
-      skipped_(std::make_shared<std::atomic<int64_t>>(0)) {
+      skipped_(std::make_shared<std::atomic<int64_t>>(0)),
+      memory_(std::make_shared<const detail::BatchMemory>()) {
   if (options_.size < 1 || (!options_.augment && options_.shorter_side < options_.size)) {
     throw std::invalid_argument("ImageFolder: cannot crop " + std::to_string(options_.size) +
                                 " pixels out of a side of " + std::to_string(options_.shorter_side));
@@ -39,7 +41,7 @@ void ImageFolder::check_index(int64_t index) const {
 Batch ImageFolder::get_batch(std::span<const int64_t> indices, int64_t epoch, std::span<const int64_t> share) const {
   const auto values = static_cast<size_t>(3 * options_.size * options_.size);
   const auto count = static_cast<int64_t>(indices.size());
-  Batch batch{.data = at::empty({count, 3, options_.size, options_.size}, at::kFloat),
+  Batch batch{.data = memory_->empty({count, 3, options_.size, options_.size}, at::kFloat),
               .target = at::empty({count}, at::kLong)};
   float* data = batch.data.mutable_data_ptr<float>();
   int64_t* target = batch.target.mutable_data_ptr<int64_t>();

@@ -1,5 +1,5 @@
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,6 +11,7 @@
 
 #include <ddprun/detail/data/collate.h>
 
+#include "data/datasets/batch_memory.h"
 #include "data/datasets/npy_bytes.h"
 #include "data/datasets/raster_bytes.h"
 #include "data/formats/shard_format.h"
@@ -42,6 +43,20 @@ at::Tensor planes_of(const Image& picture) {
   const at::Tensor rows =
       at::from_blob(const_cast<uint8_t*>(picture.pixels.data()), {picture.height, picture.width, 3}, at::kByte);
   return rows.permute({2, 0, 1}).clone(at::MemoryFormat::Contiguous);
+}
+
+/// at::stack(), in memory that an earlier batch had.
+at::Tensor stacked_in(const detail::BatchMemory& memory, const std::vector<at::Tensor>& parts) {
+  const at::Tensor& first = parts.front();
+  const bool are_alike = std::ranges::all_of(parts, [&](const at::Tensor& part) {
+    return part.is_cpu() && part.layout() == at::kStrided && !part.requires_grad() && part.sizes() == first.sizes() &&
+           part.scalar_type() == first.scalar_type();
+  });
+  if (!are_alike) return at::stack(parts);
+  std::vector<int64_t> sizes = first.sizes().vec();
+  sizes.insert(sizes.begin(), std::ssize(parts));
+  at::Tensor whole = memory.empty(sizes, first.scalar_type());
+  return at::stack_out(whole, parts);
 }
 
 }  // namespace
@@ -117,7 +132,8 @@ struct WebDataset::Shared {
   std::vector<std::string> urls;
   Decode decode;
   WebDatasetOptions options;
-  mutable std::mutex mutex{};
+  detail::BatchMemory memory{};
+  std::mutex mutex{};
   std::set<std::string> noticed{};   // archives of which a line was printed
   std::set<std::string> left_out{};  // archives that are cut, and samples
 
@@ -253,7 +269,8 @@ Batch WebDataset::make_batch(std::span<ShardSample> samples, int64_t epoch) cons
     throw DataError(samples.front().url, "none of the batch's samples can be decoded, beginning with '" +
                                              samples.front().key + "': see the notice on standard error");
   }
-  return detail::stacked(made);
+  return detail::stacked(made,
+                         [this](const std::vector<at::Tensor>& parts) { return stacked_in(shared_->memory, parts); });
 }
 
 int64_t WebDataset::skipped() const {

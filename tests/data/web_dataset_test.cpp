@@ -180,6 +180,45 @@ TEST_CASE_METHOD(WebDatasetTest, "WebDataset: damage is an error, or is left out
   CHECK_THROWS_AS(targets(of_strict), DataError);
 }
 
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: large batches have memory of their own, however long they are kept") {
+  const auto urls = archives(12, 12);
+  const auto large = [](const ShardSample& sample, SampleRandom&) {
+    const int64_t number = sample.number_in("cls");
+    return Batch{.data = at::full({1 << 20}, number, at::kFloat), .target = at::scalar_tensor(number, at::kLong)};
+  };
+  const WebDataset dataset(urls, large);
+  StreamSampler sampler({.num_replicas = 1});
+  Loader loader(dataset, sampler, {.batch_size = 2, .workers = 2});
+  for (int pass = 0; pass < 3; ++pass) {
+    std::vector<Batch> kept;
+    for (auto& batch : loader) {
+      if (batch.target[0].item<int64_t>() % 4 == 0) kept.push_back(batch);
+      batch.data.add_(0.25);
+    }
+    for (const Batch& batch : kept) {
+      CHECK(batch.data.min().item<float>() == static_cast<float>(batch.target[0].item<int64_t>()) + 0.25F);
+      CHECK(batch.data[1].max().item<float>() == static_cast<float>(batch.target[1].item<int64_t>()) + 0.25F);
+    }
+    CHECK(kept.size() == 3);
+    at::Tensor grown = kept[0].data;
+    grown.resize_({3, 1 << 20});
+    CHECK(grown[1][5].item<float>() == kept[0].data[1][5].item<float>());
+  }
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: samples with and without a target in one batch are refused") {
+  const auto urls = archives(4, 4);
+  const auto some = [](const ShardSample& sample, SampleRandom&) {
+    const int64_t number = sample.number_in("cls");
+    return Batch{.data = at::zeros({1}), .target = number == 2 ? at::Tensor() : at::scalar_tensor(number, at::kLong)};
+  };
+  const WebDataset dataset(urls, some);
+  StreamSampler sampler({.num_replicas = 1});
+  Loader loader(dataset, sampler, {.batch_size = 4});
+  CHECK_THROWS_MATCHES(targets(loader), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("3 of its 4 samples have a target")));
+}
+
 TEST_CASE_METHOD(WebDatasetTest, "WebDataset: an archive that is cut where a file would begin is an error") {
   const auto urls = archives(10, 10);
   fs::remove(urls[0] + ".index");

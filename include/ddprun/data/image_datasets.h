@@ -20,6 +20,9 @@
 #include <ddprun/data/image.h>
 
 namespace ddp {
+namespace detail {
+class BatchMemory;
+}
 
 /// Labelled pictures; copies share them. Reading is const and safe from several threads. Cifar10, Cifar100 and Mnist
 /// are such datasets read from files.
@@ -223,6 +226,7 @@ class ImageFolder {
   ImageFolderOptions options_;
   NormalizationTable table_;
   std::shared_ptr<std::atomic<int64_t>> skipped_;
+  std::shared_ptr<const detail::BatchMemory> memory_;
 };
 
 /// Settings of Volumes, all optional.

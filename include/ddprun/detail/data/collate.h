@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -49,14 +50,25 @@ Batch parts_of(const Sample& sample) {
   }
 }
 
-/// The samples' data and targets stacked along a new first dimension.
-inline Batch stacked(const std::vector<Batch>& samples) {
+/// The samples' data and targets, each put together by `stack`. Throws std::invalid_argument where some have a target
+/// and others none.
+template <typename Stack>
+Batch stacked(const std::vector<Batch>& samples, const Stack& stack) {
   std::vector<at::Tensor> data, target;
   for (const auto& sample : samples) {
     data.push_back(sample.data);
     if (sample.target.defined()) target.push_back(sample.target);
   }
-  return {.data = at::stack(data), .target = target.empty() ? at::Tensor() : at::stack(target)};
+  if (!target.empty() && target.size() != data.size()) {
+    throw std::invalid_argument("a batch: " + std::to_string(target.size()) + " of its " + std::to_string(data.size()) +
+                                " samples have a target; expected all or none");
+  }
+  return {.data = stack(data), .target = target.empty() ? at::Tensor() : stack(target)};
+}
+
+/// The samples' data and targets stacked along a new first dimension.
+inline Batch stacked(const std::vector<Batch>& samples) {
+  return stacked(samples, [](const std::vector<at::Tensor>& parts) { return at::stack(parts); });
 }
 
 /// Batches of several datasets as one of `count` samples: those of parts[i] go to the places rows[i]. Tensors are

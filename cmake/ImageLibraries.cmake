@@ -36,6 +36,22 @@ else()
   message(STATUS "ddprun: no libwebp (libwebp-dev, libwebp-devel): image folders are read without their WebP files")
 endif()
 
+# And these two what is read by itself or from shards. Packages have neither. Their own CMake files want programs of theirs
+# too, so the libraries are linked by name.
+find_path(DDPRUN_AVIF_INCLUDE avif/avif.h)
+find_library(DDPRUN_AVIF_LIBRARY avif)
+find_path(DDPRUN_OPENJPEG_INCLUDE openjpeg.h PATH_SUFFIXES openjpeg-2.5 openjpeg-2.4 openjpeg-2.3)
+find_library(DDPRUN_OPENJPEG_LIBRARY openjp2)
+mark_as_advanced(DDPRUN_AVIF_INCLUDE DDPRUN_AVIF_LIBRARY DDPRUN_OPENJPEG_INCLUDE DDPRUN_OPENJPEG_LIBRARY)
+set(DDPRUN_HAS_AVIF OFF)
+set(DDPRUN_HAS_JPEG2000 OFF)
+if(DDPRUN_AVIF_INCLUDE AND DDPRUN_AVIF_LIBRARY AND NOT DDPRUN_PACKAGE AND NOT CMAKE_DISABLE_FIND_PACKAGE_AVIF)
+  set(DDPRUN_HAS_AVIF ON)
+endif()
+if(DDPRUN_OPENJPEG_INCLUDE AND DDPRUN_OPENJPEG_LIBRARY AND NOT DDPRUN_PACKAGE AND NOT CMAKE_DISABLE_FIND_PACKAGE_OpenJPEG)
+  set(DDPRUN_HAS_JPEG2000 ON)
+endif()
+
 if(DDPRUN_PACKAGE)
   include(BundleImages)
   set(CMAKE_FIND_LIBRARY_SUFFIXES "${_ddprun_suffixes}")

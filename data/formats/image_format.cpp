@@ -51,7 +51,8 @@ std::string how_to_read(ImageFormat format) {
   if (known == nullptr || known->library.empty()) return "ddprun does not read this format";
   const std::string package(known->package);
   return "this ddprun was built without " + std::string(known->library) + ": install " + package +
-         "-dev (Debian, Ubuntu) or " + package + "-devel (Fedora) and build it again";
+         "-dev (Debian, Ubuntu) or " + (known->fedora.empty() ? package : std::string(known->fedora)) +
+         "-devel (Fedora) and build it again";
 }
 
 }  // namespace ddp

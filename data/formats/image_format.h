@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-enum class ImageFormat { kUnknown, kJpeg, kPng, kBmp, kPnm, kTiff, kWebP, kGif };
+enum class ImageFormat { kUnknown, kJpeg, kPng, kBmp, kPnm, kTiff, kWebP, kGif, kAvif, kJpeg2000 };
 
 /// What a file's first bytes say; 12 are enough.
 ImageFormat image_format(std::span<const uint8_t> bytes);
@@ -21,7 +21,7 @@ std::string format_name(ImageFormat format);
 /// .webp), kUnknown for all others.
 ImageFormat image_format_of_name(const std::filesystem::path& file);
 
-/// Whether this build reads the format: TIFF and WebP take libraries that may have been missing.
+/// Whether this build reads the format: TIFF, WebP, AVIF and JPEG 2000 take libraries that may have been missing.
 bool can_read(ImageFormat format);
 
 /// For a format that this build does not read: what is missing and what to install, without a full stop.

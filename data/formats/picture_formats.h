@@ -39,6 +39,9 @@ Image decode_pnm(const std::vector<uint8_t>& bytes, const std::filesystem::path&
 Image decode_gif(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
 Image decode_tiff(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
 Image decode_webp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+Image decode_avif(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+Image decode_jpeg2000(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
+                      const DecodeOptions& options);
 
 inline bool is_pnm(std::string_view bytes) {
   constexpr std::string_view kSpaces = " \t\n\v\f\r";
@@ -53,6 +56,18 @@ inline bool is_tiff(std::string_view bytes) {
          bytes.starts_with("MM\0+"sv);
 }
 
+/// Of one picture or a sequence: a box "ftyp" at the beginning, with AVIF's brand.
+inline bool is_avif(std::string_view bytes) {
+  return bytes.size() >= 12 && bytes.substr(4, 4) == "ftyp" &&
+         (bytes.substr(8, 4) == "avif" || bytes.substr(8, 4) == "avis");
+}
+
+/// In boxes (.jp2) or the codestream alone (.j2k).
+inline bool is_jpeg2000(std::string_view bytes) {
+  using namespace std::string_view_literals;
+  return bytes.starts_with("\0\0\0\x0CjP  \r\n\x87\n"sv) || bytes.starts_with("\xFF\x4F\xFF\x51"sv);
+}
+
 struct PictureFormat {
   ImageFormat format;
   std::string_view name;
@@ -63,6 +78,7 @@ struct PictureFormat {
   std::array<std::string_view, 2> extensions{};
   std::string_view library{};  ///< "libtiff 4.5"
   std::string_view package{};  ///< "libtiff", which comes in a package for development
+  std::string_view fedora{};   ///< that package of Fedora, where it is named otherwise
 };
 
 #ifdef DDPRUN_HAS_TIFF
@@ -74,6 +90,17 @@ inline constexpr decltype(&decode_tiff) kDecodeTiff = nullptr;
 inline constexpr auto* kDecodeWebP = decode_webp;
 #else
 inline constexpr decltype(&decode_webp) kDecodeWebP = nullptr;
+#endif
+
+#ifdef DDPRUN_HAS_AVIF
+inline constexpr auto* kDecodeAvif = decode_avif;
+#else
+inline constexpr decltype(&decode_avif) kDecodeAvif = nullptr;
+#endif
+#ifdef DDPRUN_HAS_JPEG2000
+inline constexpr auto* kDecodeJpeg2000 = decode_jpeg2000;
+#else
+inline constexpr decltype(&decode_jpeg2000) kDecodeJpeg2000 = nullptr;
 #endif
 
 inline constexpr PictureFormat kPictureFormats[] = {
@@ -99,6 +126,9 @@ inline constexpr PictureFormat kPictureFormats[] = {
      {".webp"},
      "libwebp",
      "libwebp"},
+    // Not torchvision's picture extensions: image folders leave them out.
+    {ImageFormat::kAvif, "AVIF", is_avif, kDecodeAvif, {}, "libavif", "libavif"},
+    {ImageFormat::kJpeg2000, "JPEG 2000", is_jpeg2000, kDecodeJpeg2000, {}, "OpenJPEG", "libopenjp2-7", "openjpeg2"},
 };
 
 /// Throws DataError unless a picture of this size may be decoded.

@@ -12,7 +12,7 @@ import unittest
 from decode import decode  # first: it knows whether the packages below are there
 
 import numpy
-from PIL import Image
+from PIL import Image, features
 
 import made_bmp
 import made_gif
@@ -21,6 +21,8 @@ import made_tiff
 
 READS_TIFF = os.environ["READS_TIFF"] == "1"
 READS_WEBP = os.environ["READS_WEBP"] == "1"
+READS_AVIF = os.environ.get("READS_AVIF") == "1"
+READS_JPEG2000 = os.environ.get("READS_JPEG2000") == "1"
 
 
 class PictureFiles(unittest.TestCase):
@@ -51,6 +53,29 @@ class PictureFiles(unittest.TestCase):
             with self.subTest(path.name):
                 self.assertEqual(pixels.shape, expected.shape)
                 self.assertLessEqual(numpy.abs(pixels.astype(int) - expected).max(), most)
+
+    def photograph(self, height, width):
+        y, x = numpy.mgrid[0:height, 0:width]
+        colors = numpy.stack([100 * numpy.sin(x / 17 + y / 31), 90 * numpy.cos(x / 15), (3 * x + 5 * y) % 256 - 128], -1)
+        return Image.fromarray(numpy.clip(colors + 128 + self.random.normal(0, 5, colors.shape), 0, 255).astype("u1"))
+
+    @unittest.skipUnless(READS_AVIF and features.check("avif"), "without libavif")
+    def test_avif_is_pillows(self):
+        photograph = self.photograph(61, 83)
+        for sampling, quality in itertools.product(("4:4:4", "4:2:2", "4:2:0", "4:0:0"), (30, 90)):
+            self.save(f"{sampling.replace(':', '')}_{quality}.avif", photograph, quality=quality, subsampling=sampling, speed=8)
+        self.save("limited.avif", photograph, range="limited", speed=8)
+        self.save("opacity.avif", photograph.convert("RGBA"), speed=8)
+        self.check(most=1)  # another libavif may round otherwise
+
+    @unittest.skipUnless(READS_JPEG2000 and features.check("jpg_2000"), "without OpenJPEG")
+    def test_jpeg_2000_is_pillows(self):
+        photograph = self.photograph(61, 83)
+        for mode, is_irreversible, extension in itertools.product(("L", "LA", "RGB", "RGBA"), (False, True), ("jp2", "j2k")):
+            self.save(f"{mode}_{is_irreversible}.{extension}", photograph.convert(mode), irreversible=is_irreversible)
+        self.save("tiles.jp2", photograph, tile_size=(32, 32))
+        self.save("small.jp2", photograph, quality_mode="rates", quality_layers=[40])
+        self.check(most=1)
 
     def test_png_of_every_kind_whatever_its_chunks_say_about_colours(self):
         for color_type, depths in made_png.DEPTHS.items():

@@ -16,7 +16,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--val-ratio", type=float, default=0.1)
     arguments = parser.parse_args()
-    tokens = array.array("H", arguments.text.read_bytes())
+    tokens = array.array("H", list(arguments.text.read_bytes()))
     if sys.byteorder == "big":
         tokens.byteswap()
     cut = int(len(tokens) * (1 - arguments.val_ratio))

@@ -74,7 +74,7 @@ int64_t unpacked_bytes(png_structp png, png_infop info) {
 }
 
 /// How samples are given: 8-bit RGB, or with the file's channels (an index of a palette is one) and 8 or 16 bits.
-enum class Samples { kRgb, kStored };
+enum class PngSamples { kRgb, kStored };
 
 /// Pixels of the kind asked for.
 struct PngPixels {
@@ -106,8 +106,8 @@ void read_rows(Reader& reader, int passes, Rows rows, std::vector<uint8_t>& row,
   }
 }
 
-void request(Reader& reader, Samples samples) {
-  if (samples == Samples::kStored) {
+void request(Reader& reader, PngSamples samples) {
+  if (samples == PngSamples::kStored) {
     if (png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE) {
       png_set_packing(reader.png);  // a byte for each index
     } else {
@@ -124,7 +124,7 @@ void request(Reader& reader, Samples samples) {
 
 /// The C part. No object with a destructor may live here: a longjmp would not destroy it. `row` becomes room for a row.
 Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path, const DecodeOptions& options,
-               Rows rows, Samples samples, std::vector<uint8_t>& row, PngPixels& pixels) {
+               Rows rows, PngSamples samples, std::vector<uint8_t>& row, PngPixels& pixels) {
   const auto file_bytes = static_cast<int64_t>(source.left);
   Image& image = pixels.image;
   if (setjmp(source.back) != 0) return Decoded::kFailed;
@@ -137,7 +137,7 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   const int64_t unpacked = unpacked_bytes(reader.png, reader.info);
   if (unpacked / kMostInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
   constexpr int64_t kMostPixelBytes = 8;
-  const int64_t pixel_bytes = samples == Samples::kRgb ? 3 : kMostPixelBytes;
+  const int64_t pixel_bytes = samples == PngSamples::kRgb ? 3 : kMostPixelBytes;
   const bool is_large = is_checked_first(image.height * image.width * pixel_bytes, file_bytes);
   const bool is_interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
   check_unpacked_size(path, is_large && is_interlaced ? 2 * unpacked : unpacked, file_bytes);
@@ -148,7 +148,7 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   row.resize(png_get_rowbytes(reader.png, reader.info));
   pixels.channels = png_get_channels(reader.png, reader.info);
   pixels.sample_bytes = png_get_bit_depth(reader.png, reader.info) / 8;
-  const bool is_known = samples == Samples::kStored || pixels.channels * pixels.sample_bytes == 3;
+  const bool is_known = samples == PngSamples::kStored || pixels.channels * pixels.sample_bytes == 3;
   if (!is_known || static_cast<int64_t>(row.size()) != image.width * pixels.channels * pixels.sample_bytes) {
     png_error(reader.png, "pixels of an unknown kind");
   }
@@ -158,7 +158,7 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
 
 /// Nothing for a large interlaced picture: whether all of it is there has to be known first.
 std::optional<PngPixels> read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
-                              const DecodeOptions& options, Rows rows, Samples samples) {
+                              const DecodeOptions& options, Rows rows, PngSamples samples) {
   Source source{.next = bytes.data(), .left = bytes.size()};
   Reader reader;
   reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, stop, ignore);
@@ -181,7 +181,7 @@ std::optional<PngPixels> read(const std::vector<uint8_t>& bytes, const std::file
 }
 
 PngPixels read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options,
-               Samples samples) {
+               PngSamples samples) {
   if (auto pixels = read(bytes, path, options, Rows::kTry, samples)) return *std::move(pixels);
   read(bytes, path, options, Rows::kDrop, samples);
   return *read(bytes, path, options, Rows::kKeep, samples);
@@ -190,12 +190,12 @@ PngPixels read(const std::vector<uint8_t>& bytes, const std::filesystem::path& p
 }  // namespace
 
 Image decode_png(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
-  return read(bytes, path, options, Samples::kRgb).image;
+  return read(bytes, path, options, PngSamples::kRgb).image;
 }
 
 Raster decode_png_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                          const DecodeOptions& options) {
-  PngPixels pixels = read(bytes, path, options, Samples::kStored);
+  PngPixels pixels = read(bytes, path, options, PngSamples::kStored);
   return {.height = pixels.image.height,
           .width = pixels.image.width,
           .channels = pixels.channels,

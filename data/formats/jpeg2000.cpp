@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -74,6 +75,32 @@ std::array<uint8_t, 3> from_ycc(uint8_t y, uint8_t cb, uint8_t cr) {
   return {byte(y + 1.402 * red), byte(y - 0.344136 * blue - 0.714136 * red), byte(y + 1.772 * blue)};
 }
 
+/// OpenJPEG takes kilobytes for each tile that a header claims, before it says how many there are. Bytes that only look
+/// like such a header make the limit stricter, not looser.
+void check_tiles(const std::vector<uint8_t>& bytes, const std::filesystem::path& path) {
+  constexpr std::array<uint8_t, 4> kBegin = {0xFF, 0x4F, 0xFF, 0x51};
+  constexpr size_t kHeader = 4 + 38;
+  for (auto at = bytes.begin();; ++at) {
+    at = std::search(at, bytes.end(), kBegin.begin(), kBegin.end());
+    if (bytes.end() - at < static_cast<std::ptrdiff_t>(kHeader)) return;
+    const auto number = [&](size_t place, size_t size) {
+      int64_t value = 0;
+      for (size_t i = 0; i < size; ++i) value = value << 8 | at[static_cast<std::ptrdiff_t>(place + i)];
+      return value;
+    };
+    const auto tiles = [&](size_t end, size_t size, size_t begin) {
+      const int64_t length = number(end, 4) - number(begin, 4);
+      return length <= 0 || number(size, 4) == 0 ? 0 : (length - 1) / number(size, 4) + 1;
+    };
+    constexpr double kPerTile = 6000, kPerComponent = 1200;
+    const double all = static_cast<double>(tiles(8, 24, 32)) * static_cast<double>(tiles(12, 28, 36));
+    const double needed = all * (kPerTile + kPerComponent * static_cast<double>(number(40, 2)));
+    constexpr double kMost = 1e15;
+    check_working_memory(path, static_cast<int64_t>(std::min(needed, kMost)), static_cast<int64_t>(bytes.size()),
+                         "its tiles");
+  }
+}
+
 using Picture = std::unique_ptr<opj_image_t, decltype(&opj_image_destroy)>;
 
 /// Sizes and components that are read, held against the file's size before it is decoded.
@@ -117,6 +144,7 @@ void fill(const opj_image_t& picture, const std::filesystem::path& path, Image& 
 
 Image decode_jpeg2000(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                       const DecodeOptions& options) {
+  check_tiles(bytes, path);
   Source source{.bytes = bytes};
   const auto refuse = [&](const std::string& why) {
     throw DataError(path, "not a valid JPEG 2000 file: " + (source.message.empty() ? why : source.message));

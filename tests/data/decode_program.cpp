@@ -1,7 +1,8 @@
 // Prints what the readers make of the files named on the command line, for comparison with Python's: for each file a
 // line
 // `<depth> <height> <width>` and then that many raw values to standard output, bytes of pictures (3 for each pixel,
-// depth 0) or floats of NIfTI volumes. `list=ROOT` prints an image folder's files instead.
+// depth 0) or floats of NIfTI volumes, after `series` of several in a file. `list=ROOT` prints an image folder's files
+// instead.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -40,8 +41,8 @@ void list(const std::string& root) {
 void print(const std::string& path, const std::string& how) {
   const auto number = [](int64_t value) { return static_cast<long long>(value); };
   if (path.ends_with(".nii") || path.ends_with(".nii.gz")) {
-    const ddp::NiftiVolume volume = ddp::read_nifti(path);
-    std::printf("%lld %lld %lld\n", number(volume.depth), number(volume.height), number(volume.width));
+    const ddp::NiftiVolume volume = ddp::read_nifti(path, {.series = how == "series"});
+    std::printf("%lld %lld %lld\n", number(volume.volumes * volume.depth), number(volume.height), number(volume.width));
     std::fwrite(volume.values.data(), sizeof(float), volume.values.size(), stdout);
     return;
   }
@@ -65,7 +66,8 @@ int main(int argc, char** argv) try {
       list(argument.substr(5));
       continue;
     }
-    if (argument == "centre" || argument.find('=') != std::string::npos || argument.find('.') == std::string::npos) {
+    if (argument == "centre" || argument == "series" || argument.find('=') != std::string::npos ||
+        argument.find('.') == std::string::npos) {
       how = argument;
     } else {
       print(argument, how);

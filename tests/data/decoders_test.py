@@ -103,16 +103,28 @@ class Decoders(unittest.TestCase):
         for dtype in ("u1", "i2", "i4", "f4", "f8", "i1", "u2", "u4"):
             for order in "<>":
                 data = (self.random.random((5, 4, 3)) * 100).astype(dtype)
-                image = nibabel.Nifti1Image(data, numpy.eye(4), nibabel.Nifti1Header(endianness=order))
-                image.set_data_dtype(numpy.dtype(dtype).newbyteorder(order))
-                for extension in (".nii", ".nii.gz"):
-                    paths.append(self.folder / f"{dtype}{'le' if order == '<' else 'be'}{extension}")
-                    nibabel.save(image, paths[-1])
-        scaled = nibabel.Nifti1Image(self.random.random((6, 5, 4)), numpy.eye(4))
-        scaled.set_data_dtype("i2")
-        paths.append(self.folder / "scaled.nii.gz")
-        nibabel.save(scaled, paths[-1])
+                for version, kind, header in ((1, nibabel.Nifti1Image, nibabel.Nifti1Header), (2, nibabel.Nifti2Image, nibabel.Nifti2Header)):
+                    image = kind(data, numpy.eye(4), header(endianness=order))
+                    image.set_data_dtype(numpy.dtype(dtype).newbyteorder(order))
+                    for extension in (".nii", ".nii.gz"):
+                        paths.append(self.folder / f"{dtype}{'le' if order == '<' else 'be'}{version}{extension}")
+                        nibabel.save(image, paths[-1])
+        for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image):
+            scaled = kind(self.random.random((6, 5, 4)), numpy.eye(4))
+            scaled.set_data_dtype("i2")
+            paths.append(self.folder / f"scaled{kind.__name__}.nii.gz")
+            nibabel.save(scaled, paths[-1])
         self.check_nifti(paths)
+
+    def test_nifti_series_exactly(self):
+        paths = []
+        for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image):
+            for length in (1, 7):
+                paths.append(self.folder / f"{kind.__name__}{length}.nii.gz")
+                nibabel.save(kind((self.random.random((6, 5, 4, length)) * 100).astype("i2"), numpy.eye(4)), paths[-1])
+        for path, volumes in decode(paths, "series").items():  # one behind the other, as if in depth
+            expected = nibabel.load(path).get_fdata(dtype=numpy.float32).transpose(3, 2, 1, 0)
+            self.assertTrue(numpy.array_equal(volumes, expected.reshape(volumes.shape)), path)
 
     def check_nifti(self, paths):
         for path, values in decode(paths).items():

@@ -83,7 +83,7 @@ struct Scale {
   double factor = 1;
 };
 
-Scale scale_of(const std::vector<float>& values) {
+Scale scale_of(std::span<const float> values) {
   double mean = 0;
   for (const float value : values) mean += value;
   mean /= static_cast<double>(values.size());
@@ -115,6 +115,9 @@ void check_labels(const NiftiVolume& labels, int64_t classes, const std::filesys
 
 Volumes::Volumes(std::vector<VolumePair> pairs, const VolumesOptions& options)
     : pairs_(std::move(pairs)), options_(options) {
+  if (options_.channels < 1) {
+    throw std::invalid_argument("Volumes: expected 1 channel or more, got " + std::to_string(options_.channels));
+  }
   const VolumeShape& size = options_.size;
   const bool is_whole = size == VolumeShape{};
   if (is_whole || std::ranges::all_of(size, [](int64_t side) { return side > 0; })) return;
@@ -134,12 +137,16 @@ Batch Volumes::get_batch(std::span<const int64_t> indices, int64_t epoch) const 
                               std::to_string(this->size()) + " volumes");
     }
     const VolumePair& pair = pairs_[static_cast<size_t>(index)];
-    const NiftiVolume image = read_nifti(pair.image);
+    const NiftiVolume image = read_nifti(pair.image, {.series = options_.channels > 1});
     const NiftiVolume labels = read_nifti(pair.label);
     const VolumeShape shape = shape_of(image);
     if (shape_of(labels) != shape) {
       throw DataError(pair.label,
                       "expected labels for " + text_of(shape) + " voxels, got " + text_of(shape_of(labels)));
+    }
+    if (image.volumes != options_.channels) {
+      throw DataError(pair.image, "expected the " + std::to_string(options_.channels) +
+                                      " volumes of VolumesOptions::channels, got " + std::to_string(image.volumes));
     }
     check_finite(image, pair.image);
     check_labels(labels, options_.classes, pair.label);
@@ -150,7 +157,7 @@ Batch Volumes::get_batch(std::span<const int64_t> indices, int64_t epoch) const 
     }
     const int64_t voxels = size[0] * size[1] * size[2];
     if (data == nullptr) {
-      batch = {.data = at::empty({count, 1, size[0], size[1], size[2]}, at::kFloat),
+      batch = {.data = at::empty({count, options_.channels, size[0], size[1], size[2]}, at::kFloat),
                .target = at::empty({count, size[0], size[1], size[2]}, at::kLong)};
       data = batch.data.mutable_data_ptr<float>();
       target = batch.target.mutable_data_ptr<int64_t>();
@@ -158,12 +165,15 @@ Batch Volumes::get_batch(std::span<const int64_t> indices, int64_t epoch) const 
     SampleRandom random(options_.seed, epoch, index);
     const VolumeCrop crop =
         options_.augment ? draw_volume_crop(shape, size, /*mirrors=*/true, random) : centre_volume_crop(shape, size);
-    const Scale scale = options_.normalize ? scale_of(image.values) : Scale{};
-    const auto scaled = [&](float value) { return static_cast<float>((value - scale.mean) * scale.factor); };
-    crop_volume<float, float>(image.values, shape, crop, size, scaled, data);
+    const size_t stored = image.values.size() / static_cast<size_t>(options_.channels);
+    for (std::span<const float> left = image.values; !left.empty(); left = left.subspan(stored), data += voxels) {
+      const auto channel = left.first(stored);
+      const Scale scale = options_.normalize ? scale_of(channel) : Scale{};
+      const auto scaled = [&](float value) { return static_cast<float>((value - scale.mean) * scale.factor); };
+      crop_volume<float, float>(channel, shape, crop, size, scaled, data);
+    }
     crop_volume<int64_t, float>(
         labels.values, shape, crop, size, [](float value) { return static_cast<int64_t>(value); }, target);
-    data += voxels;
     target += voxels;
   }
   return batch;

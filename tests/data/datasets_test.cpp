@@ -175,6 +175,27 @@ TEST_CASE_METHOD(VolumesTest, "Volumes: crops keep voxels and labels together an
   CHECK(differs);
 }
 
+TEST_CASE_METHOD(VolumesTest, "Volumes: a series is the channels of a volume, each normalized by itself") {
+  volume("a", 2, 3, 4);
+  std::vector<float> voxels(72);
+  for (size_t i = 0; i < voxels.size(); ++i) voxels[i] = static_cast<float>(i < 24 ? i : 1000 * i);
+  const test::NiftiFile nifti{.dimensions = {4, 4, 3, 2, 3, 1, 1, 1}, .spacing = {1, 1, 1, 1}};
+  file("images/a_0000.nii", nifti.bytes<float>(16, voxels));
+  const Batch raw = Volumes(pairs(), {.channels = 3, .normalize = false}).get_batch(Indices{0}, 0);
+  CHECK(raw.data.sizes() == at::IntArrayRef({1, 3, 2, 3, 4}));
+  CHECK(raw.target.sizes() == at::IntArrayRef({1, 2, 3, 4}));
+  for (int64_t i = 0; i < 72; ++i) CHECK(raw.data.view(-1)[i].item<float>() == voxels[static_cast<size_t>(i)]);
+  const at::Tensor normalized = Volumes(pairs(), {.channels = 3}).get_batch(Indices{0}, 0).data;
+  for (int64_t c = 0; c < 3; ++c) {
+    CHECK_THAT(normalized[0][c].mean().item<double>(), WithinAbs(0, 1e-5));
+    CHECK_THAT(normalized[0][c].std(/*unbiased=*/false).item<double>(), WithinAbs(1, 1e-5));
+  }
+  CHECK_THROWS_MATCHES(Volumes(pairs(), {.channels = 2}).get_batch(Indices{0}, 0), DataError,
+                       MessageMatches(ContainsSubstring("a_0000.nii: expected the 2 volumes")));
+  CHECK_THROWS_AS(Volumes(pairs()).get_batch(Indices{0}, 0), DataError);
+  CHECK_THROWS_AS(Volumes(pairs(), {.channels = 0}), std::invalid_argument);
+}
+
 TEST_CASE_METHOD(VolumesTest, "Volumes: errors name the file") {
   volume("a", 2, 3, 4);
   volume("b", 2, 3, 5);

@@ -135,6 +135,27 @@ TEST_CASE("ConcatDataset: puts tensors of several datasets into one batch, and s
   CHECK_THROWS_WITH(odd.get_batch(Places{0, 3}), ContainsSubstring("float [2] and float [3]"));
 }
 
+TEST_CASE("StackDataset: no sample is replaced by one that does not belong to the others") {
+  struct Replacing {
+    int64_t size() const { return 5; }
+    Places get_batch(std::span<const int64_t> indices, int64_t /*epoch*/, std::span<const int64_t> share) const {
+      Places given(indices.begin(), indices.end());
+      const auto broken = std::ranges::find(given, 2);
+      if (broken == given.end()) return given;
+      if (share.empty()) throw std::runtime_error("sample 2 cannot be read");
+      *broken = share.front();
+      return given;
+    }
+  };
+  const Replacing replacing;
+  const Counted numbers{.count = 5};
+  CHECK_THAT(ConcatDataset(replacing, replacing).get_batch(Places{2}, 0, Places{4}), ElementsAre(4));
+  const StackDataset pairs(replacing, numbers);
+  const auto [left, right] = pairs.get_batch(Places{1, 4}, 0);
+  CHECK(left == right);
+  CHECK_THROWS_WITH(pairs.get_batch(Places{1, 2}, 0), "sample 2 cannot be read");
+}
+
 TEST_CASE("StackDataset: gives the datasets' batches side by side") {
   const Counted numbers{.first = 10, .count = 5};
   const EpochCounted by_epoch;

@@ -330,11 +330,11 @@ class StackDataset {
   Batch get_batch(std::span<const int64_t> indices) const requires(detail::ReadsWithoutEpoch<Datasets>&&...) {
     return std::apply([&](const auto*... dataset) { return Batch(dataset->get_batch(indices)...); }, datasets_);
   }
-  /// The same in an epoch, for datasets that give something else in each. A dataset that replaces samples takes them
-  /// from the batch.
+  /// The same in an epoch, for datasets that give something else in each. No dataset replaces a sample here, as it
+  /// would not belong to the others': one that cannot be read is an error.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     return std::apply(
-        [&](const auto*... dataset) { return Batch(detail::read_batch(*dataset, indices, epoch, indices)...); },
+        [&](const auto*... dataset) { return Batch(detail::read_batch(*dataset, indices, epoch, {})...); },
         datasets_);
   }
 

@@ -62,16 +62,19 @@ void normalize_image(const Image& image, bool is_flipped, const NormalizationTab
     throw std::invalid_argument("normalize_image: " + std::to_string(image.pixels.size()) + " values, but room for " +
                                 std::to_string(out.size()));
   }
-  const int64_t plane = image.height * image.width;
-  const uint8_t* pixel = image.pixels.data();
+  const int64_t width = image.width;
+  const int64_t plane = image.height * width;
   for (int64_t y = 0; y < image.height; ++y) {
-    float* first = out.data() + y * image.width + (is_flipped ? image.width - 1 : 0);
-    const int64_t step = is_flipped ? -1 : 1;
-    for (int64_t x = 0; x < image.width; ++x, pixel += 3) {
-      float* target = first + step * x;
-      target[0] = table[0][pixel[0]];
-      target[plane] = table[1][pixel[1]];
-      target[2 * plane] = table[2][pixel[2]];
+    // Row by row of one channel: planes are often a multiple of pages apart, and places like that hinder each other.
+    for (size_t channel = 0; channel < table.size(); ++channel) {
+      const auto& values = table[channel];
+      const uint8_t* pixel = image.pixels.data() + y * width * 3 + channel;
+      float* target = out.data() + static_cast<int64_t>(channel) * plane + y * width;
+      if (is_flipped) {
+        for (int64_t x = width; x-- > 0; pixel += 3) target[x] = values[*pixel];
+      } else {
+        for (int64_t x = 0; x < width; ++x, pixel += 3) target[x] = values[*pixel];
+      }
     }
   }
 }

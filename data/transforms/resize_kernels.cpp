@@ -60,28 +60,44 @@ constexpr ResizeKernels kPortable{.across = across_portable, .down = down_portab
 
 #ifdef __x86_64__
 
-/// Two pixels at a time, four numbers for each of them.
+/// Red, green and blue of one output pixel, and a number that means nothing. Two input pixels at a time.
+[[gnu::target("avx2"), gnu::always_inline]] inline __m128i across_pixel(const uint8_t* row, const ResizeWindow& window,
+                                                                        const int32_t* weight) {
+  const uint8_t* pixel = row + window.begin * 3;
+  const __m128i apart = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+  __m256i sums = _mm256_setzero_si256();
+  for (int64_t i = 0; i < window.count; i += 2, pixel += 6, weight += 8) {
+    const __m128i bytes = _mm_shuffle_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixel)), apart);
+    const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
+    sums = _mm256_add_epi32(sums, _mm256_mullo_epi32(_mm256_cvtepu8_epi32(bytes), factors));
+  }
+  const __m128i both = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  return _mm_srai_epi32(_mm_add_epi32(both, _mm_set1_epi32(kHalf)), kWeightPlaces);
+}
+
 [[gnu::target("avx2")]] void across_avx2(const uint8_t* row, const ResizeWeights& weights,
                                          std::span<const int32_t> spread, uint8_t* out) {
-  const __m128i apart = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-  const __m128i half = _mm_set1_epi32(kHalf);
-  const int32_t* of_window = spread.data();
-  for (const ResizeWindow& window : weights.windows) {
-    const uint8_t* pixel = row + window.begin * 3;
-    const int32_t* weight = of_window;
-    __m256i sums = _mm256_setzero_si256();
-    for (int64_t i = 0; i < window.count; i += 2, pixel += 6, weight += 8) {
-      const __m128i bytes = _mm_shuffle_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixel)), apart);
-      const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
-      sums = _mm256_add_epi32(sums, _mm256_mullo_epi32(_mm256_cvtepu8_epi32(bytes), factors));
-    }
-    const __m128i both = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-    const __m128i whole = _mm_srai_epi32(_mm_add_epi32(both, half), kWeightPlaces);
-    const __m128i words = _mm_packs_epi32(whole, whole);
+  const int64_t step = weights.stride * 4;
+  const int32_t* weight = spread.data();
+  const ResizeWindow* window = weights.windows.data();
+  const ResizeWindow* const end = window + weights.windows.size();
+  constexpr int64_t kTogether = 4;
+  const __m128i together = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+  for (; end - window >= kTogether; window += kTogether, weight += kTogether * step, out += 3 * kTogether) {
+    const __m128i first =
+        _mm_packs_epi32(across_pixel(row, window[0], weight), across_pixel(row, window[1], weight + step));
+    const __m128i second = _mm_packs_epi32(across_pixel(row, window[2], weight + 2 * step),
+                                           across_pixel(row, window[3], weight + 3 * step));
+    const __m128i bytes = _mm_shuffle_epi8(_mm_packus_epi16(first, second), together);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out), bytes);
+    const int rest = _mm_extract_epi32(bytes, 2);
+    std::memcpy(out + 8, &rest, sizeof rest);
+  }
+  for (; window != end; ++window, weight += step, out += 3) {
+    const __m128i pixel = across_pixel(row, *window, weight);
+    const __m128i words = _mm_packs_epi32(pixel, pixel);
     const int rgb = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
     std::memcpy(out, &rgb, 3);
-    out += 3;
-    of_window += weights.stride * 4;
   }
 }
 

@@ -24,12 +24,13 @@ struct DecodeOptions {
   int64_t most_pixels = int64_t{1} << 28;
 };
 
-/// Reads a JPEG, PNG, BMP, PNM (PBM, PGM, PPM), GIF, TIFF or WebP file, recognised by its first bytes; the last two
-/// where this build has libtiff and libwebp, and of several pictures the first. Gives what Pillow's convert("RGB")
-/// does: grey, palettes and CMYK become RGB, opacity is dropped, and what a file says about gamma and colour spaces
-/// changes nothing. Samples of 16 bits are cut to 8, grey ones as well, where Pillow makes 255 of all above. JPEG
-/// orientation tags are not followed, as torchvision doesn't, TIFF's are. Throws DataError, one line that names the
-/// file, for anything else: another format, a damaged or cut file, too many pixels.
+/// Reads a JPEG, PNG, BMP, PNM (PBM, PGM, PPM), GIF, TIFF, WebP, AVIF or JPEG 2000 file, recognised by its first bytes;
+/// the last four where this build has libtiff, libwebp, libavif and OpenJPEG, and of several pictures the first. Gives
+/// what Pillow's convert("RGB") does: grey, palettes and CMYK become RGB, opacity is dropped, and what a file says
+/// about gamma and colour spaces changes nothing. Samples of 16 bits are cut to 8, grey ones as well, where Pillow
+/// makes 255 of all above; load_raster() keeps them. JPEG orientation tags are not followed, as torchvision doesn't,
+/// TIFF's are. Throws DataError, one line that names the file, for anything else: another format, a damaged or cut
+/// file, too many pixels.
 Image read_image(const std::filesystem::path& path, const DecodeOptions& options = {});
 
 /// The same from a file's bytes; `path` is for messages.

@@ -53,7 +53,7 @@ class ShardSample {
   /// A whole number in text, such as a class in a .cls file. Throws DataError for anything else.
   int64_t number_in(std::string_view suffixes) const;
   /// A picture: uint8 (3, H, W), as read_image() gives it. Throws DataError.
-  at::Tensor image(std::string_view suffixes = "jpg;jpeg;png;webp;ppm;bmp;tiff",
+  at::Tensor image(std::string_view suffixes = "jpg;jpeg;png;webp;ppm;bmp;tiff;avif;jp2",
                    const DecodeOptions& options = {}) const;
   /// A part of it as a network gets it in training, torchvision's RandomResizedCrop(size): uint8 (3, size, size). Takes
   /// its numbers from `random`. Throws DataError.

@@ -141,7 +141,8 @@ TEST_CASE("Image: files cut short are refused wherever they end") {
 TEST_CASE("Image: other formats and pictures too large are refused by name") {
   CHECK_THROWS_MATCHES(
       decode("%PDF-1.4"), DataError,
-      Message("picture: expected a JPEG, PNG, BMP, PPM, PGM, GIF, TIFF, WebP, AVIF or JPEG 2000 file, got another format"));
+      Message(
+          "picture: expected a JPEG, PNG, BMP, PPM, PGM, GIF, TIFF, WebP, AVIF or JPEG 2000 file, got another format"));
   CHECK_THROWS_MATCHES(decode(""), DataError, MessageMatches(ContainsSubstring("empty")));
   std::vector<std::string> files = files_without_loss();
   files.push_back(test::jpeg(test::picture(9, 11), 80));

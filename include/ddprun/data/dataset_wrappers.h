@@ -334,8 +334,7 @@ class StackDataset {
   /// would not belong to the others': one that cannot be read is an error.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     return std::apply(
-        [&](const auto*... dataset) { return Batch(detail::read_batch(*dataset, indices, epoch, {})...); },
-        datasets_);
+        [&](const auto*... dataset) { return Batch(detail::read_batch(*dataset, indices, epoch, {})...); }, datasets_);
   }
 
  private:

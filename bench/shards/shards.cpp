@@ -25,4 +25,5 @@ int main(int /*argc*/, char** words) {
   ::getrusage(RUSAGE_SELF, &usage);
   std::printf("%.0f %.1f\n", static_cast<double>(samples) / seconds.count(),
               static_cast<double>(usage.ru_maxrss) / 1024);
+  return 0;
 }

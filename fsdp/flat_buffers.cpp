@@ -33,13 +33,13 @@ void put(const at::Tensor& to, int64_t offset, const at::Tensor& from, int64_t p
 }  // namespace
 
 at::Tensor pack_shards(const std::vector<at::Tensor>& shards, const std::vector<int64_t>& chunk_numels,
-                       const std::vector<at::ScalarType>& dtypes, at::ScalarType dtype) {
+                       const std::vector<at::ScalarType>& dtypes, at::ScalarType dtype, BlockCache& cache) {
   const bool as_bytes = std::ranges::any_of(dtypes, [&](at::ScalarType one) { return one != dtype; });
   int64_t numel = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     numel += chunk_numels[i] * (as_bytes ? static_cast<int64_t>(c10::elementSize(dtypes[i])) : 1);
   }
-  at::Tensor flat = at::empty({numel}, shards.front().options().requires_grad(false).dtype(dtype));
+  at::Tensor flat = flat_buffer(numel, dtype, shards.front().device(), cache);
   int64_t offset = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     if (!as_bytes) {
@@ -78,14 +78,15 @@ void unpack_gathered(const at::Tensor& gathered, const std::vector<at::Tensor>& 
   }
 }
 
-at::Tensor pack_gradients(const std::vector<at::Tensor>& gradients, int ranks, at::ScalarType dtype) {
+at::Tensor pack_gradients(const std::vector<at::Tensor>& gradients, int ranks, at::ScalarType dtype,
+                          BlockCache& cache) {
   std::vector<ShardLayout> layouts;
   int64_t numel = 0;
   for (const at::Tensor& gradient : gradients) {
     const int64_t rows = gradient.size(0);
     numel += layouts.emplace_back(rows, rows == 0 ? 0 : gradient.numel() / rows, ranks).padded_numel();
   }
-  at::Tensor flat = at::empty({numel}, gradients.front().options().requires_grad(false).dtype(dtype));
+  at::Tensor flat = flat_buffer(numel, dtype, gradients.front().device(), cache);
   int64_t offset = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     for (size_t i = 0; i < gradients.size(); ++i) {

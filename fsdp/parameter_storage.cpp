@@ -93,9 +93,10 @@ void register_kernel() {
 
 }  // namespace
 
-ParameterStorage::ParameterStorage(ParameterOwner* owner, int unit, int parameter, size_t bytes,
+ParameterStorage::ParameterStorage(ParameterOwner* owner, int unit, int parameter, size_t bytes, c10::Device device,
                                    c10::Allocator* allocator)
-    : c10::StorageImpl(use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), allocator->allocate(0), allocator,
+    : c10::StorageImpl(use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), at::DataPtr(nullptr, device),
+                       allocator,
                        /*resizable=*/false),
       owner_(owner),
       unit_(unit),
@@ -107,7 +108,7 @@ void ParameterStorage::allocate() {
 }
 
 void ParameterStorage::free() {
-  if (has_memory_) set_data_ptr_noswap(allocator()->allocate(0));
+  if (has_memory_) set_data_ptr_noswap(at::DataPtr(nullptr, device()));
   has_memory_ = false;
 }
 

@@ -41,7 +41,8 @@ class ParameterOwner {
 /// is too small, and throws when what has no memory is read.
 class ParameterStorage final : public c10::StorageImpl {
  public:
-  ParameterStorage(ParameterOwner* owner, int unit, int parameter, size_t bytes, c10::Allocator* allocator);
+  ParameterStorage(ParameterOwner* owner, int unit, int parameter, size_t bytes, c10::Device device,
+                   c10::Allocator* allocator);
 
   /// Null when the owner has ended.
   ParameterOwner* owner() const { return owner_; }

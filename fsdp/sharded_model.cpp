@@ -38,7 +38,8 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
       hooks_(units.size()) {
   for (const SelectedUnit& selected : units) {
     const auto number = static_cast<int>(units_.size());
-    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, groups, options.policy, this));
+    units_.push_back(
+        std::make_unique<Unit>(number, selected.name, selected.parameters, groups, options.policy, this, cache_));
     traits(number).reshards_after_forward = options.reshard_after_forward.value_or(number != 0);
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
   }
@@ -115,6 +116,7 @@ void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has
 void ShardedModel::end_forward() {
   follow(schedule_.end_forward(), false);
   in_forward_ = false;
+  if (!at::GradMode::is_enabled()) cache_.release();
 }
 
 void ShardedModel::fail_forward() noexcept {
@@ -239,6 +241,7 @@ void ShardedModel::end_backward() {
   }
   schedule_.end_backward();
   is_prepared_.assign(units_.size(), false);
+  cache_.release();
 }
 
 // --------------------------------------------------------------------------------------------------------------- other

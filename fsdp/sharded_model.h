@@ -66,6 +66,7 @@ class ShardedModel final : public ParameterOwner {
 
   GroupHandle group_;
   std::string rank_;
+  BlockCache cache_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<UnitTraits> traits_;
   UnitSchedule schedule_;

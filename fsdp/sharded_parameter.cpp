@@ -22,10 +22,11 @@ ShardLayout layout_of(const at::Tensor& parameter, int ranks) {
 c10::intrusive_ptr<ParameterStorage> make_storage(const at::Tensor& parameter, const ShardLayout& layout,
                                                   const ShardSettings& settings) {
   const size_t element_size = c10::elementSize(settings.dtype.value_or(parameter.scalar_type()));
-  c10::Allocator* allocator = parameter.storage().allocator();
-  if (allocator == nullptr) allocator = c10::GetAllocator(parameter.device().type());  // of from_blob()
+  c10::Allocator* allocator = settings.cache;
+  if (!parameter.is_cpu()) allocator = c10::GetAllocator(parameter.device().type());
   return c10::make_intrusive<ParameterStorage>(settings.owner, settings.unit, settings.parameter,
-                                               static_cast<size_t>(layout.padded_numel()) * element_size, allocator);
+                                               static_cast<size_t>(layout.padded_numel()) * element_size,
+                                               parameter.device(), allocator);
 }
 
 at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, int rank) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/block_cache.h"
 #include "fsdp/core/shard_layout.h"
 #include "fsdp/parameter_storage.h"
 
@@ -17,6 +18,7 @@ namespace ddp::fsdp {
 /// What a unit needs to know to shard a parameter.
 struct ShardSettings {
   ParameterOwner* owner = nullptr;
+  BlockCache* cache = nullptr;  ///< memory of gathered parameters on the CPU
   int unit = 0;
   int parameter = 0;  ///< its number in the unit
   int rank = 0;       ///< among those that share the parameter

@@ -28,13 +28,14 @@ at::Tensor cast(const at::Tensor& tensor, at::ScalarType dtype) {
 }  // namespace
 
 Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const ShardGroups& groups,
-           const MixedPrecisionPolicy& policy, ParameterOwner* owner)
-    : number_(number), name_(std::move(name)), groups_(groups), policy_(policy) {
+           const MixedPrecisionPolicy& policy, ParameterOwner* owner, BlockCache& cache)
+    : number_(number), name_(std::move(name)), groups_(groups), policy_(policy), cache_(cache) {
   parameters_.reserve(parameters.size());
   for (const UnitParameter& parameter : parameters) {
     const bool is_cast = policy.param_dtype && at::isFloatingType(parameter.tensor.scalar_type());
     parameters_.emplace_back(parameter.name, parameter.tensor,
                              ShardSettings{.owner = owner,
+                                           .cache = &cache,
                                            .unit = number,
                                            .parameter = static_cast<int>(parameters_.size()),
                                            .rank = groups.shard.rank(),
@@ -71,14 +72,16 @@ void Unit::start_gather() {
     chunks.push_back(parameter.layout().chunk_numel());
     dtypes.push_back(parameter.full().scalar_type());
   }
-  at::Tensor own = pack_shards(shards, chunks, dtypes, gather_dtype());
+  at::Tensor own = pack_shards(shards, chunks, dtypes, gather_dtype(), cache_);
   if (groups_.shard.size() == 1) {
     gathering_ = Gathering{.call = nullptr, .gathered = own.unsqueeze(0)};
     return;
   }
   std::vector<size_t> all(parameters_.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  auto [call, gathered] = detail::begin_all_gather(own, groups_.shard, {.note = note("parameters", all)});
+  at::Tensor gathered = flat_buffer(own.numel() * groups_.shard.size(), own.scalar_type(), own.device(), cache_)
+                            .view({groups_.shard.size(), own.numel()});
+  auto call = detail::begin_all_gather_into(gathered, own, groups_.shard, {.note = note("parameters", all)});
   gathering_ = Gathering{.call = std::move(call), .gathered = std::move(gathered)};
 }
 
@@ -192,7 +195,7 @@ void Unit::start_reduction(bool all_reduces) {
   if (which.empty()) return;
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = reduce_dtype();
-  at::Tensor flat = pack_gradients(gradients, groups_.shard.size(), dtype);
+  at::Tensor flat = pack_gradients(gradients, groups_.shard.size(), dtype, cache_);
   gradients.clear();
   if (const double divisor = pre_divisor(dtype); divisor != 1) flat.div_(divisor);
   reduction_ = Reduction{.call = nullptr, .output = {}, .parameters = which, .all_reduces = all_reduces};

@@ -13,6 +13,7 @@
 #include <ddprun/fsdp/options.h>
 
 #include "comm/collectives/begin.h"
+#include "fsdp/block_cache.h"
 #include "fsdp/sharded_parameter.h"
 
 namespace ddp::fsdp {
@@ -36,7 +37,7 @@ class Unit {
   enum class State { kSharded, kGathering, kGathered };
 
   Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const ShardGroups& groups,
-       const MixedPrecisionPolicy& policy, ParameterOwner* owner);
+       const MixedPrecisionPolicy& policy, ParameterOwner* owner, BlockCache& cache);
 
   /// "blocks.3", or "the root".
   const std::string& name() const { return name_; }
@@ -108,6 +109,7 @@ class Unit {
   std::string name_;
   ShardGroups groups_;
   MixedPrecisionPolicy policy_;
+  BlockCache& cache_;
   std::vector<ShardedParameter> parameters_;
   State state_ = State::kSharded;
   std::optional<Gathering> gathering_;

@@ -71,6 +71,9 @@ StartedWithOutput begin_reduce_scatter(const at::Tensor& tensor, const GroupHand
                                        const BeginOptions& begin);
 /// The output has a dimension more than the tensor: one row per rank.
 StartedWithOutput begin_all_gather(const at::Tensor& tensor, const GroupHandle& group, const BeginOptions& begin);
+/// The same into `output`, of one row per rank.
+Started begin_all_gather_into(at::Tensor output, const at::Tensor& tensor, const GroupHandle& group,
+                              const BeginOptions& begin);
 /// The output is undefined on ranks other than `root`.
 StartedWithOutput begin_gather(const at::Tensor& tensor, int root, const GroupHandle& group, const BeginOptions& begin);
 Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& parts, int root,

@@ -52,22 +52,28 @@ void check_parts(const at::Tensor& tensor, const std::vector<at::Tensor>& parts,
 
 namespace detail {
 
-StartedWithOutput begin_all_gather(const at::Tensor& tensor, const GroupHandle& group, const BeginOptions& begin) {
+Started begin_all_gather_into(at::Tensor output, const at::Tensor& tensor, const GroupHandle& group,
+                              const BeginOptions& begin) {
   const char* const name = begin.name("all_gather");
   check_tensor(tensor, group, name);
-  at::Tensor output = one_row_per_rank(tensor, group.size());
   // Backends take both as flat lists of the group's size times the input.
   at::Tensor flat_input = detail::real_view(tensor).view({-1});
   at::Tensor flat_output = detail::real_view(output).view({-1});
   const auto settings = call_options<c10d::AllgatherOptions>(begin.options, begin.async, group, name);
-  auto started = start({.operation = name,
-                        .how = with_note("", begin),
-                        .tensors = {tensor},
-                        .results = {output},
-                        .is_waited_for = !begin.async},
-                       group, [&](c10d::ProcessGroup& c10d) {
-                         return versions::all_gather_single(c10d, flat_output, flat_input, settings);
-                       });
+  return start({.operation = name,
+                .how = with_note("", begin),
+                .tensors = {tensor},
+                .results = {std::move(output)},
+                .is_waited_for = !begin.async},
+               group, [&](c10d::ProcessGroup& c10d) {
+                 return versions::all_gather_single(c10d, flat_output, flat_input, settings);
+               });
+}
+
+StartedWithOutput begin_all_gather(const at::Tensor& tensor, const GroupHandle& group, const BeginOptions& begin) {
+  check_tensor(tensor, group, begin.name("all_gather"));
+  at::Tensor output = one_row_per_rank(tensor, group.size());
+  Started started = begin_all_gather_into(output, tensor, group, begin);
   return {std::move(started), std::move(output)};
 }
 

@@ -12,11 +12,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <sstream>
 #include <unordered_set>
 #include <utility>
 
 #include <ddprun/detail/comm/device_copy.h>
+#include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/optim/fused_optimizer.h>
 
 #include "amp/rank_prefix.h"
@@ -27,6 +29,16 @@
 
 namespace ddp {
 namespace {
+
+// Of the first shard among the parameters: a model has one.
+std::optional<GroupHandle> shard_group_of(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (const auto found = ddp::shard_group_of(parameter)) return found;
+    }
+  }
+  return std::nullopt;
+}
 
 at::Tensor scalar(double value, at::ScalarType dtype, c10::Device device) {
   return at::full({}, value, at::TensorOptions(device).dtype(dtype));
@@ -100,6 +112,10 @@ std::vector<at::Tensor> GradScaler::check(torch::optim::Optimizer& optimizer, co
   }
   std::vector<at::Tensor> found_infs = amp::detail::unscale(gradients, inverse_scale);
   if (options_.agree_on_found_inf) amp::detail::agree(found_infs, scale_.device(), *options_.group);
+  // Each rank sees other gradients of a sharded model.
+  if (!options_.agree_on_found_inf) {
+    if (const auto group = shard_group_of(optimizer)) amp::detail::agree(found_infs, scale_.device(), *group);
+  }
   return found_infs;
 }
 

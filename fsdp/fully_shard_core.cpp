@@ -10,6 +10,7 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
+#include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/detail/comm/wrapped_parameters.h>
 
 #include "base/progress/own_page.h"
@@ -105,6 +106,7 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
   const std::string rank = who(groups_->shard.info());
   if (!module_) throw std::invalid_argument(rank + kName + "the module holder is empty");
   require_unwrapped(*module_, rank + ": fully_shard()");
+  refuse_shards(module_->parameters(), "fully_shard()", "Call it once for a model.");
   const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, rank);
   check_devices(units, rank);
   compare(units, *groups_);

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include <ddprun/detail/comm/shard_group.h>
+
 #include "base/rank_prefix.h"
 
 namespace ddp::fsdp {
@@ -29,10 +31,11 @@ c10::intrusive_ptr<ParameterStorage> make_storage(const at::Tensor& parameter, c
                                                parameter.device(), allocator);
 }
 
-at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, int rank) {
+at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, const GroupHandle& group) {
+  const int rank = group.rank();
   const at::NoGradGuard no_grad;
   // A copy, so that the parameter's memory is not kept.
-  at::Tensor shard = parameter.detach().narrow(0, layout.first_row(rank), layout.rows_of(rank)).clone();
+  at::Tensor shard = as_shard(parameter.detach().narrow(0, layout.first_row(rank), layout.rows_of(rank)), group);
   return shard.set_requires_grad(parameter.requires_grad());
 }
 
@@ -40,10 +43,10 @@ at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, int 
 
 ShardedParameter::ShardedParameter(std::string name, at::Tensor parameter, const ShardSettings& settings)
     : name_(std::move(name)),
-      layout_(layout_of(parameter, settings.ranks)),
-      rank_(settings.rank),
+      layout_(layout_of(parameter, settings.group.size())),
+      group_(settings.group),
       full_(std::move(parameter)),
-      shard_(shard_of(full_, layout_, settings.rank)),
+      shard_(shard_of(full_, layout_, settings.group)),
       storage_(make_storage(full_, layout_, settings)),
       shard_sizes_(shard_.sizes().vec()) {
   move_into_storage(full_, storage_, settings.dtype.value_or(full_.scalar_type()));
@@ -81,6 +84,7 @@ void ShardedParameter::follow_shard() {
                            " was replaced or resized after the model was sharded. Change models before " +
                            "fully_shard(); load values into model->parameters().");
   }
+  keep_shard_mark(shard_, group_);
   if (full_.requires_grad() != shard_.requires_grad()) full_.set_requires_grad(shard_.requires_grad());
 }
 
@@ -103,7 +107,7 @@ void ShardedParameter::set_from(const at::Tensor& whole) {
     throw std::invalid_argument(text.str());
   }
   const at::NoGradGuard no_grad;
-  shard_.copy_(whole.narrow(0, layout_.first_row(rank_), layout_.rows_of(rank_)));
+  shard_.copy_(whole.narrow(0, layout_.first_row(group_.rank()), layout_.rows_of(group_.rank())));
 }
 
 }  // namespace ddp::fsdp

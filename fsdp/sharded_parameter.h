@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/comm/process_group.h>
+
 #include "fsdp/block_cache.h"
 #include "fsdp/core/shard_layout.h"
 #include "fsdp/parameter_storage.h"
@@ -20,9 +22,8 @@ struct ShardSettings {
   ParameterOwner* owner = nullptr;
   BlockCache* cache = nullptr;  ///< memory of gathered parameters on the CPU
   int unit = 0;
-  int parameter = 0;  ///< its number in the unit
-  int rank = 0;       ///< among those that share the parameter
-  int ranks = 1;
+  int parameter = 0;                      ///< its number in the unit
+  GroupHandle group;                      ///< its ranks share the parameter
   std::optional<at::ScalarType> dtype{};  ///< of the gathered parameter; default: the parameter's
 };
 
@@ -71,7 +72,7 @@ class ShardedParameter {
  private:
   std::string name_;
   ShardLayout layout_;
-  int rank_;
+  GroupHandle group_;
   at::Tensor full_;
   at::Tensor shard_;
   c10::intrusive_ptr<ParameterStorage> storage_;

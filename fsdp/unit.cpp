@@ -38,8 +38,7 @@ Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& param
                                            .cache = &cache,
                                            .unit = number,
                                            .parameter = static_cast<int>(parameters_.size()),
-                                           .rank = groups.shard.rank(),
-                                           .ranks = groups.shard.size(),
+                                           .group = groups.shard,
                                            .dtype = is_cast ? policy.param_dtype : std::nullopt});
   }
   for (const ShardedParameter& parameter : parameters_) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <ddprun/detail/comm/gradient_hook.h>
+#include <ddprun/detail/comm/shard_group.h>
 
 #include "ddprun/horovod/horovod.h"
 #include "horovod/gradient_buckets.h"
@@ -68,6 +69,8 @@ NamedTensors named_parameters_of(torch::optim::Optimizer& inner, const GroupHand
   size_t number = 0;
   size_t unnamed = 0;
   for (auto& parameter_group : inner.param_groups()) {
+    refuse_shards(parameter_group.params(), "DistributedOptimizer",
+                  "fully_shard() has reduced the gradients: step the optimizer without it.");
     for (const at::Tensor& parameter : parameter_group.params()) {
       const auto name = name_of.find(parameter.unsafeGetTensorImpl());
       if (!named.empty() && name == name_of.end()) ++unnamed;

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include <ddprun/detail/comm/shard_group.h>
+
 #include "optim/own_optimizer.h"
 
 namespace ddp::optim {
@@ -30,6 +32,10 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     std::vector<int64_t> shape = sizes.vec();
     if (shape.size() > 1) *(shape.end() - kDimension) = 1;
     return shape;
+  }
+
+  static void check_parameter(const at::Tensor& parameter) {
+    refuse_shards({parameter}, "Adafactor", "Use an optimizer that works element by element, such as AdamW.");
   }
 
   static std::vector<StateField> fields() {

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include <ddprun/detail/comm/device_copy.h>
+#include <ddprun/detail/comm/shard_group.h>
 
 #include "base/rank_prefix.h"
 #include "comm/core/graph_capture.h"
@@ -123,6 +124,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
                            const ClipGradNormOptions& options) {
   check_number(max_norm, "clip_grad_norm_", "max_norm");
   check_options(options, "clip_grad_norm_");
+  refuse_shards(parameters, "clip_grad_norm_", "Call clip_grad_norm_() of what fully_shard() has returned.");
   const at::NoGradGuard no_grad;
   const auto gradients = dense_gradients(parameters, "clip_grad_norm_");
   if (gradients.empty()) return at::zeros({});

@@ -2,6 +2,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
 
+#include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/optim/clip_grad.h>
 
 #include "optim/own_optimizer.h"
@@ -11,6 +12,10 @@ namespace ddp::optim {
 template <>
 struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
   enum Field : size_t { kStep, kExpAvg, kExpAvgSq, kResult };
+
+  static void check_parameter(const at::Tensor& parameter) {
+    refuse_shards({parameter}, "Lamb", "Use an optimizer that works element by element, such as AdamW.");
+  }
 
   static std::vector<StateField> fields() {
     return {{.name = "step", .is_step = true}, {.name = "exp_avg"}, {.name = "exp_avg_sq"}};

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include <ddprun/detail/comm/device_copy.h>
+#include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/detail/optim/own_optimizer.h>
 #include <ddprun/optim/optimizers.h>
 
@@ -30,6 +31,9 @@ double& weight_decay_of(torch::optim::OptimizerOptions& options) {
 }  // namespace
 
 SuspendedWeightDecay::SuspendedWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups) : groups_(groups) {
+  for (const auto& group : groups_) {
+    refuse_shards(group.params(), "Larc", "Its rates need the norms of whole parameters: step without it.");
+  }
   for (auto& group : groups_) values_.push_back(weight_decay_of(group.options()));
   for (auto& group : groups_) weight_decay_of(group.options()) = 0;
 }

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include <ddprun/detail/comm/shard_group.h>
+
 #include "base/rank_prefix.h"
 #include "optim/own_optimizer.h"
 
@@ -42,6 +44,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
   }
 
   static void check_parameter(const at::Tensor& parameter) {
+    refuse_shards({parameter}, "Muon", "Use an optimizer that works element by element, such as AdamW.");
     if (parameter.dim() == 2) return;
     std::ostringstream text;
     text << rank_prefix()

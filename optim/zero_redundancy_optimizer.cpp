@@ -11,6 +11,7 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/detail/comm/device_copy.h>
+#include <ddprun/detail/comm/shard_group.h>
 
 #include "comm/group/verify_across_ranks.h"
 #include "optim/device_groups.h"
@@ -61,6 +62,7 @@ void ZeroCore::check_parameters() const {
   };
   bool any = false;
   for (const auto& each : param_groups_) {
+    refuse_shards(each.params(), "ZeroRedundancyOptimizer", "Shards have no redundancy: use the optimizer without it.");
     for (const auto& parameter : each.params()) {
       any = true;
       if (parameter.layout() != at::kStrided) refuse("only supports using the same dense type for all parameters");

@@ -8,14 +8,21 @@
 #include <stdexcept>
 #include <string>
 
+#include "ddprun/checkpoint/checkpoint_manager.h"
 #include "ddprun/comm/collectives.h"
 #include "ddprun/ddp/distributed_data_parallel.h"
 #include "ddprun/fsdp/fully_shard.h"
+#include "ddprun/horovod/horovod.h"
+#include "ddprun/optim/clip_grad.h"
+#include "ddprun/optim/more_optimizers.h"
+#include "ddprun/optim/optimizers.h"
+#include "ddprun/optim/zero_redundancy_optimizer.h"
 #include "ddprun/recompute/recompute.h"
 #include "tests/fsdp/nets.h"
 #include "tests/support/errors.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -196,6 +203,39 @@ TEST_CASE("fully_shard: moving, cloning, wrong names and shapes are refused") {
                       checkpoint([&](const at::Tensor& x) { return model(x); }, words(0, 0)).sum().backward();
                     }),
                     ContainsSubstring("Call checkpoint() inside the model"));
+  });
+}
+
+TEST_CASE("fully_shard: what needs whole parameters refuses shards") {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto model = fully_shard(placed(Net()), group);
+    const std::vector<at::Tensor> shards = model->parameters();
+    const auto refused = [&](const auto& use) { return error_of<std::invalid_argument>(use); };
+    RANK_CHECK_THAT(refused([&] { optim::clip_grad_norm_(shards, 1); }),
+                    ContainsSubstring("would take a shard of fully_shard() for the whole parameter") &&
+                        ContainsSubstring("Call clip_grad_norm_() of what fully_shard() has returned"));
+    RANK_CHECK_THAT(refused([&] { optim::Lamb optimizer(shards); }), ContainsSubstring("Lamb would take"));
+    RANK_CHECK_THAT(refused([&] { optim::Adafactor optimizer(shards); }), ContainsSubstring("Adafactor would take"));
+    RANK_CHECK_THAT(refused([&] { optim::Muon optimizer({shards.front()}); }), ContainsSubstring("Muon would take"));
+    RANK_CHECK_THAT(
+        refused([&] { ZeroRedundancyOptimizer<optim::SGD> optimizer(shards, group, optim::SGDOptions(0.1)); }),
+        ContainsSubstring("ZeroRedundancyOptimizer would take"));
+    optim::SGD sgd(shards, optim::SGDOptions(0.1));
+    RANK_CHECK_THAT(refused([&] { horovod::DistributedOptimizer optimizer(sgd, group); }),
+                    ContainsSubstring("DistributedOptimizer would take"));
+    RANK_CHECK_THAT(refused([&] { fully_shard(model.ptr(), group); }), ContainsSubstring("Call it once for a model"));
+    RANK_CHECK_THAT(error_of<std::exception>([&] { DistributedDataParallel(model.ptr(), group); }),
+                    ContainsSubstring("DistributedDataParallel"));
+  });
+}
+
+TEST_CASE("fully_shard: a checkpoint manager refuses shards, on all ranks") {
+  const test::TemporaryFolder folder;
+  run_ranks(2, [&](const GroupHandle& group) {
+    auto model = fully_shard(placed(Net()), group);
+    CheckpointManager checkpoints(folder.path(), group);
+    RANK_CHECK_THAT(error_of<std::exception>([&] { checkpoints.save(1, {.model = model}); }),
+                    ContainsSubstring("CheckpointManager would take a shard"));
   });
 }
 

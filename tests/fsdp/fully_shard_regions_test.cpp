@@ -1,16 +1,17 @@
 // fully_shard() with activation checkpointing, SyncBatchNorm, autocast and graphs that are used twice.
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/randn.h>
 #include <catch2/catch_test_macros.hpp>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include <cmath>
+#include <string>
 #include <vector>
 
-#include "ddprun/amp/autocast.h"
+#include "ddprun/amp/grad_scaler.h"
 #include "ddprun/fsdp/fully_shard.h"
+#include "ddprun/optim/optimizers.h"
 #include "ddprun/recompute/recompute.h"
 #include "ddprun/syncbn/conversion.h"
 #include "tests/fsdp/nets.h"
@@ -114,6 +115,30 @@ TEST_CASE("fully_shard: gradients with respect to the input, and second ones") {
     };
     RANK_CHECK(at::allclose(second(model), second(plain), 1e-4, 1e-5));
     for (const at::Tensor& shard : model->parameters()) RANK_CHECK(!shard.grad().defined());
+  });
+}
+
+TEST_CASE("fully_shard: a gradient that one rank finds infinite is skipped by all") {
+  run_ranks(3, [](const GroupHandle& group) {
+    Block net = placed(Block(5, 5));
+    test::fill_parameters(*net);
+    auto model = fully_shard(net, group);
+    optim::SGD optimizer(model->parameters(), optim::SGDOptions(0.1));
+    GradScaler scaler({.init_scale = 8, .device = test::test_device().type()});
+    const auto step = [&](bool is_infinite) {
+      optimizer.zero_grad();
+      scaler.scale(model(input_of(group)).sum()).backward();
+      // The last rank's rows alone.
+      if (is_infinite && group.rank() == 2) model->parameters().front().mutable_grad().fill_(INFINITY);
+      scaler.step(optimizer);
+      scaler.update();
+    };
+    const at::Tensor before = model->parameters().front().detach().clone();
+    step(true);
+    RANK_CHECK(at::equal(model->parameters().front(), before));
+    RANK_CHECK(scaler.get_scale() == 4);
+    step(false);
+    RANK_CHECK(!at::equal(model->parameters().front(), before));
   });
 }
 

@@ -20,6 +20,7 @@ TORCH_MODULE(Net);
 extern ddp::ProcessGroup group;
 extern Net net;
 extern ddp::DistributedDataParallel<Net> model;
+extern ddp::FullySharded<Net> sharded;
 extern torch::Tensor x, y, loss, batch_loss, statistics, weight;
 extern ddp::Cifar10 dataset, test;
 extern std::filesystem::path dir, root;

@@ -1,0 +1,63 @@
+#include "ddprun/detail/comm/shard_group.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/StorageImpl.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "base/rank_prefix.h"
+
+namespace ddp {
+namespace {
+
+class ShardStorage final : public c10::StorageImpl {
+ public:
+  ShardStorage(size_t bytes, c10::Allocator* allocator, GroupHandle group)
+      : c10::StorageImpl(use_byte_size_t(), bytes, allocator, /*resizable=*/false), group_(std::move(group)) {}
+  const GroupHandle& group() const { return group_; }
+
+ private:
+  GroupHandle group_;
+};
+
+const ShardStorage* shard_storage_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  return dynamic_cast<const ShardStorage*>(tensor.storage().unsafeGetStorageImpl());
+}
+
+}  // namespace
+
+at::Tensor as_shard(const at::Tensor& rows, const GroupHandle& group) {
+  const at::NoGradGuard no_grad;
+  auto* const allocator = c10::GetAllocator(rows.device().type());
+  c10::Storage storage(c10::make_intrusive<ShardStorage>(rows.nbytes(), allocator, group));
+  at::Tensor shard = at::empty({0}, rows.options().requires_grad(false));
+  std::vector<int64_t> strides(static_cast<size_t>(rows.dim()), 1);
+  for (size_t i = strides.size(); i-- > 1;)
+    strides[i - 1] = strides[i] * std::max<int64_t>(rows.size(static_cast<int64_t>(i)), 1);
+  shard.set_(std::move(storage), 0, rows.sizes(), strides);
+  shard.copy_(rows.detach());
+  return shard;
+}
+
+void keep_shard_mark(const at::Tensor& shard, const GroupHandle& group) {
+  if (shard_storage_of(shard) == nullptr) shard.set_data(as_shard(shard, group));
+}
+
+std::optional<GroupHandle> shard_group_of(const at::Tensor& tensor) {
+  const ShardStorage* storage = shard_storage_of(tensor);
+  return storage == nullptr ? std::nullopt : std::optional(storage->group());
+}
+
+void refuse_shards(const std::vector<at::Tensor>& parameters, const std::string& user, const std::string& instead) {
+  for (const at::Tensor& parameter : parameters) {
+    if (shard_storage_of(parameter) == nullptr) continue;
+    throw std::invalid_argument(rank_prefix() + user +
+                                " would take a shard of fully_shard() for the whole parameter. " + instead);
+  }
+}
+
+}  // namespace ddp

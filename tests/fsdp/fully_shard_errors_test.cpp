@@ -218,7 +218,7 @@ TEST_CASE("fully_shard: what needs whole parameters refuses shards") {
     RANK_CHECK_THAT(refused([&] { optim::Adafactor optimizer(shards); }), ContainsSubstring("Adafactor would take"));
     RANK_CHECK_THAT(refused([&] { optim::Muon optimizer({shards.front()}); }), ContainsSubstring("Muon would take"));
     RANK_CHECK_THAT(
-        refused([&] { ZeroRedundancyOptimizer<optim::SGD> optimizer(shards, group, optim::SGDOptions(0.1)); }),
+        refused([&] { ZeroRedundancyOptimizer<optim::SGD> optimizer(shards, optim::SGDOptions(0.1), group); }),
         ContainsSubstring("ZeroRedundancyOptimizer would take"));
     optim::SGD sgd(shards, optim::SGDOptions(0.1));
     RANK_CHECK_THAT(refused([&] { horovod::DistributedOptimizer optimizer(sgd, group); }),

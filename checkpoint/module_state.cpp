@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include <ddprun/detail/comm/shard_group.h>
+
 #include "base/joined.h"
 #include "checkpoint/core/name_pattern.h"
 #include "checkpoint/core/printable_text.h"
@@ -150,6 +152,8 @@ std::string hint_of_entries(const std::vector<std::string>& entries) {
 }
 
 TensorMap module_state(const torch::nn::Module& module) {
+  refuse_shards(module.parameters(), "a checkpoint",
+                "Save and load whole parameters by full_parameter() and set_full_parameter(): docs/fully-sharded.md.");
   std::vector<std::pair<std::string, at::Tensor>> named;
   const auto collect = [&](const auto& items) {
     for (const auto& item : items) {

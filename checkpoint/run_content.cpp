@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
-#include <ddprun/detail/comm/shard_group.h>
 
 #include "checkpoint/core/sampler_position.h"
 #include "checkpoint/failures.h"
@@ -135,9 +134,6 @@ void check_file_name(const std::string& what, const std::string& name, const std
 // Throws what would go wrong with this rank's part of a save.
 void check_own_part(const TrainingState& state, const GroupHandle& group) {
   const auto model = module_state(state.model);
-  for (const auto& [name, tensor] : model) {
-    refuse_shards({tensor}, "CheckpointManager", "Save whole parameters: docs/fully-sharded.md shows how.");
-  }
   check_safetensors(model);
   check_loadable(model);
   for (const auto& [name, optimizer] : optimizers_by_name(state)) {

@@ -15,6 +15,7 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
 #include <ddprun/ddp/ddp_wrapper.h>
+#include <ddprun/detail/comm/shard_group.h>
 
 #include "base/progress/own_page.h"
 #include "base/timeline/own_timeline.h"
@@ -105,6 +106,8 @@ DdpCore::DdpCore(std::unique_ptr<const ModelParameters> parameters, GroupHandle 
   }
   refuse_python_ranks(options_, python_ranks_, rank_);
   require_unwrapped(tensors_of(parameters_->with_ignored()), rank_ + ": DistributedDataParallel");
+  refuse_shards(tensors_of(parameters_->with_ignored()), "DistributedDataParallel",
+                "fully_shard() reduces the gradients itself.");
   check_parameters(*parameters_, options_, group_);
   const std::vector<NamedTensor> trainable = parameters_->trainable();
   device_ = parameters_->all().empty() ? group_.device() : parameters_->all().front().tensor.device();

@@ -18,7 +18,7 @@ import textwrap
 
 from cpp_messages import messages
 
-FOLDERS = ("base", "comm", "ddp", "horovod", "samplers", "data", "metrics", "nn", "training", "monitor", "syncbn", "optim", "schedules", "amp",
+FOLDERS = ("base", "comm", "ddp", "horovod", "samplers", "data", "metrics", "nn", "training", "monitor", "syncbn", "optim", "schedules", "amp", "recompute", "fsdp",
            "checkpoint", "timeline", "include", "launcher", "examples")  # fmt: skip
 # What is read by nobody who looks for a message, by source.
 NO_MESSAGES = {

@@ -235,7 +235,7 @@ TEST_CASE("fully_shard: a checkpoint manager refuses shards, on all ranks") {
     auto model = fully_shard(placed(Net()), group);
     CheckpointManager checkpoints(folder.path(), group);
     RANK_CHECK_THAT(error_of<std::exception>([&] { checkpoints.save(1, {.model = model}); }),
-                    ContainsSubstring("CheckpointManager would take a shard"));
+                    ContainsSubstring("a checkpoint would take a shard"));
   });
 }
 

@@ -95,6 +95,7 @@ class AdadeltaOptions : public OwnOptions<AdadeltaOptions> {
   /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("Adadelta", lr_, rho_, eps_, weight_decay_, maximize_, capturable_)
+  /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
   void check(bool may_ascend) const override;
 };
 
@@ -203,6 +204,7 @@ class RpropOptions : public OwnOptions<RpropOptions> {
   /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("Rprop", lr_, etas_, step_sizes_, maximize_, capturable_)
+  /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
   void check(bool may_ascend) const override;
 };
 
@@ -227,6 +229,7 @@ class AdafactorOptions : public OwnOptions<AdafactorOptions> {
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
   DDP_OPTIM_LISTED("Adafactor", lr_, beta2_decay_, eps_, d_, weight_decay_, maximize_)
+  /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
   void check(bool may_ascend) const override;
 };
 
@@ -256,6 +259,7 @@ class MuonOptions : public OwnOptions<MuonOptions> {
   /// "original" (also nullopt), "match_rms_adamw" or "spectral_unclamped": how the rate depends on the matrix's shape.
   DDP_OPTIM_OPTION(Adjustment, adjust_lr_fn, std::nullopt)
   DDP_OPTIM_LISTED("Muon", lr_, weight_decay_, momentum_, nesterov_, ns_coefficients_, eps_, ns_steps_, adjust_lr_fn_)
+  /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
   void check(bool may_ascend) const override;
 };
 

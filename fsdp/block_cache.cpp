@@ -3,13 +3,34 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 namespace ddp::fsdp {
+namespace {
+
+// A page fault for each page of 4 KiB costs as much as the copy into it.
+void prefer_huge_pages(const c10::DataPtr& memory, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  constexpr size_t kHugePage = size_t{2} << 20;
+  if (bytes < 4 * kHugePage) return;
+  void* begin = memory.get();
+  size_t space = bytes;
+  if (std::align(kHugePage, kHugePage, begin, space) == nullptr) return;
+  // Where it is refused, the pages are small ones.
+  static_cast<void>(madvise(begin, space / kHugePage * kHugePage, MADV_HUGEPAGE));
+#else
+  static_cast<void>(memory);
+  static_cast<void>(bytes);
+#endif
+}
+
+}  // namespace
 
 struct BlockCache::State {
   std::mutex mutex;
@@ -58,7 +79,10 @@ c10::DataPtr BlockCache::allocate(size_t bytes) {
     state_->most_live_bytes = std::max(state_->most_live_bytes, state_->live_bytes);
   }
   gone.clear();
-  if (!block->memory) block->memory = c10::GetCPUAllocator()->allocate(bytes);
+  if (!block->memory) {
+    block->memory = c10::GetCPUAllocator()->allocate(bytes);
+    prefer_huge_pages(block->memory, bytes);
+  }
   void* data = block->memory.get();
   return {data, block.release(), &give_back, c10::Device(c10::kCPU)};
 }

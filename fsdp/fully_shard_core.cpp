@@ -78,6 +78,14 @@ void take_first_ranks_values(const std::vector<SelectedUnit>& units, const torch
   if (groups.replicate && groups.replicate->size() > 1) broadcast_coalesced(values, 0, *groups.replicate);
 }
 
+void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
+  for (const auto& dtype : {policy.param_dtype, policy.reduce_dtype, policy.output_dtype}) {
+    if (!dtype || at::isFloatingType(*dtype)) continue;
+    throw std::invalid_argument(rank + kName + "the dtypes of the policy have to be floating-point ones, got " +
+                                c10::toString(*dtype));
+  }
+}
+
 void check_devices(const std::vector<SelectedUnit>& units, const std::string& rank) {
   const at::Tensor* first = nullptr;
   for (const SelectedUnit& unit : units) {
@@ -105,13 +113,15 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
     : options_(options), module_(module), groups_(std::make_unique<ShardGroups>(mesh.groups())) {
   const std::string rank = who(groups_->shard.info());
   if (!module_) throw std::invalid_argument(rank + kName + "the module holder is empty");
+  check_policy(options_.policy, rank);
   require_unwrapped(*module_, rank + ": fully_shard()");
   refuse_shards(module_->parameters(), "fully_shard()", "Call it once for a model.");
   const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, rank);
   check_devices(units, rank);
   compare(units, *groups_);
-  if (options_.init_sync && !runs_python(*groups_)) take_first_ranks_values(units, *module_, *groups_);
-  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_);
+  const bool has_python_ranks = runs_python(*groups_);
+  if (options_.init_sync && !has_python_ranks) take_first_ranks_values(units, *module_, *groups_);
+  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, has_python_ranks);
   take_rank_stream(groups_->shard);
 }
 
@@ -137,9 +147,12 @@ void FullyShardCore::after_failed_forward() noexcept {
   model_->fail_forward();
 }
 
+bool FullyShardCore::needs_cast(const at::Tensor& input) const {
+  return input.defined() && input.is_floating_point() && input.scalar_type() != *options_.policy.param_dtype;
+}
+
 at::Tensor FullyShardCore::cast_input(const at::Tensor& input) const {
-  if (!input.defined() || !input.is_floating_point()) return input;
-  return input.to(*options_.policy.param_dtype);
+  return needs_cast(input) ? input.to(*options_.policy.param_dtype) : input;
 }
 
 at::Tensor FullyShardCore::cast_output(const at::Tensor& output) const {
@@ -187,13 +200,19 @@ class Mirror {
   std::unordered_map<const torch::nn::Module*, std::shared_ptr<torch::nn::Module>> modules_;
 };
 
-ShardedParameter& find(fsdp::ShardedModel& model, const std::string& name) {
-  for (const auto& unit : model.units()) {
+// A shared parameter has several names.
+ShardedParameter& find(const FullyShardCore& core, const std::string& name) {
+  const auto parameters = core.module().named_parameters();
+  const at::Tensor* tensor = nullptr;
+  for (const auto& parameter : parameters) {
+    if (parameter.key() == name) tensor = &parameter.value();
+  }
+  for (const auto& unit : core.model().units()) {
     for (ShardedParameter& parameter : unit->parameters()) {
-      if (parameter.name() == name) return parameter;
+      if (tensor != nullptr && parameter.full().is_same(*tensor)) return parameter;
     }
   }
-  throw std::invalid_argument(model.rank_text() + kName + "the model has no parameter '" + name + "'");
+  throw std::invalid_argument(core.model().rank_text() + kName + "the model has no parameter '" + name + "'");
 }
 
 }  // namespace
@@ -227,12 +246,12 @@ void FullyShardedWrapper::drop_unreduced_gradients() {
 }
 
 at::Tensor FullyShardedWrapper::full_parameter(const std::string& name) const {
-  const ShardedParameter& parameter = find(core_->model(), name);
+  const ShardedParameter& parameter = find(*core_, name);
   return parameter.whole_from(all_gather(parameter.padded_shard(), core_->model().shard_group()));
 }
 
 void FullyShardedWrapper::set_full_parameter(const std::string& name, const at::Tensor& value) {
-  find(core_->model(), name).set_from(value);
+  find(*core_, name).set_from(value);
 }
 
 void refuse_to_move_shards() {

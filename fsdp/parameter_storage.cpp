@@ -100,15 +100,35 @@ ParameterStorage::ParameterStorage(ParameterOwner* owner, int unit, int paramete
                        /*resizable=*/false),
       owner_(owner),
       unit_(unit),
-      parameter_(parameter) {}
+      parameter_(parameter) {
+  set_refuses_access(true);
+}
+
+// Not before LibTorch 2.15, where such an access finds a null pointer.
+void ParameterStorage::set_refuses_access(bool refuses) {
+  const auto set = [refuses](auto& storage) {
+    if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
+      if (!refuses) return storage.clear_data_ptr_access_error_msg_();
+      storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
+          rank_prefix() +
+          "fully_shard(): a parameter of the model is read outside of its forward and backward, where "
+          "each rank has only a part of it. Read and save whole parameters by full_parameter().");
+    }
+  };
+  set(static_cast<c10::StorageImpl&>(*this));
+}
 
 void ParameterStorage::allocate() {
-  if (!has_memory_) set_data_ptr_noswap(allocator()->allocate(nbytes()));
+  if (has_memory_) return;
+  set_refuses_access(false);
+  set_data_ptr_noswap(allocator()->allocate(nbytes()));
   has_memory_ = true;
 }
 
 void ParameterStorage::free() {
-  if (has_memory_) set_data_ptr_noswap(at::DataPtr(nullptr, device()));
+  if (!has_memory_) return;
+  set_data_ptr_noswap(at::DataPtr(nullptr, device()));
+  set_refuses_access(true);
   has_memory_ = false;
 }
 

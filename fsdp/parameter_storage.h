@@ -53,10 +53,13 @@ class ParameterStorage final : public c10::StorageImpl {
 
   /// Gives it uninitialised memory if it has none.
   void allocate();
+  /// Without memory an access throws: what reads it past the operators, such as torch::save(), would find zeros.
   void free();
   bool has_memory() const { return has_memory_; }
 
  private:
+  void set_refuses_access(bool refuses);
+
   ParameterOwner* owner_;
   int unit_;
   int parameter_;

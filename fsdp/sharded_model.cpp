@@ -29,11 +29,12 @@ bool thread_is_in_backward() {
 }  // namespace
 
 ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups,
-                           const FullyShardOptions& options)
+                           const FullyShardOptions& options, bool has_python_ranks)
     : group_(groups.shard),
       rank_(who(groups.shard.info())),
       traits_(units.size()),
       schedule_(schedule_of(units)),
+      has_python_ranks_(has_python_ranks),
       is_prepared_(units.size()),
       hooks_(units.size()) {
   for (const SelectedUnit& selected : units) {
@@ -90,14 +91,19 @@ void ShardedModel::begin_forward() {
       one->parameters()[static_cast<size_t>(i)].follow_shard();
       hook(*one, i);
     }
-    one->free_if_stale();
+    // Optimizers change shards past their version counters, by p.data() or fused kernels. Python keeps what is
+    // gathered.
+    const bool may_stay = has_python_ranks_ || (!reshards_after_backward && !one->is_stale());
+    if (!may_stay && one->state() != Unit::State::kSharded) one->free();
   }
   if (std::exchange(forgets_uses_, false)) {
     for (const auto& one : units_) one->forget_uses();
     for (UnitTraits& one : traits_) one.has_differentiable_input = false;
   }
   in_forward_ = true;
-  follow(schedule_.begin_forward(at::GradMode::is_enabled()), /*has_differentiable_input=*/false);
+  forward_thread_ = std::this_thread::get_id();
+  records_ = at::GradMode::is_enabled();
+  follow(schedule_.begin_forward(records_), /*has_differentiable_input=*/false);
 }
 
 void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input) {
@@ -108,7 +114,7 @@ void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has
       continue;
     }
     one.start_gather();
-    one.finish_gather(/*in_forward=*/at::GradMode::is_enabled());
+    one.finish_gather(/*in_forward=*/records_);
     if (has_differentiable_input) traits(step.unit).has_differentiable_input = true;
   }
 }
@@ -127,14 +133,11 @@ void ShardedModel::fail_forward() noexcept {
   }
 }
 
-void ShardedModel::refuse_outside(const ParameterUse& use) const {
+void ShardedModel::refuse_use(const ParameterUse& use, const std::string& why) const {
   const ParameterStorage& storage = *use.parameters.front();
   const Unit& one = *units_[static_cast<size_t>(storage.unit())];
-  throw std::logic_error(
-      rank_ + ": fully_shard(): the operator " + use.op->schema().name() + " uses the parameter " +
-      one.parameters()[static_cast<size_t>(storage.parameter())].name() +
-      " outside of the model's forward and backward, where each rank has only a part of it. Give model->parameters() "
-      "to optimizers and regularisation terms; full_parameter() gathers one.");
+  throw std::logic_error(rank_ + ": fully_shard(): the operator " + use.op->schema().name() + " uses the parameter " +
+                         one.parameters()[static_cast<size_t>(storage.parameter())].name() + why);
 }
 
 void ShardedModel::before_use(const ParameterUse& use) {
@@ -150,7 +153,16 @@ void ShardedModel::before_use(const ParameterUse& use) {
     for (const ParameterStorage* storage : use.parameters) use_in_backward(storage->unit());
     return;
   }
-  if (!in_forward_) refuse_outside(use);
+  if (!in_forward_) {
+    refuse_use(use,
+               " outside of the model's forward and backward, where each rank has only a part of it. Give "
+               "model->parameters() to optimizers and regularisation terms; full_parameter() gathers one.");
+  }
+  if (forward_thread_ != std::this_thread::get_id()) {
+    refuse_use(use,
+               " in another thread than the model's forward. Threads of one forward would free each other's "
+               "parameters: compute in one thread, or shard their parts as models of their own.");
+  }
   use_in_forward(use);
 }
 
@@ -160,12 +172,17 @@ void ShardedModel::use_in_forward(const ParameterUse& use) {
   }
   const int first = use.parameters.front()->unit();
   const bool is_one = std::ranges::all_of(use.parameters, [&](const auto* one) { return one->unit() == first; });
-  if (is_one && schedule_.is_innermost(first)) return;
+  if (is_one && schedule_.is_innermost(first) && unit(first).state() == Unit::State::kGathered) return;
   std::vector<int> used;
   for (const ParameterStorage* storage : use.parameters) {
     if (std::ranges::find(used, storage->unit()) == used.end()) used.push_back(storage->unit());
   }
   follow(schedule_.use_in_forward(used), use.has_differentiable_input);
+  // A backward within the forward has freed them.
+  for (const int number : used) {
+    unit(number).start_gather();
+    unit(number).finish_gather(/*in_forward=*/records_);
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------------ backward

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ddprun/comm/process_group.h>
@@ -20,7 +21,9 @@ namespace ddp::fsdp {
 
 class ShardedModel final : public ParameterOwner {
  public:
-  ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups, const FullyShardOptions& options);
+  /// `has_python_ranks`: collectives have to be Python's to the last one.
+  ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups, const FullyShardOptions& options,
+               bool has_python_ranks);
   ~ShardedModel() override;
 
   void before_use(const ParameterUse& use) override;
@@ -50,7 +53,7 @@ class ShardedModel final : public ParameterOwner {
   Unit& unit(int number) { return *units_[static_cast<size_t>(number)]; }
   UnitTraits& traits(int number) { return traits_[static_cast<size_t>(number)]; }
 
-  void refuse_outside(const ParameterUse& use) const;
+  [[noreturn]] void refuse_use(const ParameterUse& use, const std::string& why) const;
   void use_in_forward(const ParameterUse& use);
   void use_in_backward(int number);
   void follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input);
@@ -70,7 +73,10 @@ class ShardedModel final : public ParameterOwner {
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<UnitTraits> traits_;
   UnitSchedule schedule_;
+  bool has_python_ranks_;
   bool in_forward_ = false;
+  bool records_ = false;  // the forward may be followed by a backward
+  std::thread::id forward_thread_;
   bool forgets_uses_ = true;                                       // the next forward is the first after a backward
   std::vector<bool> is_prepared_;                                  // of each unit: the backward has begun to use it
   Unit* reducing_ = nullptr;                                       // whose reduction is under way

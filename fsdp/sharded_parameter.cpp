@@ -48,7 +48,8 @@ ShardedParameter::ShardedParameter(std::string name, at::Tensor parameter, const
       full_(std::move(parameter)),
       shard_(shard_of(full_, layout_, settings.group)),
       storage_(make_storage(full_, layout_, settings)),
-      shard_sizes_(shard_.sizes().vec()) {
+      shard_sizes_(shard_.sizes().vec()),
+      was_trainable_(full_.requires_grad()) {
   move_into_storage(full_, storage_, settings.dtype.value_or(full_.scalar_type()));
   full_.mutable_grad() = at::Tensor();
 }
@@ -85,7 +86,12 @@ void ShardedParameter::follow_shard() {
                            "fully_shard(); load values into model->parameters().");
   }
   keep_shard_mark(shard_, group_);
-  if (full_.requires_grad() != shard_.requires_grad()) full_.set_requires_grad(shard_.requires_grad());
+  if (full_.requires_grad() != was_trainable_) {
+    shard_.set_requires_grad(full_.requires_grad());
+  } else if (shard_.requires_grad() != was_trainable_) {
+    full_.set_requires_grad(shard_.requires_grad());
+  }
+  was_trainable_ = full_.requires_grad();
 }
 
 at::Tensor ShardedParameter::padded_shard() const {

@@ -51,6 +51,8 @@ class ShardedParameter {
   void note_version(bool in_forward);
   /// Whether the shard was changed in place since note_version().
   bool has_changed() const { return gathered_version_ != shard_._version(); }
+  /// Whether a forward has gathered it.
+  bool was_in_forward() const { return forward_version_ >= 0; }
   /// Whether it was changed since the last forward that gathered it.
   bool has_changed_since_forward() const { return forward_version_ != shard_._version(); }
 
@@ -58,8 +60,8 @@ class ShardedParameter {
   /// them as they are. Nothing before LibTorch 2.12, which always casts to the tensor's dtype.
   void set_gradient_dtype(std::optional<at::ScalarType> dtype) const;
 
-  /// Takes over a change of the shard's requires_grad. Throws std::logic_error when the module's tensor was replaced or
-  /// the shard has another shape.
+  /// Takes over a change of requires_grad of the shard or the module's tensor. Throws std::logic_error when the
+  /// module's tensor was replaced or the shard has another shape.
   void follow_shard();
 
   /// A new flat tensor of the shard's elements, filled up with zeros to layout().chunk_numel().
@@ -77,6 +79,7 @@ class ShardedParameter {
   at::Tensor shard_;
   c10::intrusive_ptr<ParameterStorage> storage_;
   std::vector<int64_t> shard_sizes_;
+  bool was_trainable_;  // when it was last looked at
   int64_t gathered_version_ = -1;
   int64_t forward_version_ = -1;
 };

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/joined.h"
+#include "comm/core/call_purpose.h"
 #include "fsdp/flat_buffers.h"
 
 namespace ddp::fsdp {
@@ -80,6 +81,7 @@ void Unit::start_gather() {
   std::iota(all.begin(), all.end(), size_t{0});
   at::Tensor gathered = flat_buffer(own.numel() * groups_.shard.size(), own.scalar_type(), own.device(), cache_)
                             .view({groups_.shard.size(), own.numel()});
+  const detail::CallPurposeScope purpose(detail::purpose_of_gradient(static_cast<uint64_t>(number_) * 2));
   auto call = detail::begin_all_gather_into(gathered, own, groups_.shard, {.note = note("parameters", all)});
   gathering_ = Gathering{.call = std::move(call), .gathered = std::move(gathered)};
 }
@@ -107,13 +109,17 @@ void Unit::free() {
   state_ = State::kSharded;
 }
 
-void Unit::free_if_stale() {
-  if (state_ == State::kSharded) return;
-  if (std::ranges::any_of(parameters_, [](const ShardedParameter& one) { return one.has_changed(); })) free();
+bool Unit::is_stale() const {
+  return std::ranges::any_of(parameters_, [](const ShardedParameter& one) { return one.has_changed(); });
 }
 
 void Unit::check_unchanged_since_forward() const {
   for (const ShardedParameter& parameter : parameters_) {
+    if (!parameter.was_in_forward()) {
+      throw std::logic_error(who(groups_.shard.info()) + ": fully_shard(): the parameter " + parameter.name() +
+                             " has a gradient, but no operator of the forward used it: the forward used a view or a "
+                             "copy that was taken before fully_shard(), which has old values. Take it in the forward.");
+    }
     if (!parameter.has_changed_since_forward()) continue;
     throw std::runtime_error(who(groups_.shard.info()) + ": fully_shard(): the parameter " + parameter.name() +
                              " was changed between the forward and its backward, which needs it again. Step the "
@@ -203,6 +209,7 @@ void Unit::start_reduction(bool all_reduces) {
     if (groups_.replicate) finish_reduction();
     return;
   }
+  const detail::CallPurposeScope purpose(detail::purpose_of_gradient(static_cast<uint64_t>(number_) * 2 + 1));
   auto [call, output] = detail::begin_reduce_scatter(
       flat, groups_.shard, can_average(dtype) ? ReduceOp::kAvg : ReduceOp::kSum, {.note = note("gradients", which)});
   reduction_->call = std::move(call);

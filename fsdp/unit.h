@@ -53,8 +53,8 @@ class Unit {
   void finish_gather(bool in_forward);
   /// Frees the module's tensors, and drops an all-gather that nobody has used.
   void free();
-  /// Frees them if a shard was changed since they were gathered.
-  void free_if_stale();
+  /// Whether a shard was changed since they were gathered; not if past its version counter.
+  bool is_stale() const;
   /// Throws std::runtime_error when a shard was changed since the forward.
   void check_unchanged_since_forward() const;
 

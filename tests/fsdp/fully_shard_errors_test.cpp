@@ -2,11 +2,15 @@
 #include <ATen/ops/ones.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <torch/headeronly/version.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/serialize.h>
 
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "ddprun/checkpoint/checkpoint_manager.h"
 #include "ddprun/comm/collectives.h"
@@ -173,7 +177,7 @@ TEST_CASE("fully_shard: after a forward that throws the next one works") {
     auto model = fully_shard(failing, group, {.units = {each<Block>()}});
     failing->fails = true;
     RANK_CHECK(error_of<std::runtime_error>([&] { model(words(0, 0)); }) == "an error of the forward");
-    for (const at::Tensor& parameter : failing->parameters()) RANK_CHECK(parameter.storage().data() == nullptr);
+    for (const at::Tensor& parameter : failing->parameters()) RANK_CHECK(!test::has_memory(parameter));
     failing->fails = false;
     model(words(group.rank(), 0)).sum().backward();
     RANK_CHECK(model->parameters().front().grad().defined());
@@ -237,6 +241,61 @@ TEST_CASE("fully_shard: a checkpoint manager refuses shards, on all ranks") {
     RANK_CHECK_THAT(error_of<std::exception>([&] { checkpoints.save(1, {.model = model}); }),
                     ContainsSubstring("a checkpoint would take a shard"));
   });
+}
+
+#if TORCH_VERSION_MINOR >= 15
+TEST_CASE("fully_shard: the module's parameters are not saved as zeros") {
+  const test::TemporaryFolder folder;
+  run_ranks(2, [&](const GroupHandle& group) {
+    Net net = placed(Net());
+    auto model = fully_shard(net, group);
+    RANK_CHECK_THAT(error_of<std::exception>([&] { torch::save(net, folder.path() / std::to_string(group.rank())); }),
+                    ContainsSubstring("full_parameter()"));
+  });
+}
+#endif
+
+struct BranchesImpl : torch::nn::Module {
+  BranchesImpl() : a(register_module("a", Block(3, 3))), b(register_module("b", Block(3, 3))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    if (order_is_reversed) return a(b(x));
+    if (!in_threads) return b(a(x));
+    std::string text;
+    std::thread([&] { text = error_of<std::logic_error>([&] { a(x); }); }).join();
+    throw std::runtime_error(text);
+  }
+  Block a, b;
+  bool in_threads = false;
+  bool order_is_reversed = false;
+};
+TORCH_MODULE(Branches);
+
+TEST_CASE("fully_shard: another thread in a forward is refused") {
+  run_ranks(2, [](const GroupHandle& group) {
+    Branches net = placed(Branches());
+    net->in_threads = true;
+    auto model = fully_shard(net, group, {.units = {each<Block>()}});
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] {
+                      model(test::here(at::ones({1, 3})));
+                    }),
+                    ContainsSubstring("in another thread than the model's forward"));
+  });
+}
+
+TEST_CASE("fully_shard: units of equal size in another order are not taken for one another", "[failures]") {
+  for (const test::Wire wire : {test::Wire::kShm, test::Wire::kGloo}) {
+    run_ranks(2,
+              [](const GroupHandle& group) {
+                Branches net = placed(Branches());
+                net->order_is_reversed = group.rank() == 1;
+                auto model = fully_shard(net, group, {.units = {each<Block>()}});
+                RANK_CHECK_THAT(error_of<std::runtime_error>([&] {
+                                  model(test::here(at::ones({1, 3})));
+                                }),
+                                ContainsSubstring("all_gather"));
+              },
+              {.wire = wire, .timeout = std::chrono::seconds(5)});
+  }
 }
 
 TEST_CASE("fully_shard: a rank whose gradients differ is named", "[failures]") {

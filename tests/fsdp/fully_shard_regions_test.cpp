@@ -63,7 +63,7 @@ std::vector<at::Tensor> gradients_of(const GroupHandle& group, bool has_regions,
   std::vector<at::Tensor> result;
   for (const at::Tensor& shard : model->parameters()) result.push_back(shard.grad());
   for (const at::Tensor& buffer : model->buffers()) result.push_back(buffer);
-  for (const at::Tensor& parameter : net->parameters()) RANK_CHECK(parameter.storage().data() == nullptr);
+  for (const at::Tensor& parameter : net->parameters()) RANK_CHECK(!test::has_memory(parameter));
   return result;
 }
 
@@ -115,6 +115,41 @@ TEST_CASE("fully_shard: gradients with respect to the input, and second ones") {
     };
     RANK_CHECK(at::allclose(second(model), second(plain), 1e-4, 1e-5));
     for (const at::Tensor& shard : model->parameters()) RANK_CHECK(!shard.grad().defined());
+  });
+}
+
+// Forces of an energy, and layers after them.
+struct ForcesImpl : torch::nn::Module {
+  ForcesImpl() : energy(register_module("energy", Block(5, 5))), head(register_module("head", Block(5, 5))) {
+    test::fill_parameters(*this);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor forces =
+        torch::autograd::grad({energy(x).pow(2).sum()}, {x}, {}, std::nullopt, /*create_graph=*/true).front();
+    return head(energy(forces));
+  }
+  Block energy, head;
+};
+TORCH_MODULE(Forces);
+
+TEST_CASE("fully_shard: a backward within the forward") {
+  run_ranks(2, [](const GroupHandle& group) {
+    Forces plain = placed(Forces());
+    for (int rank = 0; rank < 2; ++rank) {
+      const at::Tensor x = (here(at::arange(20, at::kFloat) * (1 + rank)).sin().view({4, 5})).requires_grad_();
+      (plain(x).pow(2).sum() / 2).backward();
+    }
+    for (const bool has_units : {true, false}) {
+      FullyShardOptions options;
+      if (has_units) options.units = {each<Block>()};
+      auto model = fully_shard(placed(Forces()), group, options);
+      model(input_of(group).requires_grad_()).pow(2).sum().backward();
+      for (const auto& shard : model->named_parameters()) {
+        const at::Tensor whole = plain->named_parameters()[shard.key()].grad();
+        const int64_t first = group.rank() == 0 ? 0 : (whole.size(0) + 1) / 2;
+        RANK_CHECK(at::allclose(shard.value().grad(), whole.narrow(0, first, shard.value().size(0)), 1e-4, 1e-5));
+      }
+    }
   });
 }
 

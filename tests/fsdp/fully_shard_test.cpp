@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ddprun/comm/device_mesh.h"
+#include "ddprun/optim/optimizers.h"
 #include "tests/fsdp/nets.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/rank_checks.h"
@@ -55,7 +56,7 @@ double largest_difference(Model& model, Net& whole) {
 size_t bytes_of_parameters(const Net& net) {
   size_t bytes = 0;
   for (const at::Tensor& parameter : net->parameters()) {
-    if (parameter.storage().data() != nullptr) bytes += parameter.nbytes();
+    if (test::has_memory(parameter)) bytes += parameter.nbytes();
   }
   return bytes;
 }
@@ -119,6 +120,94 @@ TEST_CASE("fully_shard: the root sees a change of its shards between two forward
     Net doubled = placed(Net());
     for (at::Tensor& parameter : doubled->parameters()) parameter.mul_(2);
     RANK_CHECK(at::allclose(model(words(0, 0)), doubled(words(0, 0))));
+  });
+}
+
+TEST_CASE("fully_shard: an evaluation before a step leaves nothing gathered that the step makes old") {
+  run_ranks(2, [](const GroupHandle& group) {
+    for (const bool reshards : {true, false}) {
+      for (const bool is_fused : {true, false}) {
+        FullyShardOptions options = by_block();
+        options.reshard_after_forward = reshards;
+        auto model = fully_shard(placed(Net()), group, options);
+        Net whole = placed(Net());
+        torch::optim::SGD of_whole(whole->parameters(), 0.1);
+        optim::SGD fused(model->parameters(), optim::SGDOptions(0.1));
+        torch::optim::SGD plain(model->parameters(), 0.1);
+        for (int step = 0; step < 3; ++step) {
+          model->zero_grad();
+          model(words(group.rank(), step)).pow(2).sum().backward();
+          {
+            const at::NoGradGuard no_grad;
+            static_cast<void>(model(words(group.rank(), step)));
+          }
+          static_cast<void>(is_fused ? fused.step() : plain.step());
+          train_whole(whole, of_whole, 2, step);
+        }
+        const at::NoGradGuard no_grad;
+        RANK_CHECK(at::allclose(model(words(0, 5)), whole(words(0, 5)), 1e-4, 1e-5));
+      }
+    }
+  });
+}
+
+TEST_CASE("fully_shard: the module's tensors may be frozen as well") {
+  run_ranks(2, [](const GroupHandle& group) {
+    Net net = placed(Net());
+    auto model = fully_shard(net, group, by_block());
+    net->first->up->weight.set_requires_grad(false);
+    model(words(group.rank(), 0)).sum().backward();
+    RANK_CHECK(!model->named_parameters()["first.up.weight"].grad().defined());
+    RANK_CHECK(model->named_parameters()["first.up.bias"].grad().defined());
+  });
+}
+
+struct FillingImpl : torch::nn::Module {
+  FillingImpl() : layer(register_module("layer", torch::nn::Linear(3, 3))) { test::fill_parameters(*this); }
+  at::Tensor forward(const at::Tensor& x, std::vector<at::Tensor>& seen) {
+    seen.push_back(layer(x));
+    return seen.back();
+  }
+  torch::nn::Linear layer;
+};
+TORCH_MODULE(Filling);
+
+TEST_CASE("fully_shard: what a forward writes into an argument reaches the caller, with a policy too") {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto model = fully_shard(placed(Filling()), group, {.policy = {.param_dtype = at::kBFloat16}});
+    std::vector<at::Tensor> seen;
+    const at::Tensor output = model(test::here(at::ones({1, 3})), seen);
+    RANK_REQUIRE(seen.size() == 1);
+    RANK_CHECK(seen.front().scalar_type() == at::kBFloat16);
+  });
+}
+
+// A module with two names, and a parameter that a forward first reads without gradients.
+struct TwiceImpl : torch::nn::Module {
+  TwiceImpl() : a(register_module("a", torch::nn::Linear(3, 3))) {
+    register_module("b", a);
+    test::fill_parameters(*this);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor size;
+    {
+      const at::NoGradGuard no_grad;
+      size = a->weight.norm();
+    }
+    return a(x) / size;
+  }
+  torch::nn::Linear a;
+};
+TORCH_MODULE(Twice);
+
+TEST_CASE("fully_shard: a shared module has its parameters under both names; a read without gradients may be first") {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto model = fully_shard(placed(Twice()), group, {.units = {children({"a"})}});
+    for (const std::string& name : model->named_parameters().keys()) {
+      RANK_CHECK(at::equal(model->full_parameter(name), model->full_parameter("a." + name.substr(2))));
+    }
+    model(test::here(at::ones({2, 3}))).sum().backward();
+    RANK_CHECK(model->named_parameters()["a.weight"].grad().defined());
   });
 }
 

@@ -55,6 +55,15 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+/// Whether a tensor of a sharded module has memory; without it a read throws from LibTorch 2.15 on.
+inline bool has_memory(const at::Tensor& tensor) {
+  try {
+    return tensor.storage().data() != nullptr;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
 /// Numbers of words, of one rank in one step.
 inline at::Tensor words(int64_t rank, int64_t step) {
   return here((at::arange(6, at::kLong) * 3 + rank * 5 + step).remainder(11));

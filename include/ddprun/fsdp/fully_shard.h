@@ -12,6 +12,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -24,6 +25,14 @@
 #include <ddprun/fsdp/options.h>
 
 namespace ddp {
+
+namespace detail {
+
+/// What the forward of a module in a `Holder` returns for such arguments, by value.
+template <typename Holder, typename... Arguments>
+using ForwardValue = std::remove_cvref_t<decltype(std::declval<Holder&>()->forward(std::declval<Arguments>()...))>;
+
+}  // namespace detail
 
 /// What a FullySharded holder points to. Its parameters() are the shards, under the names of the model's parameters;
 /// its buffers() are the model's.
@@ -105,25 +114,42 @@ class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
   }
 
  private:
+  // An argument, or a copy of it in which floating-point tensors are cast. What needs no cast, such as a list that the
+  // forward fills, stays the caller's.
+  template <typename Argument>
+  class CastArgument {
+   public:
+    CastArgument(Argument& argument, const FullyShardCore& core) : argument_(argument) {
+      if constexpr (std::is_copy_constructible_v<std::remove_const_t<Argument>>) {
+        bool needs_cast = false;
+        for_each_tensor(argument, [&](const auto& tensor) { needs_cast = needs_cast || core.needs_cast(tensor); });
+        if (!needs_cast) return;
+        copy_.emplace(argument);
+        for_each_tensor(*copy_, [&](auto& tensor) {
+          if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) tensor = core.cast_input(tensor);
+        });
+      }
+    }
+    Argument& get() { return copy_ ? *copy_ : argument_; }
+
+   private:
+    Argument& argument_;
+    std::optional<std::remove_const_t<Argument>> copy_;
+  };
+
   template <typename... Arguments>
-  decltype(auto) call(Arguments&&... arguments) {
+  detail::ForwardValue<Holder, Arguments...> call(Arguments&&... arguments) {
     const MixedPrecisionPolicy& policy = core().options().policy;
     if (!policy.param_dtype || !policy.cast_forward_inputs) {
       return module_->forward(std::forward<Arguments>(arguments)...);
     }
-    std::tuple<std::decay_t<Arguments>...> kept(std::forward<Arguments>(arguments)...);
-    std::apply(
-        [this](auto&... each) {
-          (for_each_tensor(each,
-                           [this](auto& tensor) {
-                             if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) {
-                               tensor = core().cast_input(tensor);
-                             }
-                           }),
-           ...);
+    std::tuple<CastArgument<std::remove_reference_t<Arguments>>...> casts(
+        CastArgument<std::remove_reference_t<Arguments>>(arguments, core())...);
+    return std::apply(
+        [this](auto&... each) -> detail::ForwardValue<Holder, Arguments...> {
+          return module_->forward(static_cast<Arguments&&>(each.get())...);
         },
-        kept);
-    return std::apply([this](auto&... each) -> decltype(auto) { return module_->forward(each...); }, kept);
+        casts);
   }
 
   Holder module_;

@@ -52,6 +52,7 @@ class FullyShardCore {
   void after_failed_forward() noexcept;
   /// A floating-point tensor in the dtype of the policy's inputs or outputs.
   at::Tensor cast_input(const at::Tensor& input) const;
+  bool needs_cast(const at::Tensor& input) const;
   at::Tensor cast_output(const at::Tensor& output) const;
 
   /// Registers the shards in modules of `wrapper` that have the names of the model's.
@@ -61,6 +62,7 @@ class FullyShardCore {
   at::Tensor clip(const std::vector<at::Tensor>& shards, double max_norm, double norm_type) const;
 
   fsdp::ShardedModel& model() const { return *model_; }
+  const torch::nn::Module& module() const { return *module_; }
 
  private:
   FullyShardOptions options_;

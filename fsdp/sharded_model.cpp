@@ -205,6 +205,11 @@ void ShardedModel::use_in_backward(int number) {
 
 void ShardedModel::prepare_backward_of(int number) {
   begin_backward_once();
+  // Python's backward comes to the outer unit first, from a hook on its output.
+  const int outer = schedule_.parent(number);
+  if (outer > 0 && schedule_.awaits_backward(outer) && !is_prepared_[static_cast<size_t>(outer)]) {
+    prepare_backward_of(outer);
+  }
   const auto use = schedule_.use_in_backward(number, [this](int other) { return unit(other).is_complete(); });
   if (reshards_after_backward) {
     for (const int other : use.may_be_freed) {

@@ -39,7 +39,7 @@ void declare(CLI::App& app, Arguments& args) {
     return app.add_option(name, value, help)->capture_default_str();
   };
   auto* text = option("--text", args.text, "The file to learn from");
-  option("--tokens", args.tokens, "Folder of train.bin and val.bin (16-bit tokens), instead")->excludes(text);
+  option("--tokens", args.tokens, "Folder of train.bin and val.bin instead")->excludes(text);
   option("--vocabulary", args.net.vocabulary, "Number of different tokens")->check(ddp::whole(1));
   option("--weights", args.weights, "Start from these weights, .pt or .safetensors");
   option("--context", args.net.context, "Bytes in a sequence")->check(ddp::whole(1));

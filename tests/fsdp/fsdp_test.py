@@ -42,8 +42,8 @@ def draw(rng, size, with_python):
         add(kind, width, outputs)
         width = outputs
     same = [i for i, layer in enumerate(layers) if layer["kind"] != "embedding" and layer["in"] == layer["out"] == width]
-    # Where a unit follows itself Python gathers it again.
-    again = same and rng.random() < 0.3 and (same[0] < len(layers) - 1 or not with_python)
+    # Python gathers a unit again that a forward uses twice in a row, and keeps it in other cases.
+    again = same and rng.random() < 0.3 and not with_python
     if again:
         layers.append({"kind": "again", "layer": same[0]})
     head = rng.random() < 0.7

@@ -151,7 +151,7 @@ class Training {
       optimizer_->zero_grad();
       for (int micro = 0; micro < spec_.at("micro").get<int>(); ++micro) results.push_back(backward(step, micro));
       if (spec_.at("evaluates").get<bool>()) results.push_back(evaluate(step));
-      if (!spec_.at("reshards").get<bool>()) model_->reshard();
+      if (spec_.at("evaluates").get<bool>() || !spec_.at("reshards").get<bool>()) model_->reshard();
       if (const double limit = spec_.at("clip"); limit > 0) {
         const double type = spec_.at("norm_type");
         results.push_back(model_->clip_grad_norm_(limit, type == 0 ? std::numeric_limits<double>::infinity() : type));

@@ -123,7 +123,7 @@ def run(spec):
         if spec["evaluates"]:
             with torch.no_grad():
                 results.append(net(data(step, 3)).float().sum())
-        if not spec["reshards"]:
+        if spec["evaluates"] or not spec["reshards"]:  # else Python would use the old root after the step
             for module in net.modules():
                 if hasattr(module, "reshard"):
                     module.reshard()

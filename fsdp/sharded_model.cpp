@@ -103,7 +103,8 @@ void ShardedModel::begin_forward() {
   in_forward_ = true;
   forward_thread_ = std::this_thread::get_id();
   records_ = at::GradMode::is_enabled();
-  follow(schedule_.begin_forward(records_), /*has_differentiable_input=*/false);
+  // Python's order has forwards without gradients too, and so what it gathers in advance.
+  follow(schedule_.begin_forward(records_ || has_python_ranks_), /*has_differentiable_input=*/false);
 }
 
 void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input) {

@@ -206,7 +206,7 @@ void ShardedModel::use_in_backward(int number) {
 
 void ShardedModel::prepare_backward_of(int number) {
   begin_backward_once();
-  // Python's backward comes to the outer unit first, from a hook on its output.
+  // Python prepares the outer unit first, in a hook on its output.
   const int outer = schedule_.parent(number);
   if (outer > 0 && schedule_.awaits_backward(outer) && !is_prepared_[static_cast<size_t>(outer)]) {
     prepare_backward_of(outer);

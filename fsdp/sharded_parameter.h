@@ -47,7 +47,7 @@ class ShardedParameter {
   at::Tensor allocate();
   void free() { storage_->free(); }
 
-  /// Notes the shard's version, by which check_unchanged() sees that it was changed. `in_forward`: before a backward.
+  /// Notes the shard's version, by which has_changed() sees a change. `in_forward`: before a backward.
   void note_version(bool in_forward);
   /// Whether the shard was changed in place since note_version().
   bool has_changed() const { return gathered_version_ != shard_._version(); }

@@ -63,7 +63,7 @@ class Unit {
   void mark_used(int parameter) { used_[static_cast<size_t>(parameter)] = true; }
   /// Before the first forward after a backward.
   void forget_uses() { used_.assign(parameters_.size(), false); }
-  /// The backward comes to this unit; `reduces`: its gradients will be reduced at its end.
+  /// The backward begins to use this unit; `reduces`: its gradients will be reduced at its end.
   void expect_gradients(bool reduces);
   /// A backward begins.
   void begin_backward() { arrived_.assign(parameters_.size(), false); }

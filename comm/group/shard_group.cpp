@@ -3,8 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/strides.h>
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -35,10 +35,7 @@ at::Tensor as_shard(const at::Tensor& rows, const GroupHandle& group) {
   auto* const allocator = c10::GetAllocator(rows.device().type());
   c10::Storage storage(c10::make_intrusive<ShardStorage>(rows.nbytes(), allocator, group));
   at::Tensor shard = at::empty({0}, rows.options().requires_grad(false));
-  std::vector<int64_t> strides(static_cast<size_t>(rows.dim()), 1);
-  for (size_t i = strides.size(); i-- > 1;)
-    strides[i - 1] = strides[i] * std::max<int64_t>(rows.size(static_cast<int64_t>(i)), 1);
-  shard.set_(std::move(storage), 0, rows.sizes(), strides);
+  shard.set_(std::move(storage), 0, rows.sizes(), c10::contiguous_strides(rows.sizes()));
   shard.copy_(rows.detach());
   return shard;
 }

@@ -79,7 +79,7 @@ Names counted(int64_t from, int64_t to, uint64_t step, const Name& name) {
   return names;
 }
 
-/// "1..10", "a..e..2": nothing where it is no range.
+/// "1..10", "a..e..2": std::nullopt where it is not a range.
 std::optional<Names> range(std::string_view expression) {
   const auto first_dots = expression.find("..");
   if (first_dots == std::string_view::npos) return std::nullopt;

@@ -31,7 +31,7 @@ class ByteStream {
   void finish();
   /// Bytes read and passed over so far, when unpacked.
   uint64_t position() const { return position_; }
-  /// Goes to a position of a plain file. False where it is none.
+  /// Seeks to a position of a plain file. False where it is not a plain file.
   bool seek(uint64_t position);
   const std::string& url() const { return url_; }
 

@@ -17,7 +17,7 @@ namespace ddp {
 /// The patterns' addresses. See expand_shards().
 std::vector<std::string> expand_braces(std::string_view pattern);
 
-/// Key and suffix of a file's name, as webdataset's base_plus_ext(); nothing where it has none, and for metadata.
+/// Key and suffix of a file's name, as webdataset's base_plus_ext(); std::nullopt without a suffix, and for metadata.
 std::optional<std::pair<std::string, std::string>> key_and_suffix(const std::string& name);
 
 /// Samples of an archive, one after the other.
@@ -57,7 +57,7 @@ struct ShardIndex {
 
 /// The index's place beside an archive.
 std::filesystem::path index_path(const std::filesystem::path& archive);
-/// The index of a local archive, or nothing where there is none. Throws DataError for a damaged one, and for one of
+/// The index of a local archive, or std::nullopt without one. Throws DataError for a damaged one, and for one of
 /// another archive.
 std::optional<ShardIndex> read_shard_index(const std::filesystem::path& archive);
 /// What read_shard_index() reads.

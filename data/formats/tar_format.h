@@ -34,7 +34,7 @@ class TarReader {
   /// Throws as read() where the file is too large.
   void require_size() const;
   /// After the end: throws DataError where the blocks of zeros that end an archive are missing, and for a command that
-  /// failed or compressed data that is damaged behind them.
+  /// failed or compressed data that is damaged after them.
   void check_end();
   /// Goes to where a file's first header begins. False for a command and a compressed archive.
   bool seek(uint64_t header);

@@ -45,7 +45,7 @@ class UnitSchedule {
   /// A backward begins.
   void begin_backward();
   bool is_in_backward() const { return in_backward_; }
-  /// Whether the forward has used `unit` and no backward has come to it since.
+  /// Whether the forward has used `unit` and no backward has used it since.
   bool awaits_backward(int unit) const { return !uses_[at(unit)].empty(); }
   /// The backward begins to use `unit`, in which `is_complete(u)` says whether all gradients of unit u have arrived.
   template <typename IsComplete>

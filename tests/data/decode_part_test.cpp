@@ -19,7 +19,7 @@ std::vector<uint8_t> to_bytes(const std::string& content) {
   return {content.begin(), content.end()};
 }
 
-/// JPEG files of this picture in every way that decoders treat differently, and one that is none.
+/// JPEG files of this picture in every way that decoders treat differently, and one that is not a JPEG file.
 std::vector<std::string> encoded(const Image& picture) {
   std::vector<std::string> files;
   for (const auto& scans : {std::vector<jpeg_scan_info>(), test::progressive_scans(9, 1)}) {

@@ -87,7 +87,7 @@ TEST_CASE_METHOD(WebDatasetTest,
   }
 }
 
-TEST_CASE_METHOD(WebDatasetTest, "WebDataset: goes on in mid-epoch with an index, without one, and from commands") {
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: resumes in mid-epoch with an index, without one, and from commands") {
   const auto plain = archives(40, 10);
   std::vector<std::string> commands;
   for (const auto& url : plain) commands.push_back("pipe:cat " + url);

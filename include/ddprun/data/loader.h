@@ -57,7 +57,7 @@ concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64
 /// `make_batch(samples)`, which several threads call at once. Without it samples are stacked, as those of ddp::Samples
 /// are.
 ///
-/// Two further functions make it faster to go on in mid-epoch, where samples are passed over: `skip(int64_t count)` of
+/// Two further functions make it faster to resume in mid-epoch, where samples are passed over: `skip(int64_t count)` of
 /// what open() gives, which returns how many of `count` samples there were, and the dataset's `part_size(part)`.
 template <typename Dataset>
 concept IterableDataset = requires(const Dataset& dataset, int64_t part) {

@@ -44,7 +44,7 @@ struct StreamStage {
   bool operator==(const StreamStage&) const = default;
 };
 
-/// Everything that the ranks need to go on in mid-epoch: the same for all of them, so rank 0's is the one to save.
+/// Everything that the ranks need to resume in mid-epoch: the same for all of them, so rank 0's is the one to save.
 struct StreamState {
   uint64_t seed = 0;                  ///< the sampler's
   int64_t epoch = 0;                  ///< the epoch that has begun
@@ -91,7 +91,7 @@ struct StreamPosition {
 /// The order depends on seed, epoch, buffer, the number of ranks and the parts; not on workers. It is a handle: copies
 /// share one state. No call communicates. Not safe for concurrent calls.
 ///
-/// **To go on in mid-epoch**, save the loader or the sampler in a checkpoint, where all ranks have used as many batches
+/// **To resume in mid-epoch**, save the loader or the sampler in a checkpoint, where all ranks have used as many batches
 /// (`TrainingState{.sampler = loader}`). With the same number of ranks the run then continues as if it had not been
 /// interrupted: no sample is repeated or lost, and the order is the same. With another number of ranks each sample that
 /// is left of the epoch is still used exactly once, in another order. The state says how many samples were used, not

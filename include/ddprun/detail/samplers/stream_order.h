@@ -304,7 +304,7 @@ struct StreamEpoch {
 };
 
 /// This rank's samples behind those that the earlier stages have used: `stages` are all stages but the one that begins
-/// or goes on. Asks for sizes only where it needs them: with earlier stages, and unless the tail is uneven.
+/// or resumes. Asks for sizes only where it needs them: with earlier stages, and unless the tail is uneven.
 StreamRankPlan plan_stream(const StreamEpoch& epoch, std::span<const StreamStage> stages, const StreamPartSize& size);
 
 /// How many samples this rank gets by that plan, from its beginning.

@@ -129,9 +129,7 @@ void ShardedModel::end_forward() {
 void ShardedModel::fail_forward() noexcept {
   in_forward_ = false;
   schedule_.abandon_forward();
-  for (const auto& one : units_) {
-    if (one->state() != Unit::State::kSharded) one->reset();
-  }
+  for (const auto& one : units_) one->abandon_gather();
 }
 
 void ShardedModel::refuse_use(const ParameterUse& use, const std::string& why) const {

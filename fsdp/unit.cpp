@@ -186,14 +186,21 @@ void Unit::restore_gradient_dtypes() {
   }
 }
 
+bool Unit::waits_for_replicas(size_t parameter) const {
+  return partial_.defined() && std::ranges::find(partial_parameters_, parameter) != partial_parameters_.end();
+}
+
 void Unit::start_reduction(bool all_reduces) {
   std::vector<size_t> which;
   std::vector<at::Tensor> gradients;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& gradient = parameters_[i].full().grad();
-    if (!gradient.defined()) continue;
+    // As PyTorch: what earlier backwards have left for the replicas is reduced with zeros, not left behind.
+    if (!gradient.defined() && !waits_for_replicas(i)) continue;
     which.push_back(i);
-    gradients.push_back(gradient.detach());
+    gradients.push_back(gradient.defined()
+                            ? gradient.detach()
+                            : at::zeros(parameters_[i].full().sizes(), parameters_[i].shard().options()));
     parameters_[i].full().mutable_grad() = at::Tensor();
   }
   restore_gradient_dtypes();
@@ -293,20 +300,29 @@ void Unit::drop_unreduced() {
   partial_parameters_.clear();
 }
 
-void Unit::reset() noexcept {
-  const auto wait_quietly = [](const detail::Started& call) {
-    try {
-      if (call) call->wait();
-    } catch (const std::exception&) {
-      // What failed has been reported where it failed.
-    }
-  };
+namespace {
+
+void wait_quietly(const detail::Started& call) noexcept {
+  try {
+    if (call) call->wait();
+  } catch (const std::exception&) {
+    // What failed has been reported where it failed.
+  }
+}
+
+}  // namespace
+
+void Unit::abandon_gather() noexcept {
   if (gathering_) wait_quietly(gathering_->call);
-  if (reduction_) wait_quietly(reduction_->call);
   gathering_.reset();
-  reduction_.reset();
   for (ShardedParameter& parameter : parameters_) parameter.free();
   state_ = State::kSharded;
+}
+
+void Unit::reset() noexcept {
+  abandon_gather();
+  if (reduction_) wait_quietly(reduction_->call);
+  reduction_.reset();
   drop_unreduced();
   forget_uses();
   begin_backward();

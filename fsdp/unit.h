@@ -79,6 +79,8 @@ class Unit {
   bool is_reducing() const { return reduction_.has_value(); }
   /// Keeps the gradients on the module's tensors in the dtype in which they are added up.
   void keep_gradients();
+  /// After a failure: as free(), and what the all-gather throws is dropped.
+  void abandon_gather() noexcept;
   /// Drops what is under way and the gradients of the module's tensors.
   void reset() noexcept;
   /// Drops the gradients of the module's tensors, and what waits for an all-reduce.
@@ -97,6 +99,7 @@ class Unit {
   };
 
   void restore_gradient_dtypes();
+  bool waits_for_replicas(size_t parameter) const;
   bool sums_in_wider_dtype(const ShardedParameter& parameter) const;
   at::ScalarType gather_dtype() const;
   at::ScalarType reduce_dtype() const;

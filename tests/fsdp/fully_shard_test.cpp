@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -225,6 +226,70 @@ TEST_CASE("fully_shard: gradients of several backwards add up, reduced at once o
       gradients.push_back(of_model);
     }
     for (size_t i = 0; i < gradients[0].size(); ++i) RANK_CHECK(at::allclose(gradients[0][i], gradients[1][i]));
+  });
+}
+
+struct OptionalPartImpl : torch::nn::Module {
+  OptionalPartImpl()
+      : part(register_module("part", torch::nn::Linear(3, 3))), head(register_module("head", torch::nn::Linear(3, 2))) {
+    test::fill_parameters(*this);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = head(uses_part ? part(x) : x);
+    if (fails) throw std::runtime_error("an error of the forward");
+    return y;
+  }
+  torch::nn::Linear part, head;
+  bool uses_part = true;
+  bool fails = false;
+};
+TORCH_MODULE(OptionalPart);
+
+at::Tensor rows_of(const GroupHandle& group) {
+  return test::here((at::arange(6, at::kFloat) * (2 + group.rank())).cos().view({2, 3}));
+}
+
+TEST_CASE("fully_shard: sums that wait for the replicas are reduced when the last backward does not use their unit") {
+  run_ranks(4, [](const GroupHandle& group) {
+    DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"replicate", "shard"});
+    std::vector<at::Tensor> gradients;
+    for (const bool waits : {false, true}) {
+      OptionalPart net = placed(OptionalPart());
+      auto model = fully_shard(net, mesh, {.units = {children({"part"})}});
+      model->set_requires_all_reduce(!waits);
+      model(rows_of(group)).pow(2).sum().backward();
+      net->uses_part = false;
+      model->set_requires_all_reduce(true);
+      model(rows_of(group)).pow(2).sum().backward();
+      const at::Tensor gradient = model->named_parameters()["part.weight"].grad();
+      RANK_REQUIRE(gradient.defined());
+      gradients.push_back(gradient);
+    }
+    RANK_CHECK(at::allclose(gradients[0], gradients[1]));
+  });
+}
+
+TEST_CASE("fully_shard: a forward that throws leaves the gradients of earlier backwards") {
+  run_ranks(2, [](const GroupHandle& group) {
+    std::vector<at::Tensor> gradients;
+    for (const bool fails : {false, true}) {
+      OptionalPart net = placed(OptionalPart());
+      auto model = fully_shard(net, group, {.units = {children({"part"})}});
+      model->set_requires_gradient_sync(false);
+      model(rows_of(group)).pow(2).sum().backward();
+      net->fails = fails;
+      try {
+        static_cast<void>(model(rows_of(group)));
+      } catch (const std::runtime_error&) {
+        net->fails = false;
+      }
+      model->set_requires_gradient_sync(true);
+      model(rows_of(group)).sum().backward();
+      for (const at::Tensor& shard : model->parameters()) gradients.push_back(shard.grad());
+    }
+    for (size_t i = 0; i < gradients.size() / 2; ++i) {
+      RANK_CHECK(at::allclose(gradients[i], gradients[i + gradients.size() / 2]));
+    }
   });
 }
 

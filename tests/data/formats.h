@@ -19,6 +19,16 @@ inline std::string idx(const std::vector<uint32_t>& shape, const std::string& va
   return content + values;
 }
 
+/// Writes `number` at `place`, with its bytes in the other order if `swap`.
+template <typename Number>
+void put_number(std::string& content, size_t place, Number number, bool swap) {
+  char raw[sizeof(number)];
+  std::memcpy(raw, &number, sizeof(number));
+  if (swap) std::reverse(raw, raw + sizeof(number));
+  if (content.size() < place + sizeof(number)) content.resize(place + sizeof(number));
+  std::memcpy(content.data() + place, raw, sizeof(number));
+}
+
 struct NiftiFile {
   std::array<int16_t, 8> dimensions{};
   std::array<float, 8> spacing{};
@@ -29,13 +39,7 @@ struct NiftiFile {
   template <typename Number>
   std::string bytes(int16_t type, const std::vector<Number>& values, bool swap = false) const {
     std::string content(352, '\0');
-    const auto put = [&](size_t place, auto number) {
-      char raw[sizeof(number)];
-      std::memcpy(raw, &number, sizeof(number));
-      if (swap) std::reverse(raw, raw + sizeof(number));
-      if (content.size() < place + sizeof(number)) content.resize(place + sizeof(number));
-      std::memcpy(content.data() + place, raw, sizeof(number));
-    };
+    const auto put = [&](size_t place, auto number) { put_number(content, place, number, swap); };
     put(0, int32_t{348});
     for (size_t i = 0; i < 8; ++i) {
       put(40 + 2 * i, dimensions[i]);
@@ -54,13 +58,7 @@ struct NiftiFile {
   template <typename Number>
   std::string second_bytes(int16_t type, const std::vector<Number>& values, bool swap = false) const {
     std::string content(544, '\0');
-    const auto put = [&](size_t place, auto number) {
-      char raw[sizeof(number)];
-      std::memcpy(raw, &number, sizeof(number));
-      if (swap) std::reverse(raw, raw + sizeof(number));
-      if (content.size() < place + sizeof(number)) content.resize(place + sizeof(number));
-      std::memcpy(content.data() + place, raw, sizeof(number));
-    };
+    const auto put = [&](size_t place, auto number) { put_number(content, place, number, swap); };
     put(0, int32_t{540});
     std::memcpy(content.data() + 4, "n+2\0\r\n\032\n", 8);
     put(12, type);

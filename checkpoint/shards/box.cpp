@@ -1,0 +1,69 @@
+#include "checkpoint/shards/box.h"
+
+#include <algorithm>
+
+namespace ddp::shards {
+
+Box whole(const std::vector<int64_t>& shape) {
+  return {.offsets = std::vector<int64_t>(shape.size(), 0), .sizes = shape};
+}
+
+int64_t numel(const Box& box) {
+  int64_t count = 1;
+  for (const auto size : box.sizes) count *= size;
+  return count;
+}
+
+bool is_inside(const Box& box, const std::vector<int64_t>& shape) {
+  if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) return false;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const auto offset = box.offsets[i];
+    if (offset < 0 || box.sizes[i] < 0 || offset > shape[i] || box.sizes[i] > shape[i] - offset) return false;
+  }
+  return true;
+}
+
+std::optional<Box> common_part(const Box& left, const Box& right) {
+  Box part{.offsets = std::vector<int64_t>(left.sizes.size()), .sizes = std::vector<int64_t>(left.sizes.size())};
+  for (size_t i = 0; i < left.sizes.size(); ++i) {
+    const auto begin = std::max(left.offsets[i], right.offsets[i]);
+    const auto end = std::min(left.offsets[i] + left.sizes[i], right.offsets[i] + right.sizes[i]);
+    if (begin >= end) return std::nullopt;
+    part.offsets[i] = begin;
+    part.sizes[i] = end - begin;
+  }
+  return part;
+}
+
+Runs::Runs(const Box& part, const Box& from, const Box& to) {
+  int64_t from_stride = 1;
+  int64_t to_stride = 1;
+  bool is_one_run = true;  // so far, of the dimensions from the last one on
+  for (size_t i = part.sizes.size(); i-- > 0;) {
+    const auto size = part.sizes[i];
+    from_ += (part.offsets[i] - from.offsets[i]) * from_stride;
+    to_ += (part.offsets[i] - to.offsets[i]) * to_stride;
+    if (is_one_run) {
+      run_ *= size;
+    } else if (size != 1) {
+      count_ *= size;
+      outer_.insert(outer_.begin(), {.size = size, .from_stride = from_stride, .to_stride = to_stride});
+    }
+    is_one_run = is_one_run && size == from.sizes[i] && size == to.sizes[i];
+    from_stride *= from.sizes[i];
+    to_stride *= to.sizes[i];
+  }
+}
+
+Runs::Run Runs::operator[](int64_t index) const {
+  Run run{.from = from_, .to = to_, .count = run_};
+  for (size_t i = outer_.size(); i-- > 0;) {
+    const auto& each = outer_[i];
+    run.from += index % each.size * each.from_stride;
+    run.to += index % each.size * each.to_stride;
+    index /= each.size;
+  }
+  return run;
+}
+
+}  // namespace ddp::shards

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include <ddprun/detail/checkpoint/storage/file_system.h>
 
@@ -18,6 +19,10 @@ struct FileRecord {
   bool operator==(const FileRecord&) const = default;
 };
 
+/// Bytes of a file that have a checksum of their own, so that a part of the file can be read and compared; the last
+/// block may be shorter.
+inline constexpr uint64_t kBlockBytes = uint64_t{1} << 20;
+
 /// Creates the file at construction; without finish() an incomplete file remains. Throws std::system_error.
 class DurableFile : public ByteSink {
  public:
@@ -28,11 +33,15 @@ class DurableFile : public ByteSink {
   /// Flushes the bytes to the disk and closes the file.
   FileRecord finish();
 
+  /// After finish(): the CRC32C of each block of kBlockBytes.
+  const std::vector<uint32_t>& blocks() const { return blocks_; }
+
  private:
   FileSystem& file_system_;
   std::filesystem::path path_;
   FileDescriptor file_;
   FileRecord record_;
+  std::vector<uint32_t> blocks_;
   uint64_t flushing_ = 0;  // bytes whose write-back was requested
 };
 

@@ -16,6 +16,7 @@
 #include "checkpoint/core/atomic_file.h"
 #include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/python_state.h"
+#include "checkpoint/core/safetensors_dtypes.h"
 #include "checkpoint/core/saved_optimizer.h"
 #include "checkpoint/core/shallow_json.h"
 #include "checkpoint/pt/pt_writer.h"
@@ -275,8 +276,8 @@ void write_safetensors_file(const Parts& parts, storage::ByteSink& sink, bool we
   std::map<std::string, std::string_view> data;
   const auto add = [&](const std::vector<RawTensor>& tensors) {
     for (const auto& tensor : tensors) {
-      const auto* dtype = safetensors_dtype(tensor.dtype);
-      if (dtype == nullptr) {
+      const auto dtype = safetensors::dtype_of_python_name(tensor.dtype);
+      if (!dtype) {
         throw std::invalid_argument("the safetensors format has no dtype for " + tensor.dtype + " (tensor " +
                                     safetensors::quote_name(tensor.name) + ")");
       }

@@ -9,6 +9,7 @@
 
 #include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
+#include "checkpoint/core/safetensors_dtypes.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/pt/elements.h"
@@ -20,33 +21,6 @@
 
 namespace ddp::tool {
 namespace {
-
-using safetensors::DType;
-
-struct Name {
-  DType dtype;
-  std::string_view python;
-};
-
-constexpr std::array kNames = {Name{DType::kBool, "bool"},
-                               Name{DType::kU8, "uint8"},
-                               Name{DType::kI8, "int8"},
-                               Name{DType::kF8E5M2, "float8_e5m2"},
-                               Name{DType::kF8E4M3, "float8_e4m3fn"},
-                               Name{DType::kF8E8M0, "float8_e8m0fnu"},
-                               Name{DType::kF8E4M3FNUZ, "float8_e4m3fnuz"},
-                               Name{DType::kF8E5M2FNUZ, "float8_e5m2fnuz"},
-                               Name{DType::kI16, "int16"},
-                               Name{DType::kU16, "uint16"},
-                               Name{DType::kF16, "float16"},
-                               Name{DType::kBF16, "bfloat16"},
-                               Name{DType::kI32, "int32"},
-                               Name{DType::kU32, "uint32"},
-                               Name{DType::kF32, "float32"},
-                               Name{DType::kC64, "complex64"},
-                               Name{DType::kF64, "float64"},
-                               Name{DType::kI64, "int64"},
-                               Name{DType::kU64, "uint64"}};
 
 constexpr std::string_view kValuesFile = "trainer.json";
 
@@ -127,12 +101,6 @@ pt::StateDict find_model(const pt::PtFile& source, const std::string& key, const
 }
 
 }  // namespace
-
-const DType* safetensors_dtype(std::string_view python_name) {
-  const auto* found =
-      std::find_if(kNames.begin(), kNames.end(), [&](const auto& each) { return each.python == python_name; });
-  return found != kNames.end() ? &found->dtype : nullptr;
-}
 
 TensorSource::TensorSource(const std::filesystem::path& path, const std::string& key) {
   auto file = path;
@@ -245,10 +213,8 @@ void TensorSource::open_safetensors(storage::Bytes bytes, const std::filesystem:
     const auto data = bytes.view.substr(safetensors::kLengthBytes + header_bytes);
     auto header = safetensors::parse_header(bytes.view.substr(safetensors::kLengthBytes, header_bytes), data.size());
     for (const auto& entry : header.tensors) {
-      const auto* dtype =
-          std::find_if(kNames.begin(), kNames.end(), [&](const auto& each) { return each.dtype == entry.dtype; });
       file.tensors.push_back({.name = entry.name,
-                              .dtype = std::string(dtype->python),
+                              .dtype = std::string(safetensors::python_name(entry.dtype)),
                               .sizes = entry.shape,
                               .bytes = data.substr(entry.begin, entry.end - entry.begin)});
     }

@@ -95,7 +95,4 @@ class TensorSource {
   std::deque<std::string> made_;               // bytes of tensors that were not contiguous
 };
 
-/// safetensors' name of a dtype, e.g. "F32"; nothing when that format lacks it.
-const safetensors::DType* safetensors_dtype(std::string_view python_name);
-
 }  // namespace ddp::tool

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/core/safetensors_dtypes.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/staged_folder.h"
@@ -40,7 +41,7 @@ class Convert {
     safetensors::Header header;
     header.metadata = metadata;
     for (const auto& [name, tensor] : tensors) {
-      header.tensors.push_back({.name = name, .dtype = *safetensors_dtype(tensor.dtype), .shape = tensor.sizes});
+      header.tensors.push_back({.name = name, .dtype = *safetensors::dtype_of_python_name(tensor.dtype), .shape = tensor.sizes});
     }
     safetensors::assign_ranges(header.tensors);
     auto text = safetensors::format_header(header);
@@ -135,10 +136,10 @@ TEST_CASE("Convert: every dtype of safetensors has one name, and no other has on
   for (const auto* name :
        {"complex128", "complex32", "bits8", "qint8", "float4_e2m1fn_x2", "", "F32", "torch.float32"}) {
     INFO(name);
-    CHECK(safetensors_dtype(name) == nullptr);
+    CHECK(safetensors::dtype_of_python_name(name) == std::nullopt);
   }
-  CHECK(*safetensors_dtype("float8_e4m3fn") == DType::kF8E4M3);
-  CHECK(*safetensors_dtype("bfloat16") == DType::kBF16);
+  CHECK(*safetensors::dtype_of_python_name("float8_e4m3fn") == DType::kF8E4M3);
+  CHECK(*safetensors::dtype_of_python_name("bfloat16") == DType::kBF16);
 }
 
 TEST_CASE_METHOD(Convert, "Convert: tied weights are found under all their names") {

@@ -1,0 +1,63 @@
+#include "checkpoint/shards/block_checksums.h"
+
+#include <charconv>
+#include <stdexcept>
+
+#include "checkpoint/storage/durable_file.h"
+#include "checkpoint/storage/manifest.h"
+
+namespace ddp::shards {
+namespace {
+
+constexpr size_t kDigits = 8;
+
+std::string head() {
+  return "ddprun block checksums 1: CRC32C of each " + std::to_string(storage::kBlockBytes) + " bytes\n";
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::invalid_argument(std::string(kBlockChecksumsFile) + " " + what);
+}
+
+}  // namespace
+
+std::string format_block_checksums(const BlockChecksums& checksums) {
+  static constexpr char kHexadecimal[] = "0123456789abcdef";
+  auto text = head();
+  for (const auto& [file, blocks] : checksums) {
+    text.append(file).append(" ");
+    for (const auto block : blocks) {
+      for (int shift = 28; shift >= 0; shift -= 4) text += kHexadecimal[(block >> shift) & 15];
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+BlockChecksums parse_block_checksums(std::string_view text) {
+  const auto first_line = head();
+  if (!text.starts_with(first_line)) fail("does not begin as this program writes it");
+  text.remove_prefix(first_line.size());
+  BlockChecksums checksums;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    const auto space = text.find(' ');
+    if (end == std::string_view::npos || space >= end || (end - space - 1) % kDigits != 0) fail("has a broken line");
+    const auto file = text.substr(0, space);
+    auto digits = text.substr(space + 1, end - space - 1);
+    text.remove_prefix(end + 1);
+    if (!storage::is_file_name(file)) fail("names no file");
+    auto& blocks = checksums[std::string(file)];
+    if (!blocks.empty()) fail("names " + std::string(file) + " twice");
+    blocks.reserve(digits.size() / kDigits);
+    for (; !digits.empty(); digits.remove_prefix(kDigits)) {
+      uint32_t block = 0;
+      const auto* last = digits.data() + kDigits;
+      if (std::from_chars(digits.data(), last, block, 16).ptr != last) fail("has a checksum that is no number");
+      blocks.push_back(block);
+    }
+  }
+  return checksums;
+}
+
+}  // namespace ddp::shards

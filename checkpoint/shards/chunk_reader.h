@@ -1,0 +1,34 @@
+// Reads parts of tensors out of the files that hold chunks of them: each file's bytes in order, and no others than are
+// needed. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ddprun/detail/checkpoint/storage/file_system.h>
+
+#include "checkpoint/shards/block_checksums.h"
+#include "checkpoint/shards/tensor_catalog.h"
+
+namespace ddp::shards {
+
+/// A part of a tensor that is wanted.
+struct ReadRequest {
+  std::string name{};                     ///< of the tensor, for messages
+  const CatalogTensor* tensor = nullptr;  ///< of a catalog that check() has accepted
+  Box box{};                              ///< inside of the tensor
+  char* target = nullptr;                 ///< memory for the elements of `box` in row-major order
+};
+
+/// Fulfils all requests, whose tensors are in the files of `catalog`. One buffer of 16 MiB is its only memory beside
+/// the targets and one entry per chunk. `checksums` may lack files: those are not compared. Throws
+/// storage::DamagedCheckpoint naming the file and a tensor where bytes are missing or are not those that were written,
+/// and std::system_error where the system gives an error.
+void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog, const BlockChecksums& checksums,
+                 const std::vector<ReadRequest>& requests);
+
+/// How many bytes of the files read_chunks() would take; for tests and plans.
+uint64_t bytes_to_read(const std::vector<ReadRequest>& requests);
+
+}  // namespace ddp::shards

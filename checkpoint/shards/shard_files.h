@@ -1,0 +1,60 @@
+// The safetensors files of a checkpoint that several ranks have written: their names, and where the chunks lie in the
+// tensors, which is in each header as torch.distributed.checkpoint's HuggingFaceStorageReader reads it. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ddprun/checkpoint/safetensors_header.h>
+#include <ddprun/detail/checkpoint/storage/file_system.h>
+
+#include "checkpoint/shards/block_checksums.h"
+#include "checkpoint/shards/sharded_run.h"
+
+namespace ddp::shards {
+
+/// Of "model-00002-of-00004.safetensors": the part "model.safetensors", rank 1 of 4.
+struct ShardFileName {
+  std::string part{};
+  int rank = 0;
+  int ranks = 1;
+};
+
+/// "model-00002-of-00004.safetensors" of the part "model.safetensors", rank 1 and 4 ranks.
+std::string shard_file_name(const std::string& part, int rank, int ranks);
+
+/// The reverse; nullopt for other names.
+std::optional<ShardFileName> parse_shard_file_name(std::string_view name);
+
+/// The metadata key of a header under which the chunks' offsets are stored, as JSON.
+inline constexpr const char* kShardingInfo = "DCP_SHARDING_INFO";
+
+/// A chunk that a rank writes.
+struct ChunkEntry {
+  std::string name{};
+  std::string dtype{};           ///< as in Python, without "torch."
+  std::vector<int64_t> shape{};  ///< of the whole tensor
+  Box box{};
+};
+
+/// The header of a file with such chunks, in the format's order; header.tensors has the chunks' shapes and ranges.
+/// Throws std::invalid_argument for a dtype that the format lacks, naming the tensor.
+safetensors::Header shard_header(const std::vector<ChunkEntry>& chunks, const Metadata& metadata);
+
+/// Reads the headers of the files of one part, which are in `folder`, into one catalog and checks it. Files without
+/// kShardingInfo hold whole tensors. `checksums` may lack files. Throws storage::DamagedCheckpoint naming file, rank
+/// and tensor where one is missing, short or contradicts another.
+TensorCatalog read_shard_headers(storage::FileSystem& file_system, const std::filesystem::path& folder,
+                                 const std::vector<std::string>& files, const BlockChecksums& checksums);
+
+/// The names among `files` that are shards, by part.
+std::map<std::string, std::vector<std::string>> shard_files_by_part(const std::set<std::string>& files);
+
+}  // namespace ddp::shards

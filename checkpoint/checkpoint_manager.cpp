@@ -3,7 +3,6 @@
 #include <torch/nn/module.h>
 
 #include <cstdio>
-#include <future>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
@@ -14,17 +13,17 @@
 
 #include "checkpoint/core/name_pattern.h"
 #include "checkpoint/core/unsupported_file.h"
+#include "checkpoint/directory_writer.h"
 #include "checkpoint/failures.h"
-#include "checkpoint/host_snapshot.h"
 #include "checkpoint/run_content.h"
 #include "checkpoint/run_reader.h"
 #include "checkpoint/run_writer.h"
+#include "checkpoint/sharded_content.h"
+#include "checkpoint/sharded_save.h"
 #include "checkpoint/skipped_items.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/set_aside.h"
-#include "checkpoint/storage/staged_folder.h"
-#include "checkpoint/storage/writer_lock.h"
 
 namespace ddp {
 namespace {
@@ -37,93 +36,7 @@ void print_notice(const std::string& notice) {
   std::fprintf(stderr, "checkpoints: %s\n", notice.c_str());
 }
 
-Failure not_saved(int64_t step, Failure failure) {
-  if (failure) failure.text = "step " + std::to_string(step) + " was not saved: " + failure.text;
-  return failure;
-}
-
 }  // namespace
-
-// Saves on rank 0: at most one at a time, in the caller's thread or in one of its own.
-class CheckpointManager::Writer {
- public:
-  Writer(storage::FileSystem& file_system, const Notify& notify, const std::filesystem::path& directory)
-      : file_system_(file_system), notify_(notify), directory_(directory), lock_(file_system, directory, /*rank=*/0) {}
-
-  ~Writer() {
-    const auto failure = finish();
-    if (failure) notify_(failure.text);
-  }
-
-  /// Waits for the save under way; why it failed.
-  Failure finish() {
-    if (!under_way_.valid()) return {};
-    return under_way_.get();
-  }
-
-  /// Makes sure that no other process writes. Throws when one does.
-  void claim() {
-    if (!lock_.hold()) return;
-    if (!lock_.excludes_others()) {
-      if (!std::exchange(has_warned_, true)) {
-        notify_(directory_.string() +
-                " is on a file system without locks: take care that no other process saves there; "
-                "what interrupted saves left stays");
-      }
-      return;
-    }
-    clean();
-    is_counted_ = false;
-  }
-
-  void write_now(RunDestination destination, const RunContent& content) {
-    claim();
-    destination.sequence = next_sequence();
-    write_run(file_system_, destination, content, notify_);
-  }
-
-  /// Throws when another process writes there; finish() returns every other failure.
-  void write_later(const RunDestination& destination, RunContent content) {
-    try {
-      claim();
-    } catch (const std::system_error&) {
-      // The thread meets the same error, and finish() returns it.
-    }
-    for (auto& [file, part] : content.safetensors) part.tensors = snapshot_.take(file, part.tensors);
-    under_way_ = std::async(std::launch::async, [this, destination, content = std::move(content)] {
-      auto failure = failure_of([&] {
-        snapshot_.wait();
-        write_now(destination, content);
-      });
-      return not_saved(destination.step, std::move(failure));
-    });
-  }
-
- private:
-  int64_t next_sequence() {
-    if (!is_counted_ || !lock_.excludes_others()) {
-      last_sequence_ = storage::last_sequence(file_system_, directory_);
-      is_counted_ = true;
-    }
-    return ++last_sequence_;
-  }
-
-  // What killed processes left; best effort, since nothing depends on it.
-  void clean() {
-    const auto failure = failure_of([&] { storage::remove_leftovers(file_system_, directory_); });
-    if (failure) notify_("leftovers of an interrupted save stay: " + failure.text);
-  }
-
-  storage::FileSystem& file_system_;
-  const Notify& notify_;
-  std::filesystem::path directory_;
-  storage::WriterLock lock_;
-  int64_t last_sequence_ = 0;
-  bool is_counted_ = false;  // the directory's checkpoints, since it was taken
-  bool has_warned_ = false;
-  HostSnapshot snapshot_;
-  std::future<Failure> under_way_;
-};
 
 CheckpointManager::CheckpointManager(std::filesystem::path directory, const GroupHandle& group,
                                      CheckpointOptions options)
@@ -134,13 +47,18 @@ CheckpointManager::CheckpointManager(std::filesystem::path directory, const Grou
   storage::check_policy(retention_of(options_));
   if (!options_.notify) options_.notify = print_notice;
   if (!options_.file_system) options_.file_system = std::make_shared<storage::FileSystem>();
-  if (group_.rank() == 0) writer_ = std::make_unique<Writer>(*options_.file_system, options_.notify, directory_);
+  if (group_.rank() == 0)
+    writer_ = std::make_unique<DirectoryWriter>(*options_.file_system, options_.notify, directory_);
 }
 
 CheckpointManager::~CheckpointManager() = default;
 
 void CheckpointManager::agree(const storage::Failure& failure, const std::string& what) const {
   throw_if_failed(failure_of_rank_0(failure, group_), what + " " + directory_.string() + ": ");
+}
+
+std::string CheckpointManager::cannot_save() const {
+  return "cannot save in " + directory_.string() + ": ";
 }
 
 void CheckpointManager::claim() {
@@ -150,8 +68,40 @@ void CheckpointManager::claim() {
   agree(failure, "cannot save in");
 }
 
+// Rank 0 decides: whether a divided state was consolidated only it knows.
+bool CheckpointManager::is_sharded(const TrainingState& state) const {
+  bool sharded = options_.sharded.value_or(false);
+  throw_if_failed(combined_failures(failure_of([&] {
+                                      if (!options_.sharded) sharded = is_divided(state);
+                                    }),
+                                    group_),
+                  "");
+  return broadcast_string(sharded ? "+" : "-", 0, group_) == "+";
+}
+
+ShardedSave& CheckpointManager::sharded_save() {
+  if (!shards_) {
+    shards_ = std::make_unique<ShardedSave>(
+        *options_.file_system, options_.notify, writer_.get(), group_,
+        ShardedSaveOptions{.directory = directory_, .staging_bytes = options_.staging_bytes});
+  }
+  return *shards_;
+}
+
+// Waits for the save under way; the same failure on all ranks.
+Failure CheckpointManager::finish_save() {
+  auto failure = failure_of_rank_0(writer_ ? writer_->finish() : Failure(), group_);
+  if (shards_) failure += combined_failures(shards_->finish(), group_);
+  return failure;
+}
+
 void CheckpointManager::check(const TrainingState& state) {
-  throw_if_failed(failure_of([&] { check_run(state, group_); }),
+  throw_if_failed(failure_of([&] {
+                    const bool sharded = is_sharded(state);
+                    check_run(state, group_, sharded);
+                    if (sharded)
+                      throw_if_failed(combined_failures(failure_of([&] { check_shards(state); }), group_), "");
+                  }),
                   "this state cannot be saved in " + directory_.string() + ": ");
 }
 
@@ -159,25 +109,48 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
   if (step < 0) throw std::invalid_argument("a checkpoint's step must not be negative, but is " + std::to_string(step));
   const progress::PhaseScope phase(progress::Phase::kCheckpoint);
   // The memory of the save under way is needed for this one.
-  auto earlier = writer_ ? writer_->finish() : Failure();
+  auto failure = finish_save();
+  bool sharded = false;
   RunContent content;
-  auto failure = failure_of([&] { content = collect_run(step, state, group_); });
-  if (writer_ && !failure) {
-    failure = failure_of([&] {
-      const RunDestination destination{.directory = directory_,
-                                       .step = step,
-                                       .world_size = group_.size(),
-                                       .metrics = options.metrics,
-                                       .retention = retention_of(options_)};
-      if (options_.async) {
-        writer_->write_later(destination, std::move(content));
-      } else {
-        writer_->write_now(destination, content);
-      }
-    });
+  ShardedContent shards;
+  auto not_collected = failure_of([&] {
+    sharded = is_sharded(state);
+    content = collect_run(step, state, group_, /*with_tensors=*/!sharded);
+    if (sharded) shards = collect_shards(state, group_);
+  });
+  if (not_collected) {
+    failure += not_saved(step, std::move(not_collected));
+    throw_if_failed(failure, cannot_save());
   }
-  earlier += not_saved(step, std::move(failure));
-  agree(earlier, "cannot save in");
+  const RunDestination destination{.directory = directory_,
+                                   .step = step,
+                                   .world_size = group_.size(),
+                                   .metrics = options.metrics,
+                                   .retention = retention_of(options_)};
+  if (sharded) {
+    auto& save = sharded_save();
+    Failure outcome;
+    const auto broken = failure_of([&] {
+      outcome = options_.async ? save.write_later(destination, std::move(content), shards)
+                               : save.write_now(destination, content, shards);
+    });
+    failure += outcome;
+    failure += combined_failures(not_saved(step, broken), group_);
+    throw_if_failed(failure, cannot_save());
+    return;
+  }
+  Failure not_written;
+  if (writer_) {
+    not_written = not_saved(step, failure_of([&] {
+                              if (options_.async) {
+                                writer_->write_later(destination, std::move(content));
+                              } else {
+                                writer_->write_now(destination, content);
+                              }
+                            }));
+  }
+  failure += failure_of_rank_0(not_written, group_);
+  throw_if_failed(failure, cannot_save());
 }
 
 // The folders to try, newest first, as rank 0 finds them.
@@ -246,7 +219,18 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
   const progress::PhaseScope phase(progress::Phase::kCheckpoint);
   for (const auto& folder : folders) {
     ReceivedRun run;
-    const auto unusable = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);
+    std::unique_ptr<PreparedRun> prepared;
+    Failure failure;  // of a checkpoint that is whole
+    auto unusable = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);
+    if (!unusable) {
+      failure = combined_failures(failure_of([&] {
+                                    prepared = std::make_unique<PreparedRun>(*options_.file_system, run, folder, state,
+                                                                             options, group_);
+                                  }),
+                                  group_);
+      // Chunks are read when it is known which ones each rank needs.
+      if (failure.kind >= FailureKind::kDamaged) unusable = std::exchange(failure, {});
+    }
     const auto cannot_load = "cannot load from " + folder.string() + ": ";
     if (unusable.kind == FailureKind::kShortage) throw_if_failed(unusable, cannot_load);
     if (unusable) {
@@ -256,9 +240,6 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
       failures += unusable;
       continue;
     }
-    std::unique_ptr<PreparedRun> prepared;
-    auto failure = combined_failures(
-        failure_of([&] { prepared = std::make_unique<PreparedRun>(run, folder, state, options, group_); }), group_);
     if (!failure) {
       failure = combined_failures(failure_of([&] { prepared->apply_objects(); }), group_);
       if (failure) prepared->roll_back();
@@ -305,7 +286,7 @@ void CheckpointManager::prune() {
 }
 
 void CheckpointManager::wait() {
-  agree(writer_ ? writer_->finish() : Failure(), "cannot save in");
+  throw_if_failed(finish_save(), cannot_save());
 }
 
 std::optional<std::filesystem::path> CheckpointManager::set_aside() {

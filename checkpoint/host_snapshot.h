@@ -2,18 +2,17 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
+#include <vector>
 
 #include <ddprun/checkpoint/safetensors.h>
+
+#include "checkpoint/copy_streams.h"
 
 namespace ddp {
 
 class HostSnapshot {
  public:
-  HostSnapshot();
-  ~HostSnapshot();
-
   /// Copies `tensors`; those that are the same memory stay so. CPU tensors are copied on return. Others are being
   /// copied on a stream of their own, into pinned memory: the work that is queued on the current stream so far comes
   /// before the copy, all that is queued later comes after it. `group` keeps buffers of equal names apart.
@@ -23,10 +22,9 @@ class HostSnapshot {
   void wait();
 
  private:
-  struct Copies;
-
   std::map<std::string, at::Tensor> buffers_;
-  std::unique_ptr<Copies> copies_;
+  CopyStreams streams_;
+  std::vector<c10::Event> ends_;  // of copies that are under way
 };
 
 }  // namespace ddp

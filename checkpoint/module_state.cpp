@@ -68,8 +68,14 @@ Candidates candidates_in(const StoredTensors& stored, const std::set<std::string
   return candidates;
 }
 
+// The shape of the tensor in a file.
+std::vector<int64_t> whole_sizes(const at::Tensor& model) {
+  const auto place = shard_place_of(model);
+  return place ? place->whole_sizes : model.sizes().vec();
+}
+
 bool fits(const at::Tensor& model, const at::Tensor& value, bool cast) {
-  if (model.sizes() != value.sizes()) return false;
+  if (value.sizes() != whole_sizes(model)) return false;
   if (model.scalar_type() == value.scalar_type()) return true;
   if (!cast) return false;
   if (model.is_floating_point() && value.is_floating_point()) return true;
@@ -94,7 +100,7 @@ std::string objection_to_target(const at::Tensor& tensor) {
 
 std::string describe(const at::Tensor& tensor) {
   std::ostringstream text;
-  text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes();
+  text << c10::toString(tensor.scalar_type()) << " " << c10::IntArrayRef(whole_sizes(tensor));
   return text.str();
 }
 
@@ -152,8 +158,6 @@ std::string hint_of_entries(const std::vector<std::string>& entries) {
 }
 
 TensorMap module_state(const torch::nn::Module& module) {
-  refuse_shards(module.parameters(), "a checkpoint",
-                "Save and load whole parameters by full_parameter() and set_full_parameter(): docs/fully-sharded.md.");
   std::vector<std::pair<std::string, at::Tensor>> named;
   const auto collect = [&](const auto& items) {
     for (const auto& item : items) {
@@ -177,6 +181,10 @@ TensorMap module_state(const ModelRefs& models) {
     for (auto& [name, tensor] : module_state(model.get())) all.emplace(prefix + name, std::move(tensor));
   }
   return all;
+}
+
+void require_whole(const TensorMap& model, const std::string& user, const std::string& instead) {
+  for (const auto& [name, tensor] : model) refuse_shards({tensor}, user, instead);
 }
 
 void check_loadable(const TensorMap& model) {
@@ -237,7 +245,7 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     }
     const auto& value = found->second;
     used.insert(found->first);
-    if (options.skip_other_shapes && tensor.sizes() != value.sizes()) {
+    if (options.skip_other_shapes && value.sizes() != whole_sizes(tensor)) {
       result.missing.push_back(name);
       continue;
     }
@@ -288,7 +296,11 @@ StoredTensors select_entry(StoredTensors stored, const std::string& key) {
 
 void assign(const std::vector<Assignment>& assignments) {
   const at::NoGradGuard no_grad;
-  for (const auto& [target, value] : assignments) target.copy_(value);
+  for (const auto& [target, value] : assignments) {
+    const auto place = shard_place_of(target);
+    const bool is_whole = place && value.sizes() == place->whole_sizes;
+    target.copy_(is_whole ? value.narrow(0, place->first_row, target.size(0)) : value);
+  }
 }
 
 }  // namespace ddp

@@ -15,12 +15,16 @@ class Module;
 
 namespace ddp {
 
-/// Parameters and buffers of `module` by name, detached, in the module's own memory. A wrapper's `module.` in front of
-/// every name is left out.
+/// Parameters and buffers of `module` by name, detached, in the module's own memory: of a fully sharded model this
+/// rank's rows. A wrapper's `module.` in front of every name is left out.
 TensorMap module_state(const torch::nn::Module& module);
 
 /// The states of all models together; with a named model's name and a dot before its names.
 TensorMap module_state(const ModelRefs& models);
+
+/// Throws std::invalid_argument where a tensor of `model` is a shard of fully_shard(), which `user` would take for the
+/// whole; `instead` says what to do.
+void require_whole(const TensorMap& model, const std::string& user, const std::string& instead);
 
 /// Throws std::invalid_argument naming the first tensor of `model` that no value can be loaded into: an expanded
 /// tensor, whose elements share memory, an inference tensor, or one without memory. LibTorch's copy_() refuses the
@@ -31,7 +35,7 @@ void check_loadable(const TensorMap& model);
 /// "generator.fc.weight".
 StoredTensors without_wrappers(StoredTensors stored, const ModelRefs& models);
 
-/// A value from a file and the tensor that it is meant for.
+/// A value from a file and the tensor that it is meant for, which may be a shard of it: see assign().
 struct Assignment {
   at::Tensor target;
   at::Tensor value;
@@ -45,7 +49,8 @@ struct MatchResult {
 };
 
 /// Checks that `stored` holds every tensor of `expected` with its shape and dtype, and nothing else but `ignored`, and
-/// that a value can be written into each of them, and only then reads the values. Stored names may all begin with
+/// that a value can be written into each of them. A shard is compared by the shape of the whole. Reads values of no
+/// dimensions alone: the others may be meta tensors. Stored names may all begin with
 /// `module.` or `_orig_mod.`; tied weights may be stored under one of their names. `options.key` is the caller's, see
 /// select_entry(). Throws std::runtime_error listing what is different and, when strict, what is missing and
 /// unexpected; and when nothing at all would be loaded.
@@ -60,7 +65,8 @@ StoredTensors select_entry(StoredTensors stored, const std::string& key);
 /// LoadOptions::key …". Empty without entries.
 std::string hint_of_entries(const std::vector<std::string>& entries);
 
-/// Copies every value into its target, on the target's device.
+/// Copies every value, or of a whole value the rows of the shard that is its target, into its target, on the target's
+/// device.
 void assign(const std::vector<Assignment>& assignments);
 
 }  // namespace ddp

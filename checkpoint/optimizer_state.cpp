@@ -108,7 +108,7 @@ void check_optimizer(const torch::optim::Optimizer& optimizer, const TensorMap& 
 }
 
 std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors,
-                                 const std::string& title) {
+                                 const std::string& title, StateOf of) {
   check_optimizer(optimizer, model, title);
   const ParameterNames names(model);
   const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer);
@@ -133,7 +133,9 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
         const auto& name = names.of(parameter);
         saved["params"].push_back(name);
         if (fused) {
-          for (const auto& [field, tensor] : fused->parameter_state(parameter))
+          const bool is_whole = of == StateOf::kAllRanks;
+          for (const auto& [field, tensor] :
+               is_whole ? fused->parameter_state(parameter) : fused->kept_state(parameter))
             store(tensors, optimizer_tensor_name(name, field), tensor);
           continue;
         }

@@ -49,10 +49,16 @@ void check_optimizer(const torch::optim::Optimizer& optimizer, const TensorMap& 
 /// "the optimizer", or "the optimizer 'name'" of a name that is not empty.
 std::string optimizer_title(const std::string& name);
 
+/// Whose state save_optimizer_state() takes.
+enum class StateOf {
+  kAllRanks,  ///< of an optimizer whose state is divided over ranks the whole, which must be on this rank
+  kThisRank,  ///< what this rank keeps
+};
+
 /// Adds the state of `optimizer`, whose parameters are tensors of `model`, to `tensors`; returns type and param_groups
 /// as JSON. Throws std::invalid_argument when the optimizer is of another type or has a parameter that the model lacks.
 std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors,
-                                 const std::string& title = optimizer_title(""));
+                                 const std::string& title = optimizer_title(""), StateOf of = StateOf::kAllRanks);
 
 /// Names of the tensors in `stored` that belong to an optimizer. Throws std::runtime_error when its JSON is damaged.
 std::set<std::string> optimizer_tensor_names(const StoredTensors& stored);

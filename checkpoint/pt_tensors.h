@@ -2,7 +2,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <ddprun/checkpoint/safetensors.h>
 
@@ -10,6 +12,9 @@
 #include "checkpoint/pt/state_dict.h"
 
 namespace ddp {
+
+/// The dtype that Python calls "float32", without "torch."; nullopt for one that C++ does not take.
+std::optional<at::ScalarType> scalar_type_of_python_name(std::string_view name);
 
 /// One tensor, without a copy; it keeps the file open. Throws std::runtime_error when it cannot be read.
 at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry);

@@ -119,21 +119,18 @@ RunContent::Tensors merge_ranks(const std::vector<RankPart>& parts) {
   return merged;
 }
 
-void check_has_model(const TrainingState& state, const std::string& optimizer) {
-  if (state.model) return;
-  throw std::invalid_argument(optimizer_title(optimizer) +
-                              " is saved by its model's names: give the model too, as TrainingState::model");
-}
-
 void check_file_name(const std::string& what, const std::string& name, const std::string& file) {
   if (storage::is_file_name(file)) return;
   throw std::invalid_argument(what + " has the name " + safetensors::quote_name(name) +
                               ", but names are parts of file names here: expected letters, digits, ., _ and -");
 }
 
+constexpr const char* kSharded = "Set CheckpointOptions::sharded, or leave it out.";
+
 // Throws what would go wrong with this rank's part of a save.
-void check_own_part(const TrainingState& state, const GroupHandle& group) {
+void check_own_part(const TrainingState& state, const GroupHandle& group, bool is_sharded) {
   const auto model = module_state(state.model);
+  if (!is_sharded) require_whole(model, "a checkpoint that rank 0 writes", kSharded);
   check_safetensors(model);
   check_loadable(model);
   for (const auto& [name, optimizer] : optimizers_by_name(state)) {
@@ -158,6 +155,12 @@ void check_own_part(const TrainingState& state, const GroupHandle& group) {
 }
 
 }  // namespace
+
+void check_has_model(const TrainingState& state, const std::string& name) {
+  if (state.model) return;
+  throw std::invalid_argument(optimizer_title(name) +
+                              " is saved by its model's names: give the model too, as TrainingState::model");
+}
 
 std::string optimizer_file(const std::string& name) {
   return (name.empty() ? "optim" : "optim-" + name) + ".safetensors";
@@ -190,20 +193,22 @@ std::map<std::string, Stateful> rank_objects(const TrainingState& state, const G
   return objects;
 }
 
-void check_run(const TrainingState& state, const GroupHandle& group) {
-  throw_if_failed(combined_failures(failure_of([&] { check_own_part(state, group); }), group), "");
+void check_run(const TrainingState& state, const GroupHandle& group, bool is_sharded) {
+  throw_if_failed(combined_failures(failure_of([&] { check_own_part(state, group, is_sharded); }), group), "");
 }
 
-RunContent collect_run(int64_t step, const TrainingState& state, const GroupHandle& group) {
+RunContent collect_run(int64_t step, const TrainingState& state, const GroupHandle& group, bool with_tensors) {
   const auto parts = gather_parts(step, state, group);
   RunContent content;
   Failure failure;
   if (group.rank() == 0) {
     failure = failure_of([&] {
-      const auto model = module_state(state.model);
+      const auto model = with_tensors ? module_state(state.model) : TensorMap();
+      require_whole(model, "a checkpoint that rank 0 writes", kSharded);
       check_loadable(model);
-      if (state.model) content.safetensors[kModelFile].tensors = model;
+      if (state.model && with_tensors) content.safetensors[kModelFile].tensors = model;
       for (const auto& [name, optimizer] : optimizers_by_name(state)) {
+        if (!with_tensors) break;
         check_has_model(state, name);
         auto& part = content.safetensors[optimizer_file(name)];
         part.metadata[kOptimizerKey] = save_optimizer_state(optimizer, model, part.tensors, optimizer_title(name));

@@ -37,13 +37,18 @@ std::map<std::string, OptimizerRef> optimizers_by_name(const TrainingState& stat
 /// This rank's own state (random generators, per_rank), as tensors.
 std::map<std::string, Stateful> rank_objects(const TrainingState& state, const GroupHandle& group);
 
+/// Throws std::invalid_argument where there is no model, by whose names the optimizer `name` is saved.
+void check_has_model(const TrainingState& state, const std::string& name);
+
 /// Whether collect_run() and the write that follows it can save `state`, as far as that is known before the training:
 /// models, optimizers, names, values and what objects save. Nothing is written; which step the ranks stand at does not
-/// count. Every rank must call it. Throws std::runtime_error with the same text on all ranks, naming the part.
-void check_run(const TrainingState& state, const GroupHandle& group);
+/// count. `is_sharded`: all ranks will save models and optimizers together. Every rank must call it. Throws
+/// std::runtime_error with the same text on all ranks, naming the part.
+void check_run(const TrainingState& state, const GroupHandle& group, bool is_sharded);
 
-/// What rank 0 writes; empty on the other ranks. Every rank must call it with the same step. Throws std::runtime_error
-/// with the same text on all ranks when any part cannot be saved.
-RunContent collect_run(int64_t step, const TrainingState& state, const GroupHandle& group);
+/// What rank 0 writes; empty on the other ranks. `with_tensors`: also models and optimizers; without, they are saved by
+/// all ranks together. Every rank must call it with the same step. Throws std::runtime_error with the same text on all
+/// ranks when any part cannot be saved.
+RunContent collect_run(int64_t step, const TrainingState& state, const GroupHandle& group, bool with_tensors);
 
 }  // namespace ddp

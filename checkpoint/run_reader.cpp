@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -18,6 +19,7 @@
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
 #include "checkpoint/safetensors_bytes.h"
+#include "checkpoint/shards/shard_files.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/verified_files.h"
@@ -122,8 +124,27 @@ void map_run(storage::FileSystem& file_system, const std::filesystem::path& fold
     throw std::runtime_error("there is no " + folder.string());
   const auto what = std::filesystem::exists(folder / storage::kManifestName) ? "" : describe_unsupported_folder(folder);
   if (!what.empty()) throw std::runtime_error(folder.string() + " is not a checkpoint of this project: " + what);
-  auto opened = storage::open_checkpoint(file_system, folder);
+  const auto is_whole = [](const std::string& name) { return !shards::parse_shard_file_name(name); };
+  auto opened = storage::open_checkpoint(file_system, folder, is_whole);
   run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};
+}
+
+// The parts in chunks, of which each rank reads what it needs itself.
+void open_chunks(storage::FileSystem& file_system, const std::filesystem::path& folder, ReceivedRun& run) {
+  std::set<std::string> names;
+  for (const auto& [name, record] : run.manifest.files) names.insert(name);
+  const auto parts = shards::shard_files_by_part(names);
+  if (parts.empty()) return;
+  const auto text = run.files.find(shards::kBlockChecksumsFile);
+  if (text == run.files.end()) storage::throw_damaged(folder, std::string("it has no ") + shards::kBlockChecksumsFile);
+  try {
+    run.checksums = shards::parse_block_checksums(text->second.view);
+  } catch (const std::invalid_argument& error) {
+    storage::throw_damaged(folder, error.what());
+  }
+  for (const auto& [part, files] : parts) {
+    run.chunked[part] = shards::read_shard_headers(file_system, folder, files, run.checksums);
+  }
 }
 
 // One file from rank 0 to all, in pieces, so that only one of them is in memory twice.
@@ -146,10 +167,8 @@ void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& gro
   run.files[name] = storage::own_bytes(std::move(received));
 }
 
-}  // namespace
-
-Failure receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
-                    const GroupHandle& group, const std::string& key, ReceivedRun& run) {
+Failure receive_files(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
+                      const GroupHandle& group, const std::string& key, ReceivedRun& run) {
   const auto read = [&] { map_run(file_system, folder, key, group.size(), run); };
   if (reader == CheckpointReader::kEveryRank) {
     const auto failure = combined_failures(failure_of(read), group);
@@ -167,6 +186,7 @@ Failure receive_run(storage::FileSystem& file_system, const std::filesystem::pat
   run.manifest = storage::parse_manifest(manifest);
   run.is_selected = broadcast_string(run.is_selected ? "+" : "-", 0, group) == "+";
   for (const auto& [name, record] : run.manifest.files) {
+    if (shards::parse_shard_file_name(name)) continue;
     // A failure here must not keep this rank from the broadcasts that follow.
     auto problem = failure_of([&] { send_file(name, run, group); });
     if (!failure) failure = std::move(problem);
@@ -174,9 +194,17 @@ Failure receive_run(storage::FileSystem& file_system, const std::filesystem::pat
   return combined_failures(failure, group);
 }
 
-PreparedRun::PreparedRun(const ReceivedRun& run, const std::filesystem::path& folder, const TrainingState& state,
-                         const LoadOptions& options, const GroupHandle& group)
-    : folder_(folder), group_(group), strict_(options.strict) {
+}  // namespace
+
+Failure receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
+                    const GroupHandle& group, const std::string& key, ReceivedRun& run) {
+  if (auto failure = receive_files(file_system, folder, reader, group, key, run)) return failure;
+  return combined_failures(failure_of([&] { open_chunks(file_system, folder, run); }), group);
+}
+
+PreparedRun::PreparedRun(storage::FileSystem& file_system, const ReceivedRun& run, const std::filesystem::path& folder,
+                         const TrainingState& state, const LoadOptions& options, const GroupHandle& group)
+    : file_system_(file_system), folder_(folder), group_(group), strict_(options.strict) {
   result_.step = run.manifest.step;
   result_.world_size = run.manifest.world_size;
   result_.folder = folder;
@@ -196,14 +224,27 @@ PreparedRun::PreparedRun(const ReceivedRun& run, const std::filesystem::path& fo
 const storage::Bytes* PreparedRun::find(const ReceivedRun& run, const std::string& file, bool may_be_missing) {
   const auto found = run.files.find(file);
   if (found != run.files.end()) return &found->second;
-  if (strict_ && !may_be_missing) {
-    throw std::runtime_error(folder_.string() + " holds no " + file +
-                             ": it was saved without that part of the state; leave it out here too, or load with "
-                             ".strict = false" +
-                             (file == kModelFile ? hint_of_entries(run.entries) : ""));
-  }
+  if (strict_ && !may_be_missing) refuse_missing(run, file);
   result_.missing.push_back(file);
   return nullptr;
+}
+
+void PreparedRun::refuse_missing(const ReceivedRun& run, const std::string& file) {
+  throw std::runtime_error(folder_.string() + " holds no " + file +
+                           ": it was saved without that part of the state; leave it out here too, or load with "
+                           ".strict = false" +
+                           (file == kModelFile ? hint_of_entries(run.entries) : ""));
+}
+
+// The tensors of a part, whole or in chunks.
+std::optional<StoredPart> PreparedRun::find_part(const ReceivedRun& run, const std::string& file) {
+  if (const auto found = run.chunked.find(file); found != run.chunked.end()) {
+    auto& chunks = chunks_.emplace_back(file_system_, found->second, run.checksums, (folder_ / file).string());
+    return StoredPart{.stored = chunks.described(), .chunks = &chunks};
+  }
+  const auto* bytes = find(run, file);
+  if (bytes == nullptr) return std::nullopt;
+  return StoredPart{.stored = view_safetensors(*bytes, folder_ / file)};
 }
 
 void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& state, const LoadOptions& options) {
@@ -214,19 +255,21 @@ void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& sta
     return;
   }
   const auto model = module_state(state.model);
-  if (const auto* bytes = find(run, kModelFile)) {
-    auto stored = select_entry(view_safetensors(*bytes, folder_ / kModelFile), run.is_selected ? "" : options.key);
+  if (auto part = find_part(run, kModelFile)) {
+    auto stored = select_entry(std::move(part->stored), run.is_selected ? "" : options.key);
     stored.skipped = run.skipped;
     stored = without_wrappers(std::move(stored), state.model);
     model_ = read_matching(stored, model, {}, options);
+    take_values(*part, model_.assignments);
+    if (part->chunks != nullptr) part->chunks->read();
     result_.missing.insert(result_.missing.end(), model_.missing.begin(), model_.missing.end());
     result_.unexpected = model_.unexpected;
   }
   for (const auto& [name, optimizer] : optimizers_by_name(state)) {
     const auto file = optimizer_file(name);
-    const auto* bytes = find(run, file);
-    if (bytes == nullptr) continue;
-    optimizer_files_.push_back(view_safetensors(*bytes, folder_ / file));
+    const auto part = find_part(run, file);
+    if (!part) continue;
+    optimizer_files_.push_back(optimizer_values(*part, optimizer));
     optimizers_.push_back(read_optimizer_state(optimizer_files_.back(), optimizer, model, options));
   }
 }

@@ -6,24 +6,31 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
+#include "checkpoint/chunked_tensors.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/run_content.h"
+#include "checkpoint/shards/block_checksums.h"
+#include "checkpoint/shards/tensor_catalog.h"
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp {
 
-/// A verified checkpoint in this process's memory, mapped or received.
+/// A checkpoint in this process's memory, mapped or received and verified, but for tensors that are in chunks: those
+/// are verified when they are read.
 struct ReceivedRun {
   storage::Manifest manifest{};
   std::map<std::string, storage::Bytes> files{};
+  std::map<std::string, shards::TensorCatalog> chunked{};  ///< parts in chunks, by the name of the file of a whole part
+  shards::BlockChecksums checksums{};                      ///< of the files of those
   std::vector<std::string> entries{};            ///< of a .pt file without a model under the usual keys: see StateDict
   std::map<std::string, std::string> skipped{};  ///< of a .pt file: what is not read, see StateDict
   bool is_selected = false;                      ///< LoadOptions::key has been obeyed
@@ -38,8 +45,9 @@ Failure receive_run(storage::FileSystem& file_system, const std::filesystem::pat
 class PreparedRun {
  public:
   /// Throws std::runtime_error or std::invalid_argument when the checkpoint does not fit the state.
-  PreparedRun(const ReceivedRun& run, const std::filesystem::path& folder, const TrainingState& state,
-              const LoadOptions& options, const GroupHandle& group);
+  /// Reads the chunks that this rank needs; throws storage::DamagedCheckpoint where they are not what was written.
+  PreparedRun(storage::FileSystem& file_system, const ReceivedRun& run, const std::filesystem::path& folder,
+              const TrainingState& state, const LoadOptions& options, const GroupHandle& group);
 
   /// Objects with a load() of their own, which may refuse: throws and changes nothing.
   void apply_objects();
@@ -61,10 +69,14 @@ class PreparedRun {
   void prepare_objects(const ReceivedRun& run, const TrainingState& state);
   void prepare_rank_objects(const ReceivedRun& run, const TrainingState& state);
   const storage::Bytes* find(const ReceivedRun& run, const std::string& file, bool may_be_missing = false);
+  std::optional<StoredPart> find_part(const ReceivedRun& run, const std::string& file);
+  void refuse_missing(const ReceivedRun& run, const std::string& file);
 
+  storage::FileSystem& file_system_;
   std::filesystem::path folder_;
   GroupHandle group_;
   bool strict_;
+  std::deque<ChunkedTensors> chunks_;
   LoadedCheckpoint result_;
   MatchResult model_;
   std::deque<StoredTensors> optimizer_files_;  // referred to by optimizers_

@@ -5,7 +5,6 @@
 
 #include "checkpoint/safetensors_bytes.h"
 #include "checkpoint/storage/inventory.h"
-#include "checkpoint/storage/staged_folder.h"
 
 namespace ddp {
 namespace {
@@ -24,6 +23,11 @@ bool is_whole(storage::FileSystem& file_system, const storage::CheckpointEntry& 
 void write_run(storage::FileSystem& file_system, const RunDestination& destination, const RunContent& content,
                const Notify& notify) {
   storage::StagedFolder staged(file_system, destination.directory, destination.step);
+  finish_run(staged, file_system, destination, content, notify);
+}
+
+void finish_run(storage::StagedFolder& staged, storage::FileSystem& file_system, const RunDestination& destination,
+                const RunContent& content, const Notify& notify) {
   for (const auto& [name, part] : content.safetensors) {
     staged.write(name, [&](storage::ByteSink& sink) { write_safetensors(sink, part.tensors, part.metadata); });
   }

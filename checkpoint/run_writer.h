@@ -12,6 +12,7 @@
 
 #include "checkpoint/core/retention.h"
 #include "checkpoint/run_content.h"
+#include "checkpoint/storage/staged_folder.h"
 
 namespace ddp {
 
@@ -30,6 +31,10 @@ struct RunDestination {
 /// holder of the directory's WriterLock.
 void write_run(storage::FileSystem& file_system, const RunDestination& destination, const RunContent& content,
                const Notify& notify);
+
+/// Writes `content` beside the files that `staged` has already, and goes on as write_run().
+void finish_run(storage::StagedFolder& staged, storage::FileSystem& file_system, const RunDestination& destination,
+                const RunContent& content, const Notify& notify);
 
 /// Removes the checkpoints that `policy` gives up, but never the newest whose contents are right, nor `just_saved`.
 void prune_checkpoints(storage::FileSystem& file_system, const std::filesystem::path& directory,

@@ -44,6 +44,14 @@ constexpr std::array<std::pair<at::ScalarType, DType>, 19> kScalarTypes = {{
     {at::kUInt64, DType::kU64},
 }};
 
+// What makes two tensors the same memory seen the same way.
+auto identity(const at::Tensor& tensor) {
+  return std::tuple(tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(),
+                    tensor.sizes().vec(), tensor.strides().vec(), tensor.is_conj(), tensor.is_neg());
+}
+
+}  // namespace
+
 DType storable_dtype(const std::string& name, const at::Tensor& tensor) {
   const auto refuse = [&](const std::string& why) {
     return std::invalid_argument("tensor " + quote_name(name) + " cannot be stored in a safetensors file: " + why);
@@ -58,25 +66,22 @@ DType storable_dtype(const std::string& name, const at::Tensor& tensor) {
   throw refuse(std::string("the format has no dtype for ") + c10::toString(tensor.scalar_type()));
 }
 
-// What makes two tensors the same memory seen the same way.
-auto identity(const at::Tensor& tensor) {
-  return std::tuple(tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(),
-                    tensor.sizes().vec(), tensor.strides().vec(), tensor.is_conj(), tensor.is_neg());
-}
-
-// Row-major bytes of `tensor`, at most one chunk of another device's memory at a time on the host.
-void write_data(storage::ByteSink& file, const at::Tensor& tensor) {
-  constexpr int64_t kChunkBytes = int64_t{16} << 20;
+void write_elements(storage::ByteSink& sink, const at::Tensor& tensor) {
+  constexpr int64_t kMostCopied = int64_t{16} << 20;
   if (tensor.numel() == 0) return;
-  const auto flat = tensor.resolve_conj().resolve_neg().contiguous().view(-1);
-  const auto chunk = flat.is_cpu() ? flat.numel() : std::max<int64_t>(1, kChunkBytes / flat.element_size());
-  for (int64_t begin = 0; begin < flat.numel(); begin += chunk) {
-    const auto part = flat.narrow(0, begin, std::min(chunk, flat.numel() - begin)).cpu();
-    file.write(part.const_data_ptr(), part.nbytes());
+  const auto bytes = tensor.numel() * tensor.element_size();
+  const bool is_plain = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  if (is_plain || bytes <= kMostCopied || tensor.dim() == 0) {
+    const auto copy = tensor.resolve_conj().resolve_neg().cpu().contiguous();
+    sink.write(copy.const_data_ptr(), copy.nbytes());
+    return;
+  }
+  const auto rows = std::max<int64_t>(kMostCopied / (bytes / tensor.size(0)), 1);
+  for (int64_t row = 0; row < tensor.size(0); row += rows) {
+    const auto count = std::min(rows, tensor.size(0) - row);
+    write_elements(sink, count == 1 ? tensor.select(0, row) : tensor.narrow(0, row, count));
   }
 }
-
-}  // namespace
 
 namespace {
 
@@ -113,7 +118,7 @@ std::pair<std::string, std::vector<safetensors::TensorEntry>> plan(const TensorM
 void write_planned(storage::ByteSink& sink, const std::string& head,
                    const std::vector<safetensors::TensorEntry>& entries, const TensorMap& tensors) {
   sink.write(head.data(), head.size());
-  for (const auto& entry : entries) write_data(sink, tensors.at(entry.name));
+  for (const auto& entry : entries) write_elements(sink, tensors.at(entry.name));
 }
 
 }  // namespace

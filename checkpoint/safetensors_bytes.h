@@ -30,6 +30,12 @@ inline at::Tensor as_tensor(const std::string& bytes) {
   return tensor;
 }
 
+/// The format's dtype of `tensor`. Throws std::invalid_argument naming it where it cannot be stored.
+safetensors::DType storable_dtype(const std::string& name, const at::Tensor& tensor);
+
+/// The elements of `tensor` in row-major order; at most 16 MiB of them are copied at a time.
+void write_elements(storage::ByteSink& sink, const at::Tensor& tensor);
+
 /// Throws std::invalid_argument as save_safetensors() does for tensors that cannot be stored; writes nothing.
 void check_safetensors(const TensorMap& tensors);
 

@@ -14,6 +14,7 @@ namespace ddp::detail {
 
 std::string save_module(const torch::nn::Module& module) {
   const auto state = module_state(module);
+  require_whole(state, "the bytes of an object", "Give a sharded model as TrainingState::model, maybe one of several.");
   check_loadable(state);
   TextSink sink;
   write_safetensors(sink, state);

@@ -72,15 +72,14 @@ at::Tensor copy_pt(const pt::TensorEntry& entry, std::string_view bytes, const a
 
 // A tensor in the file's mapped memory where that has its values as they are.
 at::Tensor view_entry(const pt::PtFile& file, const pt::TensorEntry& entry, pt::CopyAllowance& allowance) {
-  const auto* dtype = std::find_if(kPythonNames.begin(), kPythonNames.end(),
-                                   [&](const auto& each) { return entry.dtype == each.second; });
-  if (dtype == kPythonNames.end()) throw UnsupportedTensor("a tensor of the dtype torch." + entry.dtype);
+  const auto dtype = scalar_type_of_python_name(entry.dtype);
+  if (!dtype) throw UnsupportedTensor("a tensor of the dtype torch." + entry.dtype);
   const auto bytes = file.bytes_of(entry);
   // Any other value in a C++ bool is undefined behaviour.
-  if (dtype->first == at::kBool && std::any_of(bytes.begin(), bytes.end(), [](char c) { return (c & ~1) != 0; })) {
+  if (*dtype == at::kBool && std::any_of(bytes.begin(), bytes.end(), [](char c) { return (c & ~1) != 0; })) {
     throw UnsupportedTensor("a bool tensor with a byte that is neither 0 nor 1");
   }
-  const auto options = at::TensorOptions(dtype->first);
+  const auto options = at::TensorOptions(*dtype);
   if (bytes.empty()) return at::empty(entry.sizes, options);
   const auto alignment = pt::dtype_by_name(entry.dtype)->bytes;
   // torch.save aligns storages to 64 bytes, but not before PyTorch 1.6, and zip programs do not.
@@ -167,6 +166,13 @@ class PtTensors {
 };
 
 }  // namespace
+
+std::optional<at::ScalarType> scalar_type_of_python_name(std::string_view name) {
+  const auto* found =
+      std::find_if(kPythonNames.begin(), kPythonNames.end(), [&](const auto& each) { return name == each.second; });
+  if (found == kPythonNames.end()) return std::nullopt;
+  return found->first;
+}
 
 at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry) {
   pt::CopyAllowance allowance(file.size());

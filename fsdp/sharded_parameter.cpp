@@ -31,11 +31,11 @@ c10::intrusive_ptr<ParameterStorage> make_storage(const at::Tensor& parameter, c
                                                parameter.device(), allocator);
 }
 
-at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, const GroupHandle& group) {
-  const int rank = group.rank();
+at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, const ShardPlace& place) {
+  const int rank = place.group.rank();
   const at::NoGradGuard no_grad;
   // A copy, so that the parameter's memory is not kept.
-  at::Tensor shard = as_shard(parameter.detach().narrow(0, layout.first_row(rank), layout.rows_of(rank)), group);
+  at::Tensor shard = as_shard(parameter.detach().narrow(0, place.first_row, layout.rows_of(rank)), place);
   return shard.set_requires_grad(parameter.requires_grad());
 }
 
@@ -44,9 +44,9 @@ at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, cons
 ShardedParameter::ShardedParameter(std::string name, at::Tensor parameter, const ShardSettings& settings)
     : name_(std::move(name)),
       layout_(layout_of(parameter, settings.group.size())),
-      group_(settings.group),
+      place_{settings.group, parameter.sizes().vec(), layout_.first_row(settings.group.rank())},
       full_(std::move(parameter)),
-      shard_(shard_of(full_, layout_, settings.group)),
+      shard_(shard_of(full_, layout_, place_)),
       storage_(make_storage(full_, layout_, settings)),
       shard_sizes_(shard_.sizes().vec()),
       was_trainable_(full_.requires_grad()) {
@@ -85,7 +85,7 @@ void ShardedParameter::follow_shard() {
                            " was replaced or resized after the model was sharded. Change models before " +
                            "fully_shard(); load values into model->parameters().");
   }
-  keep_shard_mark(shard_, group_);
+  keep_shard_mark(shard_, place_);
   if (full_.requires_grad() != was_trainable_) {
     shard_.set_requires_grad(full_.requires_grad());
   } else if (shard_.requires_grad() != was_trainable_) {
@@ -113,7 +113,7 @@ void ShardedParameter::set_from(const at::Tensor& whole) {
     throw std::invalid_argument(text.str());
   }
   const at::NoGradGuard no_grad;
-  shard_.copy_(whole.narrow(0, layout_.first_row(group_.rank()), layout_.rows_of(group_.rank())));
+  shard_.copy_(whole.narrow(0, layout_.first_row(place_.group.rank()), layout_.rows_of(place_.group.rank())));
 }
 
 }  // namespace ddp::fsdp

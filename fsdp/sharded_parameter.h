@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ddprun/comm/process_group.h>
+#include <ddprun/detail/comm/shard_group.h>
 
 #include "fsdp/block_cache.h"
 #include "fsdp/core/shard_layout.h"
@@ -74,7 +75,7 @@ class ShardedParameter {
  private:
   std::string name_;
   ShardLayout layout_;
-  GroupHandle group_;
+  ShardPlace place_;
   at::Tensor full_;
   at::Tensor shard_;
   c10::intrusive_ptr<ParameterStorage> storage_;

@@ -286,6 +286,15 @@ optim::StateTensors ZeroCore::parameter_state(const at::Tensor& parameter) const
   return found == consolidated_.end() ? optim::StateTensors{} : found->second;
 }
 
+bool ZeroCore::keeps_state_of(const at::Tensor& parameter) const {
+  const auto found = rank_of_.find(identity(parameter));
+  return found != rank_of_.end() && found->second == group_.rank();
+}
+
+optim::StateTensors ZeroCore::kept_state(const at::Tensor& parameter) const {
+  return keeps_state_of(parameter) ? local_->parameter_state(parameter) : optim::StateTensors{};
+}
+
 void ZeroCore::check_parameter_state(const at::Tensor& parameter, const optim::StateTensors& state) const {
   local_->check_parameter_state(parameter, state);
 }

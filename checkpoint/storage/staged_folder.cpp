@@ -1,6 +1,7 @@
 #include "checkpoint/storage/staged_folder.h"
 
 #include <exception>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -43,6 +44,24 @@ void StagedFolder::write(const std::string& name, const std::function<void(ByteS
   DurableFile file(file_system_, temporary_ / name);
   writer(file);
   manifest_.files[name] = file.finish();
+}
+
+void StagedFolder::adopt(const std::string& name, const FileRecord& record) {
+  const auto path = temporary_ / name;
+  std::string seen;
+  try {
+    const auto size = file_system_.size(file_system_.open(path), path);
+    if (size != record.size) seen = std::to_string(size) + " bytes";
+  } catch (const std::system_error& error) {
+    if (is_shortage(error.code())) throw;
+    seen = error.code().message();
+  }
+  if (!seen.empty()) {
+    throw std::runtime_error(path.string() + ", which another process has written with " + std::to_string(record.size) +
+                             " bytes, is not there for this one (" + seen +
+                             "): all ranks must reach the directory, on a disk that they share");
+  }
+  manifest_.files[name] = record;
 }
 
 std::string StagedFolder::commit(Manifest manifest) {

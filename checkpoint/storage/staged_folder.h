@@ -27,6 +27,13 @@ class StagedFolder {
   /// A file of the checkpoint, durable on return.
   void write(const std::string& name, const std::function<void(ByteSink& sink)>& writer);
 
+  /// Takes up a file that another process has written into path(). Throws std::runtime_error when it is not there as
+  /// `record` says: the processes then do not see the same directory.
+  void adopt(const std::string& name, const FileRecord& record);
+
+  /// Where the files are until commit().
+  const std::filesystem::path& path() const { return temporary_; }
+
   /// Writes the manifest (its step and files are filled in here), makes everything durable and gives the folder its
   /// name, in place of an earlier checkpoint of the same step. Looks at what lies there under that name then, and takes
   /// it away again and throws DamagedCheckpoint when that is not what was written. Then points `latest` to it, which is

@@ -15,12 +15,12 @@ namespace {
 
 class ShardStorage final : public c10::StorageImpl {
  public:
-  ShardStorage(size_t bytes, c10::Allocator* allocator, GroupHandle group)
-      : c10::StorageImpl(use_byte_size_t(), bytes, allocator, /*resizable=*/false), group_(std::move(group)) {}
-  const GroupHandle& group() const { return group_; }
+  ShardStorage(size_t bytes, c10::Allocator* allocator, ShardPlace place)
+      : c10::StorageImpl(use_byte_size_t(), bytes, allocator, /*resizable=*/false), place_(std::move(place)) {}
+  const ShardPlace& place() const { return place_; }
 
  private:
-  GroupHandle group_;
+  ShardPlace place_;
 };
 
 const ShardStorage* shard_storage_of(const at::Tensor& tensor) {
@@ -30,23 +30,28 @@ const ShardStorage* shard_storage_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-at::Tensor as_shard(const at::Tensor& rows, const GroupHandle& group) {
+at::Tensor as_shard(const at::Tensor& rows, const ShardPlace& place) {
   const at::NoGradGuard no_grad;
   auto* const allocator = c10::GetAllocator(rows.device().type());
-  c10::Storage storage(c10::make_intrusive<ShardStorage>(rows.nbytes(), allocator, group));
+  c10::Storage storage(c10::make_intrusive<ShardStorage>(rows.nbytes(), allocator, place));
   at::Tensor shard = at::empty({0}, rows.options().requires_grad(false));
   shard.set_(std::move(storage), 0, rows.sizes(), c10::contiguous_strides(rows.sizes()));
   shard.copy_(rows.detach());
   return shard;
 }
 
-void keep_shard_mark(const at::Tensor& shard, const GroupHandle& group) {
-  if (shard_storage_of(shard) == nullptr) shard.set_data(as_shard(shard, group));
+void keep_shard_mark(const at::Tensor& shard, const ShardPlace& place) {
+  if (shard_storage_of(shard) == nullptr) shard.set_data(as_shard(shard, place));
+}
+
+std::optional<ShardPlace> shard_place_of(const at::Tensor& tensor) {
+  const ShardStorage* storage = shard_storage_of(tensor);
+  return storage == nullptr ? std::nullopt : std::optional(storage->place());
 }
 
 std::optional<GroupHandle> shard_group_of(const at::Tensor& tensor) {
   const ShardStorage* storage = shard_storage_of(tensor);
-  return storage == nullptr ? std::nullopt : std::optional(storage->group());
+  return storage == nullptr ? std::nullopt : std::optional(storage->place().group);
 }
 
 void refuse_shards(const std::vector<at::Tensor>& parameters, const std::string& user, const std::string& instead) {

@@ -21,6 +21,9 @@ namespace storage {
 struct Failure;
 }
 
+class DirectoryWriter;
+class ShardedSave;
+
 /// Who reads a checkpoint's files.
 enum class CheckpointReader {
   kRankZero,   ///< rank 0 reads and sends the bytes to the others: no shared file system needed
@@ -35,8 +38,16 @@ struct CheckpointOptions {
   std::optional<int64_t> keep_every{};  ///< steps that are multiples of this
   std::optional<KeepBest> keep_best{};  ///< those with the best values of a metric given to save()
 
-  /// save() returns when the state is copied to host memory, and a thread of rank 0 writes it. Costs that memory once.
+  /// True: every rank writes its part of models and optimizers, which needs a directory that all ranks share. False:
+  /// rank 0 writes all. Default: true where no rank has the whole (fully_shard(), ZeroRedundancyOptimizer).
+  std::optional<bool> sharded{};
+
+  /// save() returns when the state is copied to host memory, and a thread writes it: of rank 0, which costs that memory
+  /// once, or, of a sharded checkpoint, of each rank.
   bool async = false;
+  /// Of an asynchronous sharded save: the most bytes of the state that a rank has in host memory at once. save()
+  /// returns when all but these are on their way to the disk.
+  uint64_t staging_bytes = uint64_t{256} << 20;
   CheckpointReader reader = CheckpointReader::kRankZero;  ///< who reads the files of a checkpoint that is loaded
   /// Takes rank 0's notices: damaged checkpoints that are skipped, random streams that are not the saved ones. Default:
   /// one line on standard error each. Called from the writer's thread too when `async` is set.
@@ -81,7 +92,8 @@ struct CheckpointInfo {
 ///     }
 ///
 /// Rank 0 alone writes: model and optimizers once, and what differs between ranks, gathered. Python reads
-/// model.safetensors and optim.safetensors as they are.
+/// model.safetensors and optim.safetensors as they are. Where the state is sharded over the ranks, all ranks write: see
+/// CheckpointOptions::sharded. Any number of ranks loads either kind, sharded or not.
 ///
 /// A manager that saves holds a lock on the directory from its first save() or claim() to its end; a second one, of any
 /// process, is refused with a message that names the holder. Loading changes nothing there and needs no right to write:
@@ -104,8 +116,7 @@ class CheckpointManager {
   /// Finds out before the training whether save() will take `state`: each model's tensors, each optimizer's class and
   /// parameters, names, values and what objects save. Writes nothing. Every rank must call it. Throws
   /// std::runtime_error with the same text on all ranks, naming the optimizer, the parameter or the object, and what to
-  /// do. start_run() calls it. (Which metrics and steps save() is given, and whether an optimizer that is sharded over
-  /// ranks was consolidated, only the save knows.)
+  /// do. start_run() calls it. (Which metrics and steps save() is given only the save knows.)
   void check(const TrainingState& state);
 
   /// Makes room for a new run: claim(), then moves an earlier run's checkpoints into a new folder `previous-<n>` of the
@@ -148,8 +159,10 @@ class CheckpointManager {
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
-  class Writer;
-
+  bool is_sharded(const TrainingState& state) const;
+  ShardedSave& sharded_save();
+  storage::Failure finish_save();
+  std::string cannot_save() const;
   std::vector<std::filesystem::path> list_candidates() const;
   std::optional<LoadedCheckpoint> restore(const std::vector<std::filesystem::path>& folders, const TrainingState& state,
                                           const LoadOptions& options, storage::Failure& failures);
@@ -158,7 +171,8 @@ class CheckpointManager {
   std::filesystem::path directory_;
   GroupHandle group_;
   CheckpointOptions options_;
-  std::unique_ptr<Writer> writer_;  // rank 0's
+  std::unique_ptr<DirectoryWriter> writer_;  // rank 0's
+  std::unique_ptr<ShardedSave> shards_;      // since the first sharded save
 };
 
 }  // namespace ddp

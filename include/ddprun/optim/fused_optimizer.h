@@ -61,6 +61,16 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// The state that `parameter` has, which shares the optimizer's memory; empty when it has none yet.
   virtual StateTensors parameter_state(const at::Tensor& parameter) const = 0;
 
+  /// Whether each rank keeps the state of other parameters, as with ZeroRedundancyOptimizer between two calls of
+  /// consolidate_state().
+  virtual bool is_state_divided() const { return false; }
+
+  /// Whether this rank keeps the state of `parameter`.
+  virtual bool keeps_state_of(const at::Tensor& /*parameter*/) const { return true; }
+
+  /// parameter_state() where this rank keeps the state of `parameter`, else empty. Needs no other rank.
+  virtual StateTensors kept_state(const at::Tensor& parameter) const { return parameter_state(parameter); }
+
   /// Throws std::invalid_argument unless set_parameter_state() would take `state` for `parameter`.
   virtual void check_parameter_state(const at::Tensor& parameter, const StateTensors& state) const = 0;
 

@@ -36,8 +36,8 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// Collects the whole state on rank `to`, in host memory; every rank must call it. Until the next step that rank can
-  /// save the optimizer (checkpoints are saved by rank 0) as if it were not sharded. Throws as the collectives do, and
-  /// std::invalid_argument for a rank that the group lacks.
+  /// save the optimizer as if it were not sharded. Not needed for CheckpointManager, to which each rank gives its
+  /// share. Throws as the collectives do, and std::invalid_argument for a rank that the group lacks.
   void consolidate_state(int to = 0);
 
   /// The optimizer of this rank's share, which has its state.
@@ -50,6 +50,9 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   std::string type_name() const override { return local_->type_name(); }
   /// Needs consolidate_state(this rank) since the last step; throws std::runtime_error, with Python's text, otherwise.
   optim::StateTensors parameter_state(const at::Tensor& parameter) const override;
+  bool is_state_divided() const override { return group_.size() > 1 && !is_consolidated_; }
+  bool keeps_state_of(const at::Tensor& parameter) const override;
+  optim::StateTensors kept_state(const at::Tensor& parameter) const override;
   void check_parameter_state(const at::Tensor& parameter, const optim::StateTensors& state) const override;
   /// Keeps it where the parameter is of this rank's share, else ignores it: every rank loads the whole state.
   void set_parameter_state(const at::Tensor& parameter, const optim::StateTensors& state) override;

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,11 +13,21 @@
 
 namespace ddp {
 
-/// A copy of `rows` that is marked as this rank's rows of a parameter which the ranks of `group` share.
-at::Tensor as_shard(const at::Tensor& rows, const GroupHandle& group);
+/// Of which parameter a shard is a part.
+struct ShardPlace {
+  GroupHandle group;                   ///< its ranks share the parameter
+  std::vector<int64_t> whole_sizes{};  ///< the parameter's shape
+  int64_t first_row = 0;               ///< the shard's first index along dimension 0
+};
+
+/// A copy of `rows` that is marked as this rank's rows of the parameter that `place` describes.
+at::Tensor as_shard(const at::Tensor& rows, const ShardPlace& place);
 
 /// Gives a shard whose memory was replaced, as by torch::load(), its mark again.
-void keep_shard_mark(const at::Tensor& shard, const GroupHandle& group);
+void keep_shard_mark(const at::Tensor& shard, const ShardPlace& place);
+
+/// The place of the shard whose memory `tensor` is, as the shard itself or detached; none for other tensors.
+std::optional<ShardPlace> shard_place_of(const at::Tensor& tensor);
 
 /// The group that shares the parameter of which `tensor` is a shard; none for other tensors.
 std::optional<GroupHandle> shard_group_of(const at::Tensor& tensor);

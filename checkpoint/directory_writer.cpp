@@ -1,0 +1,83 @@
+#include "checkpoint/directory_writer.h"
+
+#include <system_error>
+#include <utility>
+
+#include "checkpoint/storage/inventory.h"
+#include "checkpoint/storage/staged_folder.h"
+
+namespace ddp {
+
+Failure not_saved(int64_t step, Failure failure) {
+  if (failure) failure.text = "step " + std::to_string(step) + " was not saved: " + failure.text;
+  return failure;
+}
+
+DirectoryWriter::DirectoryWriter(storage::FileSystem& file_system, const Notify& notify,
+                                 std::filesystem::path directory)
+    : file_system_(file_system),
+      notify_(notify),
+      directory_(std::move(directory)),
+      lock_(file_system, directory_, /*rank=*/0) {}
+
+DirectoryWriter::~DirectoryWriter() {
+  const auto failure = finish();
+  if (failure) notify_(failure.text);
+}
+
+Failure DirectoryWriter::finish() {
+  if (!under_way_.valid()) return {};
+  return under_way_.get();
+}
+
+void DirectoryWriter::claim() {
+  if (!lock_.hold()) return;
+  if (!lock_.excludes_others()) {
+    if (!std::exchange(has_warned_, true)) {
+      notify_(directory_.string() +
+              " is on a file system without locks: take care that no other process saves there; "
+              "what interrupted saves left stays");
+    }
+    return;
+  }
+  clean();
+  is_counted_ = false;
+}
+
+void DirectoryWriter::write_now(RunDestination destination, const RunContent& content) {
+  claim();
+  destination.sequence = next_sequence();
+  write_run(file_system_, destination, content, notify_);
+}
+
+void DirectoryWriter::write_later(const RunDestination& destination, RunContent content) {
+  try {
+    claim();
+  } catch (const std::system_error&) {
+    // The thread meets the same error, and finish() returns it.
+  }
+  for (auto& [file, part] : content.safetensors) part.tensors = snapshot_.take(file, part.tensors);
+  under_way_ = std::async(std::launch::async, [this, destination, content = std::move(content)] {
+    auto failure = failure_of([&] {
+      snapshot_.wait();
+      write_now(destination, content);
+    });
+    return not_saved(destination.step, std::move(failure));
+  });
+}
+
+int64_t DirectoryWriter::next_sequence() {
+  if (!is_counted_ || !lock_.excludes_others()) {
+    last_sequence_ = storage::last_sequence(file_system_, directory_);
+    is_counted_ = true;
+  }
+  return ++last_sequence_;
+}
+
+// What killed processes left; best effort, since nothing depends on it.
+void DirectoryWriter::clean() {
+  const auto failure = failure_of([&] { storage::remove_leftovers(file_system_, directory_); });
+  if (failure) notify_("leftovers of an interrupted save stay: " + failure.text);
+}
+
+}  // namespace ddp

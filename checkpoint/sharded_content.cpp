@@ -1,0 +1,238 @@
+#include "checkpoint/sharded_content.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <ddprun/comm/collectives.h>
+#include <ddprun/detail/comm/shard_group.h>
+#include <ddprun/optim/fused_optimizer.h>
+
+#include "checkpoint/core/safetensors_dtypes.h"
+#include "checkpoint/failures.h"
+#include "checkpoint/module_state.h"
+#include "checkpoint/optimizer_state.h"
+#include "checkpoint/run_content.h"
+#include "checkpoint/safetensors_bytes.h"
+#include "checkpoint/shards/even_share.h"
+
+namespace ddp {
+namespace {
+
+using safetensors::quote_name;
+
+struct Held {
+  std::string part{};
+  std::string name{};
+  at::Tensor tensor{};
+};
+
+// Tensors of all parts, and their description by names that no two parts share.
+struct HeldList {
+  std::vector<Held> tensors{};
+  std::vector<shards::HeldTensor> described{};
+
+  void add(Held held, const std::optional<ShardPlace>& place) {
+    const auto& tensor = held.tensor;
+    const auto sizes = tensor.sizes().vec();
+    shards::HeldTensor description{.name = held.part + " " + held.name,
+                                   .dtype = std::string(safetensors::python_name(storable_dtype(held.name, tensor))),
+                                   .shape = place ? place->whole_sizes : sizes,
+                                   .box = shards::whole(sizes)};
+    if (place) description.box.offsets.at(0) = place->first_row;
+    described.push_back(std::move(description));
+    tensors.push_back(std::move(held));
+  }
+};
+
+struct HeldState {
+  HeldList common{};  // whole tensors that every rank has
+  HeldList rows{};    // rows of tensors that all ranks have together
+  HeldList alone{};   // whole tensors that other ranks need not have
+  std::map<std::string, Metadata> metadata{};
+};
+
+std::map<std::string, ShardPlace> shards_by_name(const torch::optim::Optimizer& optimizer,
+                                                 const ParameterNames& names) {
+  std::map<std::string, ShardPlace> places;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      if (auto place = shard_place_of(parameter)) places.emplace(names.of(parameter), std::move(*place));
+    }
+  }
+  return places;
+}
+
+// The place of the parameter whose state `name` is; none for parameters that are no shards.
+const std::pair<const std::string, ShardPlace>* place_of_state(const std::map<std::string, ShardPlace>& places,
+                                                               const std::string& name) {
+  constexpr std::string_view kState = "state.";
+  const auto dot = name.rfind('.');
+  const auto found = places.find(name.substr(kState.size(), dot - kState.size()));
+  return found == places.end() ? nullptr : &*found;
+}
+
+void hold_optimizer(const std::string& name, const torch::optim::Optimizer& optimizer, const TensorMap& model,
+                    HeldState& state) {
+  const auto part = optimizer_file(name);
+  const auto title = optimizer_title(name);
+  TensorMap tensors;
+  state.metadata[part][kOptimizerKey] = save_optimizer_state(optimizer, model, tensors, title, StateOf::kThisRank);
+  const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer);
+  const bool is_alone = fused != nullptr && fused->is_state_divided();
+  const auto places = shards_by_name(optimizer, ParameterNames(model));
+  for (const auto& [key, tensor] : tensors) {
+    const auto* place = place_of_state(places, key);
+    if (is_alone) {
+      state.alone.add({part, key, tensor}, std::nullopt);
+    } else if (place == nullptr || tensor.dim() == 0) {
+      state.common.add({part, key, tensor}, std::nullopt);
+    } else if (tensor.sizes() == model.at(place->first).sizes()) {
+      state.rows.add({part, key, tensor}, place->second);
+    } else {
+      std::ostringstream text;
+      text << title << " cannot be saved: its tensor " << quote_name(key) << " of shape " << tensor.sizes()
+           << " is neither a number nor has it the shape of its parameter's shard, " << model.at(place->first).sizes();
+      throw std::invalid_argument(text.str());
+    }
+  }
+}
+
+HeldState hold(const TrainingState& state) {
+  HeldState held;
+  const auto model = module_state(state.model);
+  check_loadable(model);
+  if (state.model) held.metadata[kModelFile];
+  for (const auto& [name, tensor] : model) {
+    const auto place = shard_place_of(tensor);
+    (place ? held.rows : held.common).add({kModelFile, name, tensor}, place);
+  }
+  for (const auto& [name, optimizer] : optimizers_by_name(state)) {
+    check_has_model(state, name);
+    hold_optimizer(name, optimizer, model, held);
+  }
+  return held;
+}
+
+// What ranks compare.
+nlohmann::json summary(const HeldState& held) {
+  auto own = held.rows.described;
+  own.insert(own.end(), held.alone.described.begin(), held.alone.described.end());
+  return {{"common", shards::digest(held.common.described)},
+          {"own", shards::digest(own)},
+          {"parts", shards::weight_of_parts(held.rows.described)},
+          {"wholes", shards::weight_of_wholes(held.rows.described)}};
+}
+
+// Of a rank whose common tensors are not rank 0's: what is different.
+std::string first_difference(const HeldState& held, int rank, const GroupHandle& group) {
+  std::ostringstream lines;
+  for (const auto& each : held.common.described) {
+    lines << each.name << " (" << each.dtype << " " << c10::IntArrayRef(each.shape) << ")\n";
+  }
+  const auto all = all_gather_strings(lines.str(), group);
+  std::istringstream left(all.front()), right(all[static_cast<size_t>(rank)]);
+  for (std::string here, there;;) {
+    const bool has_here = static_cast<bool>(std::getline(left, here));
+    const bool has_there = static_cast<bool>(std::getline(right, there));
+    if (has_here == has_there && here == there && has_here) continue;
+    return "rank 0 has " + (has_here ? here : "no more") + ", rank " + std::to_string(rank) + " " +
+           (has_there ? there : "no more");
+  }
+}
+
+// The places of this rank among those that hold the same.
+struct Holders {
+  int index = 0;
+  int count = 0;
+};
+
+Holders compare(const HeldState& held, const GroupHandle& group) {
+  std::vector<nlohmann::json> all;
+  for (const auto& text : all_gather_strings(summary(held).dump(), group)) all.push_back(nlohmann::json::parse(text));
+  const auto& own = all[static_cast<size_t>(group.rank())];
+  uint64_t parts = 0;
+  std::vector<nlohmann::json> different;
+  Holders holders;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const auto& each = all[rank];
+    if (each.at("common") != all[0].at("common")) {
+      throw std::runtime_error(
+          "the ranks' tensors differ: " + first_difference(held, static_cast<int>(rank), group) +
+          "; a sharded checkpoint needs the same tensors on all ranks, beside those that are sharded");
+    }
+    if (each.at("wholes") != all[0].at("wholes")) {
+      throw std::runtime_error("rank " + std::to_string(rank) + " has shards of other tensors than rank 0");
+    }
+    if (each.at("own") == own.at("own")) {
+      if (static_cast<int>(rank) < group.rank()) ++holders.index;
+      ++holders.count;
+    }
+    if (std::ranges::find(different, each.at("own")) != different.end()) continue;
+    different.push_back(each.at("own"));
+    parts += each.at("parts").get<uint64_t>();
+  }
+  if (parts != all[0].at("wholes").get<uint64_t>()) {
+    throw std::runtime_error(
+        "the shards of all ranks together are not the whole tensors: give the group (or the mesh's group) over which "
+        "the model is sharded to the CheckpointManager");
+  }
+  return holders;
+}
+
+void add_share(const HeldList& list, Holders holders, ShardedContent& content) {
+  for (auto& item : shards::even_share(list.described, holders.index, holders.count)) {
+    const auto& described = list.described[item.tensor];
+    const auto& held = list.tensors[item.tensor];
+    auto rows = held.tensor;
+    if (item.box != described.box) {
+      rows = rows.narrow(0, item.box.offsets[0] - described.box.offsets[0], item.box.sizes[0]);
+    }
+    if (rows.numel() == 0 && !described.is_whole()) continue;  // nothing of the tensor
+    content[held.part].pieces.push_back(
+        {.chunk = {.name = held.name, .dtype = described.dtype, .shape = described.shape, .box = std::move(item.box)},
+         .rows = std::move(rows)});
+  }
+}
+
+bool has_shards(const TensorMap& model) {
+  return std::ranges::any_of(model, [](const auto& each) { return shard_place_of(each.second).has_value(); });
+}
+
+}  // namespace
+
+bool is_divided(const TrainingState& state) {
+  if (has_shards(module_state(state.model))) return true;
+  return std::ranges::any_of(optimizers_by_name(state), [](const auto& each) {
+    const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&each.second.get());
+    return fused != nullptr && fused->is_state_divided();
+  });
+}
+
+void check_shards(const TrainingState& state) {
+  static_cast<void>(hold(state));
+}
+
+ShardedContent collect_shards(const TrainingState& state, const GroupHandle& group) {
+  HeldState held;
+  throw_if_failed(combined_failures(failure_of([&] { held = hold(state); }), group), "");
+  const auto holders = compare(held, group);
+  ShardedContent content;
+  for (auto& [part, metadata] : held.metadata) {
+    content[part];  // every rank writes a file of each part, maybe without tensors
+    if (group.rank() == 0) content[part].metadata = std::move(metadata);
+  }
+  add_share(held.common, {.index = group.rank(), .count = group.size()}, content);
+  add_share(held.rows, holders, content);
+  add_share(held.alone, holders, content);
+  return content;
+}
+
+}  // namespace ddp

@@ -34,7 +34,7 @@ ChunkedTensors::ChunkedTensors(storage::FileSystem& file_system, const shards::T
                                ", which is not read");
     }
     const auto meta = at::empty(tensor.shape, at::TensorOptions(*dtype).device(c10::kMeta));
-    by_value_.emplace(meta.unsafeGetTensorImpl(), std::pair(name, &tensor));
+    by_value_.emplace(meta.unsafeGetTensorImpl(), Described{.value = meta, .name = name, .tensor = &tensor});
     described_.tensors.emplace(name, tensor.shape.empty() ? want(meta) : meta);
   }
   read();
@@ -56,8 +56,8 @@ at::Tensor ChunkedTensors::want_box(const at::Tensor& value, shards::Box box) {
   const auto found = by_value_.find(value.unsafeGetTensorImpl());
   if (found == by_value_.end()) return value;
   auto wanted = at::empty(box.sizes, at::TensorOptions(value.scalar_type()));
-  requests_.push_back({.name = found->second.first,
-                       .tensor = found->second.second,
+  requests_.push_back({.name = found->second.name,
+                       .tensor = found->second.tensor,
                        .box = std::move(box),
                        .target = static_cast<char*>(wanted.mutable_data_ptr())});
   if (value.scalar_type() == at::kBool) bools_.push_back(wanted);

@@ -41,13 +41,19 @@ class ChunkedTensors {
   void read();
 
  private:
+  struct Described {
+    at::Tensor value{};  // kept, so that no other tensor has its address
+    std::string name{};
+    const shards::CatalogTensor* tensor = nullptr;
+  };
+
   at::Tensor want_box(const at::Tensor& value, shards::Box box);
 
   storage::FileSystem& file_system_;
   const shards::TensorCatalog& catalog_;
   const shards::BlockChecksums& checksums_;
   StoredTensors described_{};
-  std::map<const void*, std::pair<std::string, const shards::CatalogTensor*>> by_value_{};
+  std::map<const void*, Described> by_value_{};
   std::vector<shards::ReadRequest> requests_{};
   std::vector<at::Tensor> bools_{};  // whose bytes are verified after the read
 };

@@ -157,20 +157,35 @@ std::string hint_of_entries(const std::vector<std::string>& entries) {
          ": choose one with LoadOptions::key, as in {.key = \"" + printable_text(entries.front()) + "\"}";
 }
 
-TensorMap module_state(const torch::nn::Module& module) {
-  std::vector<std::pair<std::string, at::Tensor>> named;
-  const auto collect = [&](const auto& items) {
+namespace {
+
+struct NamedTensor {
+  std::string name{};
+  at::Tensor tensor{};
+  bool is_buffer = false;
+};
+
+std::vector<NamedTensor> named_tensors(const torch::nn::Module& module) {
+  std::vector<NamedTensor> named;
+  const auto collect = [&](const auto& items, bool is_buffer) {
     for (const auto& item : items) {
-      if (item.value().defined()) named.emplace_back(item.key(), item.value().detach());
+      if (item.value().defined()) named.push_back({item.key(), item.value().detach(), is_buffer});
     }
   };
-  collect(module.named_parameters());
-  collect(module.named_buffers());
+  collect(module.named_parameters(), false);
+  collect(module.named_buffers(), true);
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : named) names.push_back(name);
+  for (const auto& each : named) names.push_back(each.name);
   const auto prefix = shared_wrapper_prefix(names);
+  for (auto& each : named) each.name.erase(0, prefix);
+  return named;
+}
+
+}  // namespace
+
+TensorMap module_state(const torch::nn::Module& module) {
   TensorMap state;
-  for (auto& [name, tensor] : named) state.emplace(name.substr(prefix), std::move(tensor));
+  for (auto& each : named_tensors(module)) state.emplace(std::move(each.name), std::move(each.tensor));
   return state;
 }
 
@@ -181,6 +196,17 @@ TensorMap module_state(const ModelRefs& models) {
     for (auto& [name, tensor] : module_state(model.get())) all.emplace(prefix + name, std::move(tensor));
   }
   return all;
+}
+
+std::set<std::string> buffer_names(const ModelRefs& models) {
+  std::set<std::string> names;
+  for (const auto& [model_name, model] : models.all()) {
+    const auto prefix = model_name.empty() ? "" : model_name + ".";
+    for (const auto& each : named_tensors(model.get())) {
+      if (each.is_buffer) names.insert(prefix + each.name);
+    }
+  }
+  return names;
 }
 
 void require_whole(const TensorMap& model, const std::string& user, const std::string& instead) {

@@ -22,6 +22,10 @@ TensorMap module_state(const torch::nn::Module& module);
 /// The states of all models together; with a named model's name and a dot before its names.
 TensorMap module_state(const ModelRefs& models);
 
+/// Which names of module_state() are buffers. Their values differ between ranks where nothing makes them equal, as the
+/// running statistics of a BatchNorm between two forwards.
+std::set<std::string> buffer_names(const ModelRefs& models);
+
 /// Throws std::invalid_argument where a tensor of `model` is a shard of fully_shard(), which `user` would take for the
 /// whole; `instead` says what to do.
 void require_whole(const TensorMap& model, const std::string& user, const std::string& instead);

@@ -53,9 +53,10 @@ struct HeldList {
 };
 
 struct HeldState {
-  HeldList common{};  // whole tensors that every rank has
-  HeldList rows{};    // rows of tensors that all ranks have together
-  HeldList alone{};   // whole tensors that other ranks need not have
+  HeldList common{};   // whole tensors that every rank has, with equal values
+  HeldList buffers{};  // whole tensors that every rank has; the checkpoint gets rank 0's values
+  HeldList rows{};     // rows of tensors that all ranks have together
+  HeldList alone{};    // whole tensors that other ranks need not have
   std::map<std::string, Metadata> metadata{};
 };
 
@@ -110,9 +111,11 @@ HeldState hold(const TrainingState& state) {
   const auto model = module_state(state.model);
   check_loadable(model);
   if (state.model) held.metadata[kModelFile];
+  const auto buffers = buffer_names(state.model);
   for (const auto& [name, tensor] : model) {
     const auto place = shard_place_of(tensor);
-    (place ? held.rows : held.common).add({kModelFile, name, tensor}, place);
+    auto& list = place ? held.rows : buffers.contains(name) ? held.buffers : held.common;
+    list.add({kModelFile, name, tensor}, place);
   }
   for (const auto& [name, optimizer] : optimizers_by_name(state)) {
     check_has_model(state, name);
@@ -121,12 +124,16 @@ HeldState hold(const TrainingState& state) {
   return held;
 }
 
+std::vector<shards::HeldTensor> joined(const HeldList& first, const HeldList& second) {
+  auto all = first.described;
+  all.insert(all.end(), second.described.begin(), second.described.end());
+  return all;
+}
+
 // What ranks compare.
 nlohmann::json summary(const HeldState& held) {
-  auto own = held.rows.described;
-  own.insert(own.end(), held.alone.described.begin(), held.alone.described.end());
-  return {{"common", shards::digest(held.common.described)},
-          {"own", shards::digest(own)},
+  return {{"common", shards::digest(joined(held.common, held.buffers))},
+          {"own", shards::digest(joined(held.rows, held.alone))},
           {"parts", shards::weight_of_parts(held.rows.described)},
           {"wholes", shards::weight_of_wholes(held.rows.described)}};
 }
@@ -134,7 +141,7 @@ nlohmann::json summary(const HeldState& held) {
 // Of a rank whose common tensors are not rank 0's: what is different.
 std::string first_difference(const HeldState& held, int rank, const GroupHandle& group) {
   std::ostringstream lines;
-  for (const auto& each : held.common.described) {
+  for (const auto& each : joined(held.common, held.buffers)) {
     lines << each.name << " (" << each.dtype << " " << c10::IntArrayRef(each.shape) << ")\n";
   }
   const auto all = all_gather_strings(lines.str(), group);
@@ -148,7 +155,7 @@ std::string first_difference(const HeldState& held, int rank, const GroupHandle&
   }
 }
 
-// The places of this rank among those that hold the same.
+// The place of this rank among those that hold the same.
 struct Holders {
   int index = 0;
   int count = 0;
@@ -230,6 +237,7 @@ ShardedContent collect_shards(const TrainingState& state, const GroupHandle& gro
     if (group.rank() == 0) content[part].metadata = std::move(metadata);
   }
   add_share(held.common, {.index = group.rank(), .count = group.size()}, content);
+  if (group.rank() == 0) add_share(held.buffers, {.index = 0, .count = 1}, content);
   add_share(held.rows, holders, content);
   add_share(held.alone, holders, content);
   return content;

@@ -1,0 +1,113 @@
+// What the tests of sharded checkpoints train and compare.
+#pragma once
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/linear.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/collectives.h>
+#include <ddprun/detail/comm/shard_group.h>
+#include <ddprun/optim/fused_optimizer.h>
+
+namespace ddp::test {
+
+/// Odd dimensions, fewer rows than ranks, a frozen layer, buffers of one and of no dimensions, and tied weights.
+struct ShardedNetImpl : torch::nn::Module {
+  ShardedNetImpl()
+      : embedding(register_module("embedding", torch::nn::Embedding(11, 5))),
+        first(register_module("first", torch::nn::Linear(5, 7))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(7))),
+        small(register_module("small", torch::nn::Linear(7, 2))),
+        frozen(register_module("frozen", torch::nn::Linear(2, 5))),
+        head(register_parameter("head", embedding->weight)) {
+    const at::NoGradGuard no_grad;
+    double phase = 0.1;
+    for (at::Tensor& parameter : parameters()) {
+      parameter.copy_(
+          (at::arange(parameter.numel(), at::kDouble) * 0.7 + phase).sin().mul(0.4).view(parameter.sizes()));
+      phase += 1;
+    }
+    frozen->weight.set_requires_grad(false);
+    frozen->bias.set_requires_grad(false);
+  }
+  at::Tensor forward(const at::Tensor& words) {
+    return at::linear(frozen(small(norm(first(embedding(words))).tanh())), head);
+  }
+  torch::nn::Embedding embedding;
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear small, frozen;
+  at::Tensor head;
+};
+TORCH_MODULE(ShardedNet);
+
+inline at::Tensor sharded_input(int64_t rank, int64_t step) {
+  return (at::arange(6, at::kLong) * 3 + rank * 5 + step).remainder(11);
+}
+
+/// One step, whatever the model is wrapped in.
+template <typename Model>
+void train_step(Model& model, torch::optim::Optimizer& optimizer, int64_t rank, int64_t step) {
+  optimizer.zero_grad();
+  const auto words = sharded_input(rank, step);
+  torch::nn::functional::cross_entropy(model(words), words).backward();
+  optimizer.step();
+}
+
+inline std::string bytes_of(const at::Tensor& tensor) {
+  const auto copy = tensor.detach().cpu().contiguous();
+  return {static_cast<const char*>(copy.const_data_ptr()), copy.nbytes()};
+}
+
+/// The bytes of the whole tensor on every rank: rows of shards one after the other.
+inline std::string whole_bytes(const at::Tensor& tensor, const std::optional<ShardPlace>& place) {
+  if (!place || tensor.dim() == 0) return bytes_of(tensor);
+  std::string whole;
+  for (const auto& part : all_gather_strings(bytes_of(tensor), place->group)) whole += part;
+  return whole;
+}
+
+/// Parameters and buffers, and the optimizer's state, of whatever is sharded in whatever way.
+inline std::map<std::string, std::string> whole_state(const torch::nn::Module& model,
+                                                      const optim::FusedOptimizer& optimizer,
+                                                      const GroupHandle& group) {
+  std::map<std::string, std::string> whole;
+  for (const auto& item : model.named_buffers()) whole[item.key()] = bytes_of(item.value());
+  for (const auto& item : model.named_parameters()) {
+    const auto place = shard_place_of(item.value());
+    whole[item.key()] = whole_bytes(item.value(), place);
+    for (const auto& [field, tensor] : optimizer.kept_state(item.value())) {
+      whole["state." + item.key() + "." + field] = whole_bytes(tensor, place);
+    }
+  }
+  if (!optimizer.is_state_divided()) return whole;
+  // Each rank has the state of other parameters.
+  std::map<std::string, std::string> all;
+  for (const auto& item : model.named_parameters()) {
+    for (const auto* field : {"step", "exp_avg", "exp_avg_sq"}) {
+      const auto name = "state." + item.key() + "." + field;
+      const auto own = whole.contains(name) ? "+" + whole.at(name) : std::string();
+      for (const auto& part : all_gather_strings(own, group)) {
+        if (!part.empty()) all[name] = part.substr(1);
+      }
+    }
+  }
+  all.merge(whole);
+  return all;
+}
+
+}  // namespace ddp::test

@@ -141,8 +141,12 @@ nlohmann::json summary(const HeldState& held) {
 // Of a rank whose common tensors are not rank 0's: what is different.
 std::string first_difference(const HeldState& held, int rank, const GroupHandle& group) {
   std::ostringstream lines;
-  for (const auto& each : joined(held.common, held.buffers)) {
-    lines << each.name << " (" << each.dtype << " " << c10::IntArrayRef(each.shape) << ")\n";
+  for (const auto* list : {&held.common, &held.buffers}) {
+    for (size_t i = 0; i < list->tensors.size(); ++i) {
+      const auto& described = list->described[i];
+      lines << quote_name(list->tensors[i].name) << " (" << described.dtype << " " << c10::IntArrayRef(described.shape)
+            << ")\n";
+    }
   }
   const auto all = all_gather_strings(lines.str(), group);
   std::istringstream left(all.front()), right(all[static_cast<size_t>(rank)]);

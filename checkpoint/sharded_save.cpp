@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
@@ -43,6 +44,19 @@ PlannedFile plan_file(const ShardedPart& part) {
   PlannedFile file{.head = safetensors::format_header(header)};
   for (const auto& entry : header.tensors) file.tensors.push_back(by_name.at(entry.name));
   return file;
+}
+
+// The file `name` in the folder that rank 0 has made.
+std::unique_ptr<storage::DurableFile> create_file(storage::FileSystem& file_system, const std::filesystem::path& folder,
+                                                  const std::string& name) {
+  try {
+    return std::make_unique<storage::DurableFile>(file_system, folder / name);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::no_such_file_or_directory) throw;
+    throw std::runtime_error(std::string(error.what()) +
+                             "; rank 0 has made this folder, but it is not there for this rank: a sharded checkpoint "
+                             "needs a directory that all ranks share");
+  }
 }
 
 // One text for all that a rank tells rank 0: why it failed, or the files that it has written.
@@ -131,11 +145,11 @@ Failure ShardedSave::write_now(const RunDestination& destination, const RunConte
     for (const auto& [part, pieces] : shards) {
       const auto name = shards::shard_file_name(part, group_.rank(), group_.size());
       const auto planned = plan_file(pieces);
-      storage::DurableFile file(file_system_, target.folder / name);
-      file.write(planned.head.data(), planned.head.size());
-      for (const auto& tensor : planned.tensors) write_elements(file, tensor);
-      const auto record = file.finish();
-      files.push_back({.name = name, .record = record, .blocks = file.blocks()});
+      const auto file = create_file(file_system_, target.folder, name);
+      file->write(planned.head.data(), planned.head.size());
+      for (const auto& tensor : planned.tensors) write_elements(*file, tensor);
+      const auto record = file->finish();
+      files.push_back({.name = name, .record = record, .blocks = file->blocks()});
     }
   });
   return commit(target, content, std::move(failure), files, group_);
@@ -191,7 +205,7 @@ std::vector<ShardedSave::File> ShardedSave::write_staged(const std::filesystem::
       if (item->file) {
         end_file();
         files.push_back({.name = *item->file});
-        file = std::make_unique<storage::DurableFile>(file_system_, folder / *item->file);
+        file = create_file(file_system_, folder, *item->file);
       }
       file->write(item->bytes.data(), item->bytes.size());
     });

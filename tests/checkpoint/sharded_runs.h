@@ -13,15 +13,21 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
-#include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
+#include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/collectives.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/detail/comm/shard_group.h>
+#include <ddprun/fsdp/fully_shard.h>
 #include <ddprun/optim/fused_optimizer.h>
+#include <ddprun/optim/optimizers.h>
+#include <ddprun/optim/zero_redundancy_optimizer.h>
 
 namespace ddp::test {
 
@@ -108,6 +114,72 @@ inline std::map<std::string, std::string> whole_state(const torch::nn::Module& m
   }
   all.merge(whole);
   return all;
+}
+
+enum class Kind { kFullyShard, kHybrid, kZero, kReplicated };
+
+inline std::ostream& operator<<(std::ostream& stream, Kind kind) {
+  constexpr const char* kNames[] = {"fully_shard", "hybrid", "zero", "replicated"};
+  return stream << kNames[static_cast<int>(kind)];
+}
+
+inline const optim::AdamWOptions& adamw() {
+  static const optim::AdamWOptions options = optim::AdamWOptions(0.01).weight_decay(0.1);
+  return options;
+}
+
+/// One kind of run on one rank.
+class ShardedRun {
+ public:
+  ShardedRun(Kind kind, const GroupHandle& group) : group_(group) {
+    if (kind == Kind::kFullyShard || kind == Kind::kHybrid) {
+      const FullyShardOptions options{.units = {each<torch::nn::Linear>()}};
+      if (kind == Kind::kHybrid && group.size() % 2 == 0) {
+        mesh_.emplace(init_device_mesh(group, {2, group.size() / 2}, {"replicate", "shard"}));
+        sharded_ = fully_shard(net_, *mesh_, options);
+      } else {
+        sharded_ = fully_shard(net_, group, options);
+      }
+      optimizer_ = std::make_unique<optim::AdamW>(sharded_->parameters(), adamw());
+      return;
+    }
+    ddp_.emplace(net_, group);
+    if (kind == Kind::kZero) {
+      optimizer_ = std::make_unique<ZeroRedundancyOptimizer<optim::AdamW>>(trained(), adamw(), group);
+    } else {
+      optimizer_ = std::make_unique<optim::AdamW>(trained(), adamw());
+    }
+  }
+
+  void train(int64_t step) {
+    if (sharded_) {
+      train_step(sharded_, *optimizer_, group_.rank(), step);
+    } else {
+      train_step(*ddp_, *optimizer_, group_.rank(), step);
+    }
+  }
+
+  const torch::nn::Module& model() const { return sharded_ ? static_cast<const torch::nn::Module&>(*sharded_) : *net_; }
+  std::map<std::string, std::string> whole() const { return whole_state(model(), *optimizer_, group_); }
+
+  TrainingState state() {
+    if (sharded_) return {.model = sharded_, .optimizer = *optimizer_};
+    return {.model = net_, .optimizer = *optimizer_};
+  }
+
+ private:
+  std::vector<at::Tensor> trained() { return net_->parameters(); }
+
+  GroupHandle group_;
+  ShardedNet net_;
+  std::optional<DeviceMesh> mesh_;
+  FullySharded<ShardedNet> sharded_{nullptr};
+  std::optional<DistributedDataParallel<ShardedNet>> ddp_;
+  std::unique_ptr<optim::FusedOptimizer> optimizer_;
+};
+
+inline CheckpointOptions quiet(std::optional<bool> sharded, bool async = false) {
+  return {.sharded = sharded, .async = async, .staging_bytes = 1, .notify = [](const std::string&) {}};
 }
 
 }  // namespace ddp::test

@@ -59,5 +59,87 @@ TEST_CASE_METHOD(SavedBy, "SavedBy: any number of ranks, sharded in any way, loa
   }
 }
 
+class Resumed {
+ protected:
+  const test::Kind kind_ = GENERATE(test::Kind::kFullyShard, test::Kind::kHybrid, test::Kind::kZero);
+  const int ranks_ = GENERATE(2, 4);
+  const bool async_ = GENERATE(false, true);
+  FIXTURE_INFO("kind: " << kind_ << ", ranks: " << ranks_ << ", async: " << async_);
+};
+
+TEST_CASE_METHOD(Resumed, "Resumed: the training has the bits of one that was not interrupted") {
+  const test::TemporaryFolder folder;
+  std::map<std::string, std::string> expected;
+  test::run_ranks(ranks_, [&](const GroupHandle& group) {
+    test::ShardedRun run(kind_, group);
+    CheckpointManager manager(folder / "run", group, test::quiet(std::nullopt, async_));
+    for (int64_t step = 0; step < 6; ++step) {
+      if (step == 3) manager.save(step, run.state());  // the following steps change what is being copied
+      run.train(step);
+    }
+    manager.wait();
+    const auto whole = run.whole();
+    if (group.rank() == 0) expected = whole;
+  });
+  test::run_ranks(ranks_, [&](const GroupHandle& group) {
+    test::ShardedRun run(kind_, group);
+    run.train(7);  // whatever was there before
+    CheckpointManager manager(folder / "run", group, test::quiet(std::nullopt));
+    const auto start = manager.load_latest(run.state());
+    for (int64_t step = start.value().step; step < 6; ++step) run.train(step);
+    const auto whole = run.whole();
+    if (group.rank() == 0) RANK_CHECK(whole == expected);
+  });
+}
+
+TEST_CASE("ShardedSave: what no rank has whole is sharded by itself, and all else is not") {
+  const test::TemporaryFolder folder;
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    CheckpointManager manager(folder / "run", group, test::quiet(std::nullopt));
+    const auto is_sharded = [&](int64_t step, test::ShardedRun& run) {
+      manager.save(step, run.state());
+      return !std::filesystem::exists(manager.list().front().folder / "model.safetensors");
+    };
+    test::ShardedRun fully_sharded(test::Kind::kFullyShard, group);
+    RANK_CHECK(is_sharded(1, fully_sharded));
+    test::ShardedRun replicated(test::Kind::kReplicated, group);
+    RANK_CHECK_FALSE(is_sharded(2, replicated));
+    test::ShardedRun zero(test::Kind::kZero, group);
+    zero.train(0);
+    RANK_CHECK(is_sharded(3, zero));
+    zero.consolidate(0);
+    RANK_CHECK_FALSE(is_sharded(4, zero));
+    zero.train(1);
+    RANK_CHECK(is_sharded(5, zero));
+  });
+}
+
+// As rank 0 saves it, each tensor in one file.
+TEST_CASE("A whole checkpoint: sharded models and optimizers load their rows of it") {
+  const test::TemporaryFolder folder;
+  std::map<std::string, std::string> expected;
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    test::ShardedRun run(test::Kind::kReplicated, group);
+    for (int64_t step = 0; step < 2; ++step) run.train(step);
+    CheckpointManager manager(folder / "run", group, test::quiet(false));
+    manager.save(2, run.state());
+    const auto whole = run.whole();
+    if (group.rank() == 0) expected = whole;
+  });
+  for (const auto kind : {test::Kind::kFullyShard, test::Kind::kHybrid, test::Kind::kZero}) {
+    for (const auto reader : {CheckpointReader::kRankZero, CheckpointReader::kEveryRank}) {
+      INFO(kind);
+      test::run_ranks(4, [&](const GroupHandle& group) {
+        test::ShardedRun run(kind, group);
+        auto options = test::quiet(std::nullopt);
+        options.reader = reader;
+        CheckpointManager manager(folder / "run", group, options);
+        RANK_CHECK(manager.load_latest(run.state()).has_value());
+        RANK_CHECK(run.whole() == expected);
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ddp

@@ -59,7 +59,7 @@ class FullDisk {
 TEST_CASE_METHOD(FullDisk, "FullDisk: the save fails on all ranks with the rank's name, and the training goes on") {
   bool is_saved = false;
   int at = 0;
-  for (; !is_saved && at < 60; at += rank_ == 0 ? 3 : 1) {
+  for (; !is_saved && at < 400; at += rank_ == 0 || !async_ ? 4 : 1) {
     INFO("operation " << at);
     const test::TemporaryFolder folder;
     test::run_ranks(kRanks, [&](const GroupHandle& group) {

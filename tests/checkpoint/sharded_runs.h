@@ -162,6 +162,8 @@ class ShardedRun {
   const torch::nn::Module& model() const { return sharded_ ? static_cast<const torch::nn::Module&>(*sharded_) : *net_; }
   std::map<std::string, std::string> whole() const { return whole_state(model(), *optimizer_, group_); }
 
+  void consolidate(int to) { dynamic_cast<ZeroCore&>(*optimizer_).consolidate_state(to); }
+
   TrainingState state() {
     if (sharded_) return {.model = sharded_, .optimizer = *optimizer_};
     return {.model = net_, .optimizer = *optimizer_};

@@ -6,26 +6,18 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <ddprun/detail/checkpoint/storage/file_system.h>
 
+#include "checkpoint/dcp/path.h"
 #include "checkpoint/shards/box.h"
 #include "checkpoint/storage/byte_sink.h"
 #include "checkpoint/storage/durable_file.h"
 
 namespace ddp::dcp {
-
-/// The keys of Python's dicts and the places in its lists that lead to a value: {"model", "fc.weight"},
-/// {"optim", "param_groups", 0, "lr"}.
-using Path = std::vector<std::variant<std::string, int64_t>>;
-
-/// The path's parts with dots between them: DCP's key.
-std::string flat_key(const Path& path);
 
 struct DcpTensor {
   Path path{};

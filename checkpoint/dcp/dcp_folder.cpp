@@ -21,12 +21,12 @@
 #include "checkpoint/dcp/optimizer_parts.h"
 #include "checkpoint/dcp/run_layout.h"
 #include "checkpoint/dcp/safetensors_items.h"
-#include "checkpoint/dcp/tensor_item.h"
 #include "checkpoint/dcp/value_items.h"
 #include "checkpoint/dcp/value_tree.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/option_json.h"
 #include "checkpoint/pt/run_state.h"
+#include "checkpoint/pt/tensor_item.h"
 #include "checkpoint/shards/box.h"
 
 namespace ddp::dcp {
@@ -211,7 +211,7 @@ class FolderReader {
     const auto path = folder_ / metadata_.files[item.file];
     std::string bytes;
     try {
-      bytes = read_tensor_item(
+      bytes = pt::read_tensor_item(
           file_system_, file_system_.open(path), path,
           {.begin = item.begin, .size = item.size, .dtype = entry.dtype, .sizes = entry.chunks.front().box.sizes});
     } catch (const pt::FormatError& error) {
@@ -320,7 +320,7 @@ class FolderReader {
                             value->is(Kind::kText) || value->is(Kind::kNone);
       if (is_plain || (rest.read_keys.contains(key) && pt::is_rest_key(key))) continue;
       const bool is_list = value->is(Kind::kList) || value->is(Kind::kTuple);
-      run_.skipped.emplace(key, value->is(Kind::kForeign)   ? value->text()
+      run_.skipped.emplace(key, value->is(Kind::kForeign)  ? value->text()
                                 : value->is(Kind::kTensor) ? "a tensor beside the model"
                                 : is_list                  ? "a list or tuple"
                                 : value->is(Kind::kDict)   ? "a dict that was saved as one object"

@@ -73,10 +73,10 @@ class DcpFile {
   std::unique_ptr<Content> content_;
 };
 
-/// Writes the folder's `.metadata`, the last of its files, durable on return, from the records of all its .distcp files.
-/// The chunks of each tensor are listed in the order of `records`; of several chunks without elements at one place the
-/// first is kept, as in Python. Throws std::invalid_argument when a key has two values, or two tensors of other dtypes or
-/// shapes; std::system_error. The caller makes the folder's entries durable and renames it.
+/// Writes the folder's `.metadata`, the last of its files, durable on return, from the records of all its .distcp
+/// files. The chunks of each tensor are listed in the order of `records`; of several chunks without elements at one
+/// place the first is kept, as in Python. Throws std::invalid_argument when a key has two values, or two tensors of
+/// other dtypes or shapes; std::system_error. The caller makes the folder's entries durable and renames it.
 storage::FileRecord write_dcp_metadata(storage::FileSystem& file_system, const std::filesystem::path& folder,
                                        const std::vector<DcpRecord>& records);
 
@@ -92,10 +92,10 @@ struct DcpContents {
   std::vector<std::pair<Path, std::string>> values{};
 };
 
-/// Writes a whole folder from one process: the values in rank 0's file, then each chunk in the file of its rank (one open
-/// at a time), then `.metadata`. `writer` puts the elements of the chunk `place` of the tensor `tensor` (numbers in
-/// `contents`) into the sink. `folder` exists and is empty. Returns size and checksum of each file by name. Throws as
-/// DcpFile and write_dcp_metadata() do.
+/// Writes a whole folder from one process: the values in rank 0's file, then each chunk in the file of its rank (one
+/// open at a time), then `.metadata`. `writer` puts the elements of the chunk `place` of the tensor `tensor` (numbers
+/// in `contents`) into the sink. `folder` exists and is empty. Returns size and checksum of each file by name. Throws
+/// as DcpFile and write_dcp_metadata() do.
 std::map<std::string, storage::FileRecord> write_dcp_folder(
     storage::FileSystem& file_system, const std::filesystem::path& folder, const DcpContents& contents,
     const std::function<void(size_t tensor, size_t place, storage::ByteSink& sink)>& writer);

@@ -33,8 +33,8 @@ struct Entry {
   std::string key{};
   Path path{};  ///< {key} where the folder does not say
   bool is_tensor = false;
-  std::string dtype{};           ///< of a tensor, without "torch."
-  std::vector<int64_t> shape{};  ///< … of the whole
+  std::string dtype{};                ///< of a tensor, without "torch."
+  std::vector<int64_t> shape{};       ///< … of the whole
   std::vector<StoredChunk> chunks{};  ///< … that have elements
   StoredItem item{};                  ///< of a value
 };

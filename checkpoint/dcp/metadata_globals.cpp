@@ -68,7 +68,8 @@ const Function* find_function(std::string_view name) {
 }
 
 const Class* find_class(std::string_view name) {
-  const auto* found = std::find_if(kClasses.begin(), kClasses.end(), [&](const auto& each) { return each.name == name; });
+  const auto* found =
+      std::find_if(kClasses.begin(), kClasses.end(), [&](const auto& each) { return each.name == name; });
   return found != kClasses.end() ? found : nullptr;
 }
 

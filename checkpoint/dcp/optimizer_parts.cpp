@@ -46,9 +46,7 @@ class Assembler {
  private:
   const Path& path_of(size_t number) const { return metadata_.entries[number].path; }
 
-  void skip(size_t number, std::string what) {
-    parts_.skipped.emplace(metadata_.entries[number].key, std::move(what));
-  }
+  void skip(size_t number, std::string what) { parts_.skipped.emplace(metadata_.entries[number].key, std::move(what)); }
 
   // The value of an option; null where it is None or is not read, which is listed.
   const json* option_of(size_t number) {

@@ -19,7 +19,7 @@ struct OptimizerEntries {
 };
 
 struct OptimizerParts {
-  std::string groups{};                    ///< JSON, see core/saved_optimizer.h
+  std::string groups{};                     ///< JSON, see core/saved_optimizer.h
   std::map<std::string, size_t> tensors{};  ///< entries by name: "state.fc.weight.exp_avg"
   std::map<std::string, std::string> skipped{};
 };

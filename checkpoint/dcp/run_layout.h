@@ -20,7 +20,7 @@ enum class Role : uint8_t {
 /// What one entry of a folder is.
 struct Place {
   Role role = Role::kOther;
-  std::string optimizer{};  ///< its name; the main one's is empty
+  std::string optimizer{};    ///< its name; the main one's is empty
   bool is_flattened = false;  ///< one key has parameter and field: "state.fc.weight.exp_avg"
   /// Where the entry's own path begins: the name in the model, the parameter or the number of the group of a nested
   /// optimizer, the key beginning with "state." or "param_groups." of a flattened one, else what the folder has.

@@ -59,7 +59,8 @@ const SafetensorsItems::File& SafetensorsItems::open(storage::FileSystem& file_s
     result.data_begin = item.begin + safetensors::kLengthBytes + length;
     auto header = safetensors::parse_header(text, bytes - safetensors::kLengthBytes - length);
     for (auto& tensor : header.tensors) result.tensors.emplace(tensor.name, tensor);
-    for (const auto& [name, place] : parse_shallow_json(header.metadata[kOffsets]).items()) {
+    const auto places = parse_shallow_json(header.metadata[kOffsets]);
+    for (const auto& [name, place] : places.items()) {
       result.offsets.emplace(name, place.at("saved_offsets").get<std::vector<int64_t>>());
     }
   } catch (const json::exception&) {

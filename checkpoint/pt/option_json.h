@@ -10,8 +10,8 @@
 
 namespace ddp::pt {
 
-/// A truth value, number, text or list of those (infinities as json_float() has them); nothing for any other value, also
-/// None. Throws FormatError when `budget` is spent.
+/// A truth value, number, text or list of those (infinities as json_float() has them); nothing for any other value,
+/// also None. Throws FormatError when `budget` is spent.
 std::optional<nlohmann::json> option_json(const Value& value, Budget& budget, int depth = 0);
 
 }  // namespace ddp::pt

@@ -155,13 +155,21 @@ void Pickler::build() {
 }
 
 void Pickler::remember(uint32_t number) {
-  add(out_, Op::kLongBinPut);
-  add_number(out_, number);
+  refer(Op::kBinPut, Op::kLongBinPut, number);
 }
 
 void Pickler::recall(uint32_t number) {
-  add(out_, Op::kLongBinGet);
-  add_number(out_, number);
+  refer(Op::kBinGet, Op::kLongBinGet, number);
+}
+
+void Pickler::refer(Op small, Op large, uint32_t number) {
+  if (number < 256) {
+    add(out_, small);
+    out_ += static_cast<char>(number);
+  } else {
+    add(out_, large);
+    add_number(out_, number);
+  }
 }
 
 void Pickler::integers(const std::vector<int64_t>& values) {

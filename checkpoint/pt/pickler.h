@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "checkpoint/pt/opcodes.h"
 #include "checkpoint/pt/value.h"
 
 namespace ddp::pt {
@@ -41,6 +42,7 @@ class Pickler {
   std::string take();
 
  private:
+  void refer(Op small, Op large, uint32_t number);
   void integers(const std::vector<int64_t>& values);
 
   std::string out_;

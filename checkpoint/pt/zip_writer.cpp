@@ -84,10 +84,8 @@ void ZipWriter::add(std::string_view name, uint64_t size, uint32_t crc32,
 
 void ZipWriter::add_stream(std::string_view name, uint64_t size,
                            const std::function<void(storage::ByteSink& sink)>& writer) {
-  begin({.name = std::string(name),
-         .size = size,
-         .position = position_,
-         .flags = zip::kFlagUtf8 | zip::kFlagDescriptor});
+  begin(
+      {.name = std::string(name), .size = size, .position = position_, .flags = zip::kFlagUtf8 | zip::kFlagDescriptor});
   CheckedSink sink(sink_);
   writer(sink);
   if (sink.size() != size) {

@@ -16,9 +16,9 @@
 
 #include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/dcp/dcp_writer.h"
-#include "checkpoint/dcp/tensor_item.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
+#include "checkpoint/pt/tensor_item.h"
 
 namespace {
 
@@ -43,11 +43,11 @@ void copy_chunk(storage::FileSystem& file_system, const shards::TensorCatalog& c
   std::string whole;
   std::uint64_t begin = chunk.begin;
   if (chunk.form == shards::ChunkForm::kTorchSave) {
-    const dcp::TensorItem item{
+    const pt::TensorItem item{
         .begin = chunk.begin, .size = chunk.size, .dtype = tensor.dtype, .sizes = chunk.box.sizes};
-    const auto place = dcp::find_elements(file_system, file, path, item);
+    const auto place = pt::find_elements(file_system, file, path, item);
     begin = place.begin;
-    const auto read = dcp::read_tensor_item(file_system, file, path, item);
+    const auto read = pt::read_tensor_item(file_system, file, path, item);
     if (!place.is_row_major || place.is_deflated) {
       whole = read;
     } else {
@@ -99,8 +99,8 @@ json dump(const std::string& folder, const std::string& target, const std::strin
       std::string bytes(static_cast<std::size_t>(shards::numel(box)) * pt::dtype_by_name(tensor.dtype)->bytes, '\0');
       for (const auto& chunk : tensor.chunks) copy_chunk(file_system, catalog, tensor, chunk, box, bytes);
       out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-      places[name][title] = {{"dtype", tensor.dtype}, {"shape", tensor.shape},    {"offsets", box.offsets},
-                             {"sizes", box.sizes},    {"begin", position},        {"size", bytes.size()}};
+      places[name][title] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"offsets", box.offsets},
+                             {"sizes", box.sizes},    {"begin", position},     {"size", bytes.size()}};
       position += bytes.size();
     }
   }
@@ -119,7 +119,8 @@ dcp::Path path_of(const json& parts) {
   return path;
 }
 
-// {"tensors": [{"path", "dtype", "shape", "begin", "places": [{"rank", "offsets", "sizes"}]}], "values": [[path, value]]}
+// {"tensors": [{"path", "dtype", "shape", "begin", "places": [{"rank", "offsets", "sizes"}]}], "values": [[path,
+// value]]}
 void write(const json& spec, const std::string& blob, const std::string& folder) {
   dcp::DcpContents contents;
   std::vector<std::uint64_t> begins;

@@ -13,7 +13,7 @@
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/value.h"
 
-namespace ddp::dcp {
+namespace ddp::pt {
 
 /// An item as the folder's metadata describes it.
 struct TensorItem {
@@ -31,23 +31,23 @@ struct ElementPlace {
   uint64_t storage_begin = 0;
   uint64_t storage_size = 0;
   uint32_t crc32 = 0;         ///< of the storage; 0 when Python was told to compute none
-  bool is_row_major = false;  ///< one element after the other, as they look; else pt::gather_elements() with `layout`
+  bool is_row_major = false;  ///< one element after the other, as they look; else gather_elements() with `layout`
   bool is_deflated = false;   ///< an archiver has packed it: read_tensor_item() alone reads it
-  pt::TensorEntry layout{};   ///< sizes, strides and marks (conjugated, negated)
+  TensorEntry layout{};       ///< sizes, strides and marks (conjugated, negated)
 };
 
 /// Finds the elements of `item` in the open `file`; `path` is for messages. Reads the archive's directory and pickle
-/// alone, a few kilobytes at its beginning and end. Throws pt::FormatError when the archive is damaged there, is no
+/// alone, a few kilobytes at its beginning and end. Throws FormatError when the archive is damaged there, is no
 /// tensor, or one of another dtype or other sizes than `item` says; std::system_error when the file is too short.
 ElementPlace find_elements(storage::FileSystem& file_system, const storage::FileDescriptor& file,
                            const std::filesystem::path& path, const TensorItem& item);
 
 /// The elements in row-major order, of the item whose archive is `archive` (its begin and size do not matter). Verifies
-/// every byte with its checksum, where it has one. Throws pt::FormatError.
+/// every byte with its checksum, where it has one. Throws FormatError.
 std::string tensor_elements(std::string_view archive, const TensorItem& item);
 
 /// Reads the whole of `item` and returns its elements as tensor_elements() does.
 std::string read_tensor_item(storage::FileSystem& file_system, const storage::FileDescriptor& file,
                              const std::filesystem::path& path, const TensorItem& item);
 
-}  // namespace ddp::dcp
+}  // namespace ddp::pt

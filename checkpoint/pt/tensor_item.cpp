@@ -1,4 +1,4 @@
-#include "checkpoint/dcp/tensor_item.h"
+#include "checkpoint/pt/tensor_item.h"
 
 #include <algorithm>
 #include <optional>
@@ -17,14 +17,12 @@
 #include "checkpoint/pt/zip_directory.h"
 #include "checkpoint/pt/zip_records.h"
 
-namespace ddp::dcp {
+namespace ddp::pt {
 namespace {
 
-using pt::FormatError;
-using pt::Kind;
-using pt::zip::DirectoryEntry;
-using pt::zip::Fields;
 using safetensors::quote_name;
+using zip::DirectoryEntry;
+using zip::Fields;
 
 constexpr std::string_view kPickleName = "/data.pkl";
 
@@ -89,10 +87,10 @@ class Contents {
     }
     const auto edge = std::min(archive.size(), kEdge);
     tail_ = archive.read(archive.size() - edge, edge);
-    const auto directory = pt::zip::directory_position({.bytes = tail_, .begin = archive.size() - edge});
+    const auto directory = zip::directory_position({.bytes = tail_, .begin = archive.size() - edge});
     if (archive.size() - directory > kMostDirectory) throw FormatError("its directory is too long for one tensor");
     if (directory < archive.size() - edge) tail_ = archive.read(directory, archive.size() - directory);
-    directory_ = pt::zip::read_directory(pt::zip::Tail{.bytes = tail_, .begin = archive.size() - tail_.size()});
+    directory_ = zip::read_directory(zip::Tail{.bytes = tail_, .begin = archive.size() - tail_.size()});
     std::ranges::sort(directory_.entries, {}, &DirectoryEntry::position);
     find_pickle();
   }
@@ -101,8 +99,8 @@ class Contents {
   std::string small_entry(const DirectoryEntry& entry) const {
     if (entry.header.stored > kMostPickle) throw FormatError("its " + quote_name(entry.name) + " is too long");
     auto data = archive_.read(data_position(entry), entry.header.stored);
-    if (entry.header.method != pt::zip::kStored) throw FormatError("its " + quote_name(entry.name) + " is packed");
-    if (entry.header.crc32 != 0 && pt::crc32(data.data(), data.size()) != entry.header.crc32) {
+    if (entry.header.method != zip::kStored) throw FormatError("its " + quote_name(entry.name) + " is packed");
+    if (entry.header.crc32 != 0 && crc32(data.data(), data.size()) != entry.header.crc32) {
       throw FormatError("the bytes of " + quote_name(entry.name) + " are not those that were written (CRC-32)");
     }
     return data;
@@ -110,13 +108,13 @@ class Contents {
 
   // Where the entry's data begins: after its own header, which must be of the same entry as the directory's line.
   uint64_t data_position(const DirectoryEntry& entry) const {
-    const auto bytes = archive_.read_at_most(entry.position, pt::zip::kLocalBytes);
+    const auto bytes = archive_.read_at_most(entry.position, zip::kLocalBytes);
     Fields fields(bytes, "entry header");
-    fields.expect(pt::zip::kLocalSignature);
-    const auto local = pt::zip::read_entry_header(fields);
+    fields.expect(zip::kLocalSignature);
+    const auto local = zip::read_entry_header(fields);
     const uint64_t name_bytes = fields.get<uint16_t>();
     const uint64_t extra_bytes = fields.get<uint16_t>();
-    const auto name = entry.position + pt::zip::kLocalBytes;
+    const auto name = entry.position + zip::kLocalBytes;
     if (local.method != entry.header.method || archive_.read_at_most(name, name_bytes) != entry.name) fields.fail();
     const auto begin = name + name_bytes + extra_bytes;
     const auto next = std::ranges::upper_bound(directory_.entries, entry.position, {}, &DirectoryEntry::position);
@@ -155,7 +153,7 @@ class Contents {
 
   const Archive& archive_;
   std::string tail_;
-  pt::zip::Directory directory_;
+  zip::Directory directory_;
   const DirectoryEntry* pickle_ = nullptr;
 };
 
@@ -164,7 +162,7 @@ std::string describe(const std::string& dtype, const std::vector<int64_t>& sizes
 }
 
 // The one tensor that a pickle holds.
-pt::TensorEntry sole_tensor(const pt::Value& root, const TensorItem& item) {
+TensorEntry sole_tensor(const Value& root, const TensorItem& item) {
   if (root.is(Kind::kOtherTensor)) throw FormatError("it holds " + root.text());
   if (!root.is(Kind::kTensor)) throw FormatError("it holds something that is no tensor");
   const auto& tensor = root.tensor();
@@ -184,14 +182,14 @@ ElementPlace find_elements(storage::FileSystem& file_system, const storage::File
   if (const auto* order = contents.find("byteorder"); order != nullptr && contents.small_entry(*order) != "little") {
     throw FormatError("its numbers are big-endian");
   }
-  const auto pickle = pt::unpickle(contents.small_entry(contents.pickle()));
+  const auto pickle = unpickle(contents.small_entry(contents.pickle()));
   ElementPlace place;
   place.layout = sole_tensor(pickle->root, item);
   const auto* storage = contents.find("data/" + place.layout.storage);
   if (storage == nullptr) throw FormatError("its storage " + quote_name(place.layout.storage) + " is missing");
 
-  const auto element = pt::dtype_by_name(item.dtype)->bytes;
-  const auto [count, extent] = pt::count_elements(place.layout);
+  const auto element = dtype_by_name(item.dtype)->bytes;
+  const auto [count, extent] = count_elements(place.layout);
   const auto offset = static_cast<uint64_t>(place.layout.offset);
   const auto available = storage->header.size / element;
   if (extent > available || (extent > 0 && offset > available - extent)) {
@@ -201,15 +199,15 @@ ElementPlace find_elements(storage::FileSystem& file_system, const storage::File
   place.storage_begin = item.begin + contents.data_position(*storage);
   place.storage_size = storage->header.stored;
   place.crc32 = storage->header.crc32;
-  place.is_deflated = storage->header.method != pt::zip::kStored;
-  place.is_row_major = pt::is_plain(place.layout);
+  place.is_deflated = storage->header.method != zip::kStored;
+  place.is_row_major = is_plain(place.layout);
   place.begin = place.storage_begin + (extent > 0 && !place.is_deflated ? offset * element : 0);
   place.size = extent * element;
   return place;
 }
 
 std::string tensor_elements(std::string_view archive, const TensorItem& item) {
-  std::optional<pt::PtFile> file;
+  std::optional<PtFile> file;
   try {
     file.emplace(storage::Bytes{.view = archive}, "the item");
   } catch (const FormatError&) {
@@ -219,8 +217,8 @@ std::string tensor_elements(std::string_view archive, const TensorItem& item) {
   }
   const auto tensor = sole_tensor(file->root(), item);
   const auto bytes = file->bytes_of(tensor);
-  if (pt::gathered_size(tensor) > archive.size()) throw FormatError("it has fewer bytes than elements");
-  return pt::is_plain(tensor) ? std::string(bytes) : pt::gather_elements(tensor, bytes);
+  if (gathered_size(tensor) > archive.size()) throw FormatError("it has fewer bytes than elements");
+  return is_plain(tensor) ? std::string(bytes) : gather_elements(tensor, bytes);
 }
 
 std::string read_tensor_item(storage::FileSystem& file_system, const storage::FileDescriptor& file,
@@ -232,4 +230,4 @@ std::string read_tensor_item(storage::FileSystem& file_system, const storage::Fi
   return tensor_elements(archive, item);
 }
 
-}  // namespace ddp::dcp
+}  // namespace ddp::pt

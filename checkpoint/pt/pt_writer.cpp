@@ -32,11 +32,13 @@ class Storages {
     if (dtype == nullptr) throw std::invalid_argument("a .pt file has no dtype " + tensor.dtype);
     // Tied weights: one storage, named by where its bytes are. Empty ones have no place. Of another dtype the same
     // bytes are another storage: torch.load gives a storage the dtype by which it meets it first.
-    const auto key = std::tuple(tensor.bytes.empty() ? nullptr : tensor.bytes.data(), tensor.bytes.size(), dtype->name);
+    const void* place = tensor.stream.writer ? tensor.stream.identity : tensor.bytes.data();
+    const auto size = tensor.size();
+    const auto key = std::tuple(size == 0 ? nullptr : place, size, dtype->name);
     auto known = numbers_.find(key);
-    if (known == numbers_.end() || tensor.bytes.empty()) {
+    if (known == numbers_.end() || size == 0) {
       known = numbers_.insert_or_assign(key, data_.size()).first;
-      data_.push_back(tensor.bytes);
+      data_.push_back({.bytes = tensor.bytes, .stream = tensor.stream});
     }
     TensorEntry entry{.storage = std::to_string(known->second), .dtype = tensor.dtype, .sizes = tensor.sizes};
     entry.strides.resize(tensor.sizes.size());
@@ -45,14 +47,28 @@ class Storages {
       entry.strides[i] = stride;
       stride *= std::max<int64_t>(tensor.sizes[i], 1);
     }
-    pickler.tensor(entry, static_cast<int64_t>(tensor.bytes.size() / dtype->bytes));
+    pickler.tensor(entry, static_cast<int64_t>(size / dtype->bytes));
   }
 
-  const std::vector<std::string_view>& data() const { return data_; }
+  void write(ZipWriter& zip) const {
+    for (size_t i = 0; i < data_.size(); ++i) {
+      const auto name = "archive/data/" + std::to_string(i);
+      if (data_[i].stream.writer) {
+        zip.add_stream(name, data_[i].stream.size, data_[i].stream.writer);
+      } else {
+        zip.add(name, data_[i].bytes);
+      }
+    }
+  }
 
  private:
-  std::map<std::tuple<const char*, size_t, std::string_view>, size_t> numbers_;
-  std::vector<std::string_view> data_;
+  struct Data {
+    std::string_view bytes{};
+    PtStream stream{};
+  };
+
+  std::map<std::tuple<const void*, size_t, std::string_view>, size_t> numbers_;
+  std::vector<Data> data_;
 };
 
 // Deep enough for any settings, shallow enough for the stack.
@@ -91,6 +107,11 @@ json python_defaults(const std::string& type) {
 bool has_key_of_lbfgs(const json& root) {
   const auto& groups = root.at("param_groups");
   return groups.size() == 1 && groups.front().contains("tolerance_grad") && groups.front().contains("history_size");
+}
+
+std::string python_type(const json& root) {
+  auto type = root.at("type").get<std::string>();
+  return type.empty() && has_key_of_lbfgs(root) ? "LBFGS" : type;
 }
 
 std::optional<double> number_of(const PtTensor& tensor) {
@@ -134,13 +155,20 @@ void add_lbfgs_state(Pickler& pickler, Storages& storages, const std::vector<con
   }
 }
 
+void add_defaults(json& root, const std::string& type) {
+  const auto defaults = python_defaults(type);
+  for (auto& group : root.at("param_groups")) {
+    auto options = defaults;
+    options.update(group);
+    group = std::move(options);
+  }
+}
+
 // Python numbers the parameters through all groups.
-void add_groups(Pickler& pickler, const json& groups, const json& defaults) {
+void add_groups(Pickler& pickler, const json& groups) {
   pickler.begin_list();
   int64_t number = 0;
-  for (const auto& group : groups) {
-    json options = defaults;
-    options.update(group);
+  for (const auto& options : groups) {
     pickler.begin_dict();
     for (const auto& [name, value] : options.items()) {
       if (name == "params") continue;
@@ -155,7 +183,7 @@ void add_groups(Pickler& pickler, const json& groups, const json& defaults) {
     }
     pickler.text("params");
     pickler.begin_list();
-    for (size_t i = 0; i < group.at("params").size(); ++i) pickler.integer(number++);
+    for (size_t i = 0; i < options.at("params").size(); ++i) pickler.integer(number++);
     pickler.end_list();
     pickler.end_dict();
   }
@@ -163,9 +191,9 @@ void add_groups(Pickler& pickler, const json& groups, const json& defaults) {
 }
 
 void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& optimizer) {
-  const auto root = parse(optimizer.groups);
-  const auto type = root.at("type").get<std::string>();
-  const bool is_lbfgs = type == "LBFGS" || (type.empty() && has_key_of_lbfgs(root));
+  auto root = parse(optimizer.groups);
+  const auto type = python_type(root);
+  const bool is_lbfgs = type == "LBFGS";
 
   // Python numbers the parameters through all groups.
   std::map<std::string, std::vector<const PtTensor*>> by_parameter;
@@ -199,7 +227,8 @@ void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& opti
   pickler.end_dict();
 
   pickler.text("param_groups");
-  add_groups(pickler, root.at("param_groups"), python_defaults(is_lbfgs ? "LBFGS" : type));
+  add_defaults(root, type);
+  add_groups(pickler, root.at("param_groups"));
   pickler.end_dict();
 }
 
@@ -272,6 +301,16 @@ bool is_model_alone(const PtContents& contents) {
 
 }  // namespace
 
+std::string with_python_defaults(const std::string& groups) {
+  try {
+    auto root = parse(groups);
+    add_defaults(root, python_type(root));
+    return root.dump();
+  } catch (const json::exception& error) {
+    throw std::invalid_argument(std::string("an optimizer's description is damaged: ") + error.what());
+  }
+}
+
 void pickle_json(Pickler& pickler, const json& value) {
   if (value.is_null()) {
     pickler.none();
@@ -343,9 +382,7 @@ void write_pt(storage::ByteSink& sink, const PtContents& contents) {
   ZipWriter zip(sink);
   zip.add("archive/data.pkl", pickler.take());
   zip.add("archive/byteorder", "little");
-  for (size_t i = 0; i < storages.data().size(); ++i) {
-    zip.add("archive/data/" + std::to_string(i), storages.data()[i]);
-  }
+  storages.write(zip);
   zip.add("archive/version", "3\n");
   zip.finish();
 }

@@ -16,6 +16,7 @@ Needs torch and safetensors, and the ddprun_checkpoint_*.py beside it. Nothing t
 """
 
 import collections
+import contextlib
 import json
 import pathlib
 import warnings
@@ -27,7 +28,7 @@ import ddprun_checkpoint_states as states
 from ddprun_checkpoint_folder import DamagedCheckpoint
 from ddprun_checkpoint_sampler import DistributedSampler
 
-__all__ = ["load", "save", "model_part", "flat_optimizer_state", "rng_state", "set_rng_state", "DistributedSampler",
+__all__ = ["load", "save", "load_sharded", "save_sharded", "model_part", "flat_optimizer_state", "rng_state", "set_rng_state", "DistributedSampler",
            "DamagedCheckpoint"]
 
 # Whoever removes checkpoints faster than this many times in a row cannot be read beside.
@@ -86,6 +87,60 @@ def save(path, *, step=0, model=None, optimizer=None, optimizers=None, scaler=No
         return path
     return folders.commit(path, step, run["world_size"], run["metrics"],
                           lambda folder: _write_folder(folder, run, model, named))
+
+
+def save_sharded(path, *, step=0, model=None, optimizer=None, optimizers=None, scaler=None, scheduler=None, sampler=None,
+                 rng=True, values=None, shared=None, per_rank=None, metrics=None, group=None):
+    """Saves a run of several ranks, each of which writes its part; returns the path of the step-... folder.
+
+    Every rank of `group` calls it, and all see the folder `path`. Of DTensors (fully_shard()) each rank writes its shards, of what all
+    have an even share. Arguments as those of save(), but `rng` and `per_rank` are this rank's. Raises the same error on all ranks.
+    """
+    import ddprun_checkpoint_sharded as sharded
+
+    ranks = sharded.Ranks(group)
+    own = ranks.gather((rng_state() if rng is True else rng or {}, dict(per_rank or {})))
+    run = {"step": step, "world_size": ranks.count, "metrics": dict(metrics or {}), "values": dict(values or {}), "shared": dict(shared or {}),
+           "rng": [state for state, _ in own], "per_rank": [objects for _, objects in own]}
+    for key, value in (("scaler", scaler), ("scheduler", scheduler), ("sampler", sampler)):
+        if value is not None:
+            run[key] = states.state_of(value)
+    named = {**({"": optimizer} if optimizer is not None else {}), **(optimizers or {})}
+    return sharded.save(path, run, model, named, lambda folder: _write_folder(folder, run, None, {}), ranks)
+
+
+def load_sharded(path, *, model=None, optimizer=None, optimizers=None, verify=True, group=None):
+    """Loads a checkpoint into a model and optimizers on several ranks, of which each reads its part; any number may have saved it.
+
+    `path` is a run's folder (its newest whole checkpoint) or a step-... folder. Every rank of `group` calls it. Parameters may be DTensors
+    (fully_shard()) or whole. Returns the rest of what load() returns, for the caller to load. `verify`: each file is compared with its
+    checksum by one rank. Raises the same error on all ranks, DamagedCheckpoint or ValueError for another model.
+    """
+    import ddprun_checkpoint_sharded as sharded
+
+    ranks = sharded.Ranks(group)
+    named = {**({"": optimizer} if optimizer is not None else {}), **(optimizers or {})}
+    path = pathlib.Path(path)
+    is_one = (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name)
+    candidates = [path] if is_one else ranks.first(lambda: folders.steps(path))
+    damages = []
+    for folder in candidates:
+        try:
+            if verify:
+                ranks.all(lambda: sharded.verify_share(folder, ranks))
+            return _load_part(sharded, folder, model, named, ranks)
+        except DamagedCheckpoint as error:
+            damages.append(str(error))
+    raise DamagedCheckpoint(f"{path} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
+
+
+def _load_part(sharded, folder, model, optimizers, ranks):
+    opened = []
+    with contextlib.ExitStack() as stack:
+        ranks.all(lambda: opened.extend(stack.enter_context(folders.opened(folder, False))))
+        manifest, paths = opened
+        sharded.load(paths, model, optimizers, _schedule_of(paths), ranks)
+        return _run_of(manifest, {name: path for name, path in paths.items() if not states.part_of(name).startswith(("model.", "optim"))})
 
 
 def model_part(state, name):
@@ -154,7 +209,9 @@ def flat_optimizer_state(path, name="", *, verify=True):
 def _flat_optimizer_of(folder, name, verify):
     file = f"optim-{name}.safetensors" if name else "optim.safetensors"
     with folders.opened(folder, verify) as (_, paths):
-        tensors, metadata = states.read_tensors(paths.get(file, folder / file))
+        if not any(states.part_of(each) == file for each in paths):
+            raise FileNotFoundError(f"{folder} has no {file}")
+        tensors, metadata = states.read_part(paths, file)
         schedule = _schedule_of(paths)
     saved = states.from_json(metadata[states.OPTIMIZER])
     flat = dict(tensors)
@@ -211,18 +268,22 @@ def _load_folder(folder, verify):
 def _run_of(manifest, paths):
     run = {key: manifest[key] for key in ("step", "world_size", "metrics")}
     schedule = _schedule_of(paths)
-    for name, path in paths.items():
-        stem = name.rpartition(".")[0]
-        if name == "model.safetensors":
-            tensors, metadata = states.read_tensors(path)
-            # Tied weights are stored once; the metadata maps their other names to the first.
+    for part in sorted({states.part_of(name) for name in paths}):
+        stem = part.rpartition(".")[0]
+        if part == "model.safetensors":
+            tensors, metadata = states.read_part(paths, part)
+            # Tied weights may be stored once; the metadata maps their other names to the first.
             tied = {alias: tensors[first] for alias, first in metadata.items() if first in tensors}
             run["model"] = collections.OrderedDict({**tied, **tensors})
-        elif name == "optim.safetensors":
-            run["optimizer"] = states.numbered_optimizer(path, schedule)
-        elif name.startswith("optim-"):
-            run.setdefault("optimizers", {})[stem[len("optim-"):]] = states.numbered_optimizer(path, None)
-        elif name == "ranks.safetensors":
+        elif part == "optim.safetensors":
+            run["optimizer"] = states.numbered_optimizer(*states.read_part(paths, part), schedule)
+        elif part.startswith("optim-"):
+            run.setdefault("optimizers", {})[stem[len("optim-"):]] = states.numbered_optimizer(*states.read_part(paths, part), None)
+    for name, path in paths.items():
+        stem = name.rpartition(".")[0]
+        if name.endswith(".safetensors") and name != "ranks.safetensors":
+            continue
+        if name == "ranks.safetensors":
             _add_ranks(run, states.read_tensors(path)[0], manifest["world_size"])
         elif name == "trainer.json":
             run["values"] = states.from_json(path.read_text())

@@ -23,13 +23,14 @@ _REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]+$")
 
 
 @contextlib.contextmanager
-def opened(folder: pathlib.Path, verify=True):
+def opened(folder: pathlib.Path, verify=True, files=None):
     """The manifest of a checkpoint's folder as a dict, and the paths of its files by name: within the block they can be read though
-    a writer removes the folder meanwhile. With `verify` every byte is compared with its checksum."""
+    a writer removes the folder meanwhile. With `verify` every byte is compared with its checksum. `files` are some of the manifest's."""
     manifest = read_manifest(folder)
+    files = manifest["files"] if files is None else files
     with contextlib.ExitStack() as stack:
         paths = {}
-        for name, (size, _) in manifest["files"].items():
+        for name, (size, _) in files.items():
             status = None
             try:
                 descriptor = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
@@ -43,7 +44,7 @@ def opened(folder: pathlib.Path, verify=True):
                 raise DamagedCheckpoint(f"{folder / name} is missing or has not the {size} bytes that the manifest says")
             held = pathlib.Path(f"/proc/self/fd/{descriptor}")
             paths[name] = held if held.exists() else folder / name
-        for name, (_, crc) in manifest["files"].items():
+        for name, (_, crc) in files.items():
             if verify and crc32c(file_bytes(paths[name])) != crc:
                 raise DamagedCheckpoint(f"{folder / name} is damaged: its checksum is another than the manifest's")
         yield manifest, paths
@@ -88,7 +89,7 @@ def listing(run: pathlib.Path):
 # -- Committing -------------------------------------------------------------------------------------------------------
 
 
-def _sync(path):
+def sync(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -118,41 +119,53 @@ def _only_writer(run):
 
 
 def commit(run: pathlib.Path, step, world_size, metrics, write_files):
-    """Writes the checkpoint of `step` into the folder of a run: `write_files(folder)` writes its files. It appears whole
-    or not at all, and replaces an earlier one of the same step. Returns its folder. Raises RuntimeError when somebody else
-    saves into that run."""
+    """Writes the checkpoint of `step` into the folder of a run: `write_files(folder)` writes its files. Returns its folder. Raises as
+    staged() does."""
+    with staged(run, step) as new:
+        write_files(new.folder)
+        return new.commit(world_size, metrics)
+
+
+@contextlib.contextmanager
+def staged(run: pathlib.Path, step):
+    """A new checkpoint of `step` in the folder of a run: files are written into its `folder`, and commit() makes it appear whole, in
+    place of an earlier one of the same step; without that nothing remains. Raises RuntimeError when somebody else saves into that run."""
     if step < 0:
         raise ValueError(f"a checkpoint's step must not be negative, but is {step}")
     run.mkdir(parents=True, exist_ok=True)
     with _only_writer(run):
-        return _commit(run, step, world_size, metrics, write_files)
+        new = _Staged(run, step)
+        try:
+            yield new
+        finally:
+            shutil.rmtree(new.folder, ignore_errors=True)
 
 
-def _commit(run, step, world_size, metrics, write_files):
-    target = run / f"step-{step:08d}"
-    sequence = 1 + max((_sequence(folder) for folder in steps(run)), default=0)
-    suffix = secrets.token_hex(8)
-    staged = run / f"{target.name}.tmp-{suffix}"
-    staged.mkdir()
-    try:
-        write_files(staged)
-        files = {}
-        for path in sorted(staged.iterdir()):
-            files[path.name] = (path.stat().st_size, crc32c(file_bytes(path)))
-            _sync(path)
-        (staged / MANIFEST).write_text(format_manifest(step, sequence, world_size, metrics, files))
-        _sync(staged / MANIFEST)
-        _sync(staged)
-        replaced = run / f"{target.name}.old-{suffix}"
-        if target.exists():
-            target.rename(replaced)
-        staged.rename(target)
-    except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
-        raise
-    _sync(run)
-    hint = run / f"latest.tmp-{suffix}"
-    hint.write_text(target.name + "\n")
-    hint.rename(run / "latest")
-    shutil.rmtree(replaced, ignore_errors=True)
-    return target
+class _Staged:
+    def __init__(self, run, step):
+        self._run, self._step, self._suffix = run, step, secrets.token_hex(8)
+        self._target = run / f"step-{step:08d}"
+        self.folder = run / f"{self._target.name}.tmp-{self._suffix}"
+        self.folder.mkdir()
+
+    def commit(self, world_size, metrics, known=()):
+        """Gives it its name and returns that path. `known` are size and checksum of files that are on the disk already, by name."""
+        files = dict(known)
+        for path in sorted(self.folder.iterdir()):
+            if path.name not in files:
+                files[path.name] = (path.stat().st_size, crc32c(file_bytes(path)))
+                sync(path)
+        sequence = 1 + max((_sequence(folder) for folder in steps(self._run)), default=0)
+        (self.folder / MANIFEST).write_text(format_manifest(self._step, sequence, world_size, metrics, files))
+        sync(self.folder / MANIFEST)
+        sync(self.folder)
+        replaced = self._run / f"{self._target.name}.old-{self._suffix}"
+        if self._target.exists():
+            self._target.rename(replaced)
+        self.folder.rename(self._target)
+        sync(self._run)
+        hint = self._run / f"latest.tmp-{self._suffix}"
+        hint.write_text(self._target.name + "\n")
+        hint.rename(self._run / "latest")
+        shutil.rmtree(replaced, ignore_errors=True)
+        return self._target

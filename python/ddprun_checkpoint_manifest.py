@@ -71,6 +71,29 @@ def _shift(length):
     return result
 
 
+def _registers(words, crcs):
+    """What the registers `crcs` are after each one's row of `words`, two bytes each."""
+    table = _pair_table()
+    index, looked_up = torch.empty_like(crcs), torch.empty_like(crcs)
+    for begin in range(0, words.shape[1], 256):
+        block = words[:, begin : begin + 256].t().to(torch.int64, memory_format=torch.contiguous_format)
+        for word in block:
+            torch.bitwise_xor(crcs, word, out=index).bitwise_and_(0xFFFF)
+            torch.index_select(table, 0, index, out=looked_up)
+            crcs.bitwise_right_shift_(16).bitwise_xor_(looked_up)
+    return crcs
+
+
+def _combined(crcs, length, pieces):
+    """Of pieces of `length` bytes each, `pieces` of which follow each other."""
+    matrix = _shift(length)
+    while pieces > 1:
+        crcs = _times(matrix, crcs[0::2]) ^ crcs[1::2]
+        matrix = _squared(matrix)
+        pieces //= 2
+    return crcs
+
+
 def crc32c(data: torch.Tensor) -> int:
     """The checksum of a one-dimensional uint8 tensor."""
     lanes = 1 << 14
@@ -80,18 +103,37 @@ def crc32c(data: torch.Tensor) -> int:
         words = data[: lanes * length].view(torch.int16).view(lanes, length // 2)
         crcs = torch.zeros(lanes, dtype=torch.int64)
         crcs[0] = crc
-        table = _pair_table()
-        for begin in range(0, length // 2, 256):
-            block = words[:, begin : begin + 256].t().contiguous().to(torch.int64) & 0xFFFF
-            for word in block:
-                crcs = table[(crcs ^ word) & 0xFFFF] ^ crcs >> 16
-        matrix = _shift(length)
-        while crcs.numel() > 1:
-            crcs = _times(matrix, crcs[0::2]) ^ crcs[1::2]
-            matrix = _squared(matrix)
-        crc = int(crcs)
+        crc = int(_combined(_registers(words, crcs), length, lanes))
         data = data[lanes * length :]
     return _plain_crc(bytes(data.tolist()), crc) ^ 0xFFFFFFFF
+
+
+BLOCK = 1 << 20  # bytes with a checksum of their own in a sharded checkpoint
+
+
+def crc32c_blocks(data: torch.Tensor) -> list:
+    """The checksums of each BLOCK of a one-dimensional uint8 tensor; the last one may be shorter."""
+    whole, pieces, at_once = data.numel() // BLOCK, 64, 256
+    result = []
+    for begin in range(0, whole, at_once):
+        blocks = min(at_once, whole - begin)
+        words = data[begin * BLOCK : (begin + blocks) * BLOCK].view(torch.int16).view(blocks * pieces, -1)
+        crcs = torch.zeros(blocks * pieces, dtype=torch.int64)
+        crcs[::pieces] = 0xFFFFFFFF
+        crcs = _combined(_registers(words, crcs), words.shape[1] * 2, pieces)
+        result += (crcs ^ 0xFFFFFFFF).tolist()
+    if data.numel() % BLOCK:
+        result.append(crc32c(data[whole * BLOCK :]))
+    return result
+
+
+def crc32c_of_blocks(checksums: list, size: int) -> int:
+    """The checksum of all of a file of `size` bytes with these blocks."""
+    crc, matrix = 0, _shift(BLOCK)
+    for number, checksum in enumerate(checksums):
+        last = min(BLOCK, size - number * BLOCK)
+        crc = int(_times(matrix if last == BLOCK else _shift(last), torch.tensor(crc))) ^ checksum
+    return crc
 
 
 def text_crc32c(text: bytes) -> int:
@@ -104,6 +146,15 @@ def file_bytes(path: pathlib.Path) -> torch.Tensor:
     if size == 0:
         return torch.empty(0, dtype=torch.uint8)
     return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+
+
+# -- The checksums of a sharded checkpoint's blocks, so that a rank can read a part of a file -----------------------------
+
+
+def format_blocks(blocks):
+    """The text of block-checksums.txt: each block's checksum, by file."""
+    lines = [f"{name} {''.join(f'{crc:08x}' for crc in checksums)}\n" for name, checksums in sorted(blocks.items())]
+    return f"ddprun block checksums 1: CRC32C of each {BLOCK} bytes\n" + "".join(lines)
 
 
 # -- The manifest: one text for one content, so that any change is seen ------------------------------------------------

@@ -25,6 +25,51 @@ def read_tensors(path):
     return tensors, metadata
 
 
+_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}\.safetensors")
+
+
+def part_of(file):
+    """The part of a run that a file holds, whole or a rank's share of it: "model.safetensors" for "model-00001-of-00004.safetensors"."""
+    shard = _SHARD.fullmatch(file)
+    return f"{shard[1]}.safetensors" if shard else file
+
+
+def texts_of_part(paths, part):
+    """The texts in the headers of a part's files."""
+    texts = {}
+    for name, path in paths.items():
+        if part_of(name) == part:
+            with safe_open(path, framework="pt") as file:
+                texts.update(file.metadata() or {})
+    return texts
+
+
+def read_part(paths, part):
+    """The tensors and texts of a part of a run by its file's name; of a sharded one each tensor is put together."""
+    if part in paths:
+        return read_tensors(paths[part])
+    tensors, filled, texts = {}, collections.Counter(), texts_of_part(paths, part)
+    for path in [path for name, path in sorted(paths.items()) if part_of(name) == part]:
+        chunks, header = read_tensors(path)
+        for name, place in json.loads(header["DCP_SHARDING_INFO"]).items():
+            whole = tensors.setdefault(name, torch.empty(place["tensor_shape"], dtype=chunks[name].dtype))
+            for dimension, offset in enumerate(place["saved_offsets"]):
+                whole = whole.narrow(dimension, offset, chunks[name].shape[dimension])
+            whole.copy_(chunks[name])
+            filled[name] += chunks[name].numel()
+    missing = [name for name, tensor in tensors.items() if filled[name] != tensor.numel()]
+    if missing:
+        raise ValueError(f"the files of {part} do not hold all of {', '.join(missing[:8])}")
+    texts.pop("DCP_SHARDING_INFO", None)
+    return dict(sorted(tensors.items())), texts
+
+
+def possible_parameters(key):
+    """The parameters whose state `key` may be: "state.fc.weight.exp_avg" is of "fc.weight", if there is one."""
+    parts = key.split(".")
+    return (".".join(parts[1:end]) for end in range(len(parts) - 1, 1, -1)) if parts[0] == "state" else ()
+
+
 def json_object(text):
     try:
         parsed = from_json(text)
@@ -67,9 +112,8 @@ def _lbfgs_state(fields):
     return state
 
 
-def numbered_optimizer(path, schedule):
+def numbered_optimizer(tensors, metadata, schedule):
     """As Optimizer.state_dict() is: parameters are numbered through all groups."""
-    tensors, metadata = read_tensors(path)
     saved = from_json(metadata[OPTIMIZER])
     state, groups, number = {}, [], 0
     for position, group in enumerate(saved["param_groups"]):
@@ -141,7 +185,7 @@ def model_state(model):
 
 def named_parameters(model):
     if not are_models(model):
-        return model.named_parameters() if isinstance(model, torch.nn.Module) else []
+        return model.named_parameters() if hasattr(model, "named_parameters") else []
     return ((f"{name}.{key}", value) for name, each in model.items() for key, value in each.named_parameters())
 
 

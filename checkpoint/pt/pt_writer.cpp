@@ -15,6 +15,7 @@
 #include "checkpoint/core/lbfgs_fields.h"
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/dtypes.h"
+#include "checkpoint/pt/json_pickle.h"
 #include "checkpoint/pt/pickler.h"
 #include "checkpoint/pt/zip_writer.h"
 
@@ -31,11 +32,13 @@ class Storages {
     if (dtype == nullptr) throw std::invalid_argument("a .pt file has no dtype " + tensor.dtype);
     // Tied weights: one storage, named by where its bytes are. Empty ones have no place. Of another dtype the same
     // bytes are another storage: torch.load gives a storage the dtype by which it meets it first.
-    const auto key = std::tuple(tensor.bytes.empty() ? nullptr : tensor.bytes.data(), tensor.bytes.size(), dtype->name);
+    const void* place = tensor.stream.writer ? tensor.stream.identity : tensor.bytes.data();
+    const auto size = tensor.size();
+    const auto key = std::tuple(size == 0 ? nullptr : place, size, dtype->name);
     auto known = numbers_.find(key);
-    if (known == numbers_.end() || tensor.bytes.empty()) {
+    if (known == numbers_.end() || size == 0) {
       known = numbers_.insert_or_assign(key, data_.size()).first;
-      data_.push_back(tensor.bytes);
+      data_.push_back({.bytes = tensor.bytes, .stream = tensor.stream});
     }
     TensorEntry entry{.storage = std::to_string(known->second), .dtype = tensor.dtype, .sizes = tensor.sizes};
     entry.strides.resize(tensor.sizes.size());
@@ -44,14 +47,28 @@ class Storages {
       entry.strides[i] = stride;
       stride *= std::max<int64_t>(tensor.sizes[i], 1);
     }
-    pickler.tensor(entry, static_cast<int64_t>(tensor.bytes.size() / dtype->bytes));
+    pickler.tensor(entry, static_cast<int64_t>(size / dtype->bytes));
   }
 
-  const std::vector<std::string_view>& data() const { return data_; }
+  void write(ZipWriter& zip) const {
+    for (size_t i = 0; i < data_.size(); ++i) {
+      const auto name = "archive/data/" + std::to_string(i);
+      if (data_[i].stream.writer) {
+        zip.add_stream(name, data_[i].stream.size, data_[i].stream.writer);
+      } else {
+        zip.add(name, data_[i].bytes);
+      }
+    }
+  }
 
  private:
-  std::map<std::tuple<const char*, size_t, std::string_view>, size_t> numbers_;
-  std::vector<std::string_view> data_;
+  struct Data {
+    std::string_view bytes{};
+    PtStream stream{};
+  };
+
+  std::map<std::tuple<const void*, size_t, std::string_view>, size_t> numbers_;
+  std::vector<Data> data_;
 };
 
 // Deep enough for any settings, shallow enough for the stack.
@@ -62,35 +79,6 @@ json parse(const std::string& text) {
     if (depth > kMaxDepth) throw std::invalid_argument("an optimizer's description or a value is nested too deeply");
     return true;
   });
-}
-
-void add_json(Pickler& pickler, const json& value) {
-  if (value.is_null()) {
-    pickler.none();
-  } else if (value.is_boolean()) {
-    pickler.boolean(value.get<bool>());
-  } else if (value.is_number_unsigned()) {
-    pickler.whole_number(value.get<uint64_t>());
-  } else if (value.is_number_integer()) {
-    pickler.integer(value.get<int64_t>());
-  } else if (value.is_number()) {
-    pickler.real(value.get<double>());
-  } else if (value.is_string()) {
-    pickler.text(value.get<std::string>());
-  } else if (value.is_array()) {
-    pickler.begin_list();
-    for (const auto& item : value) add_json(pickler, item);
-    pickler.end_list();
-  } else if (const auto number = named_float(value)) {
-    pickler.real(*number);
-  } else {
-    pickler.begin_dict();
-    for (const auto& [name, item] : value.items()) {
-      pickler.text(name);
-      add_json(pickler, item);
-    }
-    pickler.end_dict();
-  }
 }
 
 void add_model(Pickler& pickler, Storages& storages, const std::vector<PtTensor>& tensors) {
@@ -119,6 +107,11 @@ json python_defaults(const std::string& type) {
 bool has_key_of_lbfgs(const json& root) {
   const auto& groups = root.at("param_groups");
   return groups.size() == 1 && groups.front().contains("tolerance_grad") && groups.front().contains("history_size");
+}
+
+std::string python_type(const json& root) {
+  auto type = root.at("type").get<std::string>();
+  return type.empty() && has_key_of_lbfgs(root) ? "LBFGS" : type;
 }
 
 std::optional<double> number_of(const PtTensor& tensor) {
@@ -162,28 +155,35 @@ void add_lbfgs_state(Pickler& pickler, Storages& storages, const std::vector<con
   }
 }
 
+void add_defaults(json& root, const std::string& type) {
+  const auto defaults = python_defaults(type);
+  for (auto& group : root.at("param_groups")) {
+    auto options = defaults;
+    options.update(group);
+    group = std::move(options);
+  }
+}
+
 // Python numbers the parameters through all groups.
-void add_groups(Pickler& pickler, const json& groups, const json& defaults) {
+void add_groups(Pickler& pickler, const json& groups) {
   pickler.begin_list();
   int64_t number = 0;
-  for (const auto& group : groups) {
-    json options = defaults;
-    options.update(group);
+  for (const auto& options : groups) {
     pickler.begin_dict();
     for (const auto& [name, value] : options.items()) {
       if (name == "params") continue;
       pickler.text(name);
       if (name == "betas") {
         pickler.begin_tuple();
-        for (const auto& beta : value) add_json(pickler, beta);
+        for (const auto& beta : value) pickle_json(pickler, beta);
         pickler.end_tuple();
       } else {
-        add_json(pickler, value);
+        pickle_json(pickler, value);
       }
     }
     pickler.text("params");
     pickler.begin_list();
-    for (size_t i = 0; i < group.at("params").size(); ++i) pickler.integer(number++);
+    for (size_t i = 0; i < options.at("params").size(); ++i) pickler.integer(number++);
     pickler.end_list();
     pickler.end_dict();
   }
@@ -191,9 +191,9 @@ void add_groups(Pickler& pickler, const json& groups, const json& defaults) {
 }
 
 void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& optimizer) {
-  const auto root = parse(optimizer.groups);
-  const auto type = root.at("type").get<std::string>();
-  const bool is_lbfgs = type == "LBFGS" || (type.empty() && has_key_of_lbfgs(root));
+  auto root = parse(optimizer.groups);
+  const auto type = python_type(root);
+  const bool is_lbfgs = type == "LBFGS";
 
   // Python numbers the parameters through all groups.
   std::map<std::string, std::vector<const PtTensor*>> by_parameter;
@@ -227,7 +227,8 @@ void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& opti
   pickler.end_dict();
 
   pickler.text("param_groups");
-  add_groups(pickler, root.at("param_groups"), python_defaults(is_lbfgs ? "LBFGS" : type));
+  add_defaults(root, type);
+  add_groups(pickler, root.at("param_groups"));
   pickler.end_dict();
 }
 
@@ -289,7 +290,7 @@ void add_values(Pickler& pickler, const PtContents& contents) {
     if (taken.contains(name))
       throw std::invalid_argument("a value cannot be saved as '" + name + "': another entry of the file has this name");
     pickler.text(name);
-    add_json(pickler, value);
+    pickle_json(pickler, value);
   }
 }
 
@@ -299,6 +300,45 @@ bool is_model_alone(const PtContents& contents) {
 }
 
 }  // namespace
+
+std::string with_python_defaults(const std::string& groups) {
+  try {
+    auto root = parse(groups);
+    add_defaults(root, python_type(root));
+    return root.dump();
+  } catch (const json::exception& error) {
+    throw std::invalid_argument(std::string("an optimizer's description is damaged: ") + error.what());
+  }
+}
+
+void pickle_json(Pickler& pickler, const json& value) {
+  if (value.is_null()) {
+    pickler.none();
+  } else if (value.is_boolean()) {
+    pickler.boolean(value.get<bool>());
+  } else if (value.is_number_unsigned()) {
+    pickler.whole_number(value.get<uint64_t>());
+  } else if (value.is_number_integer()) {
+    pickler.integer(value.get<int64_t>());
+  } else if (value.is_number()) {
+    pickler.real(value.get<double>());
+  } else if (value.is_string()) {
+    pickler.text(value.get<std::string>());
+  } else if (value.is_array()) {
+    pickler.begin_list();
+    for (const auto& item : value) pickle_json(pickler, item);
+    pickler.end_list();
+  } else if (const auto number = named_float(value)) {
+    pickler.real(*number);
+  } else {
+    pickler.begin_dict();
+    for (const auto& [name, item] : value.items()) {
+      pickler.text(name);
+      pickle_json(pickler, item);
+    }
+    pickler.end_dict();
+  }
+}
 
 std::set<std::string> part_names(const PtContents& contents) {
   std::set<std::string> names;
@@ -342,9 +382,7 @@ void write_pt(storage::ByteSink& sink, const PtContents& contents) {
   ZipWriter zip(sink);
   zip.add("archive/data.pkl", pickler.take());
   zip.add("archive/byteorder", "little");
-  for (size_t i = 0; i < storages.data().size(); ++i) {
-    zip.add("archive/data/" + std::to_string(i), storages.data()[i]);
-  }
+  storages.write(zip);
   zip.add("archive/version", "3\n");
   zip.finish();
 }

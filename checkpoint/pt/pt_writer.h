@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -12,12 +13,22 @@
 
 namespace ddp::pt {
 
+/// Elements that are not in memory.
+struct PtStream {
+  uint64_t size = 0;                                      ///< in bytes
+  std::function<void(storage::ByteSink& sink)> writer{};  ///< puts them into the sink
+  const void* identity = nullptr;                         ///< what has the same one shares a storage
+};
+
 /// A contiguous tensor.
 struct PtTensor {
   std::string name{};
   std::string dtype{};  ///< as in Python, without "torch."
   std::vector<int64_t> sizes{};
   std::string_view bytes{};  ///< must outlive the call
+  PtStream stream{};         ///< in place of `bytes`, where it has a writer
+
+  uint64_t size() const { return stream.writer ? stream.size : bytes.size(); }
 };
 
 /// An optimizer's groups as this project stores them (JSON), and its tensors under `state.<parameter>.<field>`.
@@ -40,6 +51,10 @@ struct PtContents {
 
 /// The keys under which the parts of `contents` go, its values not counted: "model", "optimizer" …
 std::set<std::string> part_names(const PtContents& contents);
+
+/// An optimizer's groups (JSON) with the options at their defaults that Python's class of that type has and LibTorch's
+/// has not. Throws std::invalid_argument for other text.
+std::string with_python_defaults(const std::string& groups);
 
 /// With a model alone the file is its state dict; else a dict of `model`, `optimizer` (as Python's own optimizers write
 /// their state_dict()), `optimizers` with those that have a name, and so on; values are beside them. Tensors of

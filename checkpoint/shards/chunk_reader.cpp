@@ -8,7 +8,9 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/dtypes.h"
+#include "checkpoint/pt/tensor_item.h"
 #include "checkpoint/shards/block_file.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/durable_file.h"
@@ -21,12 +23,22 @@ struct Job {
   const ReadRequest* request = nullptr;
   const Chunk* chunk = nullptr;
   Runs runs;
-  int64_t element = 1;  // bytes
-  uint64_t begin = 0;   // in the file, of the first run
-  uint64_t end = 0;     // of the last one
-  int64_t next = 0;     // the first run that is not complete
+  int64_t element = 1;    // bytes
+  bool is_whole = false;  // all of the chunk
+  uint64_t base = 0;      // in the file, of the chunk's first element
+  uint64_t begin = 0;     // … of the first run
+  uint64_t end = 0;       // … of the last one
+  int64_t next = 0;       // the first run that is not complete
 
-  uint64_t position(const Runs::Run& run) const { return chunk->begin + static_cast<uint64_t>(run.from * element); }
+  uint64_t position(const Runs::Run& run) const { return base + static_cast<uint64_t>(run.from * element); }
+
+  // The chunk's elements begin at `position` of the file.
+  void place(uint64_t position) {
+    base = position;
+    const auto last = runs[runs.size() - 1];
+    begin = this->position(runs[0]);
+    end = this->position(last) + static_cast<uint64_t>(last.count * element);
+  }
 };
 
 using JobsByFile = std::map<uint32_t, std::vector<Job>>;
@@ -56,10 +68,12 @@ void add_jobs(const ReadRequest& request, JobsByFile& jobs) {
     const auto& chunk = request.tensor->chunks[i];
     const auto part = common_part(chunk.box, request.box);
     if (!part) continue;
-    Job job{.request = &request, .chunk = &chunk, .runs = Runs(*part, chunk.box, request.box), .element = element};
-    const auto last_run = job.runs[job.runs.size() - 1];
-    job.begin = job.position(job.runs[0]);
-    job.end = job.position(last_run) + static_cast<uint64_t>(last_run.count * element);
+    Job job{.request = &request,
+            .chunk = &chunk,
+            .runs = Runs(*part, chunk.box, request.box),
+            .element = element,
+            .is_whole = *part == chunk.box};
+    job.place(chunk.begin);
     jobs[chunk.file].push_back(std::move(job));
   }
 }
@@ -127,6 +141,74 @@ void read_file(const BlockFile& file, std::vector<Job>& jobs, ReadBuffer& buffer
   }
 }
 
+// Fulfils jobs whose chunks are archives of torch.save().
+class ArchiveReader {
+ public:
+  ArchiveReader(storage::FileSystem& file_system, const BlockFile& file, ReadBuffer& buffer)
+      : file_system_(file_system), file_(file), buffer_(buffer) {}
+
+  /// False when the job is one of plain elements now, whose place it knows.
+  bool read(Job& job) {
+    const pt::TensorItem item{.begin = job.chunk->begin,
+                              .size = job.chunk->size,
+                              .dtype = job.request->tensor->dtype,
+                              .sizes = job.chunk->box.sizes};
+    try {
+      return read(job, item);
+    } catch (const pt::FormatError& error) {
+      throw storage::DamagedCheckpoint(file_.path().string() + ": what it holds of " +
+                                       safetensors::quote_name(job.request->name) + " is damaged: " + error.what());
+    }
+  }
+
+ private:
+  bool read(Job& job, const pt::TensorItem& item) {
+    // Small ones in one piece.
+    if (job.is_whole && item.size <= kWholeBytes) {
+      std::string archive;
+      file_.read(item.begin, item.begin + item.size, buffer_,
+                 [&](uint64_t, std::string_view bytes) { archive += bytes; });
+      copy_all(job, pt::tensor_elements(archive, item));
+      return true;
+    }
+    const auto place = pt::find_elements(file_system_, file_.descriptor(), file_.path(), item);
+    const bool is_plain = place.is_row_major && !place.is_deflated;
+    const bool is_storage = place.begin == place.storage_begin && place.size == place.storage_size;
+    if (!is_plain || (job.is_whole && place.crc32 != 0 && !is_storage)) {
+      copy_all(job, pt::read_tensor_item(file_system_, file_.descriptor(), file_.path(), item));
+      return true;
+    }
+    job.place(place.begin);
+    if (!job.is_whole || place.crc32 == 0) return false;
+    uint32_t checksum = 0;
+    file_.read(place.begin, place.begin + place.size, buffer_, [&](uint64_t position, std::string_view bytes) {
+      checksum = pt::crc32(bytes.data(), bytes.size(), checksum);
+      copy(job, position, bytes);
+    });
+    if (checksum != place.crc32) throw pt::FormatError("its elements are not those that were written (CRC-32)");
+    return true;
+  }
+
+  static void copy_all(Job& job, const std::string& elements) {
+    job.place(0);
+    copy(job, 0, elements);
+  }
+
+  static constexpr uint64_t kWholeBytes = uint64_t{1} << 20;
+
+  storage::FileSystem& file_system_;
+  const BlockFile& file_;
+  ReadBuffer& buffer_;
+};
+
+// Leaves the jobs of plain elements, in order.
+void read_archives(storage::FileSystem& file_system, const BlockFile& file, std::vector<Job>& jobs,
+                   ReadBuffer& buffer) {
+  ArchiveReader reader(file_system, file, buffer);
+  std::erase_if(jobs, [&](Job& job) { return job.chunk->form == ChunkForm::kTorchSave && reader.read(job); });
+  std::ranges::stable_sort(jobs, {}, &Job::begin);
+}
+
 }  // namespace
 
 void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog, const BlockChecksums& checksums,
@@ -137,6 +219,7 @@ void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog,
     const auto& path = catalog.files.at(number);
     const auto blocks = checksums.find(path.filename().string());
     const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
+    read_archives(file_system, file, each, buffer);
     read_file(file, each, buffer);
   }
 }

@@ -21,10 +21,11 @@ struct ReadRequest {
   char* target = nullptr;                 ///< memory for the elements of `box` in row-major order
 };
 
-/// Fulfils all requests, whose tensors are in the files of `catalog`. One buffer of 16 MiB is its only memory beside
-/// the targets and one entry per chunk. `checksums` may lack files: those are not compared. Throws
-/// storage::DamagedCheckpoint naming the file and a tensor where bytes are missing or are not those that were written,
-/// and std::system_error where the system gives an error.
+/// Fulfils all requests, whose tensors are in the files of `catalog`. Its memory beside the targets is a buffer of 16
+/// MiB and one entry per chunk; items of torch.save() that an archiver has packed or that have strides are read whole.
+/// `checksums` may lack files: those are not compared. Of an item of torch.save() that is needed whole the archive's
+/// CRC-32 is compared. Throws storage::DamagedCheckpoint naming the file and a tensor where bytes are missing or are
+/// not those that were written, and std::system_error where the system gives an error.
 void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog, const BlockChecksums& checksums,
                  const std::vector<ReadRequest>& requests);
 

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -12,149 +11,32 @@
 #include <system_error>
 #include <utility>
 
-#include "base/joined.h"
 #include "checkpoint/core/atomic_file.h"
-#include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/python_state.h"
-#include "checkpoint/core/safetensors_dtypes.h"
-#include "checkpoint/core/saved_optimizer.h"
 #include "checkpoint/core/shallow_json.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
+#include "checkpoint/tool/element_reader.h"
+#include "checkpoint/tool/folder_forms.h"
+#include "checkpoint/tool/tensor_file.h"
 #include "checkpoint/tool/tensor_source.h"
 
 namespace ddp::tool {
 namespace {
 
-// A JSON object: those of a .pt file, a checkpoint's step, world_size and metrics, and under "values" the program's
-// own. Throws nlohmann::json::exception or std::invalid_argument when a file's JSON is damaged.
-nlohmann::json plain_values(const TensorSource& source) {
-  auto values = source.plain().empty() ? nlohmann::json::object() : parse_shallow_json(source.plain());
-  if (const auto* manifest = source.manifest()) {
-    values["step"] = manifest->step;
-    values["world_size"] = manifest->world_size;
-    if (!manifest->metrics.empty()) values["metrics"] = manifest->metrics;
-  }
-  if (!source.values().empty()) values["values"] = parse_shallow_json(source.values());
-  return values;
-}
-
-constexpr const char* kTakenNames = "values whose names other entries of the file have";
-
-struct Optimizer {
-  std::string groups{};
-  std::vector<RawTensor> tensors{};
-};
-
-// What of a source belongs to the model, what to which optimizer.
-struct Parts {
-  std::vector<RawTensor> model{};
-  Metadata metadata{};                            ///< the model's, which names tied weights
-  std::map<std::string, Optimizer> optimizers{};  ///< by name; the main one's is empty
-  LeftOut left_out{};
-};
-
-std::set<std::string> names_in(const RawFile& file) {
-  std::set<std::string> names;
-  for (const auto& tensor : file.tensors) names.insert(tensor.name);
-  return names;
-}
-
-// A single file: what is no optimizer's state is the model's.
-void add_file(const RawFile& file, Parts& parts) {
-  const auto groups = file.metadata.find(pt::kOptimizerMetadata);
-  std::set<std::string> of_optimizer;
-  if (groups != file.metadata.end()) {
-    of_optimizer = optimizer_tensors(parse_saved_optimizer(groups->second), names_in(file));
-    parts.optimizers[""].groups = groups->second;
-  }
-  for (const auto& tensor : file.tensors) {
-    const bool is_model = of_optimizer.count(tensor.name) == 0;
-    (is_model ? parts.model : parts.optimizers[""].tensors).push_back(tensor);
-  }
-  parts.metadata = file.metadata;
-  parts.metadata.erase(pt::kOptimizerMetadata);
-}
-
-// A file that is an optimizer's alone. No tensor of it is the model's, whose load_state_dict() would refuse it; what no
-// parameter has is skipped by the code that loads the optimizer, too.
-void add_optimizer_file(const std::string& name, const RawFile& file, const std::string& optimizer, Parts& parts) {
-  const auto groups = file.metadata.find(pt::kOptimizerMetadata);
-  if (groups == file.metadata.end()) {
-    throw std::runtime_error("its " + printable_text(name) +
-                             " does not say whose state it holds: it lacks the metadata " + pt::kOptimizerMetadata);
-  }
-  auto saved = parse_saved_optimizer(groups->second);
-  saved.type.clear();  // also fields that its type has not
-  const auto of_optimizer = optimizer_tensors(saved, names_in(file));
-  auto& target = parts.optimizers[optimizer];
-  target.groups = groups->second;
-  for (const auto& tensor : file.tensors) {
-    if (of_optimizer.contains(tensor.name)) {
-      target.tensors.push_back(tensor);
-    } else {
-      parts.left_out["tensors of " + name + " that are no state of its parameters"].push_back(tensor.name);
-    }
-  }
-}
-
-Parts parts_of(const TensorSource& source, bool weights_only) {
-  Parts parts;
-  for (const auto& [name, file] : source.files()) {
-    if (name.empty() || name == kModelFile) {
-      add_file(file, parts);
-    } else if (weights_only) {
-      continue;
-    } else if (name == kOptimizerFile) {
-      add_optimizer_file(name, file, "", parts);
-    } else if (name.starts_with(kNamedOptimizer)) {
-      const auto length = name.size() - kNamedOptimizer.size() - kSafetensorsEnding.size();
-      add_optimizer_file(name, file, name.substr(kNamedOptimizer.size(), length), parts);
-    }
-  }
-  return parts;
-}
-
-// Whether the model that `entry` names has an optimizer by its name: {"generator": …, "optimizer_generator": …}, or
-// {"netG": …, "optimizer_G": …}.
-bool has_own_optimizer(const TensorSource& source, const std::string& entry) {
-  return std::ranges::any_of(source.files(), [&](const auto& item) {
-    const std::string_view file = item.first;
-    if (!file.starts_with(kNamedOptimizer) || !file.ends_with(kSafetensorsEnding)) return false;
-    const auto length = file.size() - kNamedOptimizer.size() - kSafetensorsEnding.size();
-    const auto name = file.substr(kNamedOptimizer.size(), length);
-    return !name.empty() && entry.ends_with(name);
-  });
-}
-
-// Whether the dicts in a file's dict are models by name. Beside them a whole run may have other dicts, such as
-// averages.
-bool are_named_models(const TensorSource& source, const RawFile& file, bool weights_only) {
-  const auto is_model = [&](const std::string& entry) { return has_own_optimizer(source, entry); };
-  return weights_only ? std::ranges::all_of(file.entries, is_model) : std::ranges::any_of(file.entries, is_model);
-}
-
-// A file whose weights are under a key that is not usual would become one without them, or with that key in their
-// names.
-void check_model(const TensorSource& source, const Parts& parts, bool weights_only) {
-  const auto ambiguous = [&](const auto& item) {
-    return item.second.is_nested && !are_named_models(source, item.second, weights_only);
-  };
-  if (!parts.model.empty() && std::ranges::none_of(source.files(), ambiguous)) return;
-  std::string entries;
-  for (const auto& [name, file] : source.files()) {
-    for (const auto& entry : file.entries) detail::append_item(entries, safetensors::quote_name(entry));
-  }
-  if (!entries.empty()) {
-    throw std::invalid_argument(
-        "the source has no tensors of a model under the usual keys (model, state_dict, …), but some under " + entries +
-        ": say which with --key");
-  }
-  if (weights_only) throw std::invalid_argument("the source has no tensors of a model: nothing is written");
-}
-
 pt::PtTensor as_pt(const RawTensor& tensor) {
   return {.name = tensor.name, .dtype = tensor.dtype, .sizes = tensor.sizes, .bytes = tensor.bytes};
+}
+
+// A tensor whose elements may be in files.
+pt::PtTensor as_pt(const RawTensor& tensor, ElementReader& reader) {
+  auto result = as_pt(tensor);
+  if (tensor.part == nullptr) return result;
+  const auto number = reader.add(tensor);
+  result.stream = {.size = tensor.size(),
+                   .writer = [&reader, number](storage::ByteSink& sink) { reader.write(number, sink); },
+                   .identity = tensor.chunked};
+  return result;
 }
 
 // Of a rank's number in a name; nothing for other text, or more than a job has.
@@ -223,14 +105,12 @@ void remove_taken_names(nlohmann::json& values, const pt::PtContents& contents, 
   }
 }
 
-void add_run(const TensorSource& source, const Parts& parts, pt::PtContents& contents, LeftOut& left_out) {
-  const auto schedule = source.objects().find("schedule.state");
+void add_run(const TensorSource& source, const Parts& parts, ElementReader& reader, pt::PtContents& contents,
+             LeftOut& left_out) {
   for (const auto& [name, optimizer] : parts.optimizers) {
     auto& target = contents.optimizers[name];
-    target.groups = name.empty() && schedule != source.objects().end()
-                        ? with_schedule(optimizer.groups, schedule->second)
-                        : optimizer.groups;
-    for (const auto& tensor : optimizer.tensors) target.tensors.push_back(as_pt(tensor));
+    target.groups = groups_of(source, name, optimizer);
+    for (const auto& tensor : optimizer.tensors) target.tensors.push_back(as_pt(tensor, reader));
   }
   const auto ranks = source.files().find(std::string(kRanksFile));
   if (ranks != source.files().end()) add_ranks(ranks->second, contents, left_out);
@@ -240,71 +120,51 @@ void add_run(const TensorSource& source, const Parts& parts, pt::PtContents& con
   if (!values.empty()) contents.values = values.dump();
 }
 
+// Texts of metadata that name no tensor. Python's libraries write {"format": "pt"} everywhere.
+void name_texts(Parts& parts) {
+  std::set<std::string> names;
+  for (const auto& tensor : parts.model) names.insert(tensor.name);
+  for (const auto& [key, value] : parts.metadata) {
+    const bool is_tied = names.contains(value) && !names.contains(key);
+    if (!is_tied && key != "format") parts.left_out["texts of metadata"].push_back(key);
+  }
+}
+
 void write_pt_file(const TensorSource& source, Parts& parts, storage::ByteSink& sink, bool weights_only) {
   pt::PtContents contents;
-  std::map<std::string, const RawTensor*> by_name;
-  for (const auto& tensor : parts.model) {
-    contents.model.push_back(as_pt(tensor));
-    by_name.emplace(tensor.name, &tensor);
+  ElementReader reader;
+  for (const auto& tensor : parts.model) contents.model.push_back(as_pt(tensor, reader));
+  for (const auto& tensor : tied_weights(parts)) contents.model.push_back(as_pt(tensor, reader));
+  if (!weights_only) {
+    name_texts(parts);
+    add_run(source, parts, reader, contents, parts.left_out);
   }
-  // Tied weights are stored once, and the metadata maps their other names to the first.
-  for (const auto& [alias, name] : parts.metadata) {
-    const auto found = by_name.find(name);
-    if (found == by_name.end() || by_name.count(alias) != 0) {
-      // Python's libraries write {"format": "pt"} everywhere.
-      if (alias != "format" && !weights_only) parts.left_out["texts of metadata"].push_back(alias);
-      continue;
-    }
-    auto tied = as_pt(*found->second);
-    tied.name = alias;
-    contents.model.push_back(std::move(tied));
-  }
-  if (!weights_only) add_run(source, parts, contents, parts.left_out);
   pt::write_pt(sink, contents);
 }
 
 void write_safetensors_file(const Parts& parts, storage::ByteSink& sink, bool weights_only) {
-  safetensors::Header header;
-  header.metadata = parts.metadata;
+  auto metadata = parts.metadata;
+  auto tensors = parts.model;
   const auto optimizer = parts.optimizers.find("");
   if (!weights_only && parts.optimizers.size() > (optimizer != parts.optimizers.end() ? 1 : 0)) {
     throw std::invalid_argument(
         "a .safetensors file holds one optimizer, but there are some by name: convert to .pt, or give --weights-only");
   }
-  const bool has_optimizer = !weights_only && optimizer != parts.optimizers.end();
-  if (has_optimizer) header.metadata[pt::kOptimizerMetadata] = optimizer->second.groups;
-  std::map<std::string, std::string_view> data;
-  const auto add = [&](const std::vector<RawTensor>& tensors) {
-    for (const auto& tensor : tensors) {
-      const auto dtype = safetensors::dtype_of_python_name(tensor.dtype);
-      if (!dtype) {
-        throw std::invalid_argument("the safetensors format has no dtype for " + tensor.dtype + " (tensor " +
-                                    safetensors::quote_name(tensor.name) + ")");
-      }
-      header.tensors.push_back({.name = tensor.name, .dtype = *dtype, .shape = tensor.sizes});
-      if (!data.emplace(tensor.name, tensor.bytes).second) {
-        throw std::invalid_argument("model and optimizer both have a tensor " + safetensors::quote_name(tensor.name));
-      }
-    }
-  };
-  add(parts.model);
-  if (has_optimizer) add(optimizer->second.tensors);
-  safetensors::assign_ranges(header.tensors);
-  const auto head = safetensors::format_header(header);
-  sink.write(head.data(), head.size());
-  for (const auto& entry : header.tensors) sink.write(data.at(entry.name).data(), data.at(entry.name).size());
+  if (!weights_only && optimizer != parts.optimizers.end()) {
+    metadata[pt::kOptimizerMetadata] = optimizer->second.groups;
+    tensors.insert(tensors.end(), optimizer->second.tensors.begin(), optimizer->second.tensors.end());
+  }
+  write_tensor_file(sink, tensors, metadata);
 }
 
-}  // namespace
-
-LeftOut convert(const TensorSource& source, const std::filesystem::path& target, bool weights_only) {
+LeftOut convert_to_file(const TensorSource& source, const std::filesystem::path& target, bool weights_only) {
   const auto ending = target.extension();
   const bool to_pt = ending == ".pt" || ending == ".pth";
   if (!to_pt && ending != ".safetensors") {
-    throw std::invalid_argument("the target " + target.string() + " must end in .pt, .pth or .safetensors");
+    throw std::invalid_argument("the target " + target.string() +
+                                " must end in .pt, .pth or .safetensors; for a folder give --to");
   }
   auto parts = parts_of(source, weights_only);
-  check_model(source, parts, weights_only);
   AtomicFile file(target);
   if (to_pt) {
     write_pt_file(source, parts, file, weights_only);
@@ -316,35 +176,20 @@ LeftOut convert(const TensorSource& source, const std::filesystem::path& target,
   return std::move(parts.left_out);
 }
 
-LeftOut other_contents(const TensorSource& source) {
-  LeftOut left_out;
-  const auto add = [&](const std::string& what, std::string name) {
-    left_out[what + ", which need a .pt file"].push_back(std::move(name));
-  };
-  if (const auto ranks = source.files().find(std::string(kRanksFile)); ranks != source.files().end()) {
-    for (const auto& tensor : ranks->second.tensors) add("states of ranks", tensor.name);
-  }
-  for (const auto& [file, text] : source.objects()) {
-    add("objects", file.substr(0, file.size() - kObjectEnding.size()));
-  }
-  const auto values = plain_values(source);
-  for (const auto& [name, value] : values.items()) {
-    if (name == "values" && value.is_object()) {
-      for (const auto& [own, ignored] : value.items()) add("values", own);
-    } else {
-      add("values", name);
-    }
-  }
-  return left_out;
-}
+}  // namespace
 
-std::vector<std::string> describe(const LeftOut& left_out) {
-  std::vector<std::string> lines;
-  for (const auto& [what, names] : left_out) {
-    const auto shown = [](const std::string& name) { return printable_text(name); };
-    lines.push_back(what + " (" + std::to_string(names.size()) + "): " + detail::joined_some(names, 12, shown));
+LeftOut convert(const TensorSource& source, const std::filesystem::path& target, const ConvertOptions& options) {
+  switch (options.to) {
+    case TargetForm::kFile:
+      return convert_to_file(source, target, options.weights_only);
+    case TargetForm::kHuggingFace:
+      return write_hugging_face_folder(source, target, options);
+    case TargetForm::kDcp:
+      return write_dcp_run(source, target, options);
+    case TargetForm::kCheckpoint:
+      return write_checkpoint(source, target, options);
   }
-  return lines;
+  throw std::logic_error("an unknown form");
 }
 
 }  // namespace ddp::tool

@@ -1,27 +1,31 @@
-// Writes what a TensorSource holds in another format. No LibTorch.
+// Writes what a TensorSource holds in another form. No LibTorch.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
-#include <map>
-#include <string>
-#include <vector>
 
+#include "checkpoint/tool/run_parts.h"
 #include "checkpoint/tool/tensor_source.h"
 
 namespace ddp::tool {
 
-/// Names of what a target lacks, by what they are: "values, which need a .pt file".
-using LeftOut = std::map<std::string, std::vector<std::string>>;
+enum class TargetForm : uint8_t {
+  kFile,         ///< .pt, .pth or .safetensors, as its name ends
+  kHuggingFace,  ///< a folder of model-0000i-of-0000n.safetensors and their index
+  kDcp,          ///< a folder that torch.distributed.checkpoint.load() reads
+  kCheckpoint,   ///< a folder as CheckpointManager writes it, with whole tensors
+};
 
-/// What `source` holds beside its model and optimizers. Throws what its damaged JSON makes.
-LeftOut other_contents(const TensorSource& source);
+struct ConvertOptions {
+  TargetForm to = TargetForm::kFile;
+  bool weights_only = false;               ///< leaves out what is not the model's
+  uint64_t max_file_size = 5'000'000'000;  ///< bytes of tensors in a file of kHuggingFace; larger ones stand alone
+};
 
-/// One line for each of `left_out`: what, how many, and the first of their names, as a terminal may have them.
-std::vector<std::string> describe(const LeftOut& left_out);
-
-/// Writes `target`, atomically: a .pt or .pth file as torch.load reads it, or a .safetensors file. `weights_only`
-/// leaves out what is not the model's. Returns what else it had to leave out. Throws std::invalid_argument for another
-/// ending, or for a tensor that the format cannot hold, and std::runtime_error for a damaged source.
-LeftOut convert(const TensorSource& source, const std::filesystem::path& target, bool weights_only);
+/// Writes `target`, which appears whole or not at all: a file is replaced, a folder must not exist. Returns what it had
+/// to leave out. Memory: a buffer of 16 MiB twice, or a tensor of a DCP folder. Throws std::invalid_argument for
+/// another ending, a target that exists, or a tensor that the form cannot hold, std::runtime_error for a damaged
+/// source, and std::system_error.
+LeftOut convert(const TensorSource& source, const std::filesystem::path& target, const ConvertOptions& options = {});
 
 }  // namespace ddp::tool

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -12,9 +13,11 @@
 #include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/core/unsupported_file.h"
+#include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/tool/convert.h"
+#include "checkpoint/tool/sharded_folder.h"
 #include "checkpoint/tool/tensor_source.h"
 
 namespace {
@@ -45,7 +48,9 @@ bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path) || std::filesystem::exists(path / ddp::storage::kManifestName)) return false;
   const auto name = (path / "").lexically_normal().parent_path().filename().string();
   if (ddp::storage::step_of(name)) return false;
-  if (!ddp::find_model_in_folder(path)) return true;
+  if (!ddp::find_model_in_folder(path) && !ddp::dcp::is_dcp_folder(path) && !ddp::tool::is_folder_of_shards(path)) {
+    return true;
+  }
   ddp::storage::FileSystem file_system;
   return !ddp::storage::list_checkpoints(file_system, path).empty();
 }
@@ -66,7 +71,11 @@ Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::Chec
   auto failure = entry.failure;
   if (!failure && verify) {
     try {
-      ddp::storage::verify_files(file_system, entry.folder, entry.manifest);
+      if (ddp::tool::has_shards(entry.manifest)) {
+        ddp::tool::verify_sharded_checkpoint(file_system, entry.folder, entry.manifest);
+      } else {
+        ddp::storage::verify_files(file_system, entry.folder, entry.manifest);
+      }
     } catch (const ddp::storage::DamagedCheckpoint& error) {
       failure = ddp::storage::failure_from(error);
     }
@@ -136,7 +145,7 @@ void inspect(const std::filesystem::path& path) {
   std::printf("\n");
   for (const auto& [name, file] : source.files()) {
     uint64_t bytes = 0;
-    for (const auto& tensor : file.tensors) bytes += tensor.bytes.size();
+    for (const auto& tensor : file.tensors) bytes += tensor.size();
     std::printf("%s%s%zu tensors, %" PRIu64 " bytes\n", printable(name).c_str(), name.empty() ? "" : ": ",
                 file.tensors.size(), bytes);
     for (const auto& tensor : file.tensors) {
@@ -153,42 +162,73 @@ void inspect(const std::filesystem::path& path) {
   if (!source.values().empty()) std::printf("values: %s", ddp::printable_text(source.values(), "\n").c_str());
 }
 
+void verify(const std::filesystem::path& path) {
+  TensorSource source(path);
+  source.verify();
+  std::printf("%s: %s, verified%s\n", path.c_str(), source.kind(),
+              source.has_checksums() ? "" : " (structure only: it has no checksums)");
+}
+
+struct Command {
+  std::string path{};
+  std::string target{};
+  std::string key{};
+  ddp::tool::ConvertOptions options{};
+};
+
+CLI::App* add_convert(CLI::App& app, Command& command) {
+  using ddp::tool::TargetForm;
+  static const std::map<std::string, TargetForm> kForms{
+      {"safetensors", TargetForm::kHuggingFace}, {"dcp", TargetForm::kDcp}, {"checkpoint", TargetForm::kCheckpoint}};
+  auto* convert = app.add_subcommand("convert", "Write TARGET: .pt, .pth or .safetensors; see --to");
+  convert->add_option("PATH", command.path, "A folder of a checkpoint, or a file")->required();
+  convert->add_option("TARGET", command.target, "The file or the new folder to write")->required();
+  convert->add_option("--to", command.options.to, "safetensors, dcp or checkpoint: write a folder")
+      ->option_text("FORM")
+      ->transform(CLI::Transformer(kForms));
+  convert->add_option("--max-file-size", command.options.max_file_size, "With --to safetensors: 5GB")
+      ->option_text("SIZE")
+      ->transform(CLI::AsSizeValue(true));
+  convert->add_flag("--weights-only", command.options.weights_only, "The model's tensors alone");
+  convert->add_option("--key", command.key, "The entry with the weights, e.g. state.ema");
+  return convert;
+}
+
+void convert(const Command& command, bool is_directory) {
+  if (is_directory) throw std::runtime_error(command.path + " is no checkpoint; name one of its step-… folders");
+  const TensorSource source(command.path, command.key);
+  name_left_out(source, ddp::tool::convert(source, command.target, command.options));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   CLI::App app("Shows, verifies and converts checkpoints: folders, .safetensors and .pt files.");
   app.require_subcommand(1);
-  std::string path, target, key;
-  bool weights_only = false;
+  Command command;
   auto* inspect_command = app.add_subcommand("inspect", "List checkpoints, or the tensors of one");
+  inspect_command->alias("list");
   auto* verify_command = app.add_subcommand("verify", "Compare every byte with its checksum (1: damage)");
-  auto* convert_command = app.add_subcommand("convert", "Write TARGET (.pt, .pth or .safetensors)");
-  for (auto* command : {inspect_command, verify_command, convert_command}) {
-    command->add_option("PATH", path, "A folder of checkpoints or of one, or a file")->required();
+  for (auto* each : {inspect_command, verify_command}) {
+    each->add_option("PATH", command.path, "A folder of checkpoints or of one, or a file")->required();
   }
-  convert_command->add_option("TARGET", target, "The file to write")->required();
-  convert_command->add_flag("--weights-only", weights_only, "The model's tensors alone");
-  convert_command->add_option("--key", key, "The entry with the weights, e.g. state.ema");
+  const auto* convert_command = add_convert(app, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) != 0) return kMisused;
     return is_written() ? kGood : kFailed;
   }
-  const bool is_directory = is_directory_of_checkpoints(path);
+  const bool is_directory = is_directory_of_checkpoints(command.path);
   bool is_good = true;
   if (convert_command->parsed()) {
-    if (is_directory) throw std::runtime_error(path + " is no checkpoint; name one of its step-… folders");
-    const TensorSource source(path, key);
-    name_left_out(source, ddp::tool::convert(source, target, weights_only));
+    convert(command, is_directory);
   } else if (is_directory) {
-    is_good = list(path, verify_command->parsed());
+    is_good = list(command.path, verify_command->parsed());
   } else if (inspect_command->parsed()) {
-    inspect(path);
+    inspect(command.path);
   } else {
-    const TensorSource source(path);
-    std::printf("%s: %s, verified%s\n", path.c_str(), source.kind(),
-                source.has_checksums() ? "" : " (structure only: it has no checksums)");
+    verify(command.path);
   }
   return is_written() && is_good ? kGood : kFailed;
 } catch (const std::exception& error) {

@@ -12,72 +12,18 @@
 #include "checkpoint/core/safetensors_dtypes.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/core/unsupported_file.h"
+#include "checkpoint/dcp/dcp_folder.h"
+#include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
-#include "checkpoint/pt/tensor_walk.h"
+#include "checkpoint/shards/chunk_reader.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/verified_files.h"
+#include "checkpoint/tool/pt_entries.h"
 
 namespace ddp::tool {
 namespace {
-
-constexpr std::string_view kValuesFile = "trainer.json";
-
-// Entries of `root` that are neither the model, which is below `model_key` unless that is empty, nor another part of
-// the run nor a plain value, and what they are.
-std::map<std::string, std::string> unread_entries(const pt::Value& root, const pt::StateDict& state,
-                                                  const std::set<std::string>& read_keys, std::string_view model_key) {
-  using pt::Kind;
-  std::map<std::string, std::string> unread;
-  if (!root.is(Kind::kDict) || pt::is_optimizer(root)) return unread;
-  // What gave a tensor, or was skipped by name.
-  const auto is_walked = [](const auto& names, const std::string& key) {
-    const auto found = names.lower_bound(key);
-    if (found != names.end() && found->first == key) return true;
-    const auto below = names.lower_bound(key + ".");
-    return below != names.end() && below->first.starts_with(key + ".");
-  };
-  for (const auto& [key, item] : pt::named_items(root)) {
-    const bool is_plain =
-        item->is(Kind::kBool) || item->is(Kind::kInt) || item->is(Kind::kFloat) || item->is(Kind::kText);
-    if (is_plain || item->is(Kind::kNone) || key == model_key || read_keys.contains(key)) continue;
-    if (model_key.empty() && (is_walked(state.tensors, key) || is_walked(state.skipped, key))) continue;
-    const bool is_dict = item->is(Kind::kDict), is_list = item->is(Kind::kList) || item->is(Kind::kTuple);
-    unread[key] = is_dict ? "a dict under an unknown key" : is_list ? "a list or tuple" : "not a plain value";
-  }
-  return unread;
-}
-
-// Whether the tensors are those of dicts below keys that are not usual: {"model_state": {…}, "loss": 0-dim tensor}. A
-// state dict has tensors of its own; what get_extra_state() returns may be a dict in it.
-bool is_nested(const pt::Value& root, const pt::StateDict& state) {
-  using pt::Kind;
-  if (!root.is(Kind::kDict) || pt::is_optimizer(root) || !state.found_under.empty() || state.tensors.empty()) {
-    return false;
-  }
-  bool has_dict = false;
-  for (const auto& [key, item] : pt::named_items(root)) {
-    if (item->is(Kind::kTensor) && !item->tensor().sizes.empty()) return false;
-    const bool gave_tensors = state.tensors.lower_bound(key + ".") != state.tensors.lower_bound(key + "/");
-    has_dict = has_dict || (pt::as_dict(*item) != nullptr && gave_tensors && !key.ends_with("_extra_state"));
-  }
-  return has_dict;
-}
-
-// The same of the dict that `key` selects. Its optimizer is read with the model.
-std::map<std::string, std::string> unread_below(const pt::Value& selected, const pt::StateDict& state,
-                                                const std::string& key) {
-  std::set<std::string> optimizers;
-  for (const auto& [name, item] : pt::named_items(selected)) {
-    if (pt::is_optimizer(pt::sole_item(*item))) optimizers.insert(name);
-  }
-  std::map<std::string, std::string> unread;
-  for (const auto& [name, what] : unread_entries(selected, state, optimizers, state.found_under)) {
-    unread.emplace(key + "." + name, what);
-  }
-  return unread;
-}
 
 // One that has a checkpoint's name is a checkpoint, though its manifest be lost.
 bool is_checkpoint_folder(const std::filesystem::path& path) {
@@ -85,29 +31,14 @@ bool is_checkpoint_folder(const std::filesystem::path& path) {
   return std::filesystem::exists(path / storage::kManifestName) || storage::step_of(name).has_value();
 }
 
-// With the main optimizer, wherever the model is.
-pt::StateDict find_model(const pt::PtFile& source, const std::string& key, const pt::RunState& run) {
-  const auto read_scalar = pt::scalar_reader(source);
-  if (key.empty()) return pt::find_state(source.root(), read_scalar);
-  auto state = pt::find_state(pt::select(source.root(), key), read_scalar);
-  for (auto& entry : state.entries) entry = key + "." + entry;
-  const auto main = run.optimizers.find("");
-  if (main == run.optimizers.end() || state.metadata.contains(pt::kOptimizerMetadata)) return state;
-  state.tensors.insert(main->second.tensors.begin(), main->second.tensors.end());
-  state.scalars.insert(main->second.scalars.begin(), main->second.scalars.end());
-  state.metadata.insert(main->second.metadata.begin(), main->second.metadata.end());
-  state.skipped.insert(main->second.skipped.begin(), main->second.skipped.end());
-  return state;
-}
-
 }  // namespace
 
-TensorSource::TensorSource(const std::filesystem::path& path, const std::string& key) {
+TensorSource::TensorSource(const std::filesystem::path& path, const std::string& key) : path_(path) {
   auto file = path;
   if (std::filesystem::is_directory(path)) {
     const auto found = find_model_in_folder(path);
     if (!found || is_checkpoint_folder(path)) {
-      open_folder(path);
+      open_any_folder(path);
       select_model(path, key);
       return;
     }
@@ -188,20 +119,96 @@ void TensorSource::open_index(const std::filesystem::path& path) {
   }
 }
 
+void TensorSource::open_any_folder(const std::filesystem::path& path) {
+  storage::FileSystem file_system;
+  if (!is_checkpoint_folder(path)) {
+    if (dcp::is_dcp_folder(path)) return open_sharded(open_dcp_folder(file_system, path));
+    if (is_folder_of_shards(path)) return open_sharded(open_folder_of_shards(file_system, path));
+  }
+  auto manifest = storage::read_manifest_alone(file_system, path);
+  if (has_shards(manifest)) return open_sharded(open_sharded_checkpoint(file_system, path, std::move(manifest)));
+  open_folder(path);
+}
+
 void TensorSource::open_folder(const std::filesystem::path& path) {
   kind_ = "checkpoint";
   has_checksums_ = true;
   storage::FileSystem file_system;
   auto opened = storage::open_checkpoint(file_system, path);
   manifest_ = std::make_unique<storage::Manifest>(std::move(opened.manifest));
-  for (auto& [name, bytes] : opened.files) {
-    if (name.ends_with(kSafetensorsEnding)) {
-      open_safetensors(std::move(bytes), path / name, name);
-    } else if (name == kValuesFile) {
-      values_ = bytes.view;
-    } else if (name.ends_with(kObjectEnding)) {
-      objects_.emplace(name, bytes.view);
+  for (auto& [name, bytes] : opened.files) add_checkpoint_file(name, std::move(bytes), path / name);
+}
+
+void TensorSource::add_checkpoint_file(const std::string& name, storage::Bytes bytes,
+                                       const std::filesystem::path& path) {
+  if (name.ends_with(kSafetensorsEnding)) {
+    open_safetensors(std::move(bytes), path, name);
+  } else if (name == kValuesFile) {
+    values_ = bytes.view;
+  } else if (name.ends_with(kObjectEnding)) {
+    objects_.emplace(name, bytes.view);
+  }
+}
+
+void TensorSource::open_sharded(ShardedFolder folder) {
+  kind_ = folder.kind;
+  if (folder.manifest) manifest_ = std::make_unique<storage::Manifest>(*folder.manifest);
+  sharded_ = std::make_unique<ShardedFolder>(std::move(folder));
+  for (const auto& [name, part] : sharded_->parts) add_part(name, *part);
+  for (const auto& [name, bytes] : sharded_->files) add_checkpoint_file(name, bytes, path_ / name);
+  for (const auto& [name, text] : sharded_->texts) {
+    if (name == kValuesFile) {
+      plain_ = text;
+    } else {
+      objects_[name] = text;
     }
+  }
+  if (!sharded_->skipped.empty()) files_[std::string(kModelFile)].skipped = sharded_->skipped;
+  read_small_tensors();
+}
+
+void TensorSource::add_part(const std::string& name, const ChunkedPart& part) {
+  auto& file = files_[name];
+  file.metadata = part.catalog.metadata;
+  for (const auto& [tensor_name, tensor] : part.catalog.tensors) {
+    const auto bytes = static_cast<uint64_t>(shards::numel(shards::whole(tensor.shape)));
+    file.tensors.push_back({.name = tensor_name,
+                            .dtype = tensor.dtype,
+                            .sizes = tensor.shape,
+                            .part = &part,
+                            .chunked = &tensor,
+                            .chunked_bytes = bytes * pt::dtype_by_name(tensor.dtype)->bytes});
+  }
+}
+
+// Numbers, such as the steps of an optimizer's parameters, become bytes in memory: there may be many, and some are
+// looked at.
+void TensorSource::read_small_tensors() {
+  constexpr uint64_t kMostBytes = 16;
+  storage::FileSystem file_system;
+  for (auto& [name, file] : files_) {
+    std::vector<shards::ReadRequest> requests;
+    const ChunkedPart* part = nullptr;
+    for (auto& tensor : file.tensors) {
+      if (tensor.part == nullptr || tensor.size() > kMostBytes) continue;
+      auto& made = made_.emplace_back(tensor.size(), '\0');
+      part = tensor.part;
+      requests.push_back(
+          {.name = tensor.name, .tensor = tensor.chunked, .box = shards::whole(tensor.sizes), .target = made.data()});
+      tensor = {.name = tensor.name, .dtype = tensor.dtype, .sizes = tensor.sizes, .bytes = made};
+    }
+    if (part != nullptr) shards::read_chunks(file_system, part->catalog, *part->checksums, requests);
+  }
+}
+
+void TensorSource::verify() {
+  if (sharded_ == nullptr) return;
+  storage::FileSystem file_system;
+  if (manifest_ != nullptr) {
+    verify_sharded_checkpoint(file_system, path_, *manifest_);
+    has_checksums_ = true;
+  } else if (dcp::is_dcp_folder(path_)) {
+    has_checksums_ = verify_dcp_items(file_system, *sharded_);
   }
 }
 

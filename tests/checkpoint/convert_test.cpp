@@ -53,7 +53,7 @@ class Convert {
     return folder_ / name;
   }
   fs::path convert_to(const fs::path& source, const std::string& name, bool weights_only = false) {
-    convert(TensorSource(source), folder_ / name, weights_only);
+    convert(TensorSource(source), folder_ / name, {.weights_only = weights_only});
     return folder_ / name;
   }
   fs::path checkpoint(const std::map<std::string, std::string>& files, int world_size = 1) {
@@ -203,7 +203,7 @@ TEST_CASE_METHOD(Convert,
       checkpoint({{"model.safetensors", safetensors_bytes(model)},
                   {"optim.safetensors", safetensors_bytes(with_strangers, {{"ddprun.optimizer", kGroups}})},
                   {"optim-g.safetensors", safetensors_bytes(with_strangers, {{"ddprun.optimizer", kGroups}})}});
-  const auto left_out = convert(TensorSource(folder), folder_ / "run.pt", false);
+  const auto left_out = convert(TensorSource(folder), folder_ / "run.pt");
   const std::vector<std::string> strangers{"state.v.momentum_buffer", "state.w.a.b", "w2"};
   CHECK(left_out.at("tensors of optim.safetensors that are no state of its parameters") == strangers);
   CHECK(left_out.at("tensors of optim-g.safetensors that are no state of its parameters") == strangers);
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(Convert,
   auto whole = model;
   whole.merge(Tensors{{"state.#0.momentum_buffer", tensor}, {"state.#0.mine", tensor}});
   CHECK(tensors_in(folder_ / "run.pt") == whole);
-  CHECK(convert(TensorSource(folder), folder_ / "weights.pt", true).empty());
+  CHECK(convert(TensorSource(folder), folder_ / "weights.pt", {.weights_only = true}).empty());
   CHECK(tensors_in(folder_ / "weights.pt") == model);
 }
 
@@ -242,26 +242,26 @@ TEST_CASE_METHOD(Convert, "Convert: what a .safetensors file does not hold is na
   const LeftOut expected{{"objects, which need a .pt file", {"scaler", "shared-notes"}},
                          {"states of ranks, which need a .pt file", {"rank.0.rng.cpu", "rank.1.object.mine"}},
                          {"values, which need a .pt file", {"metrics", "step", "best", "epoch", "world_size"}}};
-  CHECK(convert(TensorSource(folder), folder_ / "run.safetensors", false) == expected);
-  CHECK(convert(TensorSource(folder), folder_ / "run.pt", false).empty());
+  CHECK(convert(TensorSource(folder), folder_ / "run.safetensors") == expected);
+  CHECK(convert(TensorSource(folder), folder_ / "run.pt").empty());
   UNSCOPED_INFO("from that file on it is the same");
   auto of_file = expected;
   std::erase(of_file.at("values, which need a .pt file"), "metrics");
-  CHECK(convert(TensorSource(folder_ / "run.pt"), folder_ / "again.safetensors", false) == of_file);
+  CHECK(convert(TensorSource(folder_ / "run.pt"), folder_ / "again.safetensors") == of_file);
   CHECK(tensors_in(folder_ / "run.safetensors").size() == 2);
   UNSCOPED_INFO("who asks for the weights alone knows");
-  CHECK(convert(TensorSource(folder), folder_ / "weights.safetensors", true).empty());
+  CHECK(convert(TensorSource(folder), folder_ / "weights.safetensors", {.weights_only = true}).empty());
 }
 
 TEST_CASE_METHOD(Convert, "Convert: what a .pt file has no place for is named") {
   const Tensor tensor{.dtype = "float32", .sizes = {1}, .bytes = "1234"};
   const auto source =
       put("a.safetensors", safetensors_bytes({{"w", tensor}}, {{"format", "pt"}, {"tied", "w"}, {"author", "me"}}));
-  CHECK(convert(TensorSource(source), folder_ / "a.pt", false) == LeftOut{{"texts of metadata", {"author"}}});
+  CHECK(convert(TensorSource(source), folder_ / "a.pt") == LeftOut{{"texts of metadata", {"author"}}});
   const auto folder =
       checkpoint({{"model.safetensors", safetensors_bytes({{"w", tensor}})},
                   {"ranks.safetensors", safetensors_bytes({{"other", tensor}, {"rank.0.odd", tensor}})}});
-  CHECK(convert(TensorSource(folder), folder_ / "b.pt", false) ==
+  CHECK(convert(TensorSource(folder), folder_ / "b.pt") ==
         LeftOut{{"tensors of ranks.safetensors that are no state of a rank", {"other", "rank.0.odd"}}});
 }
 

@@ -1,0 +1,220 @@
+#include "checkpoint/tool/sharded_folder.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "checkpoint/shards/block_checksums.h"
+#include "checkpoint/shards/block_file.h"
+#include "checkpoint/shards/shard_files.h"
+#include "checkpoint/storage/damage.h"
+#include "checkpoint/storage/file_checksum.h"
+#include "checkpoint/storage/inventory.h"
+
+namespace ddp::tool {
+namespace {
+
+using shards::BlockChecksums;
+using storage::FileRecord;
+using storage::FileSystem;
+
+constexpr std::string_view kEnding = ".safetensors";
+
+std::string owner(const std::string& file) {
+  const auto name = shards::parse_shard_file_name(file);
+  return name ? " (rank " + std::to_string(name->rank) + "'s part)" : "";
+}
+
+// The first tensor whose bytes do not all lie within the first `size` ones of a file that had `written`; empty when the
+// header is not there either.
+std::string first_tensor_beyond(FileSystem& file_system, const std::filesystem::path& path, uint64_t size,
+                                uint64_t written) {
+  try {
+    shards::ReadBuffer buffer;
+    const shards::BlockFile file(file_system, path, nullptr);
+    std::string text;
+    const auto append = [&](uint64_t, std::string_view bytes) { text += bytes; };
+    file.read(0, safetensors::kLengthBytes, buffer, append);
+    const auto begin = safetensors::kLengthBytes + safetensors::parse_header_length(text, written);
+    text.clear();
+    file.read(safetensors::kLengthBytes, begin, buffer, append);
+    const auto header = safetensors::parse_header(text, written - begin);
+    const auto found =
+        std::ranges::find_if(header.tensors, [&](const auto& tensor) { return begin + tensor.end > size; });
+    return found != header.tensors.end() ? found->name : "";
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+// Whether it is there; throws when it has another size.
+bool check_shard_size(FileSystem& file_system, const std::filesystem::path& folder, const std::string& name,
+                      const FileRecord& record) {
+  const auto path = folder / name;
+  uint64_t size = 0;
+  try {
+    size = file_system.size(file_system.open(path), path);
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::no_such_file_or_directory) return false;
+    storage::throw_read_failure(folder, error);
+  }
+  if (size == record.size) return true;
+  const auto tensor = first_tensor_beyond(file_system, path, size, record.size);
+  storage::throw_damaged(folder, name + owner(name) + " has " + std::to_string(size) + " bytes, but " +
+                                     std::to_string(record.size) + " were written" +
+                                     (tensor.empty() ? "" : "; it lacks " + safetensors::quote_name(tensor)));
+}
+
+storage::Bytes verified_file(FileSystem& file_system, const std::filesystem::path& folder, const std::string& name,
+                             const FileRecord& record) {
+  const auto path = folder / name;
+  try {
+    const auto file = file_system.open(path);
+    storage::check_size(file_system, file, folder, name, record);
+    auto bytes = storage::map_file(file_system, file, path);
+    storage::check_checksum(folder, name, record, crc32c(bytes.view));
+    return bytes;
+  } catch (const std::system_error& error) {
+    storage::throw_read_failure(folder, error);
+  }
+}
+
+std::set<std::string> names_of(const storage::Manifest& manifest) {
+  std::set<std::string> names;
+  for (const auto& [name, record] : manifest.files) names.insert(name);
+  return names;
+}
+
+BlockChecksums block_checksums(FileSystem& file_system, const std::filesystem::path& folder,
+                               const storage::Manifest& manifest) {
+  const auto found = manifest.files.find(shards::kBlockChecksumsFile);
+  if (found == manifest.files.end()) {
+    storage::throw_damaged(
+        folder, std::string("its files hold chunks of tensors, but there is no ") + shards::kBlockChecksumsFile);
+  }
+  const auto bytes = verified_file(file_system, folder, found->first, found->second);
+  try {
+    return shards::parse_block_checksums(bytes.view);
+  } catch (const std::invalid_argument& error) {
+    storage::throw_damaged(folder, error.what());
+  }
+}
+
+std::unique_ptr<ChunkedPart> read_part(FileSystem& file_system, const std::filesystem::path& folder,
+                                       const std::vector<std::string>& files,
+                                       const std::shared_ptr<const BlockChecksums>& checksums) {
+  return std::make_unique<ChunkedPart>(ChunkedPart{
+      .catalog = shards::read_shard_headers(file_system, folder, files, *checksums), .checksums = checksums});
+}
+
+// Where the names say how many files there are, none may be missing.
+void check_all_are_there(const std::filesystem::path& folder, const std::vector<std::string>& files) {
+  const auto ranks = shards::parse_shard_file_name(files.front())->ranks;
+  const auto part = shards::parse_shard_file_name(files.front())->part;
+  const std::set<std::string> present(files.begin(), files.end());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto name = shards::shard_file_name(part, rank, ranks);
+    if (!present.contains(name)) storage::throw_damaged(folder, name + owner(name) + " is missing");
+  }
+}
+
+// "shard-00002-model-00001-of-00001.safetensors", as Python writes it.
+bool is_python_shard(std::string_view name) {
+  return name.starts_with("shard-") && name.ends_with(kEnding);
+}
+
+}  // namespace
+
+bool has_shards(const storage::Manifest& manifest) {
+  return std::ranges::any_of(manifest.files,
+                             [](const auto& item) { return shards::parse_shard_file_name(item.first).has_value(); });
+}
+
+bool is_folder_of_shards(const std::filesystem::path& folder) {
+  FileSystem file_system;
+  bool is_found = false;
+  for (const auto& name : file_system.entries(folder)) {
+    if (name == storage::kManifestName || name.ends_with(".index.json")) return false;
+    is_found = is_found || is_python_shard(name) || shards::parse_shard_file_name(name).has_value();
+  }
+  return is_found;
+}
+
+ShardedFolder open_sharded_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,
+                                      storage::Manifest manifest) {
+  ShardedFolder opened{.kind = "sharded checkpoint"};
+  const auto names = names_of(manifest);
+  const auto by_part = shards::shard_files_by_part(names);
+  const auto checksums = std::make_shared<const BlockChecksums>(block_checksums(file_system, folder, manifest));
+  for (const auto& [part, files] : by_part) {
+    for (const auto& file : files) check_shard_size(file_system, folder, file, manifest.files.at(file));
+    for (const auto& file : files) {
+      if (!checksums->contains(file)) {
+        storage::throw_damaged(folder, std::string(shards::kBlockChecksumsFile) + " does not have " + file);
+      }
+    }
+    opened.parts[part] = read_part(file_system, folder, files, checksums);
+  }
+  for (const auto& [name, record] : manifest.files) {
+    if (shards::parse_shard_file_name(name) || name == shards::kBlockChecksumsFile) continue;
+    opened.files[name] = verified_file(file_system, folder, name, record);
+  }
+  opened.manifest = std::move(manifest);
+  return opened;
+}
+
+ShardedFolder open_folder_of_shards(FileSystem& file_system, const std::filesystem::path& folder) {
+  ShardedFolder opened{.kind = "folder of safetensors shards"};
+  std::vector<std::string> python;
+  std::set<std::string> others;
+  for (const auto& name : file_system.entries(folder)) {
+    if (is_python_shard(name)) {
+      python.push_back(name);
+    } else if (shards::parse_shard_file_name(name)) {
+      others.insert(name);
+    } else if (name.ends_with(kEnding)) {
+      opened.skipped[name] = "a file beside the shards";
+    }
+  }
+  const auto checksums = std::make_shared<const BlockChecksums>();
+  for (const auto& [part, files] : shards::shard_files_by_part(others)) {
+    check_all_are_there(folder, files);
+    opened.parts[part] = read_part(file_system, folder, files, checksums);
+  }
+  if (python.empty()) return opened;
+  if (!opened.parts.empty()) {
+    throw std::runtime_error(folder.string() + " holds shards of two kinds: " + python.front() + " and " +
+                             *others.begin());
+  }
+  opened.parts["model.safetensors"] = read_part(file_system, folder, python, checksums);
+  return opened;
+}
+
+void verify_sharded_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,
+                               const storage::Manifest& manifest) {
+  const auto checksums = block_checksums(file_system, folder, manifest);
+  shards::ReadBuffer buffer;
+  for (const auto& [name, record] : manifest.files) {
+    uint32_t checksum = 0;
+    try {
+      if (const auto blocks = checksums.find(name); blocks != checksums.end()) {
+        check_shard_size(file_system, folder, name, record);
+        const shards::BlockFile file(file_system, folder / name, &blocks->second);
+        file.read(0, record.size, buffer,
+                  [&](uint64_t, std::string_view bytes) { checksum = crc32c(bytes.data(), bytes.size(), checksum); });
+      } else {
+        checksum = storage::file_checksum(file_system, folder / name, record.size);
+      }
+    } catch (const std::system_error& error) {
+      storage::throw_read_failure(folder, error);
+    }
+    storage::check_checksum(folder, name, record, checksum);
+  }
+}
+
+}  // namespace ddp::tool

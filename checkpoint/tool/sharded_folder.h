@@ -1,0 +1,52 @@
+// Folders whose files hold chunks of tensors: checkpoints that several ranks wrote, folders of safetensors shards
+// without a manifest, as Python's HuggingFaceStorageWriter writes them, and those of torch.distributed.checkpoint
+// (DCP). No LibTorch.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ddprun/detail/checkpoint/storage/file_system.h>
+#include <ddprun/detail/checkpoint/storage/mapped_file.h>
+
+#include "checkpoint/storage/manifest.h"
+#include "checkpoint/tool/raw_tensor.h"
+
+namespace ddp::tool {
+
+/// What such a folder holds. Of the tensors only the headers are read.
+struct ShardedFolder {
+  const char* kind = "";
+  std::optional<storage::Manifest> manifest{};  ///< of a checkpoint of this project's
+  /// By the names of a checkpoint's files: "model.safetensors".
+  std::map<std::string, std::unique_ptr<ChunkedPart>> parts{};
+  std::map<std::string, storage::Bytes> files{};  ///< a checkpoint's other files, compared with their checksums
+  std::map<std::string, std::string> texts{};     ///< of DCP, see shards::ShardedRun
+  std::map<std::string, std::string> skipped{};   ///< names that are not read, and what they are
+};
+
+/// Whether the checkpoint has files that hold chunks.
+bool has_shards(const storage::Manifest& manifest);
+
+/// Whether `folder` holds safetensors files that are shards by name, and neither a manifest nor an index.
+bool is_folder_of_shards(const std::filesystem::path& folder);
+
+/// These throw storage::DamagedCheckpoint or std::runtime_error naming file, rank and a tensor of what is missing,
+/// short or contradicts itself, and std::system_error.
+ShardedFolder open_sharded_checkpoint(storage::FileSystem& file_system, const std::filesystem::path& folder,
+                                      storage::Manifest manifest);
+ShardedFolder open_folder_of_shards(storage::FileSystem& file_system, const std::filesystem::path& folder);
+ShardedFolder open_dcp_folder(storage::FileSystem& file_system, const std::filesystem::path& folder);
+
+/// Reads every byte of the checkpoint and compares files and blocks with their checksums. Throws as above.
+void verify_sharded_checkpoint(storage::FileSystem& file_system, const std::filesystem::path& folder,
+                               const storage::Manifest& manifest);
+
+/// Reads every item of a DCP folder and compares the CRC-32 in its archive; false where there is an item without one.
+/// `folder` is what open_dcp_folder() returned.
+bool verify_dcp_items(storage::FileSystem& file_system, const ShardedFolder& folder);
+
+}  // namespace ddp::tool

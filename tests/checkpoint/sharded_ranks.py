@@ -1,0 +1,96 @@
+"""One rank of the programs that sharded_test.py starts: `sharded_ranks.py STAGE FOLDER RANK RANKS FORM`.
+
+STAGE is "write", which saves a run in every sharded form of Python's and its whole tensors as reference.pt, or the name of a folder that
+load_sharded() shall load. FORM is "fsdp" or "ddp".
+"""
+
+import pathlib
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import ddprun_checkpoint  # noqa: E402
+from sharded_net import Net, make_optimizer  # noqa: E402
+
+
+def make(form, ranks):
+    torch.manual_seed(3)
+    net = Net()
+    if form == "fsdp":
+        fully_shard(net, mesh=init_device_mesh("cpu", (ranks,)))
+        model = net
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(net)
+    return model, make_optimizer(net)
+
+
+def whole(state):
+    return {key: each.full_tensor() if hasattr(each, "full_tensor") else each.clone() for key, each in state.items()}
+
+
+def content(model, optimizer):
+    """The whole tensors of both."""
+    fields = {(number, field): each for number, state in optimizer.state_dict()["state"].items() for field, each in state.items()}
+    model = model.module if hasattr(model, "module") else model
+    return {"model": whole(model.state_dict()), "optimizer": whole(fields)}
+
+
+def write(folder, rank, ranks, form):
+    model, optimizer = make(form, ranks)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.tensor([0, 1, 2, 3, step, 6])).square().sum().backward()
+        optimizer.step()
+        schedule.step()
+    ddprun_checkpoint.save_sharded(folder / "run", step=7, model=model, optimizer=optimizer, scheduler=schedule, values={"best": 0.5},
+                                   metrics={"loss": 0.25}, per_rank={"own": bytes([rank])})  # fmt: skip
+    state = get_model_state_dict(model)
+    untied = {name: each for name, each in state.items() if name != "out.weight"}  # which Python's writer refuses
+    dcp.save(untied, storage_writer=dcp.HuggingFaceStorageWriter(str(folder / "hf"), save_distributed=True))
+    for name, is_flat in (("flat", True), ("nested", False)):
+        options = StateDictOptions(flatten_optimizer_state_dict=is_flat)
+        both = {"model": state, "optim": get_optimizer_state_dict(model, optimizer, options=options), "step": 7}
+        dcp.save(both, checkpoint_id=folder / name)
+    reference = content(model, optimizer)
+    if rank == 0:
+        torch.save(reference, folder / "reference.pt")
+
+
+def load(path, folder, rank, ranks, form):
+    model, optimizer = make(form, ranks)
+    run = ddprun_checkpoint.load_sharded(path, model=model, optimizer=optimizer)
+    loaded, expected = content(model, optimizer), torch.load(folder / "reference.pt")
+    for part in ("model", "optimizer"):
+        assert loaded[part].keys() == expected[part].keys(), part
+        for key, tensor in expected[part].items():
+            assert torch.equal(loaded[part][key], tensor) and loaded[part][key].dtype == tensor.dtype, (part, key)
+    assert run["step"] == 7 and run["values"] == {"best": 0.5} and run["metrics"] == {"loss": 0.25}
+    if "scheduler" in run:
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        schedule.load_state_dict(run["scheduler"])
+        assert schedule.last_epoch == 3
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1 * 0.1, 0.03 * 0.1]
+    assert "model" not in run and "optimizer" not in run
+
+
+def main():
+    stage, folder, rank, ranks, form = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{pathlib.Path(stage).name}-{ranks}-{form}", rank=rank, world_size=ranks)
+    if stage == "write":
+        write(folder, rank, ranks, form)
+    else:
+        load(folder / stage, folder, rank, ranks, form)
+    dist.destroy_process_group()
+
+
+main()

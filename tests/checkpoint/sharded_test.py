@@ -1,0 +1,276 @@
+"""Sharded checkpoints of Python's, and what C++ and ddprun-checkpoint make of them: `sharded_test.py TOOL PROGRAM`, with the program
+sharded_program.cpp. Exit status 77 (skipped) without torch.
+
+Every form is read, and converted into every other; names and bits must stay.
+"""
+
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+try:
+    import safetensors.torch
+    import torch
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
+    from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
+except ImportError:
+    print("skipped: this Python has no torch or no safetensors")
+    sys.exit(77)
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "python"))
+import ddprun_checkpoint  # noqa: E402
+from sharded_net import make_plain  # noqa: E402
+
+TOOL, PROGRAM = sys.argv.pop(1), sys.argv.pop(1)
+RANKS = 3
+torch.set_num_threads(1)
+warnings.simplefilter("ignore")
+
+
+def run(*arguments):
+    return subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+def start(stage, folder, ranks, form="fsdp"):
+    """Runs sharded_ranks.py; raises with what a rank wrote when one fails."""
+    command = [sys.executable, "-B", str(HERE / "sharded_ranks.py"), str(stage), str(folder)]
+    processes = [subprocess.Popen([*command, str(rank), str(ranks), form], stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+    errors = [process.communicate(timeout=600)[1] for process in processes]
+    for process, error in zip(processes, errors):
+        if process.returncode:
+            raise AssertionError(error)
+
+
+class ShardedTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.temporary.name)
+        start("write", cls.folder, RANKS)
+        cls.reference = torch.load(cls.folder / "reference.pt")
+        cls.sharded = cls.folder / "run" / "step-00000007"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def setUp(self):
+        self.out = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+
+    def convert(self, source, name, *options):
+        result = run("convert", source, self.out / name, *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.out / name
+
+    def same_tensors(self, left, right):
+        self.assertEqual(sorted(left), sorted(right))
+        for name, tensor in right.items():
+            self.assertEqual(left[name].dtype, tensor.dtype, name)
+            self.assertTrue(torch.equal(left[name], tensor), name)
+
+    def same_run(self, loaded):
+        self.same_tensors(dict(loaded["model"]), self.reference["model"])
+        state = {(number, field): each for number, fields in loaded["optimizer"]["state"].items() for field, each in fields.items()}
+        self.same_tensors(state, self.reference["optimizer"])
+        self.assertEqual([len(group["params"]) for group in loaded["optimizer"]["param_groups"]], [2, 4])
+        self.assertEqual(loaded["step"], 7)
+
+    def test_any_number_of_ranks_loads_what_others_saved(self):
+        for ranks, form in ((1, "fsdp"), (2, "ddp"), (4, "fsdp")):
+            start("run", self.folder, ranks, form)
+        # Whole tensors, as the tool writes them, too.
+        self.convert(self.sharded, "whole/step-00000007", "--to", "checkpoint")
+        start(self.out / "whole", self.folder, 2)
+
+    def test_load_puts_the_tensors_together(self):
+        loaded = ddprun_checkpoint.load(self.folder / "run")
+        self.same_run(loaded)
+        self.assertEqual(loaded["per_rank"], [{"own": bytes([rank])} for rank in range(RANKS)])
+        self.assertEqual((loaded["values"], loaded["metrics"], loaded["world_size"]), ({"best": 0.5}, {"loss": 0.25}, RANKS))
+        flat = ddprun_checkpoint.flat_optimizer_state(self.folder / "run")
+        self.assertEqual(flat["param_groups.fc.weight.initial_lr"], 0.1)
+
+    def test_c_goes_on_from_python_and_python_from_c(self):
+        for ranks, kind in ((2, "fully_shard"), (1, "replicated")):
+            target = self.out / kind
+            subprocess.run([PROGRAM, self.folder / "run", target, str(ranks), kind], check=True, timeout=300)
+            self.same_run(ddprun_checkpoint.load(target))
+            self.assertEqual(run("verify", target).returncode, 0)
+            self.same_run(torch.load(self.convert(target / "step-00000007", f"{kind}.pt")))
+        start(target, self.folder, 2)
+
+    def test_every_form_becomes_a_pt_file(self):
+        self.same_run(torch.load(self.convert(self.sharded, "run.pt")))
+        self.same_run(torch.load(self.convert(self.folder / "nested", "nested.pt")))
+        weights = torch.load(self.convert(self.folder / "hf", "hf.pt"))
+        self.same_tensors(weights, {name: each for name, each in self.reference["model"].items() if name != "out.weight"})
+        for name in ("flat", "nested"):
+            self.same_tensors(torch.load(self.convert(self.folder / name, f"{name}_weights.pt", "--weights-only")), self.reference["model"])
+        whole = self.convert(self.sharded, "run.safetensors")
+        names = {name for name in safetensors.torch.load_file(whole) if not name.startswith("state.")}
+        self.assertEqual(names, set(self.reference["model"]))
+
+    def test_forms_go_through_each_other(self):
+        self.convert(self.sharded, "a/step-00000007", "--to", "checkpoint")
+        self.same_run(ddprun_checkpoint.load(self.out / "a"))
+        self.convert(self.out / "a" / "step-00000007", "dcp", "--to", "dcp")
+        self.convert(self.out / "dcp", "b/step-00000007", "--to", "checkpoint")
+        loaded = ddprun_checkpoint.load(self.out / "b")
+        self.same_run(loaded)
+        self.assertEqual(loaded["scheduler"]["last_epoch"], 3)
+        self.assertEqual(loaded["values"], {"best": 0.5})
+        for folder in ("a", "b", "dcp", "a/step-00000007"):
+            result = run("verify", self.out / folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("verified", result.stdout)
+
+    def test_python_loads_the_dcp_folder(self):
+        folder = self.convert(self.sharded, "dcp", "--to", "dcp")
+        net, optimizer = make_plain()
+        options = StateDictOptions(flatten_optimizer_state_dict=True)
+        state = {"model": get_model_state_dict(net), "optim": get_optimizer_state_dict(net, optimizer, options=options), "step": 0}
+        dcp.load(state, checkpoint_id=folder)
+        set_model_state_dict(net, state["model"])
+        set_optimizer_state_dict(net, optimizer, state["optim"], options=options)
+        self.assertEqual(state["step"], 7)
+        self.same_run({"model": net.state_dict(), "optimizer": optimizer.state_dict(), "step": 7})
+        # Without names Python's own numbers.
+        torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, self.out / "numbered.pt")
+        numbered = self.convert(self.out / "numbered.pt", "numbered", "--to", "dcp")
+        dcp_to_torch_save(numbered, self.out / "back.pt")
+        back = torch.load(self.out / "back.pt")
+        self.same_tensors(back["model"], dict(net.state_dict()))
+        self.assertEqual(sorted(back["optim"]), ["param_groups", "state"])
+
+    def test_python_reads_the_sharded_folder_as_hugging_face_s(self):
+        state = {name: torch.zeros_like(tensor) for name, tensor in self.reference["model"].items()}
+        dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(str(self.sharded)))
+        self.same_tensors(state, self.reference["model"])
+
+    def test_consolidation_equals_python_s(self):
+        ours = self.convert(self.sharded, "ours", "--to", "safetensors", "--max-file-size", "200")
+        index = json.loads((ours / "model.safetensors.index.json").read_text())
+        loaded = {name: safetensors.torch.load_file(ours / file)[name] for name, file in index["weight_map"].items()}
+        self.same_tensors(loaded, self.reference["model"])
+        self.assertEqual(index["metadata"]["total_size"], sum(tensor.nbytes for tensor in loaded.values()))
+        self.assertEqual(sorted(os.listdir(ours)), sorted({*index["weight_map"].values(), "model.safetensors.index.json"}))
+        for file in set(index["weight_map"].values()):
+            tensors = safetensors.torch.load_file(ours / file)
+            self.assertTrue(len(tensors) == 1 or sum(tensor.nbytes for tensor in tensors.values()) <= 200, file)
+        # Python's takes folders of floating point numbers alone.
+        shards, theirs = self.out / "shards", self.out / "theirs"
+        shards.mkdir(), theirs.mkdir()
+        for rank in range(RANKS):
+            name = f"model-0000{rank + 1}-of-0000{RANKS}.safetensors"
+            tensors = safetensors.torch.load_file(self.sharded / name)
+            with safetensors.safe_open(self.sharded / name, "pt") as file:
+                metadata = file.metadata()
+            tensors.pop("bn.num_batches_tracked", None)
+            safetensors.torch.save_file(tensors, shards / name, metadata)
+        names = [name for name in self.reference["model"] if name != "bn.num_batches_tracked"]
+        consolidate_safetensors_files(str(shards), str(theirs), dict.fromkeys(names, 1))
+        (file,) = theirs.glob("*.safetensors")
+        self.same_tensors(safetensors.torch.load_file(file), {name: self.reference["model"][name] for name in names})
+        # And the tool reads what Python made of it.
+        self.same_tensors(torch.load(self.convert(theirs, "theirs.pt")), {name: self.reference["model"][name] for name in names})
+
+    def test_inspect_and_list_say_what_there_is(self):
+        for path, kind in ((self.sharded, "sharded checkpoint of step 7, saved by 3 ranks, loss 0.25"),
+                           (self.folder / "hf", "folder of safetensors shards"),
+                           (self.folder / "flat", "folder of torch.distributed.checkpoint")):  # fmt: skip
+            for command in ("inspect", "list"):
+                result = run(command, path)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn(kind, result.stdout)
+                self.assertIn("embed.weight  float32 [7, 5]", result.stdout)
+        self.assertRegex(run("list", self.folder / "run").stdout, r"step 7: \d+ bytes, 3 ranks, loss 0.25\n")
+        self.assertIn("structure only", run("verify", self.folder / "hf").stdout)
+
+    def changes_found(self, source, copy):
+        """The files and positions where a changed bit goes unnoticed."""
+        for path in sorted(source.iterdir()):
+            data = path.read_bytes()
+            for position in range(0, len(data), max(1, len(data) // 9)):
+                changed = bytearray(data)
+                changed[position] ^= 1 << position % 8
+                shutil.copytree(source, copy)
+                (copy / path.name).write_bytes(changed)
+                result = run("verify", copy)
+                self.assertIn(result.returncode, (0, 1), f"{path} {position} {result.stderr}")
+                if result.returncode == 0:
+                    yield path.name, position
+                shutil.rmtree(copy)
+
+    def test_changed_bytes_are_found_wherever_they_are(self):
+        self.assertEqual(list(self.changes_found(self.sharded, self.out / "step-00000007")), [])
+        # DCP has no checksum for its metadata; and items of chunks without elements are not looked at.
+        metadata = pickle.loads((self.folder / "flat" / ".metadata").read_bytes())
+        unseen = []
+        for index, place in metadata.storage_data.items():
+            chunks = getattr(metadata.state_dict_metadata[index.fqn], "chunks", [])
+            if any(chunk.offsets == index.offset and chunk.sizes.numel() == 0 for chunk in chunks):
+                unseen.append((place.relative_path, range(place.offset, place.offset + place.length)))
+        self.assertTrue(unseen)
+        for name, position in self.changes_found(self.folder / "flat", self.out / "flat"):
+            is_known = name == ".metadata" or any(name == file and position in places for file, places in unseen)
+            self.assertTrue(is_known, f"{name} {position}")
+
+    def test_missing_and_short_files_are_named_with_rank_and_tensor(self):
+        copy = self.out / "step-00000007"
+        name = f"model-00002-of-0000{RANKS}.safetensors"
+        for command in ("inspect", "verify"):
+            shutil.copytree(self.sharded, copy)
+            (copy / name).unlink()
+            result = run(command, copy)
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, rf"{name} \(rank 1's part\).*'(embed|fc|large|out|bn)\.")
+            shutil.copy(self.sharded / name, copy)
+            with open(copy / name, "r+b") as file:
+                file.truncate((copy / name).stat().st_size - 1)
+            result = run(command, copy)
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, rf"{name} \(rank 1's part\) has \d+ bytes, but \d+ were written; it lacks '")
+            shutil.rmtree(copy)
+        with self.assertRaisesRegex(ddprun_checkpoint.DamagedCheckpoint, name):
+            shutil.copytree(self.sharded, copy)
+            (copy / name).unlink()
+            ddprun_checkpoint.load(copy)
+
+    def test_a_folder_appears_whole_or_not_at_all(self):
+        existing = self.out / "there"
+        existing.mkdir()
+        for form in ("safetensors", "dcp", "checkpoint"):
+            result = run("convert", self.sharded, existing, "--to", form)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("exists", result.stderr)
+        copy = self.out / "step-00000007"
+        shutil.copytree(self.sharded, copy)
+        path = copy / f"model-00001-of-0000{RANKS}.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+        for form, target in (("safetensors", "new"), ("dcp", "new"), ("checkpoint", "new/step-00000007")):
+            result = run("convert", copy, self.out / target, "--to", form)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("CRC32C", result.stderr)
+            self.assertFalse((self.out / target).exists())
+            self.assertEqual([path.name for path in self.out.rglob("*.tmp-*")], [])
+        result = run("convert", self.sharded, self.out / "step-00000008", "--to", "checkpoint")
+        self.assertIn("must be named step-00000007", result.stderr)
+        self.assertEqual(run("convert", self.sharded, self.out / "x", "--to", "zip").returncode, 2)
+        self.assertIn("for a folder give --to", run("convert", self.sharded, self.out / "x").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
-#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <ddprun/checkpoint/safetensors_header.h>
@@ -16,20 +19,33 @@
 namespace ddp::shards {
 namespace {
 
+// Bytes between two needed ones that are read with them, if they are fewer: cheaper than another read, and small enough
+// that no block is read twice.
+constexpr uint64_t kGap = storage::kBlockBytes;
+
 // The common part of a chunk and a request.
-struct Job {
+struct Part {
   const ReadRequest* request = nullptr;
-  const Chunk* chunk = nullptr;
+  uint64_t chunk_begin = 0;  // in the file
   Runs runs;
   int64_t element = 1;  // bytes
-  uint64_t begin = 0;   // in the file, of the first run
-  uint64_t end = 0;     // of the last one
-  int64_t next = 0;     // the first run that is not complete
 
-  uint64_t position(const Runs::Run& run) const { return chunk->begin + static_cast<uint64_t>(run.from * element); }
+  uint64_t position(const Runs::Run& run) const { return chunk_begin + static_cast<uint64_t>(run.from * element); }
 };
 
-using JobsByFile = std::map<uint32_t, std::vector<Job>>;
+// Runs of a part that have no large gap between them.
+struct Job {
+  const Part* part = nullptr;
+  uint64_t begin = 0;  // in the file, of the first run
+  uint64_t end = 0;    // of the last one
+  int64_t next = 0;    // the first run that is not complete
+  int64_t last = 0;    // one past the last run
+};
+
+struct Plan {
+  std::deque<Part> parts{};
+  std::map<uint32_t, std::vector<Job>> jobs{};  // by file, in the order of its bytes
+};
 
 // The chunks that may have something in common with `box`: they are ordered by their first row.
 std::pair<size_t, size_t> candidates(const CatalogTensor& tensor, const Box& box) {
@@ -48,40 +64,54 @@ std::pair<size_t, size_t> candidates(const CatalogTensor& tensor, const Box& box
   return {begin - chunks.begin() - 1, end - chunks.begin()};
 }
 
-void add_jobs(const ReadRequest& request, JobsByFile& jobs) {
+void add_jobs(const ReadRequest& request, Plan& plan) {
   if (numel(request.box) == 0) return;
   const auto element = static_cast<int64_t>(pt::dtype_by_name(request.tensor->dtype)->bytes);
   const auto [first, last] = candidates(*request.tensor, request.box);
   for (auto i = first; i < last; ++i) {
     const auto& chunk = request.tensor->chunks[i];
-    const auto part = common_part(chunk.box, request.box);
-    if (!part) continue;
-    Job job{.request = &request, .chunk = &chunk, .runs = Runs(*part, chunk.box, request.box), .element = element};
-    const auto last_run = job.runs[job.runs.size() - 1];
-    job.begin = job.position(job.runs[0]);
-    job.end = job.position(last_run) + static_cast<uint64_t>(last_run.count * element);
-    jobs[chunk.file].push_back(std::move(job));
+    const auto common = common_part(chunk.box, request.box);
+    if (!common) continue;
+    if (chunk.form != ChunkForm::kElements) {
+      throw std::invalid_argument("the tensor " + safetensors::quote_name(request.name) +
+                                  " is not stored as elements, which alone are read in part");
+    }
+    const auto& part = plan.parts.emplace_back(Part{.request = &request,
+                                                    .chunk_begin = chunk.begin,
+                                                    .runs = Runs(*common, chunk.box, request.box),
+                                                    .element = element});
+    auto& jobs = plan.jobs[chunk.file];
+    const auto runs = part.runs.neighbours(static_cast<int64_t>(kGap) / element);
+    for (int64_t run = 0; run < part.runs.size(); run += runs) {
+      const auto last_run = part.runs[run + runs - 1];
+      jobs.push_back({.part = &part,
+                      .begin = part.position(part.runs[run]),
+                      .end = part.position(last_run) + static_cast<uint64_t>(last_run.count * element),
+                      .next = run,
+                      .last = run + runs});
+    }
   }
 }
 
-JobsByFile plan(const std::vector<ReadRequest>& requests) {
-  JobsByFile jobs;
-  for (const auto& request : requests) add_jobs(request, jobs);
-  for (auto& [file, each] : jobs) std::ranges::sort(each, {}, &Job::begin);
-  return jobs;
+Plan plan_of(const std::vector<ReadRequest>& requests) {
+  Plan plan;
+  for (const auto& request : requests) add_jobs(request, plan);
+  for (auto& [file, jobs] : plan.jobs) std::ranges::sort(jobs, {}, &Job::begin);
+  return plan;
 }
 
 // Copies what `bytes`, which lie at `position` of the file, have of the job.
 void copy(Job& job, uint64_t position, std::string_view bytes) {
+  const auto& part = *job.part;
   const auto end = position + bytes.size();
-  for (; job.next < job.runs.size(); ++job.next) {
-    const auto run = job.runs[job.next];
-    const auto run_begin = job.position(run);
-    const auto run_end = run_begin + static_cast<uint64_t>(run.count * job.element);
+  for (; job.next < job.last; ++job.next) {
+    const auto run = part.runs[job.next];
+    const auto run_begin = part.position(run);
+    const auto run_end = run_begin + static_cast<uint64_t>(run.count * part.element);
     if (run_begin >= end) return;
     const auto from = std::max(run_begin, position);
     const auto to = std::min(run_end, end);
-    auto* target = job.request->target + run.to * job.element + (from - run_begin);
+    auto* target = part.request->target + run.to * part.element + (from - run_begin);
     if (from < to) std::memcpy(target, bytes.data() + (from - position), to - from);
     if (run_end > end) return;
   }
@@ -96,7 +126,6 @@ struct Stretch {
 };
 
 std::vector<Stretch> stretches(const std::vector<Job>& jobs) {
-  constexpr uint64_t kGap = storage::kBlockBytes;  // no block is read twice
   std::vector<Stretch> result;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (result.empty() || jobs[i].begin > result.back().end + kGap) {
@@ -112,19 +141,26 @@ std::vector<Stretch> stretches(const std::vector<Job>& jobs) {
 void read_file(const BlockFile& file, std::vector<Job>& jobs, ReadBuffer& buffer) {
   for (const auto& stretch : stretches(jobs)) {
     auto first = stretch.first;  // of the jobs that are not complete
-    try {
-      file.read(stretch.begin, stretch.end, buffer, [&](uint64_t position, std::string_view bytes) {
-        for (auto i = first; i < stretch.last && jobs[i].begin < position + bytes.size(); ++i) {
-          copy(jobs[i], position, bytes);
-        }
-        while (first < stretch.last && jobs[first].next == jobs[first].runs.size()) ++first;
-      });
-    } catch (const storage::DamagedCheckpoint& error) {
-      throw storage::DamagedCheckpoint(std::string(error.what()) + "; they hold " +
-                                       safetensors::quote_name(jobs[first].request->name) +
-                                       (stretch.last - first > 1 ? " and others" : ""));
-    }
+    file.read(stretch.begin, stretch.end, buffer, [&](uint64_t position, std::string_view bytes) {
+      for (auto i = first; i < stretch.last && jobs[i].begin < position + bytes.size(); ++i) {
+        copy(jobs[i], position, bytes);
+      }
+      while (first < stretch.last && jobs[first].next == jobs[first].last) ++first;
+    });
   }
+}
+
+// "; they hold 'a' and others", of the tensors whose elements are among these bytes.
+std::string holders(const std::vector<Job>& jobs, const DamagedBytes& bytes) {
+  const std::string* name = nullptr;
+  for (const auto& job : jobs) {
+    if (job.begin >= bytes.end() || job.end <= bytes.begin()) continue;
+    if (name != nullptr && *name != job.part->request->name) {
+      return "; they hold " + safetensors::quote_name(*name) + " and others";
+    }
+    name = &job.part->request->name;
+  }
+  return name == nullptr ? "" : "; they hold " + safetensors::quote_name(*name);
 }
 
 }  // namespace
@@ -132,18 +168,22 @@ void read_file(const BlockFile& file, std::vector<Job>& jobs, ReadBuffer& buffer
 void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog, const BlockChecksums& checksums,
                  const std::vector<ReadRequest>& requests) {
   ReadBuffer buffer;
-  auto jobs = plan(requests);
-  for (auto& [number, each] : jobs) {
+  auto plan = plan_of(requests);
+  for (auto& [number, jobs] : plan.jobs) {
     const auto& path = catalog.files.at(number);
     const auto blocks = checksums.find(path.filename().string());
-    const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
-    read_file(file, each, buffer);
+    try {
+      const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
+      read_file(file, jobs, buffer);
+    } catch (const DamagedBytes& error) {
+      throw storage::DamagedCheckpoint(error.what() + holders(jobs, error));
+    }
   }
 }
 
 uint64_t bytes_to_read(const std::vector<ReadRequest>& requests) {
   uint64_t bytes = 0;
-  for (const auto& [number, jobs] : plan(requests)) {
+  for (const auto& [number, jobs] : plan_of(requests).jobs) {
     for (const auto& stretch : stretches(jobs)) bytes += stretch.end - stretch.begin;
   }
   return bytes;

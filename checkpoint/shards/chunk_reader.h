@@ -1,5 +1,5 @@
-// Reads parts of tensors out of the files that hold chunks of them: each file's bytes in order, and no others than are
-// needed. No LibTorch.
+// Reads parts of tensors out of the files that hold chunks of them: of each file the bytes that are needed, in order
+// and none twice. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,16 @@ struct ReadRequest {
   char* target = nullptr;                 ///< memory for the elements of `box` in row-major order
 };
 
-/// Fulfils all requests, whose tensors are in the files of `catalog`. One buffer of 16 MiB is its only memory beside
-/// the targets and one entry per chunk. `checksums` may lack files: those are not compared. Throws
-/// storage::DamagedCheckpoint naming the file and a tensor where bytes are missing or are not those that were written,
-/// and std::system_error where the system gives an error.
+/// Fulfils all requests, whose tensors are in the files of `catalog` in chunks of ChunkForm::kElements. Beside needed
+/// bytes it reads up to 1 MiB between two of them, and the rest of each block that has a checksum. One buffer of 16 MiB
+/// is its only memory beside the targets, one entry per chunk, and one for each gap of more than 1 MiB. `checksums` may
+/// lack files: those are not compared. Throws storage::DamagedCheckpoint naming the file and a tensor where bytes are
+/// missing or are not those that were written, std::invalid_argument for chunks of another form, and std::system_error
+/// where the system gives an error.
 void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog, const BlockChecksums& checksums,
                  const std::vector<ReadRequest>& requests);
 
-/// How many bytes of the files read_chunks() would take; for tests and plans.
+/// How many bytes of the files read_chunks() would read, but for the rest of blocks; for tests and plans.
 uint64_t bytes_to_read(const std::vector<ReadRequest>& requests);
 
 }  // namespace ddp::shards

@@ -24,7 +24,7 @@ namespace {
 constexpr uint64_t kGap = storage::kBlockBytes;
 
 // The common part of a chunk and a request.
-struct Part {
+struct CommonPart {
   const ReadRequest* request = nullptr;
   uint64_t chunk_begin = 0;  // in the file
   Runs runs;
@@ -35,7 +35,7 @@ struct Part {
 
 // Runs of a part that have no large gap between them.
 struct Job {
-  const Part* part = nullptr;
+  const CommonPart* part = nullptr;
   uint64_t begin = 0;  // in the file, of the first run
   uint64_t end = 0;    // of the last one
   int64_t next = 0;    // the first run that is not complete
@@ -43,7 +43,7 @@ struct Job {
 };
 
 struct Plan {
-  std::deque<Part> parts{};
+  std::deque<CommonPart> parts{};
   std::map<uint32_t, std::vector<Job>> jobs{};  // by file, in the order of its bytes
 };
 
@@ -76,10 +76,10 @@ void add_jobs(const ReadRequest& request, Plan& plan) {
       throw std::invalid_argument("the tensor " + safetensors::quote_name(request.name) +
                                   " is not stored as elements, which alone are read in part");
     }
-    const auto& part = plan.parts.emplace_back(Part{.request = &request,
-                                                    .chunk_begin = chunk.begin,
-                                                    .runs = Runs(*common, chunk.box, request.box),
-                                                    .element = element});
+    const auto& part = plan.parts.emplace_back(CommonPart{.request = &request,
+                                                          .chunk_begin = chunk.begin,
+                                                          .runs = Runs(*common, chunk.box, request.box),
+                                                          .element = element});
     auto& jobs = plan.jobs[chunk.file];
     const auto runs = part.runs.neighbours(static_cast<int64_t>(kGap) / element);
     for (int64_t run = 0; run < part.runs.size(); run += runs) {

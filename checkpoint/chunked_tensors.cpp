@@ -22,16 +22,15 @@ namespace ddp {
 
 using safetensors::quote_name;
 
-ChunkedTensors::ChunkedTensors(storage::FileSystem& file_system, const shards::TensorCatalog& catalog,
-                               const shards::BlockChecksums& checksums, const std::string& source)
-    : file_system_(file_system), catalog_(catalog), checksums_(checksums) {
-  described_.source = source;
-  described_.metadata = catalog.metadata;
-  for (const auto& [name, tensor] : catalog.tensors) {
+ChunkedTensors::ChunkedTensors(storage::FileSystem& file_system, const ChunkedPart& part, std::filesystem::path folder)
+    : file_system_(file_system), part_(part), folder_(std::move(folder)) {
+  described_.source = folder_.string();
+  described_.metadata = part.catalog.metadata;
+  for (const auto& [name, tensor] : part.catalog.tensors) {
     const auto dtype = scalar_type_of_python_name(tensor.dtype);
     if (!dtype) {
-      throw std::runtime_error(source + ": the tensor " + quote_name(name) + " has the dtype " + tensor.dtype +
-                               ", which is not read");
+      throw std::runtime_error(described_.source + ": the tensor " + quote_name(name) + " has the dtype " +
+                               tensor.dtype + ", which is not read");
     }
     const auto meta = at::empty(tensor.shape, at::TensorOptions(*dtype).device(c10::kMeta));
     by_value_.emplace(meta.unsafeGetTensorImpl(), Described{.value = meta, .name = name, .tensor = &tensor});
@@ -46,8 +45,8 @@ at::Tensor ChunkedTensors::want(const at::Tensor& value) {
 
 at::Tensor ChunkedTensors::want_rows(const at::Tensor& value, int64_t first_row, int64_t rows) {
   auto box = shards::whole(value.sizes().vec());
-  box.offsets.at(0) = first_row;
-  box.sizes.at(0) = rows;
+  box.offsets[0] = first_row;
+  box.sizes[0] = rows;
   if (!value.is_meta()) return value.narrow(0, first_row, rows);
   return want_box(value, std::move(box));
 }
@@ -55,7 +54,7 @@ at::Tensor ChunkedTensors::want_rows(const at::Tensor& value, int64_t first_row,
 at::Tensor ChunkedTensors::want_box(const at::Tensor& value, shards::Box box) {
   const auto found = by_value_.find(value.unsafeGetTensorImpl());
   if (found == by_value_.end()) return value;
-  auto wanted = at::empty(box.sizes, at::TensorOptions(value.scalar_type()));
+  auto wanted = at::empty(std::vector<int64_t>(box.sizes), at::TensorOptions(value.scalar_type()));
   requests_.push_back({.name = found->second.name,
                        .tensor = found->second.tensor,
                        .box = std::move(box),
@@ -66,7 +65,11 @@ at::Tensor ChunkedTensors::want_box(const at::Tensor& value, shards::Box box) {
 
 void ChunkedTensors::read() {
   const auto requests = std::exchange(requests_, {});
-  shards::read_chunks(file_system_, catalog_, checksums_, requests);
+  try {
+    shards::read_chunks(file_system_, part_.catalog, *part_.checksums, requests);
+  } catch (const std::system_error& error) {
+    storage::throw_read_failure(folder_, error);
+  }
   for (const auto& tensor : std::exchange(bools_, {})) {
     const auto* bytes = static_cast<const uint8_t*>(tensor.const_data_ptr());
     // Any other value in a C++ bool is undefined behaviour.

@@ -3,17 +3,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <ddprun/checkpoint/safetensors.h>
 #include <ddprun/detail/checkpoint/storage/file_system.h>
 
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/shards/chunk_reader.h"
-#include "checkpoint/shards/tensor_catalog.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -21,12 +21,11 @@ class Optimizer;
 
 namespace ddp {
 
-/// Borrows catalog and checksums.
+/// Borrows the part.
 class ChunkedTensors {
  public:
-  /// `source` is for messages. Reads tensors without dimensions at once; throws as read().
-  ChunkedTensors(storage::FileSystem& file_system, const shards::TensorCatalog& catalog,
-                 const shards::BlockChecksums& checksums, const std::string& source);
+  /// `folder` is for messages. Reads tensors without dimensions at once; throws as read().
+  ChunkedTensors(storage::FileSystem& file_system, const ChunkedPart& part, std::filesystem::path folder);
 
   /// All tensors of the catalog, without values but for those without dimensions: meta tensors. Throws
   /// std::runtime_error for a dtype that C++ does not have.
@@ -50,8 +49,8 @@ class ChunkedTensors {
   at::Tensor want_box(const at::Tensor& value, shards::Box box);
 
   storage::FileSystem& file_system_;
-  const shards::TensorCatalog& catalog_;
-  const shards::BlockChecksums& checksums_;
+  const ChunkedPart& part_;
+  std::filesystem::path folder_;
   StoredTensors described_{};
   std::map<const void*, Described> by_value_{};
   std::vector<shards::ReadRequest> requests_{};

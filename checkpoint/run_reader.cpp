@@ -1,9 +1,10 @@
 #include "checkpoint/run_reader.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -14,14 +15,16 @@
 #include <ddprun/comm/manual_seed.h>
 
 #include "base/crc32c.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/core/unsupported_file.h"
+#include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
 #include "checkpoint/safetensors_bytes.h"
-#include "checkpoint/shards/shard_files.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp {
@@ -124,27 +127,49 @@ void map_run(storage::FileSystem& file_system, const std::filesystem::path& fold
     throw std::runtime_error("there is no " + folder.string());
   const auto what = std::filesystem::exists(folder / storage::kManifestName) ? "" : describe_unsupported_folder(folder);
   if (!what.empty()) throw std::runtime_error(folder.string() + " is not a checkpoint of this project: " + what);
-  const auto is_whole = [](const std::string& name) { return !shards::parse_shard_file_name(name); };
-  auto opened = storage::open_checkpoint(file_system, folder, is_whole);
+  auto opened = storage::open_checkpoint(file_system, folder);
   run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};
 }
 
-// The parts in chunks, of which each rank reads what it needs itself.
-void open_chunks(storage::FileSystem& file_system, const std::filesystem::path& folder, ReceivedRun& run) {
-  std::set<std::string> names;
-  for (const auto& [name, record] : run.manifest.files) names.insert(name);
-  const auto parts = shards::shard_files_by_part(names);
-  if (parts.empty()) return;
-  const auto text = run.files.find(shards::kBlockChecksumsFile);
-  if (text == run.files.end()) storage::throw_damaged(folder, std::string("it has no ") + shards::kBlockChecksumsFile);
-  try {
-    run.checksums = shards::parse_block_checksums(text->second.view);
-  } catch (const std::invalid_argument& error) {
-    storage::throw_damaged(folder, error.what());
+// The number under "step" of a JSON object; 0 for none.
+int64_t step_in(const std::string& values) {
+  const auto root = nlohmann::json::parse(values, nullptr, /*allow_exceptions=*/false);
+  const auto found = root.is_object() ? root.find("step") : root.end();
+  return root.is_object() && found != root.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
+// Whether the tensors of the checkpoint in `folder` are in chunks, which each rank reads by itself.
+bool is_chunked(storage::FileSystem& file_system, const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return false;
+  if (dcp::is_dcp_folder(folder) || is_folder_of_shards(folder)) return true;
+  return std::filesystem::exists(folder / storage::kManifestName, ignored) &&
+         has_shards(storage::read_manifest_alone(file_system, folder));
+}
+
+void open_chunked(storage::FileSystem& file_system, const std::filesystem::path& folder, int world_size,
+                  ReceivedRun& run) {
+  ShardedFolder opened;
+  if (dcp::is_dcp_folder(folder)) {
+    opened = open_dcp_folder(file_system, folder);
+  } else if (std::error_code ignored; std::filesystem::exists(folder / storage::kManifestName, ignored)) {
+    opened = open_sharded_checkpoint(file_system, folder, storage::read_manifest_alone(file_system, folder));
+  } else {
+    opened = open_folder_of_shards(file_system, folder);
   }
-  for (const auto& [part, files] : parts) {
-    run.chunked[part] = shards::read_shard_headers(file_system, folder, files, run.checksums);
+  run.files = std::move(opened.files);
+  run.chunked = std::move(opened.parts);
+  run.skipped = std::move(opened.skipped);
+  if (opened.manifest) {
+    run.manifest = std::move(*opened.manifest);
+    return;
   }
+  FileBuilder files(run);
+  for (auto& [name, text] : opened.texts) files.text(name, text);
+  files.tensors(kRanksFile, {});
+  const auto values = opened.texts.find(kValuesFile);
+  run.manifest.step = values == opened.texts.end() ? 0 : step_in(values->second);
+  run.manifest.world_size = world_size;
 }
 
 // One file from rank 0 to all, in pieces, so that only one of them is in memory twice.
@@ -167,18 +192,20 @@ void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& gro
   run.files[name] = storage::own_bytes(std::move(received));
 }
 
+// The checkpoint may have been replaced after one rank read it and before another did.
+Failure compare_manifests(const std::filesystem::path& folder, const ReceivedRun& run, const GroupHandle& group) {
+  const auto manifest = storage::format_manifest(run.manifest);
+  if (broadcast_string(manifest, 0, group) == manifest) return combined_failures({}, group);
+  return combined_failures(
+      {.kind = FailureKind::kError, .text = folder.string() + " holds another checkpoint here than on rank 0"}, group);
+}
+
 Failure receive_files(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
                       const GroupHandle& group, const std::string& key, ReceivedRun& run) {
   const auto read = [&] { map_run(file_system, folder, key, group.size(), run); };
   if (reader == CheckpointReader::kEveryRank) {
-    const auto failure = combined_failures(failure_of(read), group);
-    if (failure) return failure;
-    // The checkpoint may have been replaced after one rank read it and before another did.
-    const auto manifest = storage::format_manifest(run.manifest);
-    if (broadcast_string(manifest, 0, group) == manifest) return combined_failures({}, group);
-    return combined_failures(
-        {.kind = FailureKind::kError, .text = folder.string() + " holds another checkpoint here than on rank 0"},
-        group);
+    auto failure = combined_failures(failure_of(read), group);
+    return failure ? failure : compare_manifests(folder, run, group);
   }
   auto failure = failure_of_rank_0(group.rank() == 0 ? failure_of(read) : Failure(), group);
   if (failure || group.size() == 1) return failure;
@@ -186,7 +213,6 @@ Failure receive_files(storage::FileSystem& file_system, const std::filesystem::p
   run.manifest = storage::parse_manifest(manifest);
   run.is_selected = broadcast_string(run.is_selected ? "+" : "-", 0, group) == "+";
   for (const auto& [name, record] : run.manifest.files) {
-    if (shards::parse_shard_file_name(name)) continue;
     // A failure here must not keep this rank from the broadcasts that follow.
     auto problem = failure_of([&] { send_file(name, run, group); });
     if (!failure) failure = std::move(problem);
@@ -198,8 +224,15 @@ Failure receive_files(storage::FileSystem& file_system, const std::filesystem::p
 
 Failure receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
                     const GroupHandle& group, const std::string& key, ReceivedRun& run) {
-  if (auto failure = receive_files(file_system, folder, reader, group, key, run)) return failure;
-  return combined_failures(failure_of([&] { open_chunks(file_system, folder, run); }), group);
+  bool chunked = false;
+  auto failure = group.rank() == 0 ? failure_of([&] { chunked = is_chunked(file_system, folder); }) : Failure();
+  failure = failure_of_rank_0(failure, group);
+  if (failure) return failure;
+  if (broadcast_string(chunked ? "+" : "-", 0, group) == "-") {
+    return receive_files(file_system, folder, reader, group, key, run);
+  }
+  failure = combined_failures(failure_of([&] { open_chunked(file_system, folder, group.size(), run); }), group);
+  return failure ? failure : compare_manifests(folder, run, group);
 }
 
 PreparedRun::PreparedRun(storage::FileSystem& file_system, const ReceivedRun& run, const std::filesystem::path& folder,
@@ -239,7 +272,7 @@ void PreparedRun::refuse_missing(const ReceivedRun& run, const std::string& file
 // The tensors of a part, whole or in chunks.
 std::optional<StoredPart> PreparedRun::find_part(const ReceivedRun& run, const std::string& file) {
   if (const auto found = run.chunked.find(file); found != run.chunked.end()) {
-    auto& chunks = chunks_.emplace_back(file_system_, found->second, run.checksums, (folder_ / file).string());
+    auto& chunks = chunks_.emplace_back(file_system_, *found->second, folder_);
     return StoredPart{.stored = chunks.described(), .chunks = &chunks};
   }
   const auto* bytes = find(run, file);

@@ -14,12 +14,11 @@
 #include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
 #include "checkpoint/chunked_tensors.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/run_content.h"
-#include "checkpoint/shards/block_checksums.h"
-#include "checkpoint/shards/tensor_catalog.h"
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp {
@@ -29,8 +28,8 @@ namespace ddp {
 struct ReceivedRun {
   storage::Manifest manifest{};
   std::map<std::string, storage::Bytes> files{};
-  std::map<std::string, shards::TensorCatalog> chunked{};  ///< parts in chunks, by the name of the file of a whole part
-  shards::BlockChecksums checksums{};                      ///< of the files of those
+  /// Parts in chunks, by the name of the file of a whole part.
+  std::map<std::string, std::unique_ptr<ChunkedPart>> chunked{};
   std::vector<std::string> entries{};            ///< of a .pt file without a model under the usual keys: see StateDict
   std::map<std::string, std::string> skipped{};  ///< of a .pt file: what is not read, see StateDict
   bool is_selected = false;                      ///< LoadOptions::key has been obeyed

@@ -46,7 +46,7 @@ struct HeldList {
                                    .dtype = std::string(safetensors::python_name(storable_dtype(held.name, tensor))),
                                    .shape = place ? place->whole_sizes : sizes,
                                    .box = shards::whole(sizes)};
-    if (place) description.box.offsets.at(0) = place->first_row;
+    if (place) description.box.offsets[0] = place->first_row;
     described.push_back(std::move(description));
     tensors.push_back(std::move(held));
   }

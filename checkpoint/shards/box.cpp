@@ -5,7 +5,7 @@
 namespace ddp::shards {
 
 Box whole(const std::vector<int64_t>& shape) {
-  return {.offsets = std::vector<int64_t>(shape.size(), 0), .sizes = shape};
+  return {.offsets = DimVector(shape.size()), .sizes = shape};
 }
 
 int64_t numel(const Box& box) {
@@ -23,14 +23,20 @@ bool is_inside(const Box& box, const std::vector<int64_t>& shape) {
   return true;
 }
 
-std::optional<Box> common_part(const Box& left, const Box& right) {
-  Box part{.offsets = std::vector<int64_t>(left.sizes.size()), .sizes = std::vector<int64_t>(left.sizes.size())};
+bool have_common_part(const Box& left, const Box& right) {
   for (size_t i = 0; i < left.sizes.size(); ++i) {
     const auto begin = std::max(left.offsets[i], right.offsets[i]);
-    const auto end = std::min(left.offsets[i] + left.sizes[i], right.offsets[i] + right.sizes[i]);
-    if (begin >= end) return std::nullopt;
-    part.offsets[i] = begin;
-    part.sizes[i] = end - begin;
+    if (begin >= left.offsets[i] + left.sizes[i] || begin >= right.offsets[i] + right.sizes[i]) return false;
+  }
+  return true;
+}
+
+std::optional<Box> common_part(const Box& left, const Box& right) {
+  if (!have_common_part(left, right)) return std::nullopt;
+  Box part = left;
+  for (size_t i = 0; i < left.sizes.size(); ++i) {
+    part.offsets[i] = std::max(left.offsets[i], right.offsets[i]);
+    part.sizes[i] = std::min(left.offsets[i] + left.sizes[i], right.offsets[i] + right.sizes[i]) - part.offsets[i];
   }
   return part;
 }
@@ -53,17 +59,29 @@ Runs::Runs(const Box& part, const Box& from, const Box& to) {
     from_stride *= from.sizes[i];
     to_stride *= to.sizes[i];
   }
+  if (run_ == 0) count_ = 0;
 }
 
 Runs::Run Runs::operator[](int64_t index) const {
   Run run{.from = from_, .to = to_, .count = run_};
   for (size_t i = outer_.size(); i-- > 0;) {
     const auto& each = outer_[i];
-    run.from += index % each.size * each.from_stride;
-    run.to += index % each.size * each.to_stride;
-    index /= each.size;
+    const auto place = i == 0 ? index : index % each.size;
+    run.from += place * each.from_stride;
+    run.to += place * each.to_stride;
+    if (i > 0) index /= each.size;
   }
   return run;
+}
+
+int64_t Runs::neighbours(int64_t gap) const {
+  int64_t count = 1;
+  auto extent = run_;  // of so many runs in `from`; the gaps grow from the last dimension to the first
+  for (size_t i = outer_.size(); i-- > 0 && outer_[i].from_stride - extent <= gap;) {
+    count *= outer_[i].size;
+    extent += (outer_[i].size - 1) * outer_[i].from_stride;
+  }
+  return std::max<int64_t>(count, 1);
 }
 
 }  // namespace ddp::shards

@@ -17,7 +17,7 @@
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/tool/convert.h"
-#include "checkpoint/tool/sharded_folder.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/tool/tensor_source.h"
 
 namespace {
@@ -48,7 +48,7 @@ bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path) || std::filesystem::exists(path / ddp::storage::kManifestName)) return false;
   const auto name = (path / "").lexically_normal().parent_path().filename().string();
   if (ddp::storage::step_of(name)) return false;
-  if (!ddp::find_model_in_folder(path) && !ddp::dcp::is_dcp_folder(path) && !ddp::tool::is_folder_of_shards(path)) {
+  if (!ddp::find_model_in_folder(path) && !ddp::dcp::is_dcp_folder(path) && !ddp::is_folder_of_shards(path)) {
     return true;
   }
   ddp::storage::FileSystem file_system;
@@ -71,8 +71,8 @@ Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::Chec
   auto failure = entry.failure;
   if (!failure && verify) {
     try {
-      if (ddp::tool::has_shards(entry.manifest)) {
-        ddp::tool::verify_sharded_checkpoint(file_system, entry.folder, entry.manifest);
+      if (ddp::has_shards(entry.manifest)) {
+        ddp::verify_sharded_checkpoint(file_system, entry.folder, entry.manifest);
       } else {
         ddp::storage::verify_files(file_system, entry.folder, entry.manifest);
       }

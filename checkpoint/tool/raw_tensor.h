@@ -3,23 +3,15 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
-#include "checkpoint/shards/block_checksums.h"
-#include "checkpoint/shards/tensor_catalog.h"
+#include "checkpoint/core/sharded_folder.h"
 
 namespace ddp::tool {
-
-/// The tensors of one part of a run whose files hold chunks of them.
-struct ChunkedPart {
-  shards::TensorCatalog catalog{};
-  std::shared_ptr<const shards::BlockChecksums> checksums{};
-};
 
 /// A tensor, whose elements are contiguous in memory (in a mapped file, or in TensorSource), or in chunks in files.
 struct RawTensor {

@@ -13,13 +13,13 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/storage/manifest.h"
 #include "checkpoint/tool/raw_tensor.h"
-#include "checkpoint/tool/sharded_folder.h"
 
 namespace ddp::tool {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/tool/sharded_folder.h"
+#include "checkpoint/core/sharded_folder.h"
 
 #include <algorithm>
 #include <optional>
@@ -16,7 +16,7 @@
 #include "checkpoint/storage/file_checksum.h"
 #include "checkpoint/storage/inventory.h"
 
-namespace ddp::tool {
+namespace ddp {
 namespace {
 
 using shards::BlockChecksums;
@@ -217,4 +217,4 @@ void verify_sharded_checkpoint(FileSystem& file_system, const std::filesystem::p
   }
 }
 
-}  // namespace ddp::tool
+}  // namespace ddp

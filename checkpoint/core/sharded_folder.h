@@ -12,10 +12,17 @@
 #include <ddprun/detail/checkpoint/storage/file_system.h>
 #include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
+#include "checkpoint/shards/block_checksums.h"
+#include "checkpoint/shards/tensor_catalog.h"
 #include "checkpoint/storage/manifest.h"
-#include "checkpoint/tool/raw_tensor.h"
 
-namespace ddp::tool {
+namespace ddp {
+
+/// The tensors of one part of a run whose files hold chunks of them.
+struct ChunkedPart {
+  shards::TensorCatalog catalog{};
+  std::shared_ptr<const shards::BlockChecksums> checksums{};
+};
 
 /// What such a folder holds. Of the tensors only the headers are read.
 struct ShardedFolder {
@@ -49,4 +56,4 @@ void verify_sharded_checkpoint(storage::FileSystem& file_system, const std::file
 /// `folder` is what open_dcp_folder() returned.
 bool verify_dcp_items(storage::FileSystem& file_system, const ShardedFolder& folder);
 
-}  // namespace ddp::tool
+}  // namespace ddp

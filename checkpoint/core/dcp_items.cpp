@@ -2,14 +2,16 @@
 #include <string>
 #include <utility>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/tensor_item.h"
 #include "checkpoint/shards/block_file.h"
 #include "checkpoint/storage/damage.h"
-#include "checkpoint/tool/sharded_folder.h"
 
-namespace ddp::tool {
+namespace ddp {
 namespace {
 
 // Compares the items of one file; its descriptor stays open for all of them.
@@ -87,4 +89,4 @@ bool verify_dcp_items(storage::FileSystem& file_system, const ShardedFolder& fol
   return has_all;
 }
 
-}  // namespace ddp::tool
+}  // namespace ddp

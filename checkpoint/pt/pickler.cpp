@@ -142,6 +142,36 @@ void Pickler::global(std::string_view module, std::string_view name) {
   out_.append(module).append("\n").append(name).append("\n");
 }
 
+void Pickler::call() {
+  add(out_, Op::kReduce);
+}
+
+void Pickler::make() {
+  add(out_, Op::kNewObj);
+}
+
+void Pickler::build() {
+  add(out_, Op::kBuild);
+}
+
+void Pickler::remember(uint32_t number) {
+  refer(Op::kBinPut, Op::kLongBinPut, number);
+}
+
+void Pickler::recall(uint32_t number) {
+  refer(Op::kBinGet, Op::kLongBinGet, number);
+}
+
+void Pickler::refer(Op small, Op large, uint32_t number) {
+  if (number < 256) {
+    add(out_, small);
+    out_ += static_cast<char>(number);
+  } else {
+    add(out_, large);
+    add_number(out_, number);
+  }
+}
+
 void Pickler::integers(const std::vector<int64_t>& values) {
   begin_tuple();
   for (const auto value : values) integer(value);

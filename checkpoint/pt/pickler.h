@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "checkpoint/pt/opcodes.h"
 #include "checkpoint/pt/value.h"
 
 namespace ddp::pt {
@@ -28,6 +29,12 @@ class Pickler {
   void end_list();
   void begin_tuple();
   void end_tuple();
+  void global(std::string_view module, std::string_view name);  ///< a class or a function
+  void call();                                                  ///< the function and the tuple before it
+  void make();                                                  ///< an object of the class and the tuple before it
+  void build();                                                 ///< … whose state is the value before
+  void remember(uint32_t number);                               ///< the value before, under this number
+  void recall(uint32_t number);                                 ///< that value again
   /// A tensor whose storage has `storage_elements` elements of its dtype.
   void tensor(const TensorEntry& entry, int64_t storage_elements);
 
@@ -35,7 +42,7 @@ class Pickler {
   std::string take();
 
  private:
-  void global(std::string_view module, std::string_view name);
+  void refer(Op small, Op large, uint32_t number);
   void integers(const std::vector<int64_t>& values);
 
   std::string out_;

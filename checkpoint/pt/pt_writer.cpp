@@ -15,6 +15,7 @@
 #include "checkpoint/core/lbfgs_fields.h"
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/dtypes.h"
+#include "checkpoint/pt/json_pickle.h"
 #include "checkpoint/pt/pickler.h"
 #include "checkpoint/pt/zip_writer.h"
 
@@ -62,35 +63,6 @@ json parse(const std::string& text) {
     if (depth > kMaxDepth) throw std::invalid_argument("an optimizer's description or a value is nested too deeply");
     return true;
   });
-}
-
-void add_json(Pickler& pickler, const json& value) {
-  if (value.is_null()) {
-    pickler.none();
-  } else if (value.is_boolean()) {
-    pickler.boolean(value.get<bool>());
-  } else if (value.is_number_unsigned()) {
-    pickler.whole_number(value.get<uint64_t>());
-  } else if (value.is_number_integer()) {
-    pickler.integer(value.get<int64_t>());
-  } else if (value.is_number()) {
-    pickler.real(value.get<double>());
-  } else if (value.is_string()) {
-    pickler.text(value.get<std::string>());
-  } else if (value.is_array()) {
-    pickler.begin_list();
-    for (const auto& item : value) add_json(pickler, item);
-    pickler.end_list();
-  } else if (const auto number = named_float(value)) {
-    pickler.real(*number);
-  } else {
-    pickler.begin_dict();
-    for (const auto& [name, item] : value.items()) {
-      pickler.text(name);
-      add_json(pickler, item);
-    }
-    pickler.end_dict();
-  }
 }
 
 void add_model(Pickler& pickler, Storages& storages, const std::vector<PtTensor>& tensors) {
@@ -175,10 +147,10 @@ void add_groups(Pickler& pickler, const json& groups, const json& defaults) {
       pickler.text(name);
       if (name == "betas") {
         pickler.begin_tuple();
-        for (const auto& beta : value) add_json(pickler, beta);
+        for (const auto& beta : value) pickle_json(pickler, beta);
         pickler.end_tuple();
       } else {
-        add_json(pickler, value);
+        pickle_json(pickler, value);
       }
     }
     pickler.text("params");
@@ -289,7 +261,7 @@ void add_values(Pickler& pickler, const PtContents& contents) {
     if (taken.contains(name))
       throw std::invalid_argument("a value cannot be saved as '" + name + "': another entry of the file has this name");
     pickler.text(name);
-    add_json(pickler, value);
+    pickle_json(pickler, value);
   }
 }
 
@@ -299,6 +271,35 @@ bool is_model_alone(const PtContents& contents) {
 }
 
 }  // namespace
+
+void pickle_json(Pickler& pickler, const json& value) {
+  if (value.is_null()) {
+    pickler.none();
+  } else if (value.is_boolean()) {
+    pickler.boolean(value.get<bool>());
+  } else if (value.is_number_unsigned()) {
+    pickler.whole_number(value.get<uint64_t>());
+  } else if (value.is_number_integer()) {
+    pickler.integer(value.get<int64_t>());
+  } else if (value.is_number()) {
+    pickler.real(value.get<double>());
+  } else if (value.is_string()) {
+    pickler.text(value.get<std::string>());
+  } else if (value.is_array()) {
+    pickler.begin_list();
+    for (const auto& item : value) pickle_json(pickler, item);
+    pickler.end_list();
+  } else if (const auto number = named_float(value)) {
+    pickler.real(*number);
+  } else {
+    pickler.begin_dict();
+    for (const auto& [name, item] : value.items()) {
+      pickler.text(name);
+      pickle_json(pickler, item);
+    }
+    pickler.end_dict();
+  }
+}
 
 std::set<std::string> part_names(const PtContents& contents) {
   std::set<std::string> names;

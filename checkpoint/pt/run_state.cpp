@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -24,6 +25,8 @@ const Keys kScaler = {"scaler", "grad_scaler", "scaler_state_dict", "grad_scaler
 const Keys kSchedule = {"scheduler",    "lr_scheduler", "schedule", "scheduler_state_dict", "lr_scheduler_state_dict",
                         "lr_schedulers"};
 const Keys kStepKeys = {"step", "global_step", "iteration", "iter", "epoch"};
+const Keys kSampler = {"sampler", "sampler_state_dict"};
+const Keys kMainOptimizer = {"optimizer", "optim", "optimizer_state_dict", "optimizer_state"};
 const Keys kRngState = {"rng_state", "torch_rng_state", "cpu_rng_state"};
 
 const Value* find_any(const Value& root, const Keys& keys) {
@@ -99,20 +102,6 @@ std::string dump(const json& value) {
   return value.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-// The name that an optimizer has by its key: "optimizer_g" and "g_optimizer" are "g".
-std::optional<std::string> optimizer_name(std::string_view key) {
-  for (const std::string_view prefix : {"optimizer_", "optim_"}) {
-    const bool is_main = key == "optimizer_state_dict" || key == "optimizer_state" || key == "optimizer_states";
-    if (key.starts_with(prefix) && !is_main) {
-      return std::string(key.substr(prefix.size()));
-    }
-  }
-  for (const std::string_view suffix : {"_optimizer", "_optim"}) {
-    if (key.ends_with(suffix)) return std::string(key.substr(0, key.size() - suffix.size()));
-  }
-  return std::nullopt;
-}
-
 void add_optimizers(const Value& root, const ScalarReader& read_scalar, RunState& run) {
   constexpr size_t kMost = 64;
   const auto add = [&](const std::string& key, const std::string& name, const Value& value) {
@@ -121,11 +110,11 @@ void add_optimizers(const Value& root, const ScalarReader& read_scalar, RunState
     if (!run.optimizers.emplace(name, find_state(value, read_scalar)).second) return;
     run.read_keys.insert(key);
   };
-  for (const auto* key : {"optimizer", "optim", "optimizer_state_dict", "optimizer_state"}) {
-    if (const auto* value = root.find(key)) add(key, "", *value);
+  for (const auto key : kMainOptimizer) {
+    if (const auto* value = root.find(key)) add(std::string(key), "", *value);
   }
   for_each_item(root, [&](const std::string& key, const Value& value) {
-    if (const auto name = optimizer_name(key)) add(key, *name, value);
+    if (const auto name = optimizer_name(key); name && !name->empty()) add(key, *name, value);
   });
   for (const auto* key : {"optimizers", "optimizer", "optimizer_states"}) {
     const auto* named = root.find(key);
@@ -211,13 +200,31 @@ void add_values(const Value& root, JsonMaker& maker, RunState& run) {
 }
 
 template <typename Number>
-double number_in(std::string_view bytes) {
+std::optional<double> first_number(std::string_view bytes) {
+  if (bytes.size() < sizeof(Number)) return std::nullopt;
   Number number;
   std::memcpy(&number, bytes.data(), sizeof(number));
   return static_cast<double>(number);
 }
 
 }  // namespace
+
+std::optional<std::string> optimizer_name(std::string_view key) {
+  if (std::ranges::find(kMainOptimizer, key) != kMainOptimizer.end()) return "";
+  for (const std::string_view prefix : {"optimizer_", "optim_"}) {
+    if (key.starts_with(prefix) && key != "optimizer_states") return std::string(key.substr(prefix.size()));
+  }
+  for (const std::string_view suffix : {"_optimizer", "_optim"}) {
+    if (key.ends_with(suffix)) return std::string(key.substr(0, key.size() - suffix.size()));
+  }
+  return std::nullopt;
+}
+
+bool is_rest_key(std::string_view key) {
+  const Keys own = {"shared", "per_rank", "values"};
+  return std::ranges::any_of(std::array{&kScaler, &kSchedule, &kSampler, &own},
+                             [&](const Keys* keys) { return std::ranges::find(*keys, key) != keys->end(); });
+}
 
 const Value& select(const Value& root, const std::string& key) {
   const Value* value = &root;
@@ -241,17 +248,19 @@ const Value& select(const Value& root, const std::string& key) {
   return *value;
 }
 
+std::optional<double> number_in(std::string_view dtype, std::string_view bytes) {
+  if (dtype == "float32") return first_number<float>(bytes);
+  if (dtype == "float64") return first_number<double>(bytes);
+  if (dtype == "int64") return first_number<int64_t>(bytes);
+  return dtype == "int32" ? first_number<int32_t>(bytes) : std::nullopt;
+}
+
 ScalarReader scalar_reader(const PtFile& file) {
   return [&file](const TensorEntry& entry) -> std::optional<double> {
     for (const auto size : entry.sizes) {
       if (size != 1) return std::nullopt;
     }
-    const auto bytes = file.bytes_of(entry);
-    if (entry.dtype == "float32") return number_in<float>(bytes);
-    if (entry.dtype == "float64") return number_in<double>(bytes);
-    if (entry.dtype == "int64") return number_in<int64_t>(bytes);
-    if (entry.dtype == "int32") return number_in<int32_t>(bytes);
-    return std::nullopt;
+    return number_in(entry.dtype, file.bytes_of(entry));
   };
 }
 
@@ -269,6 +278,11 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
   }
   add_optimizers(root, read_scalar, run);
   add_model(root, model_key, read_scalar, run);
+  add_rest(root, read_scalar, run);
+  return run;
+}
+
+void add_rest(const Value& root, const ScalarReader& read_scalar, RunState& run) {
   JsonMaker maker(read_scalar, /*names_infinities=*/false), namer(read_scalar, /*names_infinities=*/true);
   const auto state = [&](const Keys& keys) {
     for (const auto key : keys) {
@@ -284,7 +298,7 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
   };
   run.scaler = state(kScaler);
   run.schedule = state(kSchedule);
-  run.sampler = state({"sampler", "sampler_state_dict"});
+  run.sampler = state(kSampler);
   if (const auto* shared = root.find("shared")) run.shared = objects_of(*shared);
   if (const auto* ranks = root.find("per_rank"); ranks != nullptr && ranks->is(Kind::kList)) {
     for (const auto& rank : ranks->items()) run.per_rank.push_back(objects_of(rank));
@@ -300,7 +314,6 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
   if (run.step) run.foreign_step.clear();
   run.world_size = whole(root.find("world_size"));
   add_values(root, namer, run);
-  return run;
 }
 
 }  // namespace ddp::pt

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/pt/pt_file.h"
@@ -42,9 +43,22 @@ struct RunState {
 /// nor an optimizer, and when parts are of another form.
 RunState find_run(const PtFile& file, const std::string& model_key = {});
 
+/// Adds to `run` what find_run() looks for beside the model and the optimizers in the dict `root`.
+void add_rest(const Value& root, const ScalarReader& read_scalar, RunState& run);
+
+/// Whether add_rest() looks for a part of a run that is a dict, such as a scheduler's state, under `key`.
+bool is_rest_key(std::string_view key);
+
+/// The name of the optimizer whose state is under `key`: "" (the main one) of "optimizer", "optim",
+/// "optimizer_state_dict" and "optimizer_state", "g" of "optimizer_g" and "g_optimizer"; nothing for other keys.
+std::optional<std::string> optimizer_name(std::string_view key);
+
 /// The entry `key` of nested dicts: "ema", or "state.ema" with dots between the levels. Throws FormatError naming the
 /// keys that there are.
 const Value& select(const Value& root, const std::string& key);
+
+/// The number in the bytes of one element of float32, float64, int64 or int32; nothing for other dtypes.
+std::optional<double> number_in(std::string_view dtype, std::string_view bytes);
 
 /// The number in a tensor of one element of the file; see ScalarReader.
 ScalarReader scalar_reader(const PtFile& file);

@@ -12,6 +12,7 @@
 
 #include "base/json_float.h"
 #include "checkpoint/pt/format_error.h"
+#include "checkpoint/pt/option_json.h"
 #include "checkpoint/pt/tensor_walk.h"
 
 namespace ddp::pt {
@@ -26,34 +27,6 @@ constexpr std::array<std::string_view, 6> kOptimizerKeys = {
 const Value* find(const Value& value, std::string_view key) {
   const auto* dict = as_dict(value);
   return dict != nullptr ? dict->find(key) : nullptr;
-}
-
-std::optional<json> to_json(const Value& value, Budget& budget, int depth = 0) {
-  budget.spend(value.is(Kind::kText) ? value.text().size() : 0);
-  switch (value.kind()) {
-    case Kind::kBool:
-      return value.boolean();
-    case Kind::kInt:
-      return value.integer();
-    case Kind::kFloat:
-      return json_float<json>(value.real());
-    case Kind::kText:
-      return value.text();
-    case Kind::kList:
-    case Kind::kTuple: {
-      auto list = json::array();
-      if (depth > 2) return std::nullopt;
-      for (const auto& item : value.items()) {
-        // Adafactor's eps is (None, 0.001).
-        const auto element = item.is(Kind::kNone) ? json() : to_json(item, budget, depth + 1);
-        if (!element) return std::nullopt;
-        list.push_back(*element);
-      }
-      return list;
-    }
-    default:
-      return std::nullopt;
-  }
 }
 
 // One group's parameters as the file names them, and its hyper-parameters.
@@ -106,7 +79,7 @@ void add_options(const Value& from, json& options, std::vector<std::string>& odd
       options[key] = number ? json_float<json>(*number) : json();
       continue;
     }
-    if (auto option = to_json(*value, budget)) {
+    if (auto option = option_json(*value, budget)) {
       options[key] = std::move(*option);
     } else if (!value->is(Kind::kNone)) {
       odd.push_back(key);
@@ -267,6 +240,38 @@ void add_optimizer_beside_model(std::string_view key, const Value& value, StateD
 }
 
 }  // namespace
+
+std::optional<json> option_json(const Value& value, Budget& budget, int depth) {
+  budget.spend(value.is(Kind::kText) ? value.text().size() : 0);
+  switch (value.kind()) {
+    case Kind::kBool:
+      return value.boolean();
+    case Kind::kInt:
+      return value.integer();
+    case Kind::kFloat:
+      return json_float<json>(value.real());
+    case Kind::kText:
+      return value.text();
+    case Kind::kList:
+    case Kind::kTuple: {
+      auto list = json::array();
+      if (depth > 2) return std::nullopt;
+      for (const auto& item : value.items()) {
+        // Adafactor's eps is (None, 0.001).
+        const auto element = item.is(Kind::kNone) ? json() : option_json(item, budget, depth + 1);
+        if (!element) return std::nullopt;
+        list.push_back(*element);
+      }
+      return list;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+std::span<const std::string_view> model_keys() {
+  return kModelKeys;
+}
 
 bool is_model_key(std::string_view key) {
   return std::ranges::find(kModelKeys, key) != std::end(kModelKeys);

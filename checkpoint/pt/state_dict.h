@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,9 @@ using ScalarReader = std::function<std::optional<double>(const TensorEntry&)>;
 /// does not make the others unreadable: it is listed in `skipped`, and so is each object of a class that is not known.
 /// Throws FormatError when there is neither.
 StateDict find_state(const Value& root, const ScalarReader& read_scalar = {});
+
+/// The keys under which find_state() looks for a model, in that order.
+std::span<const std::string_view> model_keys();
 
 /// Whether find_state() looks for a model under `key`.
 bool is_model_key(std::string_view key);

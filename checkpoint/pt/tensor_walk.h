@@ -15,15 +15,18 @@ namespace ddp::pt {
 // A pickle can refer to one container or text many times, so that a small one describes exponentially many tensors.
 class Budget {
  public:
+  /// By default 32 MiB: of 60,000 tensors, or 75,000 parameters of an Adam.
+  explicit Budget(size_t most = size_t{32} << 20) : most_(most) {}
+
   /// Pays for one thing and `bytes` beside it. Throws FormatError when too much was spent.
   void spend(size_t bytes) {
     constexpr size_t kEach = 64;
-    constexpr size_t kMost = size_t{32} << 20;  // 60,000 tensors, or 75,000 parameters of an Adam
     spent_ += kEach + bytes;
-    if (spent_ > kMost) throw FormatError("its containers name the same values too often");
+    if (spent_ > most_) throw FormatError("its containers name the same values too often");
   }
 
  private:
+  size_t most_;
   size_t spent_ = 0;
 };
 

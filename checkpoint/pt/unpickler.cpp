@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
@@ -26,7 +27,7 @@ constexpr size_t kMostSize = size_t{1} << 16;
 
 class Machine {
  public:
-  explicit Machine(std::string_view bytes) : bytes_(bytes) {}
+  explicit Machine(std::string_view bytes, const Globals* globals = nullptr) : bytes_(bytes), globals_(globals) {}
 
   std::unique_ptr<Pickle> run() {
     try {
@@ -315,18 +316,22 @@ class Machine {
   // --- names and objects
 
   Value global(std::string_view module, std::string_view name) {
-    return pickle_->global(std::string(module) + "." + std::string(name));
+    auto full = std::string(module) + "." + std::string(name);
+    if (globals_ != nullptr) globals_->check(full);
+    return pickle_->global(std::move(full));
   }
 
   Value call(const Value& function, const Value& arguments) {
     if (function.is(Kind::kForeign)) return function;
     if (!function.is(Kind::kGlobal)) fail("it calls something that is not a function");
+    if (globals_ != nullptr) return globals_->call(*pickle_, function.text(), arguments);
     return call_global(*pickle_, function.text(), arguments);
   }
 
   Value new_object(const Value& type, const Value& arguments) {
     if (type.is(Kind::kForeign)) return type;
     if (!type.is(Kind::kGlobal)) fail("it makes an object of something that is not a class");
+    if (globals_ != nullptr) return globals_->make(*pickle_, type.text(), arguments);
     if (type.text().starts_with("__torch__.")) return pickle_->object(type.text());
     return call_global(*pickle_, type.text(), arguments);
   }
@@ -345,6 +350,7 @@ class Machine {
   }
 
   std::string_view bytes_;
+  const Globals* globals_;  // null for torch.load()'s
   size_t position_ = 0;
   size_t opcode_position_ = 0;
   std::unique_ptr<Pickle> pickle_ = std::make_unique<Pickle>();
@@ -353,16 +359,25 @@ class Machine {
   Memo memo_;
 };
 
+std::unique_ptr<Pickle> unpickle_all(std::string_view bytes, const Globals* globals, size_t most_bytes) {
+  if (bytes.size() > most_bytes) {
+    throw FormatError("the pickle has " + std::to_string(bytes.size()) + " bytes, more than the allowed " +
+                      std::to_string(most_bytes));
+  }
+  Machine machine(bytes, globals);
+  auto pickle = machine.run();
+  if (machine.position() != bytes.size()) throw FormatError("the pickle is refused: bytes follow its end");
+  return pickle;
+}
+
 }  // namespace
 
 std::unique_ptr<Pickle> unpickle(std::string_view bytes) {
-  if (bytes.size() > kMaxPickleBytes) {
-    throw FormatError("the pickle has " + std::to_string(bytes.size()) + " bytes, more than the allowed " +
-                      std::to_string(kMaxPickleBytes));
-  }
-  auto pickle = unpickle_first(bytes);
-  if (!bytes.empty()) throw FormatError("the pickle is refused: bytes follow its end");
-  return pickle;
+  return unpickle_all(bytes, nullptr, kMaxPickleBytes);
+}
+
+std::unique_ptr<Pickle> unpickle(std::string_view bytes, const Globals& globals, size_t most_bytes) {
+  return unpickle_all(bytes, &globals, most_bytes);
 }
 
 std::unique_ptr<Pickle> unpickle_first(std::string_view& bytes) {

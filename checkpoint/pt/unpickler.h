@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "checkpoint/pt/format_error.h"
@@ -17,6 +18,22 @@ inline constexpr size_t kMaxPickleBytes = size_t{64} << 20;
 /// Throws FormatError naming the opcode's position and what is wrong: arguments that do not fit, values of the wrong
 /// kind, a stack that runs empty, text that ends early. A pickle can ask for any function; none is ever called.
 std::unique_ptr<Pickle> unpickle(std::string_view bytes);
+
+/// The names that pickles of another kind may ask for, in place of those that torch.load() knows.
+class Globals {
+ public:
+  virtual ~Globals() = default;
+
+  /// Throws FormatError for a name ("module.name") that is not allowed.
+  virtual void check(std::string_view name) const = 0;
+  /// The value that `function` would return for the tuple `arguments`; it is not called.
+  virtual Value call(Pickle& pickle, const std::string& function, const Value& arguments) const = 0;
+  /// A new object of the class `type`, made with the tuple `arguments`; its state may follow.
+  virtual Value make(Pickle& pickle, const std::string& type, const Value& arguments) const = 0;
+};
+
+/// The same for a pickle of at most `most_bytes` whose names are `globals`.
+std::unique_ptr<Pickle> unpickle(std::string_view bytes, const Globals& globals, size_t most_bytes);
 
 /// The same for the pickle that `bytes` begin with, which it takes off their front.
 std::unique_ptr<Pickle> unpickle_first(std::string_view& bytes);

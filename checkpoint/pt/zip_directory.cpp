@@ -23,11 +23,18 @@ bool is_comment(std::string_view bytes) {
   });
 }
 
-// The last end record whose comment reaches exactly to the file's end.
-uint64_t find_end(std::string_view file) {
-  if (file.size() < kEndBytes || !file.starts_with("PK\3\4")) {
-    throw FormatError("this is not a zip file, as torch.save writes since PyTorch 1.6");
+// The bytes from `position` in the file on.
+std::string_view from(const Tail& tail, uint64_t position) {
+  if (position < tail.begin || position - tail.begin > tail.bytes.size()) {
+    throw FormatError("the zip file's end is damaged");
   }
+  return tail.bytes.substr(position - tail.begin);
+}
+
+// The last end record whose comment reaches exactly to the file's end; its position in the file.
+uint64_t find_end(const Tail& tail) {
+  const auto file = tail.bytes;
+  if (file.size() < kEndBytes) throw FormatError("this is not a zip file, as torch.save writes since PyTorch 1.6");
   constexpr uint64_t kMostComment = 0xffff;
   const uint64_t last = file.size() - kEndBytes;
   const auto first = last - std::min(last, kMostComment);
@@ -36,7 +43,7 @@ uint64_t find_end(std::string_view file) {
     if (end.get<uint32_t>() != kEndSignature) continue;
     end.take(kEndBytes - sizeof(uint32_t) - sizeof(uint16_t));
     const auto comment = file.substr(position + kEndBytes);
-    if (end.get<uint16_t>() == comment.size() && is_comment(comment)) return position;
+    if (end.get<uint16_t>() == comment.size() && is_comment(comment)) return tail.begin + position;
   }
   throw FormatError("the zip file has no end where it should be: it was cut short or has something appended");
 }
@@ -49,14 +56,14 @@ struct Place {
   bool is_torch_end = true;
 };
 
-Place read_large_end(std::string_view file, uint64_t small_end) {
-  Fields locator(file.substr(small_end - kLocator64Bytes, kLocator64Bytes), "zip64 locator");
+Place read_large_end(const Tail& tail, uint64_t small_end) {
+  Fields locator(from(tail, small_end - kLocator64Bytes).substr(0, kLocator64Bytes), "zip64 locator");
   const auto end64 = small_end - kLocator64Bytes - kEnd64Bytes;
   locator.expect(kLocator64Signature);
   locator.expect<uint32_t>(0);
   locator.expect<uint64_t>(end64);
   locator.expect<uint32_t>(1);
-  Fields record(file.substr(end64, kEnd64Bytes), "zip64 end");
+  Fields record(from(tail, end64).substr(0, kEnd64Bytes), "zip64 end");
   record.expect(kEnd64Signature);
   record.expect<uint64_t>(kEnd64Bytes - 12);
   const auto made_by = record.get<uint16_t>();
@@ -72,9 +79,9 @@ Place read_large_end(std::string_view file, uint64_t small_end) {
   return large;
 }
 
-Place read_end(std::string_view file) {
-  const auto small_end = find_end(file);
-  Fields end(file.substr(small_end), "end");
+Place read_end(const Tail& tail) {
+  const auto small_end = find_end(tail);
+  Fields end(from(tail, small_end), "end");
   end.expect(kEndSignature);
   end.expect<uint32_t>(0);  // one disk
   const auto entries = end.get<uint16_t>();
@@ -82,11 +89,11 @@ Place read_end(std::string_view file) {
   const auto size = end.get<uint32_t>();
   const auto position = end.get<uint32_t>();
   if (small_end < kLocator64Bytes + kEnd64Bytes ||
-      Fields(file.substr(small_end - kLocator64Bytes), "end").get<uint32_t>() != kLocator64Signature) {
+      Fields(from(tail, small_end - kLocator64Bytes), "end").get<uint32_t>() != kLocator64Signature) {
     if (uint64_t{position} + size != small_end) end.fail();
     return {.entries = entries, .size = size, .position = position};
   }
-  const auto large = read_large_end(file, small_end);
+  const auto large = read_large_end(tail, small_end);
   // The small record repeats what fits into it.
   const auto repeats = [](uint64_t small, uint64_t value, uint64_t most) { return small == std::min(value, most); };
   if (!repeats(entries, large.entries, 0xffff) || !repeats(size, large.size, kIn64) ||
@@ -177,13 +184,24 @@ EntryHeader read_entry_header(Fields& fields) {
   return header;
 }
 
+uint64_t directory_position(const Tail& tail) {
+  return read_end(tail).position;
+}
+
 Directory read_directory(std::string_view file) {
-  const auto place = read_end(file);
+  if (!file.starts_with("PK\3\4")) {
+    throw FormatError("this is not a zip file, as torch.save writes since PyTorch 1.6");
+  }
+  return read_directory(Tail{.bytes = file});
+}
+
+Directory read_directory(const Tail& tail) {
+  const auto place = read_end(tail);
   if (place.entries > place.size / kCentralBytes) throw FormatError("the zip file's directory is cut short");
   Directory directory;
   directory.position = place.position;
   directory.is_torch_end = place.is_torch_end;
-  Fields lines(file.substr(place.position, place.size), "directory");
+  Fields lines(from(tail, place.position).substr(0, place.size), "directory");
   directory.entries.reserve(place.entries);
   for (uint64_t i = 0; i < place.entries; ++i) directory.entries.push_back(read_line(lines));
   if (!lines.is_empty()) lines.fail();

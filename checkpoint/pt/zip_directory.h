@@ -75,6 +75,20 @@ struct Directory {
   bool is_torch_end = true;               ///< its zip64 end, if any, is one that torch.save or this project writes
 };
 
+/// The end of a file.
+struct Tail {
+  std::string_view bytes{};
+  uint64_t begin = 0;  ///< where they begin in the file
+};
+
+/// Where the directory begins in the file that ends with `tail`, which must have the end records: at least its last
+/// 98 bytes and any comment. Throws FormatError as read_directory() does.
+uint64_t directory_position(const Tail& tail);
+
+/// The directory of the file that ends with `tail`, which must reach back to directory_position(). The names refer to
+/// `tail`.
+Directory read_directory(const Tail& tail);
+
 /// Throws FormatError when `file` has none, something follows it that is no comment, fields contradict each other, or
 /// an entry is encrypted, or packed in another way than torch.load reads.
 Directory read_directory(std::string_view file);

@@ -1,6 +1,8 @@
 #include "checkpoint/pt/zip_writer.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <utility>
 
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/zip_records.h"
@@ -33,10 +35,38 @@ uint32_t small(uint64_t value) {
 }
 
 // What local header and directory have in common.
-void add_common(Record& record, uint64_t size, uint32_t crc32) {
-  record.add(kVersion).add(zip::kFlagUtf8).add(uint16_t{0}).add(uint32_t{0}).add(crc32);
+void add_common(Record& record, uint16_t flags, uint64_t size, uint32_t crc32) {
+  record.add(kVersion).add(flags).add(uint16_t{0}).add(uint32_t{0}).add(crc32);
   record.add(small(size)).add(small(size));
 }
+
+// Passes bytes on, counts them, and computes their checksum.
+class CheckedSink : public storage::ByteSink {
+ public:
+  explicit CheckedSink(storage::ByteSink& sink) : sink_(sink) {}
+
+  void write(const void* data, size_t size) override {
+    // Checksum and copy touch each piece while it is in the processor's cache.
+    constexpr size_t kPiece = size_t{1} << 18;
+    const auto* bytes = static_cast<const char*>(data);
+    while (size > 0) {
+      const auto piece = std::min(size, kPiece);
+      crc32_ = pt::crc32(bytes, piece, crc32_);
+      sink_.write(bytes, piece);
+      size_ += piece;
+      bytes += piece;
+      size -= piece;
+    }
+  }
+
+  uint64_t size() const { return size_; }
+  uint32_t crc32() const { return crc32_; }
+
+ private:
+  storage::ByteSink& sink_;
+  uint64_t size_ = 0;
+  uint32_t crc32_ = 0;
+};
 
 }  // namespace
 
@@ -47,21 +77,49 @@ void ZipWriter::add(std::string_view name, std::string_view data) {
 
 void ZipWriter::add(std::string_view name, uint64_t size, uint32_t crc32,
                     const std::function<void(storage::ByteSink& sink)>& writer) {
+  begin({.name = std::string(name), .size = size, .crc32 = crc32, .position = position_, .flags = zip::kFlagUtf8});
+  writer(sink_);
+  position_ += size;
+}
+
+void ZipWriter::add_stream(std::string_view name, uint64_t size,
+                           const std::function<void(storage::ByteSink& sink)>& writer) {
+  begin(
+      {.name = std::string(name), .size = size, .position = position_, .flags = zip::kFlagUtf8 | zip::kFlagDescriptor});
+  CheckedSink sink(sink_);
+  writer(sink);
+  if (sink.size() != size) {
+    throw std::length_error("an entry of " + std::to_string(size) + " bytes got " + std::to_string(sink.size()));
+  }
+  position_ += size;
+  entries_.back().crc32 = sink.crc32();
+  Record descriptor;
+  descriptor.add(zip::kDescriptorSignature).add(sink.crc32());
+  if (size >= zip::kIn64) {
+    descriptor.add(size).add(size);
+  } else {
+    descriptor.add(small(size)).add(small(size));
+  }
+  put(descriptor.bytes());
+}
+
+// Writes the header, from which on the data begins.
+void ZipWriter::begin(Entry entry) {
+  const bool is_known = (entry.flags & zip::kFlagDescriptor) == 0;
+  const uint64_t size = is_known ? entry.size : 0;
   Record extra;
-  if (size >= zip::kIn64) extra.add(zip::kZip64Extra).add(uint16_t{16}).add(size).add(size);
-  const auto unpadded = position_ + zip::kLocalBytes + name.size() + extra.bytes().size() + 4;
+  if (entry.size >= zip::kIn64) extra.add(zip::kZip64Extra).add(uint16_t{16}).add(size).add(size);
+  const auto unpadded = position_ + zip::kLocalBytes + entry.name.size() + extra.bytes().size() + 4;
   const auto padding = static_cast<uint16_t>((zip::kAlignment - unpadded % zip::kAlignment) % zip::kAlignment);
   extra.add(zip::kPaddingExtra).add(padding).add_text(std::string(padding, zip::kPaddingByte));
 
   Record local;
   local.add(zip::kLocalSignature);
-  add_common(local, size, crc32);
-  local.add(static_cast<uint16_t>(name.size())).add(static_cast<uint16_t>(extra.bytes().size()));
-  local.add_text(name).add_text(extra.bytes());
-  entries_.push_back({.name = std::string(name), .size = size, .crc32 = crc32, .position = position_});
+  add_common(local, entry.flags, size, entry.crc32);
+  local.add(static_cast<uint16_t>(entry.name.size())).add(static_cast<uint16_t>(extra.bytes().size()));
+  local.add_text(entry.name).add_text(extra.bytes());
+  entries_.push_back(std::move(entry));
   put(local.bytes());
-  writer(sink_);
-  position_ += size;
 }
 
 void ZipWriter::finish() {
@@ -73,7 +131,7 @@ void ZipWriter::finish() {
     const auto large = static_cast<uint16_t>(extra.bytes().size());
     Record line;
     line.add(zip::kCentralSignature).add(uint16_t{0});
-    add_common(line, entry.size, entry.crc32);
+    add_common(line, entry.flags, entry.size, entry.crc32);
     line.add(static_cast<uint16_t>(entry.name.size())).add(static_cast<uint16_t>(large > 0 ? large + 4 : 0));
     line.add(uint16_t{0}).add(uint16_t{0}).add(uint16_t{0}).add(uint32_t{0}).add(small(entry.position));
     line.add_text(entry.name);

@@ -23,6 +23,10 @@ class ZipWriter {
   void add(std::string_view name, uint64_t size, uint32_t crc32,
            const std::function<void(storage::ByteSink& sink)>& writer);
 
+  /// The same where the CRC-32 is not known before: it follows the data, as torch.save has it. Throws std::length_error
+  /// when `writer` puts in more or fewer bytes.
+  void add_stream(std::string_view name, uint64_t size, const std::function<void(storage::ByteSink& sink)>& writer);
+
   /// Writes the directory. Nothing may be added afterwards.
   void finish();
 
@@ -32,8 +36,10 @@ class ZipWriter {
     uint64_t size = 0;
     uint32_t crc32 = 0;
     uint64_t position = 0;
+    uint16_t flags = 0;
   };
 
+  void begin(Entry entry);
   void put(const std::string& bytes);
 
   storage::ByteSink& sink_;

@@ -109,9 +109,9 @@ class Assembler {
     if (!list.is_array()) return false;
     for (const auto& each : list) {
       if (!each.is_string() && !each.is_number_integer()) return false;
-      const auto number = count_++;
+      const auto number = std::to_string(count_++);
       auto key = each.is_string() ? each.get<std::string>() : std::to_string(each.get<int64_t>());
-      auto name = each.is_string() ? key : "#" + std::to_string(number);
+      auto name = each.is_string() ? key : std::string(1, '#').append(number);
       group.parameters.push_back(name);
       names_.emplace(std::move(key), std::move(name));
     }

@@ -18,6 +18,10 @@ bool ValueTree::put_tensor(const Path& path, size_t begin, pt::TensorEntry tenso
   return put_made(path, begin, pickle_.tensor(std::move(tensor)));
 }
 
+Value ValueTree::other(std::string_view what) {
+  return pickle_.other_value(std::string(what));
+}
+
 Value ValueTree::copy(const Value& value, int depth) {
   constexpr int kMaxDepth = 32;
   budget_.spend(0);
@@ -39,16 +43,16 @@ Value ValueTree::copy(const Value& value, int depth) {
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kDict: {
-      if (depth == kMaxDepth) return pickle_.other_value("a value that is nested too deeply");
+      if (depth == kMaxDepth) return other("a value that is nested too deeply");
       std::vector<Value> items;
       for (const auto& item : value.items()) items.push_back(copy(item, depth + 1));
       return pickle_.container(value.kind(), std::move(items));
     }
     case Kind::kTensor:
     case Kind::kStorage:
-      return pickle_.other_value("a tensor in a value that was saved as one object");
+      return other("a tensor in a value that was saved as one object");
     default:
-      return pickle_.other_value("a value of another kind");
+      return other("a value of another kind");
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "checkpoint/dcp/path.h"
@@ -27,6 +28,7 @@ class ValueTree {
   const pt::Value& root() const { return root_; }
 
  private:
+  pt::Value other(std::string_view what);
   pt::Value copy(const pt::Value& value, int depth);
   bool put_made(const Path& path, size_t begin, const pt::Value& value);
   bool put_into(pt::Value& container, const Path& path, size_t index, const pt::Value& value);

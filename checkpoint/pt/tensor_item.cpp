@@ -24,7 +24,7 @@ using safetensors::quote_name;
 using zip::DirectoryEntry;
 using zip::Fields;
 
-constexpr std::string_view kPickleName = "/data.pkl";
+constexpr std::string_view kDataPickle = "/data.pkl";
 
 // Of an archive of torch.save() with one tensor, everything but the elements is in its first and last kilobyte.
 constexpr uint64_t kEdge = 4096;
@@ -129,7 +129,7 @@ class Contents {
 
   // The entry `name` below the archive's folder; null where there is none.
   const DirectoryEntry* find(const std::string& name) const {
-    const auto folder = pickle_->name.substr(0, pickle_->name.size() - kPickleName.size());
+    const auto folder = pickle_->name.substr(0, pickle_->name.size() - kDataPickle.size());
     const auto full = std::string(folder).append("/").append(name);
     const auto found = std::ranges::find(directory_.entries, full, &DirectoryEntry::name);
     return found != directory_.entries.end() ? &*found : nullptr;
@@ -139,7 +139,7 @@ class Contents {
   void find_pickle() {
     for (const auto& entry : directory_.entries) {
       const auto slash = entry.name.find('/');
-      if (slash == std::string_view::npos || entry.name.substr(slash) != kPickleName) continue;
+      if (slash == std::string_view::npos || entry.name.substr(slash) != kDataPickle) continue;
       if (pickle_ != nullptr) throw FormatError("it holds two pickles named data.pkl");
       pickle_ = &entry;
     }

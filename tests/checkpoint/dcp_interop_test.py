@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import os
 import pathlib
+import pickle
 import random
 import subprocess
 import sys
@@ -250,6 +251,21 @@ class DcpInteropTest(unittest.TestCase):
         expected = {"w": torch.arange(35.0).reshape(5, 7), "b": torch.arange(3)}
         self.check_tensors(self.folder / "st", {"model.safetensors": expected})
         self.assertEqual(json.loads(self.call("list", self.folder / "st")["texts"]["trainer.json"])["epoch"], 2)
+
+    def test_metadata_of_every_pickle_protocol_and_pathlib(self):
+        folder = self.folder / "one"
+        on_ranks(1, save_run, folder, "sgd", False, False, "")
+        found = self.call("list", folder)
+        metadata = pickle.loads((folder / ".metadata").read_bytes())
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            data = pickle.dumps(metadata, protocol)
+            (folder / ".metadata").write_bytes(data)
+            self.assertEqual(self.call("list", folder), found, protocol)
+        # Python 3.13 has the classes in another module.
+        data = pickle.dumps(metadata, 2).replace(b"cpathlib\nPosixPath\n", b"cpathlib._local\nPosixPath\n")
+        self.assertIn(b"pathlib._local", data)
+        (folder / ".metadata").write_bytes(data)
+        self.assertEqual(self.call("list", folder), found)
 
     def test_missing_short_and_foreign_folders_are_refused_by_name(self):
         folder = self.folder / "two"

@@ -81,7 +81,7 @@ json described(const shards::ShardedRun& run) {
   return {{"parts", parts}, {"texts", run.texts}, {"skipped", run.skipped}};
 }
 
-json dump(const std::string& folder, const std::string& target, const std::string& seed) {
+json dump_folder(const std::string& folder, const std::string& target, const std::string& seed) {
   storage::FileSystem file_system;
   const auto run = dcp::read_dcp_folder(file_system, folder);
   std::mt19937 random(seed.empty() ? 0U : static_cast<unsigned>(std::stoul(seed)));
@@ -121,7 +121,7 @@ dcp::Path path_of(const json& parts) {
 
 // {"tensors": [{"path", "dtype", "shape", "begin", "places": [{"rank", "offsets", "sizes"}]}], "values": [[path,
 // value]]}
-void write(const json& spec, const std::string& blob, const std::string& folder) {
+void write_folder(const json& spec, const std::string& blob, const std::string& folder) {
   dcp::DcpContents contents;
   std::vector<std::uint64_t> begins;
   for (const auto& each : spec.at("tensors")) {
@@ -156,9 +156,9 @@ int main(int count, char** values) {
       storage::FileSystem file_system;
       std::puts(described(dcp::read_dcp_folder(file_system, arguments[1])).dump().c_str());
     } else if (arguments.size() >= 3 && arguments[0] == "dump") {
-      std::puts(dump(arguments[1], arguments[2], arguments.size() > 3 ? arguments[3] : "").dump().c_str());
+      std::puts(dump_folder(arguments[1], arguments[2], arguments.size() > 3 ? arguments[3] : "").dump().c_str());
     } else if (arguments.size() == 4 && arguments[0] == "write") {
-      write(json::parse(contents(arguments[1])), contents(arguments[2]), arguments[3]);
+      write_folder(json::parse(contents(arguments[1])), contents(arguments[2]), arguments[3]);
     } else {
       std::fputs("usage: list FOLDER | dump FOLDER FILE [SEED] | write SPEC BLOB FOLDER\n", stderr);
       return 2;

@@ -68,6 +68,29 @@ TEST_CASE("ZipWriter: data that comes in pieces is what the checksum says, or th
   CHECK_THROWS_AS(write(data.size() + 1, checksum), FormatError);
 }
 
+TEST_CASE("ZipWriter: an entry whose checksum follows its data is read as any other") {
+  test::TextSink sink;
+  ZipWriter writer(sink);
+  writer.add("a/data.pkl", "pickle");
+  writer.add_stream("a/data/0", 6, [](storage::ByteSink& target) {
+    target.write("abc", 3);
+    target.write("def", 3);
+  });
+  writer.add("a/version", "3\n");
+  CHECK_THROWS_AS(writer.add_stream("a/data/1", 6, [](storage::ByteSink& target) { target.write("abc", 3); }),
+                  std::length_error);
+  test::TextSink whole;
+  ZipWriter again(whole);
+  again.add_stream("a/data/0", 3, [](storage::ByteSink& target) { target.write("abc", 3); });
+  again.add_stream("a/empty", 0, [](storage::ByteSink&) {});
+  again.finish();
+  const ZipReader reader(whole.text);
+  reader.verify();
+  CHECK(reader.find("a/data/0")->data == "abc");
+  CHECK(reader.find("a/data/0")->crc32 == crc32("abc", 3));
+  CHECK(reader.find("a/data/0")->data.data() - whole.text.data() == 64);
+}
+
 // Has room for so many bytes.
 class SmallSink : public storage::ByteSink {
  public:

@@ -2,17 +2,24 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <ddprun/checkpoint/tensor_files.h>
 #include <ddprun/comm/collectives.h>
+#include <ddprun/detail/comm/shard_group.h>
 
+#include "checkpoint/chunked_tensors.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
+#include "checkpoint/run_content.h"
 #include "checkpoint/skipped_items.h"
 
 namespace ddp {
@@ -34,6 +41,7 @@ void write_checkpoint(const std::filesystem::path& path, const CheckpointState& 
 struct VerifiedState {
   LoadedFile file;
   std::vector<Assignment> model;
+  std::unique_ptr<StoredTensors> optimizer_file{};  // referred to by `optimizer`
   std::unique_ptr<LoadedOptimizerState> optimizer;
   std::string skipped{};  // of the file, for a warning
 
@@ -43,24 +51,69 @@ struct VerifiedState {
   }
 };
 
+// Files that hold chunks of tensors are opened first, and read when it is known what of them is needed.
+class CheckpointFiles {
+ public:
+  CheckpointFiles(const std::filesystem::path& path, const std::string& key) : path_(path), key_(key) {
+    if (is_sharded_folder(file_system_, path)) folder_ = open_sharded_folder(file_system_, path);
+  }
+
+  StoredPart model() {
+    if (!folder_) return {.stored = open_tensors(path_, key_)};
+    auto part = part_of(kModelFile);
+    part.stored = select_entry(std::move(part.stored), key_);
+    part.stored.skipped = folder_->skipped;
+    return part;
+  }
+
+  /// `model` is what model() has returned.
+  StoredPart optimizer(const StoredPart& model) {
+    if (folder_) return part_of(optimizer_file(""));
+    // The entry with the weights is not the optimizer's.
+    return {.stored = key_.empty() ? model.stored : open_tensors(path_)};
+  }
+
+ private:
+  StoredPart part_of(const std::string& name) {
+    const auto found = folder_->parts.find(name);
+    if (found == folder_->parts.end()) throw std::runtime_error(path_.string() + " holds no " + name);
+    auto& chunks = chunks_.emplace_back(file_system_, *found->second, path_);
+    return {.stored = chunks.described(), .chunks = &chunks};
+  }
+
+  storage::FileSystem file_system_;
+  std::filesystem::path path_;
+  std::string key_;
+  std::optional<ShardedFolder> folder_;
+  std::deque<ChunkedTensors> chunks_;
+};
+
 VerifiedState read_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
                               const LoadOptions& options) {
   const auto model = module_state(state.model.get());
-  const auto weights = open_tensors(path, options.key);
-  auto match = read_matching(weights, model, optimizer_tensor_names(weights), options);
-  VerifiedState verified{.file = {.metadata = weights.metadata,
+  CheckpointFiles files(path, options.key);
+  const auto weights = files.model();
+  auto match = read_matching(weights.stored, model, optimizer_tensor_names(weights.stored), options);
+  take_values(weights, match.assignments);
+  if (weights.chunks != nullptr) weights.chunks->read();
+  VerifiedState verified{.file = {.metadata = weights.stored.metadata,
                                   .missing = std::move(match.missing),
                                   .unexpected = std::move(match.unexpected)},
                          .model = std::move(match.assignments),
                          .optimizer = nullptr,
-                         .skipped = list_skipped(weights)};
+                         .skipped = list_skipped(weights.stored)};
   verified.file.metadata.erase(kOptimizerKey);
   if (state.optimizer) {
-    // The entry with the weights is not the optimizer's.
-    const auto whole = options.key.empty() ? weights : open_tensors(path);
-    verified.optimizer = read_optimizer_state(whole, *state.optimizer, model, options);
+    verified.optimizer_file =
+        std::make_unique<StoredTensors>(optimizer_values(files.optimizer(weights), *state.optimizer));
+    verified.optimizer = read_optimizer_state(*verified.optimizer_file, *state.optimizer, model, options);
   }
   return verified;
+}
+
+bool is_sharded(AnyModuleRef model) {
+  return std::ranges::any_of(model.get().parameters(),
+                             [](const at::Tensor& each) { return shard_place_of(each).has_value(); });
 }
 
 }  // namespace
@@ -86,6 +139,8 @@ LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointSt
 
 LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const GroupHandle& group,
                         const LoadOptions& options) {
+  // Each rank has rows that no other one can give it.
+  if (is_sharded(model)) return load_checkpoint(path, {.model = model}, group, options);
   LoadedFile loaded;
   Failure failure;
   if (group.rank() == 0) failure = failure_of([&] { loaded = load_weights(path, model, options); });

@@ -17,14 +17,12 @@
 #include "base/crc32c.h"
 #include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/core/unsupported_file.h"
-#include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
 #include "checkpoint/safetensors_bytes.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/folder_names.h"
-#include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp {
@@ -138,25 +136,9 @@ int64_t step_in(const std::string& values) {
   return root.is_object() && found != root.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
-// Whether the tensors of the checkpoint in `folder` are in chunks, which each rank reads by itself.
-bool is_chunked(storage::FileSystem& file_system, const std::filesystem::path& folder) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored)) return false;
-  if (dcp::is_dcp_folder(folder) || is_folder_of_shards(folder)) return true;
-  return std::filesystem::exists(folder / storage::kManifestName, ignored) &&
-         has_shards(storage::read_manifest_alone(file_system, folder));
-}
-
 void open_chunked(storage::FileSystem& file_system, const std::filesystem::path& folder, int world_size,
                   ReceivedRun& run) {
-  ShardedFolder opened;
-  if (dcp::is_dcp_folder(folder)) {
-    opened = open_dcp_folder(file_system, folder);
-  } else if (std::error_code ignored; std::filesystem::exists(folder / storage::kManifestName, ignored)) {
-    opened = open_sharded_checkpoint(file_system, folder, storage::read_manifest_alone(file_system, folder));
-  } else {
-    opened = open_folder_of_shards(file_system, folder);
-  }
+  auto opened = open_sharded_folder(file_system, folder);
   run.files = std::move(opened.files);
   run.chunked = std::move(opened.parts);
   run.skipped = std::move(opened.skipped);
@@ -225,7 +207,7 @@ Failure receive_files(storage::FileSystem& file_system, const std::filesystem::p
 Failure receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
                     const GroupHandle& group, const std::string& key, ReceivedRun& run) {
   bool chunked = false;
-  auto failure = group.rank() == 0 ? failure_of([&] { chunked = is_chunked(file_system, folder); }) : Failure();
+  auto failure = group.rank() == 0 ? failure_of([&] { chunked = is_sharded_folder(file_system, folder); }) : Failure();
   failure = failure_of_rank_0(failure, group);
   if (failure) return failure;
   if (broadcast_string(chunked ? "+" : "-", 0, group) == "-") {

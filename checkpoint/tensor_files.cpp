@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/chunked_tensors.h"
 #include "checkpoint/core/atomic_file.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/pt/dtypes.h"
@@ -136,6 +138,20 @@ StoredTensors open_shards(const std::filesystem::path& index) {
   return all;
 }
 
+// The model in files that hold chunks of its tensors: each tensor whole, in memory of its own.
+StoredTensors open_sharded_model(storage::FileSystem& file_system, const std::filesystem::path& folder,
+                                 const std::string& key) {
+  const auto opened = open_sharded_folder(file_system, folder);
+  const auto part = opened.parts.find("model.safetensors");
+  if (part == opened.parts.end()) throw std::runtime_error(folder.string() + " holds no model");
+  ChunkedTensors chunks(file_system, *part->second, folder);
+  auto stored = select_entry(chunks.described(), key);
+  for (auto& [name, tensor] : stored.tensors) tensor = chunks.want(tensor);
+  chunks.read();
+  stored.skipped = opened.skipped;
+  return stored;
+}
+
 // Contiguous CPU tensors; those that are the same memory stay so.
 class PtTensors {
  public:
@@ -208,6 +224,8 @@ StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path
 }
 
 StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key) {
+  storage::FileSystem file_system;
+  if (is_sharded_folder(file_system, path)) return open_sharded_model(file_system, path, key);
   if (std::filesystem::is_directory(path)) return open_tensors(model_in_folder(path), key);
   if (is_sharded_index(path)) return select_entry(open_shards(path), key);
   return open_file(path, key);

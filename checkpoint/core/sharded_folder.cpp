@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/shards/block_checksums.h"
 #include "checkpoint/shards/block_file.h"
 #include "checkpoint/shards/shard_files.h"
@@ -143,6 +144,20 @@ bool is_folder_of_shards(const std::filesystem::path& folder) {
     is_found = is_found || is_python_shard(name) || shards::parse_shard_file_name(name).has_value();
   }
   return is_found;
+}
+
+bool is_sharded_folder(FileSystem& file_system, const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return false;
+  if (dcp::is_dcp_folder(folder) || is_folder_of_shards(folder)) return true;
+  return std::filesystem::exists(folder / storage::kManifestName, ignored) &&
+         has_shards(storage::read_manifest_alone(file_system, folder));
+}
+
+ShardedFolder open_sharded_folder(FileSystem& file_system, const std::filesystem::path& folder) {
+  if (dcp::is_dcp_folder(folder)) return open_dcp_folder(file_system, folder);
+  if (is_folder_of_shards(folder)) return open_folder_of_shards(file_system, folder);
+  return open_sharded_checkpoint(file_system, folder, storage::read_manifest_alone(file_system, folder));
 }
 
 ShardedFolder open_sharded_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,

@@ -41,6 +41,13 @@ bool has_shards(const storage::Manifest& manifest);
 /// Whether `folder` holds safetensors files that are shards by name, and neither a manifest nor an index.
 bool is_folder_of_shards(const std::filesystem::path& folder);
 
+/// Whether `folder` is one of those: a checkpoint of this project's with shards, a folder of shards or one of DCP.
+/// Throws storage::DamagedCheckpoint for a manifest that cannot be read.
+bool is_sharded_folder(storage::FileSystem& file_system, const std::filesystem::path& folder);
+
+/// Opens whichever it is, as the functions below.
+ShardedFolder open_sharded_folder(storage::FileSystem& file_system, const std::filesystem::path& folder);
+
 /// These throw storage::DamagedCheckpoint or std::runtime_error naming file, rank and a tensor of what is missing,
 /// short or contradicts itself, and std::system_error.
 ShardedFolder open_sharded_checkpoint(storage::FileSystem& file_system, const std::filesystem::path& folder,

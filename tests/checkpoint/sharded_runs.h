@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -79,41 +80,44 @@ inline std::string bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(copy.const_data_ptr()), copy.nbytes()};
 }
 
-/// The bytes of the whole tensor on every rank: rows of shards one after the other.
-inline std::string whole_bytes(const at::Tensor& tensor, const std::optional<ShardPlace>& place) {
-  if (!place || tensor.dim() == 0) return bytes_of(tensor);
-  std::string whole;
-  for (const auto& part : all_gather_strings(bytes_of(tensor), place->group)) whole += part;
-  return whole;
+/// All ranks' bytes under each name, one after the other, on every rank; ranks may lack names.
+inline std::map<std::string, std::string> joined_bytes(const std::map<std::string, std::string>& own,
+                                                       const GroupHandle& group) {
+  std::string message;
+  for (const auto& [name, bytes] : own) message += name + "\n" + std::to_string(bytes.size()) + "\n" + bytes;
+  std::map<std::string, std::string> all;
+  for (const auto& text : all_gather_strings(message, group)) {
+    std::istringstream stream(text);
+    for (std::string name, size; std::getline(stream, name) && std::getline(stream, size);) {
+      std::string bytes(std::stoul(size), ' ');
+      stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+      all[name] += bytes;
+    }
+  }
+  return all;
 }
 
-/// Parameters and buffers, and the optimizer's state, of whatever is sharded in whatever way.
+/// Parameters and buffers, and the optimizer's state, of whatever is sharded in whatever way: bytes of whole tensors.
 inline std::map<std::string, std::string> whole_state(const torch::nn::Module& model,
                                                       const optim::FusedOptimizer& optimizer,
                                                       const GroupHandle& group) {
   std::map<std::string, std::string> whole;
+  std::map<std::string, std::string> rows;   // of shards
+  std::map<std::string, std::string> alone;  // states of parameters that this rank has alone
+  std::optional<GroupHandle> shard_group;
   for (const auto& item : model.named_buffers()) whole[item.key()] = bytes_of(item.value());
   for (const auto& item : model.named_parameters()) {
     const auto place = shard_place_of(item.value());
-    whole[item.key()] = whole_bytes(item.value(), place);
+    if (place) shard_group = place->group;
+    (place ? rows : whole)[item.key()] = bytes_of(item.value());
     for (const auto& [field, tensor] : optimizer.kept_state(item.value())) {
-      whole["state." + item.key() + "." + field] = whole_bytes(tensor, place);
+      auto& list = optimizer.is_state_divided() ? alone : place && tensor.dim() > 0 ? rows : whole;
+      list["state." + item.key() + "." + field] = bytes_of(tensor);
     }
   }
-  if (!optimizer.is_state_divided()) return whole;
-  // Each rank has the state of other parameters.
-  std::map<std::string, std::string> all;
-  for (const auto& item : model.named_parameters()) {
-    for (const auto* field : {"step", "exp_avg", "exp_avg_sq"}) {
-      const auto name = "state." + item.key() + "." + field;
-      const auto own = whole.contains(name) ? "+" + whole.at(name) : std::string();
-      for (const auto& part : all_gather_strings(own, group)) {
-        if (!part.empty()) all[name] = part.substr(1);
-      }
-    }
-  }
-  all.merge(whole);
-  return all;
+  if (shard_group) whole.merge(joined_bytes(rows, *shard_group));
+  if (optimizer.is_state_divided()) whole.merge(joined_bytes(alone, group));
+  return whole;
 }
 
 enum class Kind { kFullyShard, kHybrid, kZero, kReplicated };

@@ -37,17 +37,18 @@ struct CheckpointState {
 void save_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
                      const Metadata& metadata = {});
 
-/// Restores `state` from a file that save_checkpoint() or Python wrote (see open_tensors()), each rank on its model's
-/// device. Every rank must call it and be able to read the file. All or nothing:
-/// names, shapes and dtypes are verified and all data read before model or optimizer change, on any rank; when one rank
-/// fails, all throw std::runtime_error with every reason. The optimizer continues with the saved hyper-parameters.
+/// Restores `state` from a file that save_checkpoint() or Python wrote (see open_tensors()), or from a checkpoint's
+/// folder whose tensors are in chunks, each rank on its model's device; of a sharded state each rank takes its part.
+/// Every rank must call it and be able to read the file. All or nothing: names, shapes and dtypes are verified and all
+/// data read before model or optimizer change, on any rank; when one rank fails, all throw std::runtime_error with
+/// every reason. The optimizer continues with the saved hyper-parameters.
 LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
                            const LoadOptions& options = {});
 
 /// Loads the model part of a checkpoint on rank 0, e.g. pretrained weights before DistributedDataParallel, which copies
 /// rank 0's weights to the other ranks. Every rank must call it, but only rank 0 reads the file and returns
-/// what it found; the others' models are left as they are. All or nothing, and all ranks throw, as in
-/// load_checkpoint().
+/// what it found; the others' models are left as they are. Of a fully sharded model every rank reads its rows. All or
+/// nothing, and all ranks throw, as in load_checkpoint().
 LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const GroupHandle& group,
                         const LoadOptions& options = {});
 

@@ -14,8 +14,9 @@ namespace ddp {
 /// them (pt/state_dict.h says where it looks). Structure is verified here, and every byte of a .pt by its checksums,
 /// where it has them; nothing that a pickle asks for is run. Tensors that C++ does not take (sparse, quantized, nested,
 /// meta) are listed in StoredTensors::skipped. Also a model in several files by its Hugging Face index
-/// (model.safetensors.index.json), and a folder that holds an index or a model.safetensors. `key` is LoadOptions::key:
-/// the entry that holds the weights. Throws std::system_error or std::runtime_error naming the file.
+/// (model.safetensors.index.json), and a folder that holds an index or a model.safetensors. Of a checkpoint that
+/// several ranks wrote, and of a folder of torch.distributed.checkpoint, the model, read into memory. `key` is
+/// LoadOptions::key: the entry that holds the weights. Throws std::system_error or std::runtime_error naming the file.
 StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key = {});
 
 /// What a .pt file shall hold besides the model's tensors.

@@ -11,13 +11,13 @@
 #include "base/joined.h"
 #include "base/tool_status.h"
 #include "checkpoint/core/printable_text.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/tool/convert.h"
-#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/tool/tensor_source.h"
 
 namespace {
@@ -68,9 +68,9 @@ bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::s
 // Of a sharded checkpoint: with the rank and a tensor, where they are known.
 std::string damage_of(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry,
                       const std::string& text) {
-  if (!ddp::tool::has_shards(entry.manifest)) return text;
+  if (!ddp::has_shards(entry.manifest)) return text;
   try {
-    ddp::tool::open_sharded_checkpoint(file_system, entry.folder, entry.manifest);
+    ddp::open_sharded_checkpoint(file_system, entry.folder, entry.manifest);
     return text;
   } catch (const std::exception& error) {
     return error.what();

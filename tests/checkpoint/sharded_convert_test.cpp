@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/shards/chunk_reader.h"
 #include "checkpoint/shards/shard_files.h"
@@ -15,7 +16,6 @@
 #include "checkpoint/tool/convert.h"
 #include "checkpoint/tool/element_reader.h"
 #include "checkpoint/tool/new_folder.h"
-#include "checkpoint/tool/sharded_folder.h"
 #include "checkpoint/tool/tensor_source.h"
 #include "tests/checkpoint/text_sink.h"
 #include "tests/support/catch.h"

@@ -155,7 +155,8 @@ _OTHERS = ((b"version https://git-lfs.github.com/spec/", "a Git LFS pointer, whi
            (b"<!doctype html", "an HTML page: the download brought a web page instead of the file"), (b"<html", "an HTML page"),
            (b"\x1f\x8b", "packed with gzip: unpack it first"))  # fmt: skip
 _DCP = ("of torch.distributed.checkpoint, which is not read here; "
-        "torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder, 'model.pt') converts it")
+        "ddprun-checkpoint convert makes a .pt file of it, and so does "
+        "torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder, 'model.pt')")
 
 
 def _refuse_other(path):

@@ -104,7 +104,7 @@ void add_objects(const TensorSource& source, DcpRun& run, LeftOut& left_out) {
     auto name = file.substr(0, file.size() - kObjectEnding.size());
     const auto object = name.starts_with(kShared) ? std::nullopt : json_object(text);
     if (!object) {
-      left_out["objects, which need a .pt file"].push_back(name);
+      left_out["objects, which need a .pt file or a checkpoint"].push_back(name);
     } else if (name == "schedule") {
       run.add_value({"scheduler"}, parse_shallow_json(python_schedule(*object)));
     } else {
@@ -137,7 +137,7 @@ void add_run(const TensorSource& source, const Parts& parts, DcpRun& run, LeftOu
   }
   if (const auto ranks = source.files().find(std::string(kRanksFile)); ranks != source.files().end()) {
     for (const auto& tensor : ranks->second.tensors) {
-      left_out["states of ranks, which need a .pt file"].push_back(tensor.name);
+      left_out["states of ranks, which need a .pt file or a checkpoint"].push_back(tensor.name);
     }
   }
 }

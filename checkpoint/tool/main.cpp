@@ -11,13 +11,13 @@
 #include "base/joined.h"
 #include "base/tool_status.h"
 #include "checkpoint/core/printable_text.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/dcp/dcp_folder.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/tool/convert.h"
-#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/tool/tensor_source.h"
 
 namespace {
@@ -65,6 +65,18 @@ bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::s
   return !std::filesystem::exists(std::filesystem::symlink_status(entry.folder));
 }
 
+// Of a sharded checkpoint: with the rank and a tensor, where they are known.
+std::string damage_of(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry,
+                      const std::string& text) {
+  if (!ddp::has_shards(entry.manifest)) return text;
+  try {
+    ddp::open_sharded_checkpoint(file_system, entry.folder, entry.manifest);
+    return text;
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
 enum class Found { kGood, kDamaged, kGone };
 
 Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry, bool verify) {
@@ -87,7 +99,8 @@ Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::Chec
   }
   if (failure) {
     const bool is_unreadable = failure.kind == ddp::storage::FailureKind::kUnreadable;
-    std::printf("%s: %s\n", is_unreadable ? "UNREADABLE" : "DAMAGED", printable(failure.text).c_str());
+    std::printf("%s: %s\n", is_unreadable ? "UNREADABLE" : "DAMAGED",
+                ddp::printable_text(damage_of(file_system, entry, failure.text)).c_str());
     return Found::kDamaged;
   }
   uint64_t bytes = 0;

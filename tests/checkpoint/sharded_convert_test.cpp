@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/pt/dtypes.h"
+#include "checkpoint/shards/chunk_reader.h"
 #include "checkpoint/shards/shard_files.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/staged_folder.h"
@@ -165,6 +167,45 @@ TEST_CASE_METHOD(ShardedConvert, "ShardedConvert: chunks of any shape become the
     convert(TensorSource(folder_ / "dcp"), folder_ / "new" / "step-00000005", {.to = TargetForm::kCheckpoint});
     REQUIRE(read(folder_ / "new" / "step-00000005") == tensors);
     for (const auto* name : {"hf", "dcp", "new", "run"}) fs::remove_all(folder_ / name);
+  }
+}
+
+TEST_CASE_METHOD(ShardedConvert, "ShardedConvert: parts of items of a DCP folder are read alone, whole ones compared") {
+  std::mt19937 random(9);
+  Wholes tensors;
+  for (const auto& [name, shape] :
+       std::map<std::string, std::vector<int64_t>>{{"large", {1000, 700}}, {"small", {40, 3, 5}}, {"number", {}}}) {
+    tensors[name] = {.dtype = "float32", .shape = shape, .bytes = random_bytes(random, bytes_of("float32", shape))};
+  }
+  convert(TensorSource(save(random, tensors, 1, 0)), folder_ / "dcp", {.to = TargetForm::kDcp});
+  const auto opened = open_dcp_folder(file_system_, folder_ / "dcp");
+  const auto& part = *opened.parts.at("model.safetensors");
+  std::vector<std::string> results;
+  std::vector<shards::ReadRequest> requests;
+  results.reserve(60);
+  for (int i = 0; i < 60; ++i) {
+    const auto& [name, tensor] = *std::next(tensors.begin(), random() % 3);
+    std::vector<shards::Box> boxes;
+    cut(random, shards::whole(tensor.shape), static_cast<int>(random() % 3), boxes);
+    const auto& box = boxes[random() % boxes.size()];
+    auto& result = results.emplace_back(part_of(tensor, box).size(), '\0');
+    requests.push_back({.name = name, .tensor = &part.catalog.tensors.at(name), .box = box, .target = result.data()});
+  }
+  shards::read_chunks(file_system_, part.catalog, *part.checksums, requests);
+  for (size_t i = 0; i < results.size(); ++i) {
+    INFO(requests[i].name);
+    REQUIRE(results[i] == part_of(tensors.at(requests[i].name), requests[i].box));
+  }
+  // A changed element is found where the whole item is read.
+  const auto path = folder_ / "dcp" / "__0_0.distcp";
+  const auto bytes = test::read_file(path);
+  for (const auto* name : {"large", "small"}) {
+    auto changed = bytes;
+    changed[changed.find(tensors.at(name).bytes.substr(0, 40)) + 20] ^= 1;
+    test::write_file(path, changed);
+    CHECK_THAT(error_of([&] { convert(TensorSource(folder_ / "dcp"), folder_ / "x.pt"); }),
+               ContainsSubstring("__0_0.distcp") && ContainsSubstring(name));
+    CHECK_THAT(error_of([&] { TensorSource(folder_ / "dcp").verify(); }), ContainsSubstring(name));
   }
 }
 

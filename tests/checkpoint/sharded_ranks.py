@@ -1,7 +1,7 @@
 """One rank of the programs that sharded_test.py starts: `sharded_ranks.py STAGE FOLDER RANK RANKS FORM`.
 
-STAGE is "write", which saves a run in every sharded form of Python's and its whole tensors as reference.pt, or the name of a folder that
-load_sharded() shall load. FORM is "fsdp" or "ddp".
+STAGE is "write", which saves a run in every sharded form of Python's and its whole tensors as reference.pt; or "fail", where saving and
+loading fail on some ranks; or the name of a folder that load_sharded() shall load. FORM is "fsdp" or "ddp".
 """
 
 import pathlib
@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import ddprun_checkpoint  # noqa: E402
+import ddprun_checkpoint_sharded  # noqa: E402
 from sharded_net import Net, make_optimizer  # noqa: E402
 
 
@@ -81,6 +82,49 @@ def load(path, folder, rank, ranks, form):
     assert "model" not in run and "optimizer" not in run
 
 
+def message(function):
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001: its class is part of the message
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError("it did not fail")
+
+
+def fail(folder, rank, ranks, form):
+    model, optimizer = make(form, ranks)
+    path = folder / "failing"
+    save = lambda **more: ddprun_checkpoint.save_sharded(path, **{"step": 1, "model": model, "optimizer": optimizer, **more})  # noqa: E731
+    assert save() == path / "step-00000001"
+    write_part = ddprun_checkpoint_sharded._write_part
+
+    def full_disk(*arguments):
+        raise OSError(28, "No space left on device")
+
+    if rank == ranks - 1:
+        ddprun_checkpoint_sharded._write_part = full_disk
+    assert message(save).startswith(f"RuntimeError: rank {ranks - 1}: [Errno 28]")
+    ddprun_checkpoint_sharded._write_part = write_part
+    assert "rank 1 saves another step" in message(lambda: save(step=rank))
+    assert message(lambda: save(step=-1)).startswith("ValueError: rank 0:")
+    assert message(lambda: save(values={"a": object()} if rank == 0 else None)).startswith("TypeError: rank 0:")
+    dist.barrier()
+    assert sorted(each.name for each in path.iterdir()) == ["latest", "step-00000001", "writer.lock"]
+    # Damage of one file is seen by one rank, and named on all.
+    saved = path / "step-00000001" / f"optim-0000{ranks}-of-0000{ranks}.safetensors"
+    if rank == 0:
+        data = bytearray(saved.read_bytes())
+        data[-1] ^= 1
+        saved.write_bytes(data)
+    dist.barrier()
+    load = lambda which: ddprun_checkpoint.load_sharded(path, model=which, optimizer=optimizer)  # noqa: E731
+    assert message(lambda: load(model)).startswith("DamagedCheckpoint:") and saved.name in message(lambda: load(model))
+    dist.barrier()
+    save()
+    other = torch.nn.Linear(2, 3)
+    assert "ValueError" in message(lambda: load(other)) and "fc.weight" in message(lambda: load(other))
+    load(model)
+
+
 def main():
     stage, folder, rank, ranks, form = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
     warnings.simplefilter("ignore")
@@ -88,6 +132,8 @@ def main():
     dist.init_process_group("gloo", init_method=f"file://{folder}/store-{pathlib.Path(stage).name}-{ranks}-{form}", rank=rank, world_size=ranks)
     if stage == "write":
         write(folder, rank, ranks, form)
+    elif stage == "fail":
+        fail(folder, rank, ranks, form)
     else:
         load(folder / stage, folder, rank, ranks, form)
     dist.destroy_process_group()

@@ -93,6 +93,9 @@ class ShardedTest(unittest.TestCase):
         self.convert(self.sharded, "whole/step-00000007", "--to", "checkpoint")
         start(self.out / "whole", self.folder, 2)
 
+    def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(self):
+        start("fail", self.out, 2)
+
     def test_load_puts_the_tensors_together(self):
         loaded = ddprun_checkpoint.load(self.folder / "run")
         self.same_run(loaded)
@@ -242,6 +245,12 @@ class ShardedTest(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertRegex(result.stderr, rf"{name} \(rank 1's part\) has \d+ bytes, but \d+ were written; it lacks '")
             shutil.rmtree(copy)
+        shutil.copytree(self.sharded, copy)
+        (copy / name).unlink()
+        result = run("list", self.out)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stdout, rf"step 7: DAMAGED: .*{name} \(rank 1's part\).*'(embed|fc|large|out|bn)\.")
+        shutil.rmtree(copy)
         with self.assertRaisesRegex(ddprun_checkpoint.DamagedCheckpoint, name):
             shutil.copytree(self.sharded, copy)
             (copy / name).unlink()

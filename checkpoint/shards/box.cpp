@@ -5,7 +5,7 @@
 namespace ddp::shards {
 
 Box whole(const std::vector<int64_t>& shape) {
-  return {.offsets = std::vector<int64_t>(shape.size(), 0), .sizes = shape};
+  return {.offsets = DimVector(shape.size()), .sizes = shape};
 }
 
 int64_t numel(const Box& box) {
@@ -23,14 +23,20 @@ bool is_inside(const Box& box, const std::vector<int64_t>& shape) {
   return true;
 }
 
-std::optional<Box> common_part(const Box& left, const Box& right) {
-  Box part{.offsets = std::vector<int64_t>(left.sizes.size()), .sizes = std::vector<int64_t>(left.sizes.size())};
+bool have_common_part(const Box& left, const Box& right) {
   for (size_t i = 0; i < left.sizes.size(); ++i) {
     const auto begin = std::max(left.offsets[i], right.offsets[i]);
-    const auto end = std::min(left.offsets[i] + left.sizes[i], right.offsets[i] + right.sizes[i]);
-    if (begin >= end) return std::nullopt;
-    part.offsets[i] = begin;
-    part.sizes[i] = end - begin;
+    if (begin >= left.offsets[i] + left.sizes[i] || begin >= right.offsets[i] + right.sizes[i]) return false;
+  }
+  return true;
+}
+
+std::optional<Box> common_part(const Box& left, const Box& right) {
+  if (!have_common_part(left, right)) return std::nullopt;
+  Box part = left;
+  for (size_t i = 0; i < left.sizes.size(); ++i) {
+    part.offsets[i] = std::max(left.offsets[i], right.offsets[i]);
+    part.sizes[i] = std::min(left.offsets[i] + left.sizes[i], right.offsets[i] + right.sizes[i]) - part.offsets[i];
   }
   return part;
 }
@@ -53,6 +59,7 @@ Runs::Runs(const Box& part, const Box& from, const Box& to) {
     from_stride *= from.sizes[i];
     to_stride *= to.sizes[i];
   }
+  if (run_ == 0) count_ = 0;
 }
 
 Runs::Run Runs::operator[](int64_t index) const {

@@ -5,13 +5,15 @@
 #include <optional>
 #include <vector>
 
+#include "checkpoint/shards/dim_vector.h"
+
 namespace ddp::shards {
 
 /// The elements from `offsets` on, `sizes` of them along each dimension; both have one entry per dimension of the
 /// tensor. Reference: ChunkStorageMetadata of torch.distributed.checkpoint.
 struct Box {
-  std::vector<int64_t> offsets{};
-  std::vector<int64_t> sizes{};
+  DimVector offsets{};
+  DimVector sizes{};
 
   bool operator==(const Box&) const = default;
 };
@@ -24,6 +26,9 @@ int64_t numel(const Box& box);
 
 /// Whether `box` is a part of a tensor of `shape`: as many dimensions, nothing negative, nothing beyond the end.
 bool is_inside(const Box& box, const std::vector<int64_t>& shape);
+
+/// Whether both have an element in common. Both have the same number of dimensions.
+bool have_common_part(const Box& left, const Box& right);
 
 /// The elements that both have; nullopt when there are none. Both have the same number of dimensions.
 std::optional<Box> common_part(const Box& left, const Box& right);
@@ -40,7 +45,8 @@ class Runs {
     int64_t count = 0;  ///< elements
   };
 
-  /// Number of runs; the positions in `from` and in `to` both grow with the number of the run.
+  /// Number of runs, 0 for a part without elements; the positions in `from` and in `to` both grow with the number of
+  /// the run.
   int64_t size() const { return count_; }
   Run operator[](int64_t index) const;
 

@@ -1,5 +1,6 @@
 #include "checkpoint/shards/block_checksums.h"
 
+#include <algorithm>
 #include <charconv>
 #include <stdexcept>
 
@@ -19,12 +20,25 @@ std::string head() {
   throw std::invalid_argument(std::string(kBlockChecksumsFile) + " " + what);
 }
 
+// The number that `digits` are, as this program writes it: std::from_chars takes large letters too.
+uint32_t parse_block(std::string_view digits) {
+  uint32_t block = 0;
+  const auto* end = digits.data() + digits.size();
+  const auto is_large = [](char c) { return c >= 'A' && c <= 'F'; };
+  if (std::from_chars(digits.data(), end, block, 16).ptr != end || std::ranges::any_of(digits, is_large)) {
+    fail("has a checksum that is no number");
+  }
+  return block;
+}
+
 }  // namespace
 
 std::string format_block_checksums(const BlockChecksums& checksums) {
   static constexpr char kHexadecimal[] = "0123456789abcdef";
   auto text = head();
   for (const auto& [file, blocks] : checksums) {
+    if (!storage::is_file_name(file))
+      throw std::invalid_argument("'" + file + "' cannot be the name of a checkpoint's file");
     text.append(file).append(" ");
     for (const auto block : blocks) {
       for (int shift = 28; shift >= 0; shift -= 4) text += kHexadecimal[(block >> shift) & 15];
@@ -47,15 +61,12 @@ BlockChecksums parse_block_checksums(std::string_view text) {
     auto digits = text.substr(space + 1, end - space - 1);
     text.remove_prefix(end + 1);
     if (!storage::is_file_name(file)) fail("names no file");
-    auto& blocks = checksums[std::string(file)];
-    if (!blocks.empty()) fail("names " + std::string(file) + " twice");
-    blocks.reserve(digits.size() / kDigits);
-    for (; !digits.empty(); digits.remove_prefix(kDigits)) {
-      uint32_t block = 0;
-      const auto* last = digits.data() + kDigits;
-      if (std::from_chars(digits.data(), last, block, 16).ptr != last) fail("has a checksum that is no number");
-      blocks.push_back(block);
+    if (!checksums.empty() && checksums.rbegin()->first >= file) {
+      fail(checksums.rbegin()->first == file ? "names " + std::string(file) + " twice" : "has files in another order");
     }
+    auto& blocks = checksums[std::string(file)];
+    blocks.reserve(digits.size() / kDigits);
+    for (; !digits.empty(); digits.remove_prefix(kDigits)) blocks.push_back(parse_block(digits.substr(0, kDigits)));
   }
   return checksums;
 }

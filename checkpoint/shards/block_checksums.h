@@ -16,7 +16,7 @@ inline constexpr const char* kBlockChecksumsFile = "block-checksums.txt";
 /// CRC32C of each block of storage::kBlockBytes, by file.
 using BlockChecksums = std::map<std::string, std::vector<uint32_t>>;
 
-/// A line of text for each file.
+/// A line of text for each file, in order. Throws std::invalid_argument for what cannot be a file's name.
 std::string format_block_checksums(const BlockChecksums& checksums);
 
 /// Throws std::invalid_argument for text that format_block_checksums() does not make.

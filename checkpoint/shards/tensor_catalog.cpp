@@ -1,14 +1,13 @@
 #include "checkpoint/shards/tensor_catalog.h"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 #include <optional>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
 #include "base/joined.h"
 #include "checkpoint/pt/dtypes.h"
+#include "checkpoint/shards/overlap_search.h"
 
 namespace ddp::shards {
 namespace {
@@ -31,17 +30,19 @@ std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape) {
   return is_empty ? 0 : count;
 }
 
-// Chunks are compared along one dimension after the other; a catalog that needs more comparisons is refused.
-constexpr int64_t kMostComparisons = int64_t{200} << 20;
+// Steps of the search for chunks that overlap: about half a second for any catalog, and more where there are many
+// chunks. One that needs more steps is refused.
+constexpr int64_t kSteps = int64_t{100} << 20;
+constexpr int64_t kStepsPerChunk = 64;
 
 class Checker {
  public:
-  Checker(const TensorCatalog& catalog, const std::string& name, CatalogTensor& tensor, int64_t& comparisons)
-      : catalog_(catalog), name_(name), tensor_(tensor), comparisons_(comparisons) {}
+  Checker(const TensorCatalog& catalog, const std::string& name, CatalogTensor& tensor, OverlapSearch& search)
+      : catalog_(catalog), name_(name), tensor_(tensor), search_(search) {}
 
   void run() {
     const auto* dtype = pt::dtype_by_name(tensor_.dtype);
-    if (dtype == nullptr) fail("has the dtype " + tensor_.dtype + ", which is not read");
+    if (dtype == nullptr) fail("has the dtype " + quote_name(tensor_.dtype) + ", which is not read");
     const auto elements = checked_numel(tensor_.shape);
     int64_t bytes = 0;
     if (!elements || __builtin_mul_overflow(*elements, static_cast<int64_t>(dtype->bytes), &bytes)) {
@@ -49,12 +50,13 @@ class Checker {
     }
     for (const auto& chunk : tensor_.chunks) check_chunk(chunk, dtype->bytes);
     std::erase_if(tensor_.chunks, [](const Chunk& chunk) { return numel(chunk.box) == 0; });
-    int64_t stored = 0;
-    for (const auto& chunk : tensor_.chunks) stored += stored > *elements ? 0 : numel(chunk.box);
+    uint64_t stored = 0;  // each chunk has at most *elements, so that this is less than 2^64
+    const auto asked = static_cast<uint64_t>(*elements);
+    for (const auto& chunk : tensor_.chunks) stored += stored > asked ? 0 : static_cast<uint64_t>(numel(chunk.box));
     check_apart();
-    if (stored == *elements) return;
+    if (stored == asked) return;
     fail("is not complete: its chunks have " + std::to_string(stored) + " elements, but its shape " +
-         text_of(tensor_.shape) + " asks for " + std::to_string(*elements) + hole());
+         text_of(tensor_.shape) + " asks for " + std::to_string(asked) + hole());
   }
 
  private:
@@ -74,53 +76,27 @@ class Checker {
     }
     const auto bytes = static_cast<uint64_t>(numel(chunk.box)) * element;
     uint64_t end = 0;
-    if (__builtin_add_overflow(chunk.begin, chunk.size, &end)) fail(title(chunk) + " ends nowhere");
+    if (__builtin_add_overflow(chunk.begin, chunk.size, &end)) {
+      fail("has " + title(chunk) + " beyond the largest position of a file");
+    }
     if (chunk.form == ChunkForm::kElements ? chunk.size != bytes : chunk.size < bytes) {
       fail("needs " + std::to_string(bytes) + " bytes for " + title(chunk) + ", but has " + std::to_string(chunk.size));
     }
-  }
-
-  // The dimension along which the chunks begin at most places: sorted by it, few chunks overlap in it.
-  size_t best_dimension() const {
-    size_t best = 0;
-    size_t most = 0;
-    std::vector<int64_t> begins(tensor_.chunks.size());
-    for (size_t dimension = 0; dimension < tensor_.shape.size(); ++dimension) {
-      std::transform(tensor_.chunks.begin(), tensor_.chunks.end(), begins.begin(),
-                     [&](const Chunk& chunk) { return chunk.box.offsets[dimension]; });
-      std::sort(begins.begin(), begins.end());
-      const auto different = static_cast<size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
-      if (different > most) best = dimension;
-      most = std::max(most, different);
-    }
-    return best;
   }
 
   // Orders the chunks by their beginnings, and refuses two that have an element in common.
   void check_apart() {
     auto& chunks = tensor_.chunks;
     if (chunks.size() < 2) return;
-    if (tensor_.shape.empty()) fail("has no dimensions, but " + std::to_string(chunks.size()) + " chunks");
-    const auto dimension = best_dimension();
-    const auto begin = [&](const Chunk& chunk) { return chunk.box.offsets[dimension]; };
-    std::stable_sort(chunks.begin(), chunks.end(),
-                     [&](const Chunk& left, const Chunk& right) { return begin(left) < begin(right); });
-    std::vector<const Chunk*> open;  // that may reach the next one's beginning
-    for (const auto& chunk : chunks) {
-      std::erase_if(open, [&](const Chunk* each) { return begin(*each) + each->box.sizes[dimension] <= begin(chunk); });
-      comparisons_ += static_cast<int64_t>(open.size());
-      if (comparisons_ > kMostComparisons) fail("is in chunks that are too many and too irregular to be compared");
-      for (const auto* each : open) {
-        if (common_part(each->box, chunk.box))
-          fail("is stored twice in part: " + title(*each) + " and " + title(chunk));
-      }
-      open.push_back(&chunk);
-    }
-    std::stable_sort(chunks.begin(), chunks.end(),
-                     [](const Chunk& left, const Chunk& right) { return left.box.offsets < right.box.offsets; });
+    const auto is_before = [](const Chunk& left, const Chunk& right) { return left.box.offsets < right.box.offsets; };
+    if (!std::is_sorted(chunks.begin(), chunks.end(), is_before))
+      std::stable_sort(chunks.begin(), chunks.end(), is_before);
+    const auto pair = search_.find(chunks);
+    if (pair) fail("is stored twice in part: " + title(chunks[pair->first]) + " and " + title(chunks[pair->second]));
+    if (search_.has_given_up()) fail("is in chunks that are too many and too irregular to be compared");
   }
 
-  // "; rows 5 to 9 are missing", where chunks are rows.
+  // "; row 5 is missing", where chunks are rows.
   std::string hole() const {
     int64_t row = 0;
     for (const auto& chunk : tensor_.chunks) {
@@ -138,14 +114,16 @@ class Checker {
   const TensorCatalog& catalog_;
   const std::string& name_;
   CatalogTensor& tensor_;
-  int64_t& comparisons_;
+  OverlapSearch& search_;
 };
 
 }  // namespace
 
 void check(TensorCatalog& catalog) {
-  int64_t comparisons = 0;
-  for (auto& [name, tensor] : catalog.tensors) Checker(catalog, name, tensor, comparisons).run();
+  int64_t chunks = 0;
+  for (const auto& [name, tensor] : catalog.tensors) chunks += static_cast<int64_t>(tensor.chunks.size());
+  OverlapSearch search(kSteps + kStepsPerChunk * chunks);
+  for (auto& [name, tensor] : catalog.tensors) Checker(catalog, name, tensor, search).run();
 }
 
 }  // namespace ddp::shards

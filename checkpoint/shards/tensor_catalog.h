@@ -40,7 +40,8 @@ struct TensorCatalog {
   std::map<std::string, std::string> metadata{};  ///< as a safetensors file's: an optimizer's groups, for example
 };
 
-/// Thrown by check() for chunks that do not form the tensor; the message names the tensor, the file and the rule.
+/// Thrown by check() for chunks that do not form the tensor; the message names the tensor, the rule, and the chunks
+/// that break it with their files.
 class CatalogError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -48,8 +49,8 @@ class CatalogError : public std::runtime_error {
 
 /// Removes chunks without elements, orders the others, and compares them with the tensors: known dtypes, chunks inside
 /// of their tensors, as many bytes as elements ask for (of kElements), and each element in exactly one chunk. Throws
-/// CatalogError. Takes time in proportion to the number of chunks where they differ along one dimension, and refuses
-/// catalogs whose chunks are so many and so irregular that the comparison would not end.
+/// CatalogError. Takes n log n steps for n chunks in grids and all that planes divide, and refuses catalogs whose
+/// chunks are so many and so irregular that the comparison would take more than seconds.
 void check(TensorCatalog& catalog);
 
 }  // namespace ddp::shards

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/crc32c.h"
-#include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/durable_file.h"
 
 namespace ddp::shards {
@@ -19,16 +18,20 @@ BlockFile::BlockFile(storage::FileSystem& file_system, std::filesystem::path pat
       size_(file_system_.size(file_, path_)),
       blocks_(blocks) {
   if (blocks_ == nullptr || (size_ + kBlockBytes - 1) / kBlockBytes == blocks_->size()) return;
-  throw storage::DamagedCheckpoint(path_.string() + " has " + std::to_string(size_) + " bytes, but " +
-                                   std::to_string(blocks_->size()) + " blocks of 1 MiB were written");
+  const auto written = blocks_->size() * kBlockBytes;  // rounded up to blocks
+  throw DamagedBytes(path_.string() + " has " + std::to_string(size_) + " bytes, but " +
+                         std::to_string(blocks_->size()) + " blocks of 1 MiB were written",
+                     std::min(size_, written), std::max(size_, written));
 }
 
 void BlockFile::read(uint64_t begin, uint64_t end, ReadBuffer& buffer,
                      const std::function<void(uint64_t, std::string_view)>& take) const {
   if (end > size_ || begin > end) {
-    throw storage::DamagedCheckpoint(path_.string() + " has " + std::to_string(size_) + " bytes, but " +
-                                     std::to_string(end) + " are needed: it was cut short");
+    throw DamagedBytes(path_.string() + " has " + std::to_string(size_) + " bytes, but those from " +
+                           std::to_string(begin) + " to " + std::to_string(end) + " are needed: it was cut short",
+                       size_, std::max(begin, end));
   }
+  if (begin == end) return;
   // Whole blocks, where they have checksums.
   const auto unit = blocks_ != nullptr ? kBlockBytes : 1;
   for (auto position = begin / unit * unit; position < end;) {
@@ -50,9 +53,10 @@ void BlockFile::compare(uint64_t position, std::string_view bytes) const {
   for (; !bytes.empty(); position += kBlockBytes) {
     const auto block = bytes.substr(0, kBlockBytes);
     if (crc32c(block) != blocks_->at(position / kBlockBytes)) {
-      throw storage::DamagedCheckpoint(path_.string() + ": the bytes from " + std::to_string(position) + " to " +
-                                       std::to_string(position + block.size()) +
-                                       " are not those that were written (CRC32C)");
+      const auto end = position + block.size();
+      throw DamagedBytes(path_.string() + ": the bytes from " + std::to_string(position) + " to " +
+                             std::to_string(end) + " are not those that were written (CRC32C)",
+                         position, end);
     }
     bytes.remove_prefix(block.size());
   }

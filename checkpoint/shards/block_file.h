@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <ddprun/detail/checkpoint/storage/file_system.h>
+
+#include "checkpoint/storage/damage.h"
 
 namespace ddp::shards {
 
@@ -26,18 +29,34 @@ class ReadBuffer {
   std::vector<char> bytes_;
 };
 
-/// Throws storage::DamagedCheckpoint for a file that is shorter or has other bytes than were written, and
-/// std::system_error where the system gives an error.
+/// Which bytes of a file are missing or are not those that were written.
+class DamagedBytes : public storage::DamagedCheckpoint {
+ public:
+  DamagedBytes(const std::string& what, uint64_t begin, uint64_t end)
+      : DamagedCheckpoint(what), begin_(begin), end_(end) {}
+
+  uint64_t begin() const { return begin_; }
+  uint64_t end() const { return end_; }
+
+ private:
+  uint64_t begin_;
+  uint64_t end_;
+};
+
+/// Throws DamagedBytes for a file that is shorter or has other bytes than were written, and std::system_error where the
+/// system gives an error.
 class BlockFile {
  public:
-  /// Opens the file. `blocks` are the checksums of its blocks, or null where there are none; they must outlive it.
+  /// Opens the file and compares its size with the number of blocks. `blocks` are the checksums of its blocks, or null
+  /// where there are none; they must outlive it.
   BlockFile(storage::FileSystem& file_system, std::filesystem::path path, const std::vector<uint32_t>* blocks);
 
   const std::filesystem::path& path() const { return path_; }
   const storage::FileDescriptor& descriptor() const { return file_; }
   uint64_t size() const { return size_; }
 
-  /// Reads the bytes from `begin` to `end` in pieces, in order, and gives each to `take` with its position.
+  /// Reads the bytes from `begin` to `end` in pieces, in order, and gives each to `take` with its position. Of blocks
+  /// with checksums the rest is read too.
   void read(uint64_t begin, uint64_t end, ReadBuffer& buffer,
             const std::function<void(uint64_t position, std::string_view bytes)>& take) const;
 

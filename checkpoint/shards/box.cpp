@@ -66,11 +66,22 @@ Runs::Run Runs::operator[](int64_t index) const {
   Run run{.from = from_, .to = to_, .count = run_};
   for (size_t i = outer_.size(); i-- > 0;) {
     const auto& each = outer_[i];
-    run.from += index % each.size * each.from_stride;
-    run.to += index % each.size * each.to_stride;
-    index /= each.size;
+    const auto place = i == 0 ? index : index % each.size;
+    run.from += place * each.from_stride;
+    run.to += place * each.to_stride;
+    if (i > 0) index /= each.size;
   }
   return run;
+}
+
+int64_t Runs::neighbours(int64_t gap) const {
+  int64_t count = 1;
+  auto extent = run_;  // of so many runs in `from`; the gaps grow from the last dimension to the first
+  for (size_t i = outer_.size(); i-- > 0 && outer_[i].from_stride - extent <= gap;) {
+    count *= outer_[i].size;
+    extent += (outer_[i].size - 1) * outer_[i].from_stride;
+  }
+  return std::max<int64_t>(count, 1);
 }
 
 }  // namespace ddp::shards

@@ -50,6 +50,10 @@ class Runs {
   int64_t size() const { return count_; }
   Run operator[](int64_t index) const;
 
+  /// The number of runs from any multiple of it on that follow each other with at most `gap` elements of `from` between
+  /// two of them; size() is a multiple of it. At least 1.
+  int64_t neighbours(int64_t gap) const;
+
  private:
   struct Dimension {
     int64_t size = 0;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <ddprun/checkpoint/safetensors_header.h>
@@ -18,30 +19,42 @@
 namespace ddp::shards {
 namespace {
 
-// The common part of a chunk and a request.
-struct Job {
+// Bytes between two needed ones that are read with them, if they are fewer: cheaper than another read, and small enough
+// that no block is read twice.
+constexpr uint64_t kGap = storage::kBlockBytes;
+
+// What a chunk and a request have in common.
+struct CommonPart {
   const ReadRequest* request = nullptr;
   const Chunk* chunk = nullptr;
   Runs runs;
   int64_t element = 1;    // bytes
   bool is_whole = false;  // all of the chunk
   uint64_t base = 0;      // in the file, of the chunk's first element
-  uint64_t begin = 0;     // … of the first run
-  uint64_t end = 0;       // … of the last one
-  int64_t next = 0;       // the first run that is not complete
 
   uint64_t position(const Runs::Run& run) const { return base + static_cast<uint64_t>(run.from * element); }
-
-  // The chunk's elements begin at `position` of the file.
-  void place(uint64_t position) {
-    base = position;
-    const auto last = runs[runs.size() - 1];
-    begin = this->position(runs[0]);
-    end = this->position(last) + static_cast<uint64_t>(last.count * element);
-  }
 };
 
-using JobsByFile = std::map<uint32_t, std::vector<Job>>;
+// Runs of a part that have no large gap between them.
+struct Job {
+  const CommonPart* part = nullptr;
+  uint64_t begin = 0;  // in the file, of the first run
+  uint64_t end = 0;    // of the last one
+  int64_t next = 0;    // the first run that is not complete
+  int64_t last = 0;    // one past the last run
+};
+
+// From run `first` on, `count` of them.
+Job job_of(const CommonPart& part, int64_t first, int64_t count) {
+  const auto last = part.runs[first + count - 1];
+  return {.part = &part,
+          .begin = part.position(part.runs[first]),
+          .end = part.position(last) + static_cast<uint64_t>(last.count * part.element),
+          .next = first,
+          .last = first + count};
+}
+
+using PartsByFile = std::map<uint32_t, std::vector<CommonPart>>;
 
 // The chunks that may have something in common with `box`: they are ordered by their first row.
 std::pair<size_t, size_t> candidates(const CatalogTensor& tensor, const Box& box) {
@@ -60,42 +73,52 @@ std::pair<size_t, size_t> candidates(const CatalogTensor& tensor, const Box& box
   return {begin - chunks.begin() - 1, end - chunks.begin()};
 }
 
-void add_jobs(const ReadRequest& request, JobsByFile& jobs) {
+void add_parts(const ReadRequest& request, PartsByFile& parts) {
   if (numel(request.box) == 0) return;
   const auto element = static_cast<int64_t>(pt::dtype_by_name(request.tensor->dtype)->bytes);
   const auto [first, last] = candidates(*request.tensor, request.box);
   for (auto i = first; i < last; ++i) {
     const auto& chunk = request.tensor->chunks[i];
-    const auto part = common_part(chunk.box, request.box);
-    if (!part) continue;
-    Job job{.request = &request,
-            .chunk = &chunk,
-            .runs = Runs(*part, chunk.box, request.box),
-            .element = element,
-            .is_whole = *part == chunk.box};
-    job.place(chunk.begin);
-    jobs[chunk.file].push_back(std::move(job));
+    const auto common = common_part(chunk.box, request.box);
+    if (!common) continue;
+    parts[chunk.file].push_back({.request = &request,
+                                 .chunk = &chunk,
+                                 .runs = Runs(*common, chunk.box, request.box),
+                                 .element = element,
+                                 .is_whole = *common == chunk.box,
+                                 .base = chunk.begin});
   }
 }
 
-JobsByFile plan(const std::vector<ReadRequest>& requests) {
-  JobsByFile jobs;
-  for (const auto& request : requests) add_jobs(request, jobs);
-  for (auto& [file, each] : jobs) std::ranges::sort(each, {}, &Job::begin);
+PartsByFile parts_of(const std::vector<ReadRequest>& requests) {
+  PartsByFile parts;
+  for (const auto& request : requests) add_parts(request, parts);
+  return parts;
+}
+
+// In the order of the file's bytes.
+std::vector<Job> jobs_of(const std::vector<CommonPart>& parts) {
+  std::vector<Job> jobs;
+  for (const auto& part : parts) {
+    const auto runs = part.runs.neighbours(static_cast<int64_t>(kGap) / part.element);
+    for (int64_t run = 0; run < part.runs.size(); run += runs) jobs.push_back(job_of(part, run, runs));
+  }
+  std::ranges::sort(jobs, {}, &Job::begin);
   return jobs;
 }
 
 // Copies what `bytes`, which lie at `position` of the file, have of the job.
 void copy(Job& job, uint64_t position, std::string_view bytes) {
+  const auto& part = *job.part;
   const auto end = position + bytes.size();
-  for (; job.next < job.runs.size(); ++job.next) {
-    const auto run = job.runs[job.next];
-    const auto run_begin = job.position(run);
-    const auto run_end = run_begin + static_cast<uint64_t>(run.count * job.element);
+  for (; job.next < job.last; ++job.next) {
+    const auto run = part.runs[job.next];
+    const auto run_begin = part.position(run);
+    const auto run_end = run_begin + static_cast<uint64_t>(run.count * part.element);
     if (run_begin >= end) return;
     const auto from = std::max(run_begin, position);
     const auto to = std::min(run_end, end);
-    auto* target = job.request->target + run.to * job.element + (from - run_begin);
+    auto* target = part.request->target + run.to * part.element + (from - run_begin);
     if (from < to) std::memcpy(target, bytes.data() + (from - position), to - from);
     if (run_end > end) return;
   }
@@ -110,7 +133,6 @@ struct Stretch {
 };
 
 std::vector<Stretch> stretches(const std::vector<Job>& jobs) {
-  constexpr uint64_t kGap = storage::kBlockBytes;  // no block is read twice
   std::vector<Stretch> result;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (result.empty() || jobs[i].begin > result.back().end + kGap) {
@@ -126,61 +148,60 @@ std::vector<Stretch> stretches(const std::vector<Job>& jobs) {
 void read_file(const BlockFile& file, std::vector<Job>& jobs, ReadBuffer& buffer) {
   for (const auto& stretch : stretches(jobs)) {
     auto first = stretch.first;  // of the jobs that are not complete
-    try {
-      file.read(stretch.begin, stretch.end, buffer, [&](uint64_t position, std::string_view bytes) {
-        for (auto i = first; i < stretch.last && jobs[i].begin < position + bytes.size(); ++i) {
-          copy(jobs[i], position, bytes);
-        }
-        while (first < stretch.last && jobs[first].next == jobs[first].runs.size()) ++first;
-      });
-    } catch (const storage::DamagedCheckpoint& error) {
-      throw storage::DamagedCheckpoint(std::string(error.what()) + "; they hold " +
-                                       safetensors::quote_name(jobs[first].request->name) +
-                                       (stretch.last - first > 1 ? " and others" : ""));
-    }
+    file.read(stretch.begin, stretch.end, buffer, [&](uint64_t position, std::string_view bytes) {
+      for (auto i = first; i < stretch.last && jobs[i].begin < position + bytes.size(); ++i) {
+        copy(jobs[i], position, bytes);
+      }
+      while (first < stretch.last && jobs[first].next == jobs[first].last) ++first;
+    });
   }
 }
 
-// Fulfils jobs whose chunks are archives of torch.save().
+// Fulfils what is asked of chunks that are archives of torch.save().
 class ArchiveReader {
  public:
   ArchiveReader(storage::FileSystem& file_system, const BlockFile& file, ReadBuffer& buffer)
       : file_system_(file_system), file_(file), buffer_(buffer) {}
 
-  /// False when the job is one of plain elements now, whose place it knows.
-  bool read(Job& job) {
-    const pt::TensorItem item{.begin = job.chunk->begin,
-                              .size = job.chunk->size,
-                              .dtype = job.request->tensor->dtype,
-                              .sizes = job.chunk->box.sizes};
+  /// False when the part is one of plain elements now, whose place it knows.
+  bool read(CommonPart& part) {
+    const pt::TensorItem item{.begin = part.chunk->begin,
+                              .size = part.chunk->size,
+                              .dtype = part.request->tensor->dtype,
+                              .sizes = part.chunk->box.sizes};
+    const auto name = safetensors::quote_name(part.request->name);
     try {
-      return read(job, item);
+      file_.expect(item.begin, item.begin + item.size);
+      return read(part, item);
+    } catch (const DamagedBytes& error) {
+      throw storage::DamagedCheckpoint(std::string(error.what()) + "; they hold " + name);
     } catch (const pt::FormatError& error) {
-      throw storage::DamagedCheckpoint(file_.path().string() + ": what it holds of " +
-                                       safetensors::quote_name(job.request->name) + " is damaged: " + error.what());
+      throw storage::DamagedCheckpoint(file_.path().string() + ": what it holds of " + name +
+                                       " is damaged: " + error.what());
     }
   }
 
  private:
-  bool read(Job& job, const pt::TensorItem& item) {
+  bool read(CommonPart& part, const pt::TensorItem& item) {
     // Small ones in one piece.
-    if (job.is_whole && item.size <= kWholeBytes) {
+    if (part.is_whole && item.size <= kWholeBytes) {
       std::string archive;
       file_.read(item.begin, item.begin + item.size, buffer_,
                  [&](uint64_t, std::string_view bytes) { archive += bytes; });
-      copy_all(job, pt::tensor_elements(archive, item));
+      copy_all(part, pt::tensor_elements(archive, item));
       return true;
     }
     const auto place = pt::find_elements(file_system_, file_.descriptor(), file_.path(), item);
     const bool is_plain = place.is_row_major && !place.is_deflated;
     const bool is_storage = place.begin == place.storage_begin && place.size == place.storage_size;
-    if (!is_plain || (job.is_whole && place.crc32 != 0 && !is_storage)) {
-      copy_all(job, pt::read_tensor_item(file_system_, file_.descriptor(), file_.path(), item));
+    if (!is_plain || (part.is_whole && place.crc32 != 0 && !is_storage)) {
+      copy_all(part, pt::read_tensor_item(file_system_, file_.descriptor(), file_.path(), item));
       return true;
     }
-    job.place(place.begin);
-    if (!job.is_whole || place.crc32 == 0) return false;
+    part.base = place.begin;
+    if (!part.is_whole || place.crc32 == 0) return false;
     uint32_t checksum = 0;
+    auto job = job_of(part, 0, part.runs.size());
     file_.read(place.begin, place.begin + place.size, buffer_, [&](uint64_t position, std::string_view bytes) {
       checksum = pt::crc32(bytes.data(), bytes.size(), checksum);
       copy(job, position, bytes);
@@ -189,8 +210,9 @@ class ArchiveReader {
     return true;
   }
 
-  static void copy_all(Job& job, const std::string& elements) {
-    job.place(0);
+  static void copy_all(CommonPart& part, const std::string& elements) {
+    part.base = 0;
+    auto job = job_of(part, 0, part.runs.size());
     copy(job, 0, elements);
   }
 
@@ -201,12 +223,25 @@ class ArchiveReader {
   ReadBuffer& buffer_;
 };
 
-// Leaves the jobs of plain elements, in order.
-void read_archives(storage::FileSystem& file_system, const BlockFile& file, std::vector<Job>& jobs,
+// Leaves the parts of plain elements.
+void read_archives(storage::FileSystem& file_system, const BlockFile& file, std::vector<CommonPart>& parts,
                    ReadBuffer& buffer) {
   ArchiveReader reader(file_system, file, buffer);
-  std::erase_if(jobs, [&](Job& job) { return job.chunk->form == ChunkForm::kTorchSave && reader.read(job); });
-  std::ranges::stable_sort(jobs, {}, &Job::begin);
+  std::erase_if(parts,
+                [&](CommonPart& part) { return part.chunk->form == ChunkForm::kTorchSave && reader.read(part); });
+}
+
+// "; they hold 'a' and others", of the tensors whose elements are among these bytes.
+std::string holders(const std::vector<CommonPart>& parts, const DamagedBytes& bytes) {
+  const std::string* name = nullptr;
+  for (const auto& job : jobs_of(parts)) {
+    if (job.begin >= bytes.end() || job.end <= bytes.begin()) continue;
+    if (name != nullptr && *name != job.part->request->name) {
+      return "; they hold " + safetensors::quote_name(*name) + " and others";
+    }
+    name = &job.part->request->name;
+  }
+  return name == nullptr ? "" : "; they hold " + safetensors::quote_name(*name);
 }
 
 }  // namespace
@@ -214,20 +249,25 @@ void read_archives(storage::FileSystem& file_system, const BlockFile& file, std:
 void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog, const BlockChecksums& checksums,
                  const std::vector<ReadRequest>& requests) {
   ReadBuffer buffer;
-  auto jobs = plan(requests);
-  for (auto& [number, each] : jobs) {
+  auto all_parts = parts_of(requests);
+  for (auto& [number, parts] : all_parts) {
     const auto& path = catalog.files.at(number);
     const auto blocks = checksums.find(path.filename().string());
-    const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
-    read_archives(file_system, file, each, buffer);
-    read_file(file, each, buffer);
+    try {
+      const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
+      read_archives(file_system, file, parts, buffer);
+      auto jobs = jobs_of(parts);
+      read_file(file, jobs, buffer);
+    } catch (const DamagedBytes& error) {
+      throw storage::DamagedCheckpoint(error.what() + holders(parts, error));
+    }
   }
 }
 
 uint64_t bytes_to_read(const std::vector<ReadRequest>& requests) {
   uint64_t bytes = 0;
-  for (const auto& [number, jobs] : plan(requests)) {
-    for (const auto& stretch : stretches(jobs)) bytes += stretch.end - stretch.begin;
+  for (const auto& [number, parts] : parts_of(requests)) {
+    for (const auto& stretch : stretches(jobs_of(parts))) bytes += stretch.end - stretch.begin;
   }
   return bytes;
 }

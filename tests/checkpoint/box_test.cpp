@@ -127,6 +127,14 @@ TEST_CASE("Runs: copy what a copy of single elements copies, in order") {
       for (int64_t k = 0; k < run.count; ++k) found.emplace_back(run.from + k, run.to + k);
     }
     REQUIRE(found == expected);
+    const auto gap = test::drawn(random, 0, 20);
+    const auto neighbours = runs.neighbours(gap);
+    REQUIRE(neighbours >= 1);
+    for (int64_t i = 1; i < runs.size(); ++i) {
+      const auto is_near = runs[i].from - runs[i - 1].from - runs[i - 1].count <= gap;
+      REQUIRE(is_near == (i % neighbours != 0));
+    }
+    if (runs.size() > 0) REQUIRE(runs.size() % neighbours == 0);
   }
 }
 

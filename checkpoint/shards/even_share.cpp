@@ -1,9 +1,11 @@
 #include "checkpoint/shards/even_share.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
 #include <stdexcept>
 #include <string_view>
+
+#include <ddprun/checkpoint/safetensors_header.h>
 
 #include "checkpoint/pt/dtypes.h"
 
@@ -15,26 +17,27 @@ __extension__ typedef __int128 Wide;  // NOLINT(modernize-use-using): GCC's exte
 // Smaller tensors are not cut: each piece costs an entry in a file's header.
 constexpr int64_t kSmall = int64_t{1} << 20;
 
-// The positions of all tensors' bytes, one after the other, divided among the holders.
-class Division {
- public:
-  Division(int64_t bytes, int holders) : bytes_(bytes), holders_(holders) {}
+// Of the positions of all tensors' bytes, one after the other, those that one holder has.
+struct PositionRange {
+  int64_t begin = 0;
+  int64_t end = 0;
 
-  /// Who has the byte at `position`.
-  int holder_of(int64_t position) const {
-    if (bytes_ == 0) return 0;
-    const auto holder = static_cast<Wide>(position) * holders_ / bytes_;
-    return std::min(static_cast<int>(holder), holders_ - 1);
-  }
-
- private:
-  int64_t bytes_;
-  int holders_;
+  bool contains(int64_t position) const { return position >= begin && position < end; }
 };
+
+PositionRange positions_of(int index, int holders, int64_t bytes) {
+  const auto bound = [&](int holder) {
+    return static_cast<int64_t>((static_cast<Wide>(bytes) * holder + holders - 1) / holders);
+  };
+  // Tensors without bytes at the end are the last one's.
+  return {.begin = bound(index), .end = index + 1 < holders ? bound(index + 1) : std::numeric_limits<int64_t>::max()};
+}
 
 int64_t element_bytes(const HeldTensor& tensor) {
   const auto* dtype = pt::dtype_by_name(tensor.dtype);
-  if (dtype == nullptr) throw std::invalid_argument("the dtype " + tensor.dtype + " is not known");
+  if (dtype == nullptr)
+    throw std::invalid_argument("the tensor " + safetensors::quote_name(tensor.name) + " has the dtype " +
+                                safetensors::quote_name(tensor.dtype) + ", which is not known");
   return static_cast<int64_t>(dtype->bytes);
 }
 
@@ -77,9 +80,12 @@ uint64_t weight_of(const HeldTensor& tensor) {
 }  // namespace
 
 std::vector<ShareItem> even_share(const std::vector<HeldTensor>& tensors, int index, int holders) {
+  if (index < 0 || index >= holders) {
+    throw std::invalid_argument("there is no holder " + std::to_string(index) + " of " + std::to_string(holders));
+  }
   int64_t bytes = 0;
   for (const auto& tensor : tensors) bytes += numel(tensor.box) * element_bytes(tensor);
-  const Division division(bytes, holders);
+  const auto positions = positions_of(index, holders, bytes);
   std::vector<ShareItem> share;
   int64_t position = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -87,28 +93,20 @@ std::vector<ShareItem> even_share(const std::vector<HeldTensor>& tensors, int in
     const auto size = numel(tensor.box) * element_bytes(tensor);
     const auto begin = position;
     position += size;
+    // What is not cut belongs to the holder of its middle.
     if (size < kSmall || tensor.box.sizes.empty()) {
-      if (division.holder_of(begin + size / 2) == index) share.push_back({.tensor = i, .box = tensor.box});
+      if (positions.contains(begin + size / 2)) share.push_back({.tensor = i, .box = tensor.box});
       continue;
     }
     const auto rows = tensor.box.sizes[0];
     const auto row_bytes = size / rows;
-    // The first row that holder `who` or a later one has, by the middle of each row.
-    const auto first_row = [&](int who) {
-      int64_t low = 0;
-      int64_t high = rows;
-      while (low < high) {
-        const auto middle = std::midpoint(low, high);
-        if (division.holder_of(begin + middle * row_bytes + row_bytes / 2) < who) {
-          low = middle + 1;
-        } else {
-          high = middle;
-        }
-      }
-      return low;
+    const auto first_row = [&](int64_t bound) {
+      const auto middle = begin + row_bytes / 2;  // of row 0
+      if (bound <= middle) return int64_t{0};
+      return std::min(rows, (bound - middle - 1) / row_bytes + 1);
     };
-    const auto first = first_row(index);
-    const auto last = first_row(index + 1);
+    const auto first = first_row(positions.begin);
+    const auto last = first_row(positions.end);
     if (first == last) continue;
     auto box = tensor.box;
     box.offsets[0] += first;

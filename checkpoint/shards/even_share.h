@@ -29,9 +29,10 @@ struct ShareItem {
 };
 
 /// What holder `index` of `holders`, which all hold the equal list `tensors`, writes: the tensors in order, each whole
-/// but for large ones, which are cut between rows where a share ends. Together the shares of all holders are all
-/// elements, and they differ by less than a row or a small tensor (1 MiB). Throws std::invalid_argument for a dtype
-/// that is not known.
+/// but for those of 1 MiB or more, which are cut between rows where a share ends. Together the shares of all holders
+/// are all elements, tensors without elements included, and each is the even part of the bytes with at most one such
+/// row or smaller tensor more or less. Throws std::invalid_argument for a dtype that is not known, naming the tensor,
+/// and for a holder that there is not.
 std::vector<ShareItem> even_share(const std::vector<HeldTensor>& tensors, int index, int holders);
 
 /// A number that differs between lists that differ, but for one case in 2^128: what ranks compare.

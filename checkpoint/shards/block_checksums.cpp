@@ -10,7 +10,7 @@
 namespace ddp::shards {
 namespace {
 
-constexpr size_t kDigits = 8;
+constexpr size_t kBlockDigits = 8;
 
 std::string head() {
   return "ddprun block checksums 1: CRC32C of each " + std::to_string(storage::kBlockBytes) + " bytes\n";
@@ -56,7 +56,8 @@ BlockChecksums parse_block_checksums(std::string_view text) {
   while (!text.empty()) {
     const auto end = text.find('\n');
     const auto space = text.find(' ');
-    if (end == std::string_view::npos || space >= end || (end - space - 1) % kDigits != 0) fail("has a broken line");
+    if (end == std::string_view::npos || space >= end || (end - space - 1) % kBlockDigits != 0)
+      fail("has a broken line");
     const auto file = text.substr(0, space);
     auto digits = text.substr(space + 1, end - space - 1);
     text.remove_prefix(end + 1);
@@ -65,8 +66,9 @@ BlockChecksums parse_block_checksums(std::string_view text) {
       fail(checksums.rbegin()->first == file ? "names " + std::string(file) + " twice" : "has files in another order");
     }
     auto& blocks = checksums[std::string(file)];
-    blocks.reserve(digits.size() / kDigits);
-    for (; !digits.empty(); digits.remove_prefix(kDigits)) blocks.push_back(parse_block(digits.substr(0, kDigits)));
+    blocks.reserve(digits.size() / kBlockDigits);
+    for (; !digits.empty(); digits.remove_prefix(kBlockDigits))
+      blocks.push_back(parse_block(digits.substr(0, kBlockDigits)));
   }
   return checksums;
 }

@@ -16,7 +16,7 @@ const BlockChecksums kSome = {{"model-00001-of-00002.safetensors", {0, 0xfffffff
                               {"model-00002-of-00002.safetensors", {}},
                               {"optim-adam_w.safetensors", {0x89abcdef}}};
 
-std::string refusal(const std::string& text) {
+std::string refusal_of_text(const std::string& text) {
   return test::error_of<std::invalid_argument>([&] { parse_block_checksums(text); });
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("BlockChecksums: text that was cut short anywhere but between two line
     INFO(size);
     const auto part = text.substr(0, size);
     if (part.ends_with('\n') && size >= head().size()) continue;
-    CHECK_THAT(refusal(part), ContainsSubstring("block-checksums.txt"));
+    CHECK_THAT(refusal_of_text(part), ContainsSubstring("block-checksums.txt"));
   }
 }
 
@@ -71,20 +71,20 @@ TEST_CASE("BlockChecksums: text is accepted only as it would be formatted") {
                             "a 0000\0000\n"s,
                             "a ABCDEF01\n"s}) {
     INFO(lines);
-    CHECK_THAT(refusal(head() + lines), ContainsSubstring("block-checksums.txt"));
+    CHECK_THAT(refusal_of_text(head() + lines), ContainsSubstring("block-checksums.txt"));
   }
-  CHECK_THAT(refusal(""), ContainsSubstring("does not begin"));
-  CHECK_THAT(refusal("x" + head()), ContainsSubstring("does not begin"));
+  CHECK_THAT(refusal_of_text(""), ContainsSubstring("does not begin"));
+  CHECK_THAT(refusal_of_text("x" + head()), ContainsSubstring("does not begin"));
 }
 
 TEST_CASE("BlockChecksums: a file that is named twice is refused, whatever blocks it has") {
-  CHECK_THAT(refusal(head() + "a 00000001\na 00000001\n"), ContainsSubstring("a twice"));
-  CHECK_THAT(refusal(head() + "a \na 00000001\n"), ContainsSubstring("a twice"));
-  CHECK_THAT(refusal(head() + "a \na \n"), ContainsSubstring("a twice"));
+  CHECK_THAT(refusal_of_text(head() + "a 00000001\na 00000001\n"), ContainsSubstring("a twice"));
+  CHECK_THAT(refusal_of_text(head() + "a \na 00000001\n"), ContainsSubstring("a twice"));
+  CHECK_THAT(refusal_of_text(head() + "a \na \n"), ContainsSubstring("a twice"));
 }
 
 TEST_CASE("BlockChecksums: files are in order") {
-  CHECK_THAT(refusal(head() + "b 00000001\na 00000001\n"), ContainsSubstring("block-checksums.txt"));
+  CHECK_THAT(refusal_of_text(head() + "b 00000001\na 00000001\n"), ContainsSubstring("block-checksums.txt"));
 }
 
 TEST_CASE("BlockChecksums: a name that could not be read back is refused") {

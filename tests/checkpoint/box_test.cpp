@@ -18,7 +18,7 @@ using test::for_each_place;
 using test::linear;
 using test::Random;
 
-constexpr auto kMost = std::numeric_limits<int64_t>::max();
+constexpr auto kLargest = std::numeric_limits<int64_t>::max();
 
 std::vector<int64_t> relative(std::vector<int64_t> place, const Box& box) {
   for (size_t i = 0; i < place.size(); ++i) place[i] -= box.offsets[i];
@@ -43,7 +43,7 @@ TEST_CASE("Box: inside of a shape or not") {
   CHECK(is_inside({}, {}));
   CHECK(is_inside({.offsets = {2, 0}, .sizes = {2, 6}}, {4, 6}));
   CHECK(is_inside({.offsets = {4, 6}, .sizes = {0, 0}}, {4, 6}));
-  CHECK(is_inside({.offsets = {0}, .sizes = {kMost}}, {kMost}));
+  CHECK(is_inside({.offsets = {0}, .sizes = {kLargest}}, {kLargest}));
   CHECK_FALSE(is_inside({}, {4}));
   CHECK_FALSE(is_inside({.offsets = {0}, .sizes = {4}}, {}));
   CHECK_FALSE(is_inside({.offsets = {0, 0}, .sizes = {4}}, {4, 1}));
@@ -51,8 +51,8 @@ TEST_CASE("Box: inside of a shape or not") {
   CHECK_FALSE(is_inside({.offsets = {5}, .sizes = {0}}, {4}));
   CHECK_FALSE(is_inside({.offsets = {-1}, .sizes = {2}}, {4}));
   CHECK_FALSE(is_inside({.offsets = {2}, .sizes = {-1}}, {4}));
-  CHECK_FALSE(is_inside({.offsets = {kMost}, .sizes = {kMost}}, {kMost}));
-  CHECK_FALSE(is_inside({.offsets = {1}, .sizes = {kMost}}, {kMost}));
+  CHECK_FALSE(is_inside({.offsets = {kLargest}, .sizes = {kLargest}}, {kLargest}));
+  CHECK_FALSE(is_inside({.offsets = {1}, .sizes = {kLargest}}, {kLargest}));
 }
 
 TEST_CASE("Box: copies and moves keep their numbers") {

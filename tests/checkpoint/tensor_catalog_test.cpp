@@ -22,7 +22,7 @@ using test::Random;
 
 constexpr auto kMost = std::numeric_limits<int64_t>::max();
 
-std::string refusal(TensorCatalog catalog) {
+std::string refusal_of(TensorCatalog catalog) {
   return error_of<CatalogError>([&] { check(catalog); });
 }
 
@@ -92,40 +92,42 @@ TEST_CASE("TensorCatalog: each change of a division is found") {
     }
     ++changed;
     INFO(round);
-    REQUIRE_THAT(refusal(catalog_of(shape, boxes)), ContainsSubstring("the tensor 'w'"));
+    REQUIRE_THAT(refusal_of(catalog_of(shape, boxes)), ContainsSubstring("the tensor 'w'"));
   }
   CHECK(changed > 2000);
 }
 
 TEST_CASE("TensorCatalog: holes are named") {
-  CHECK_THAT(refusal(catalog_of({10, 3}, {box2(0, 0, 5, 3), box2(7, 0, 3, 3)})),
+  CHECK_THAT(refusal_of(catalog_of({10, 3}, {box2(0, 0, 5, 3), box2(7, 0, 3, 3)})),
              ContainsSubstring("24 elements") && ContainsSubstring("asks for 30; row 5 is missing"));
-  CHECK_THAT(refusal(catalog_of({10, 3}, {box2(7, 0, 3, 3), box2(0, 0, 7, 2)})), ContainsSubstring("is not complete"));
-  CHECK_THAT(refusal(catalog_of({10}, {})), ContainsSubstring("row 0 is missing"));
-  CHECK_THAT(refusal(catalog_of({10}, {{.offsets = {0}, .sizes = {9}}})), ContainsSubstring("row 9 is missing"));
-  CHECK_THAT(refusal(catalog_of({}, {})), ContainsSubstring("is not complete"));
+  CHECK_THAT(refusal_of(catalog_of({10, 3}, {box2(7, 0, 3, 3), box2(0, 0, 7, 2)})),
+             ContainsSubstring("is not complete"));
+  CHECK_THAT(refusal_of(catalog_of({10}, {})), ContainsSubstring("row 0 is missing"));
+  CHECK_THAT(refusal_of(catalog_of({10}, {{.offsets = {0}, .sizes = {9}}})), ContainsSubstring("row 9 is missing"));
+  CHECK_THAT(refusal_of(catalog_of({}, {})), ContainsSubstring("is not complete"));
 }
 
 TEST_CASE("TensorCatalog: overlaps and duplicates are named with both chunks and files") {
   auto catalog = catalog_of({4, 6}, {box2(0, 0, 2, 6), box2(1, 0, 1, 6), box2(3, 0, 1, 6)});
   catalog.files.push_back("folder/b.safetensors");
   catalog.tensors.at("w").chunks[1].file = 1;
-  CHECK_THAT(refusal(catalog), test::ContainsAll({"stored twice in part", "[0, 0] of shape [2, 6] in a.safetensors",
-                                                  "[1, 0] of shape [1, 6] in b.safetensors"}));
-  CHECK_THAT(refusal(catalog_of({4, 6}, {box2(0, 0, 4, 6), box2(0, 0, 4, 6)})), ContainsSubstring("stored twice"));
-  CHECK_THAT(refusal(catalog_of({}, {Box{}, Box{}})), ContainsSubstring("stored twice") && ContainsSubstring("a.saf"));
+  CHECK_THAT(refusal_of(catalog), test::ContainsAll({"stored twice in part", "[0, 0] of shape [2, 6] in a.safetensors",
+                                                     "[1, 0] of shape [1, 6] in b.safetensors"}));
+  CHECK_THAT(refusal_of(catalog_of({4, 6}, {box2(0, 0, 4, 6), box2(0, 0, 4, 6)})), ContainsSubstring("stored twice"));
+  CHECK_THAT(refusal_of(catalog_of({}, {Box{}, Box{}})),
+             ContainsSubstring("stored twice") && ContainsSubstring("a.saf"));
   UNSCOPED_INFO("as many elements as the tensor has");
-  CHECK_THAT(refusal(catalog_of({4}, {{.offsets = {0}, .sizes = {2}}, {.offsets = {1}, .sizes = {2}}})),
+  CHECK_THAT(refusal_of(catalog_of({4}, {{.offsets = {0}, .sizes = {2}}, {.offsets = {1}, .sizes = {2}}})),
              ContainsSubstring("stored twice"));
 }
 
 TEST_CASE("TensorCatalog: what is not inside of the tensor is refused") {
   for (const auto& box : {box2(0, 0, 5, 6), box2(0, 1, 4, 6), box2(-1, 0, 1, 6), box2(0, 0, -1, 6), box2(5, 0, 0, 6),
                           box2(kMost, 0, kMost, 6), Box{}, Box{.offsets = {0}, .sizes = {24}}}) {
-    CHECK_THAT(refusal(catalog_of({4, 6}, {box})),
+    CHECK_THAT(refusal_of(catalog_of({4, 6}, {box})),
                ContainsSubstring("[4, 6] does not contain") && ContainsSubstring("in a.safetensors"));
   }
-  CHECK_THAT(refusal(catalog_of({}, {{.offsets = {0}, .sizes = {1}}})), ContainsSubstring("does not contain"));
+  CHECK_THAT(refusal_of(catalog_of({}, {{.offsets = {0}, .sizes = {1}}})), ContainsSubstring("does not contain"));
 }
 
 TEST_CASE("TensorCatalog: shapes that overflow are refused, also beside a size of 0") {
@@ -141,7 +143,7 @@ TEST_CASE("TensorCatalog: shapes that overflow are refused, also beside a size o
                                             {0, -1},
                                             {-1, 0}}) {
     CAPTURE(shape);
-    CHECK_THAT(refusal(catalog_of(shape, {})), ContainsSubstring("which no memory holds"));
+    CHECK_THAT(refusal_of(catalog_of(shape, {})), ContainsSubstring("which no memory holds"));
   }
   auto catalog = catalog_of({kMost / 4, 0}, {});
   CHECK_NOTHROW(check(catalog));
@@ -155,34 +157,34 @@ TEST_CASE("TensorCatalog: the elements of many large chunks do not overflow") {
   tensor.chunks = {all};
   CHECK_NOTHROW(check(catalog));
   tensor.chunks = {all, all, all};
-  CHECK_THAT(refusal(catalog), ContainsSubstring("stored twice"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("stored twice"));
 }
 
 TEST_CASE("TensorCatalog: the bytes of a chunk fit its elements") {
   auto catalog = catalog_of({4, 6}, {whole({4, 6})});
   auto& chunk = catalog.tensors.at("w").chunks[0];
   chunk.size = 95;
-  CHECK_THAT(refusal(catalog), ContainsSubstring("needs 96 bytes") && ContainsSubstring("but has 95"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("needs 96 bytes") && ContainsSubstring("but has 95"));
   chunk.size = 97;
-  CHECK_THAT(refusal(catalog), ContainsSubstring("but has 97"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("but has 97"));
   chunk.form = ChunkForm::kTorchSave;
   CHECK_NOTHROW(check(catalog));
   chunk.size = 95;
-  CHECK_THAT(refusal(catalog), ContainsSubstring("but has 95"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("but has 95"));
   chunk.size = 96;
   chunk.begin = std::numeric_limits<uint64_t>::max() - 95;
-  CHECK_THAT(refusal(catalog), ContainsSubstring("the tensor 'w' has the chunk at [0, 0] of shape [4, 6]") &&
-                                   ContainsSubstring("beyond the largest position"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("the tensor 'w' has the chunk at [0, 0] of shape [4, 6]") &&
+                                      ContainsSubstring("beyond the largest position"));
   chunk.begin = 0;
   chunk.file = 1;
-  CHECK_THAT(refusal(catalog), ContainsSubstring("has a chunk in no file"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("has a chunk in no file"));
 }
 
 TEST_CASE("TensorCatalog: unknown dtypes are refused") {
   auto catalog = catalog_of({4, 6}, {whole({4, 6})});
   for (const auto* dtype : {"", "float", "torch.float32", "quint8", "bits8", "F32", "\x1b[2J"}) {
     catalog.tensors.at("w").dtype = dtype;
-    CHECK_THAT(refusal(catalog), ContainsSubstring("has the dtype") && !ContainsSubstring("\x1b"));
+    CHECK_THAT(refusal_of(catalog), ContainsSubstring("has the dtype") && !ContainsSubstring("\x1b"));
   }
 }
 
@@ -210,9 +212,9 @@ TEST_CASE("TensorCatalog: a thousand by a thousand chunks take time in proportio
   auto& chunks = catalog.tensors.at("w").chunks;
   const auto last = chunks.back();
   chunks.pop_back();
-  CHECK_THAT(refusal(catalog), ContainsSubstring("is not complete"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("is not complete"));
   chunks.push_back(chunks[500'500]);
-  CHECK_THAT(refusal(catalog), ContainsSubstring("stored twice"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("stored twice"));
 }
 
 TEST_CASE("TensorCatalog: many chunks along one dimension, whichever it is") {
@@ -254,7 +256,7 @@ TEST_CASE("TensorCatalog: chunks that no plane divides are compared too") {
     CHECK_NOTHROW(check(catalog));
     auto& chunks = catalog.tensors.at("w").chunks;
     chunks.back() = chunks.front();
-    CHECK_THAT(refusal(catalog), ContainsSubstring("stored twice"));
+    CHECK_THAT(refusal_of(catalog), ContainsSubstring("stored twice"));
   }
 }
 
@@ -288,7 +290,7 @@ TEST_CASE("TensorCatalog: catalogs that are made to take long are refused soon")
   }
   auto catalog = catalog_of(shape, boxes);
   std::string message;
-  CHECK(time_of([&] { message = refusal(catalog); }) < kHang);
+  CHECK(time_of([&] { message = refusal_of(catalog); }) < kHang);
   CHECK_THAT(message, ContainsSubstring("the tensor 'w'"));
 }
 
@@ -296,7 +298,7 @@ TEST_CASE("TensorCatalog: many tensors that are each irregular are refused soon"
   TensorCatalog catalog = catalog_of({401, 401}, pinwheels(200));
   const auto tensor = catalog.tensors.at("w");
   for (int i = 0; i < 500; ++i) catalog.tensors["w" + std::to_string(i)] = tensor;
-  CHECK(time_of([&] { refusal(catalog); }) < kHang);
+  CHECK(time_of([&] { refusal_of(catalog); }) < kHang);
 }
 
 }  // namespace

@@ -65,10 +65,15 @@ void check_ranges(const std::vector<TensorEntry>& tensors, uint64_t data_bytes) 
     }
     position = tensor.end;
   }
-  if (position != data_bytes) {
-    throw FormatError("the tensors need " + std::to_string(position) + " bytes of data, but the file has " +
-                      std::to_string(data_bytes) + (data_bytes < position ? ": it was cut short" : ""));
+  if (position == data_bytes) return;
+  auto message =
+      "the tensors need " + std::to_string(position) + " bytes of data, but the file has " + std::to_string(data_bytes);
+  if (data_bytes < position) {
+    const auto first =
+        std::ranges::find_if(tensors, [&](const TensorEntry& tensor) { return tensor.end > data_bytes; });
+    message += ": it was cut short in tensor " + quote_name(first->name);
   }
+  throw FormatError(message);
 }
 
 void append_json_string(std::string& out, const std::string& text) {

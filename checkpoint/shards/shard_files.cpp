@@ -1,28 +1,26 @@
 #include "checkpoint/shards/shard_files.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
 #include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/joined.h"
 #include "checkpoint/core/safetensors_dtypes.h"
-#include "checkpoint/core/shallow_json.h"
 #include "checkpoint/shards/block_file.h"
+#include "checkpoint/shards/sharding_info.h"
 #include "checkpoint/storage/damage.h"
+#include "checkpoint/storage/durable_file.h"
 
 namespace ddp::shards {
 namespace {
 
-using nlohmann::json;
 using safetensors::quote_name;
 
 constexpr std::string_view kEnding = ".safetensors";
-constexpr const char* kOffsets = "saved_offsets";
-constexpr const char* kShape = "tensor_shape";  // Python's reader takes the largest end of a chunk instead
 constexpr int kDigits = 5;
 constexpr int kMostRanks = 99999;
 
@@ -34,109 +32,174 @@ std::optional<int> number(std::string_view digits) {
   return value;
 }
 
-[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
-  throw storage::DamagedCheckpoint(path.string() + " " + what);
-}
-
-// "rank 2's part", of a file that a rank has written.
+// " (rank 2's part)", of a file that one of several ranks has written.
 std::string owner(const std::string& file) {
   const auto name = parse_shard_file_name(file);
-  return name ? " (rank " + std::to_string(name->rank) + "'s part)" : "";
+  return name && name->ranks > 1 ? " (rank " + std::to_string(name->rank) + "'s part)" : "";
 }
 
-safetensors::Header read_header(const BlockFile& file, ReadBuffer& buffer, uint64_t& data_begin) {
+std::string text_of(const std::vector<int64_t>& shape) {
+  return std::string("[").append(detail::joined(shape)).append("]");
+}
+
+// A header and where its data begin.
+struct FileHeader {
+  safetensors::Header header{};
+  uint64_t data_begin = 0;
+};
+
+FileHeader read_header(const BlockFile& file, ReadBuffer& buffer) {
   std::string text;
   const auto append = [&](uint64_t, std::string_view bytes) { text += bytes; };
-  file.read(0, std::min(file.size(), safetensors::kLengthBytes), buffer, append);
+  const auto first_read = std::min(file.size(), storage::kBlockBytes);
+  file.read(0, first_read, buffer, append);
   const auto length = safetensors::parse_header_length(text, file.size());
-  data_begin = safetensors::kLengthBytes + length;
-  text.clear();
-  file.read(safetensors::kLengthBytes, data_begin, buffer, append);
-  return safetensors::parse_header(text, file.size() - data_begin);
+  const auto data_begin = safetensors::kLengthBytes + length;
+  if (data_begin > first_read) file.read(first_read, data_begin, buffer, append);
+  const auto json = std::string_view(text).substr(safetensors::kLengthBytes, length);
+  return {.header = safetensors::parse_header(json, file.size() - data_begin), .data_begin = data_begin};
 }
 
-// Adds the tensors of one file.
-class HeaderReader {
- public:
-  HeaderReader(TensorCatalog& catalog, const std::filesystem::path& path) : catalog_(catalog), path_(path) {}
+// "; …", what is wrong with a header whose bytes are known to be others than were written.
+std::string header_fault(storage::FileSystem& file_system, const std::filesystem::path& path) {
+  try {
+    ReadBuffer buffer;
+    read_header(BlockFile(file_system, path, nullptr), buffer);
+    return "";
+  } catch (const safetensors::FormatError& error) {
+    return std::string("; ") + error.what();
+  } catch (const std::exception&) {
+    return "";
+  }
+}
 
-  void add(safetensors::Header header, uint64_t data_begin) {
-    const auto file = static_cast<uint32_t>(catalog_.files.size());
-    catalog_.files.push_back(path_);
-    const auto info = sharding_info(header.metadata);
-    header.metadata.erase(kShardingInfo);
-    header.metadata.erase("DCP_VERSION");
-    header.metadata.erase("format");
-    catalog_.metadata.merge(header.metadata);
-    for (const auto& entry : header.tensors) {
-      Chunk chunk{
-          .box = whole(entry.shape), .file = file, .begin = data_begin + entry.begin, .size = entry.end - entry.begin};
-      auto shape = entry.shape;
-      if (!info.is_null()) place(entry, info, chunk.box, shape);
-      add_chunk(entry, std::move(chunk), shape);
+// Adds the tensors of one file after the other.
+class CatalogBuilder {
+ public:
+  TensorCatalog take() { return std::move(catalog_); }
+
+  void add(const std::filesystem::path& path, FileHeader file) {
+    title_ = path.string() + owner(path.filename().string());
+    auto& [header, data_begin] = file;
+    const auto number = static_cast<uint32_t>(catalog_.files.size());
+    catalog_.files.push_back(path);
+    const auto places = take_places(header.metadata);
+    add_metadata(header.metadata, places.has_value());
+    for (auto& entry : header.tensors) {
+      Chunk chunk{.box = whole(entry.shape),
+                  .file = number,
+                  .begin = data_begin + entry.begin,
+                  .size = entry.end - entry.begin};
+      add_chunk(entry, std::move(chunk), places ? place(entry, *places) : ChunkPlace{});
     }
   }
 
  private:
-  json sharding_info(const Metadata& metadata) const {
-    const auto found = metadata.find(kShardingInfo);
-    if (found == metadata.end()) return nullptr;
+  using Places = std::unordered_map<std::string, ChunkPlace>;
+
+  [[noreturn]] void fail(const std::string& what) const { throw storage::DamagedCheckpoint(title_ + " " + what); }
+
+  std::optional<Places> take_places(Metadata& metadata) const {
+    const auto text = metadata.extract(kShardingInfo);
+    if (text.empty()) return std::nullopt;
     try {
-      auto info = parse_shallow_json(found->second);
-      if (info.is_object()) return info;
-    } catch (const std::exception&) {
-      // The same as text that is no object.
+      return parse_sharding_info(text.mapped());
+    } catch (const std::invalid_argument&) {
+      fail(std::string("has metadata ") + kShardingInfo + " that are no JSON object");
     }
-    fail(path_, std::string("has metadata ") + kShardingInfo + " that are no JSON object");
   }
 
-  std::vector<int64_t> numbers(const safetensors::TensorEntry& entry, const json& place, const char* key) const {
-    const auto found = place.find(key);
-    const auto is_size = [](const json& each) {
-      return each.is_number_unsigned() && each.get<uint64_t>() <= uint64_t{INT64_MAX};
-    };
-    if (found == place.end() || !found->is_array() || found->size() != entry.shape.size() ||
-        !std::ranges::all_of(*found, is_size)) {
-      fail(path_, std::string("has no ") + key + " for each dimension of the tensor " + quote_name(entry.name));
-    }
-    return found->get<std::vector<int64_t>>();
-  }
-
-  void place(const safetensors::TensorEntry& entry, const json& info, Box& box, std::vector<int64_t>& shape) const {
-    const auto found = info.find(entry.name);
-    if (found == info.end() || !found->is_object()) {
-      fail(path_,
-           std::string("does not say in ") + kShardingInfo + " where the tensor " + quote_name(entry.name) + " lies");
-    }
-    box.offsets = numbers(entry, *found, kOffsets);
-    for (size_t i = 0; i < shape.size(); ++i) {
-      if (__builtin_add_overflow(box.offsets[i], entry.shape[i], &shape[i])) {
-        fail(path_, "has a chunk of the tensor " + quote_name(entry.name) + " that ends nowhere");
+  void add_metadata(Metadata& metadata, bool is_shard) {
+    metadata.erase("DCP_VERSION");
+    metadata.erase("format");
+    for (auto& [key, value] : metadata) {
+      const auto [found, is_new] = catalog_.metadata.try_emplace(key, std::move(value));
+      if (!is_new && is_shard && found->second != value) {
+        fail("has other metadata " + quote_name(key) + " than a file of another rank");
       }
     }
-    if (found->contains(kShape)) shape = numbers(entry, *found, kShape);
   }
 
-  void add_chunk(const safetensors::TensorEntry& entry, Chunk chunk, const std::vector<int64_t>& shape) {
-    const std::string dtype(safetensors::python_name(entry.dtype));
-    auto [found, is_new] = catalog_.tensors.try_emplace(entry.name, CatalogTensor{.dtype = dtype, .shape = shape});
-    auto& tensor = found->second;
-    if (!is_new && (tensor.dtype != dtype || tensor.shape.size() != shape.size())) {
-      fail(path_, "holds a part of the tensor " + quote_name(entry.name) + " as " + dtype + " of " +
-                      std::to_string(shape.size()) + " dimensions, but another file as " + tensor.dtype + " of " +
-                      std::to_string(tensor.shape.size()));
+  ChunkPlace place(const safetensors::TensorEntry& entry, const Places& places) const {
+    const auto found = places.find(entry.name);
+    const auto dimensions = entry.shape.size();
+    if (found == places.end() || !found->second.is_valid || !found->second.offsets ||
+        found->second.offsets->size() != dimensions ||
+        (found->second.shape && found->second.shape->size() != dimensions)) {
+      fail(std::string("does not say in ") + kShardingInfo + " where the chunk " + text_of(entry.shape) +
+           " of the tensor " + quote_name(entry.name) + " lies");
     }
-    for (size_t i = 0; i < shape.size(); ++i) tensor.shape[i] = std::max(tensor.shape[i], shape[i]);
+    return found->second;
+  }
+
+  void add_chunk(const safetensors::TensorEntry& entry, Chunk chunk, const ChunkPlace& place) {
+    auto shape = entry.shape;  // at least
+    if (place.offsets) chunk.box.offsets = *place.offsets;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (__builtin_add_overflow(chunk.box.offsets[i], entry.shape[i], &shape[i])) {
+        fail("has a chunk of the tensor " + quote_name(entry.name) + " beyond the largest size");
+      }
+    }
+    if (place.shape) shape = *place.shape;
+    const std::string dtype(safetensors::python_name(entry.dtype));
+    const auto [found, is_new] =
+        catalog_.tensors.try_emplace(entry.name, CatalogTensor{.dtype = dtype, .shape = shape});
+    auto& tensor = found->second;
+    const bool is_known = stated_.contains(&tensor);  // its shape
+    if (tensor.dtype != dtype || tensor.shape.size() != shape.size() ||
+        (place.shape && is_known && tensor.shape != shape)) {
+      fail("holds a part of the tensor " + quote_name(entry.name) + " as " + dtype + " of shape " + text_of(shape) +
+           ", but another file as " + tensor.dtype + " of " + text_of(tensor.shape));
+    }
+    if (place.shape && !is_known) {
+      tensor.shape = shape;
+      stated_.insert(&tensor);
+    } else if (!is_known) {
+      for (size_t i = 0; i < shape.size(); ++i) tensor.shape[i] = std::max(tensor.shape[i], shape[i]);
+    }
     tensor.chunks.push_back(std::move(chunk));
   }
 
-  TensorCatalog& catalog_;
-  const std::filesystem::path& path_;
+  TensorCatalog catalog_;
+  std::unordered_set<const CatalogTensor*> stated_;  // whose shapes a file says
+  std::string title_;                                // of the file that is added
 };
+
+// The files of other ranks that the names of `files` ask for and that are not among them.
+std::vector<std::string> missing_files(const std::filesystem::path& folder, const std::vector<std::string>& files) {
+  struct Ranks {
+    int count = 0;
+    std::string file{};  // that says so
+    std::set<int> found{};
+  };
+  std::map<std::string, Ranks> parts;
+  for (const auto& file : files) {
+    const auto name = parse_shard_file_name(file);
+    if (!name) continue;
+    auto& ranks = parts[name->part];
+    if (ranks.found.empty()) ranks = {.count = name->ranks, .file = file};
+    if (ranks.count != name->ranks) {
+      storage::throw_damaged(folder, file + " is of " + std::to_string(name->ranks) + " ranks, but " + ranks.file +
+                                         " of " + std::to_string(ranks.count) + " ranks: they are of two checkpoints");
+    }
+    ranks.found.insert(name->rank);
+  }
+  std::vector<std::string> missing;
+  for (const auto& [part, ranks] : parts) {
+    for (int rank = 0; rank < ranks.count; ++rank) {
+      if (!ranks.found.contains(rank)) missing.push_back(shard_file_name(part, rank, ranks.count));
+    }
+  }
+  return missing;
+}
 
 }  // namespace
 
 std::string shard_file_name(const std::string& part, int rank, int ranks) {
+  if (!part.ends_with(kEnding) || part.size() == kEnding.size() || rank < 0 || rank >= ranks) {
+    throw std::invalid_argument("there is no file of rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
+                                " for '" + part + "'");
+  }
   if (ranks > kMostRanks) {
     throw std::invalid_argument("a checkpoint has parts of at most " + std::to_string(kMostRanks) + " ranks");
   }
@@ -171,7 +234,7 @@ std::map<std::string, std::vector<std::string>> shard_files_by_part(const std::s
 safetensors::Header shard_header(const std::vector<ChunkEntry>& chunks, const Metadata& metadata) {
   safetensors::Header header;
   header.metadata = metadata;
-  auto info = json::object();
+  std::vector<const ChunkEntry*> by_name;
   for (const auto& chunk : chunks) {
     const auto dtype = safetensors::dtype_of_python_name(chunk.dtype);
     if (!dtype) {
@@ -180,39 +243,52 @@ safetensors::Header shard_header(const std::vector<ChunkEntry>& chunks, const Me
                                   chunk.dtype);
     }
     header.tensors.push_back({.name = chunk.name, .dtype = *dtype, .shape = chunk.box.sizes});
-    info[chunk.name] = {{kOffsets, chunk.box.offsets}, {kShape, chunk.shape}};
+    by_name.push_back(&chunk);
   }
+  std::ranges::sort(by_name, {}, &ChunkEntry::name);
+  const auto twice = std::ranges::adjacent_find(by_name, {}, &ChunkEntry::name);
+  if (twice != by_name.end()) {
+    throw std::invalid_argument("tensor " + quote_name((*twice)->name) +
+                                " cannot be stored in a safetensors file: it has two chunks there");
+  }
+  std::string info;
+  for (const auto* chunk : by_name) append_place(info, chunk->name, chunk->box.offsets, chunk->shape);
+  end_sharding_info(info);
   header.metadata["format"] = "pt";
   header.metadata["DCP_VERSION"] = "1.0";
-  header.metadata[kShardingInfo] = info.dump();
+  header.metadata[kShardingInfo] = std::move(info);
   safetensors::assign_ranges(header.tensors);
   return header;
 }
 
 TensorCatalog read_shard_headers(storage::FileSystem& file_system, const std::filesystem::path& folder,
                                  const std::vector<std::string>& files, const BlockChecksums& checksums) {
-  TensorCatalog catalog;
+  CatalogBuilder builder;
   ReadBuffer buffer;
-  std::string missing;
+  auto missing_names = missing_files(folder, files);
   for (const auto& name : files) {
     const auto path = folder / name;
     const auto blocks = checksums.find(name);
     try {
       const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
-      uint64_t data_begin = 0;
-      auto header = read_header(file, buffer, data_begin);
-      HeaderReader(catalog, path).add(std::move(header), data_begin);
+      builder.add(path, read_header(file, buffer));
+    } catch (const DamagedBytes& error) {
+      throw storage::DamagedCheckpoint(error.what() + owner(name) + header_fault(file_system, path));
     } catch (const safetensors::FormatError& error) {
-      fail(path, "is not valid" + owner(name) + ": " + error.what());
+      throw storage::DamagedCheckpoint(path.string() + owner(name) + " is not valid: " + error.what());
     } catch (const std::system_error& error) {
       if (error.code() != std::errc::no_such_file_or_directory) storage::throw_read_failure(folder, error);
-      detail::append_item(missing, name + owner(name));
+      missing_names.push_back(name);
     }
   }
+  auto catalog = builder.take();
+  constexpr size_t kMostShown = 8;
+  auto missing =
+      detail::joined_some(missing_names, kMostShown, [](const std::string& name) { return name + owner(name); });
   try {
     check(catalog);
   } catch (const CatalogError& error) {
-    if (missing.empty()) throw storage::DamagedCheckpoint(folder.string() + ": " + error.what());
+    if (missing.empty()) storage::throw_damaged(folder, error.what());
     missing += std::string("; ") + error.what();
   }
   if (!missing.empty()) storage::throw_damaged(folder, "files are missing: " + missing);

@@ -17,6 +17,7 @@
 
 #include "checkpoint/shards/block_checksums.h"
 #include "checkpoint/shards/sharded_run.h"
+#include "checkpoint/shards/sharding_info.h"
 
 namespace ddp::shards {
 
@@ -27,14 +28,12 @@ struct ShardFileName {
   int ranks = 1;
 };
 
-/// "model-00002-of-00004.safetensors" of the part "model.safetensors", rank 1 and 4 ranks.
+/// "model-00002-of-00004.safetensors" of the part "model.safetensors", rank 1 and 4 ranks. Throws std::invalid_argument
+/// for a part with another ending, a rank that there is not, and more than 99,999 ranks.
 std::string shard_file_name(const std::string& part, int rank, int ranks);
 
 /// The reverse; nullopt for other names.
 std::optional<ShardFileName> parse_shard_file_name(std::string_view name);
-
-/// The metadata key of a header under which the chunks' offsets are stored, as JSON.
-inline constexpr const char* kShardingInfo = "DCP_SHARDING_INFO";
 
 /// A chunk that a rank writes.
 struct ChunkEntry {
@@ -45,12 +44,16 @@ struct ChunkEntry {
 };
 
 /// The header of a file with such chunks, in the format's order; header.tensors has the chunks' shapes and ranges.
-/// Throws std::invalid_argument for a dtype that the format lacks, naming the tensor.
+/// Throws std::invalid_argument, naming the tensor, for a dtype that the format lacks, for two chunks of one tensor,
+/// which a file cannot hold, and for a name that is no UTF-8.
 safetensors::Header shard_header(const std::vector<ChunkEntry>& chunks, const Metadata& metadata);
 
 /// Reads the headers of the files of one part, which are in `folder`, into one catalog and checks it. Files without
 /// kShardingInfo hold whole tensors. `checksums` may lack files. Throws storage::DamagedCheckpoint naming file, rank
-/// and tensor where one is missing, short or contradicts another.
+/// and tensor where one is missing, short or contradicts another: also where `files` has
+/// "…-00001-of-00004.safetensors", but not those of all 4 ranks, where two are of another number of ranks, and where
+/// shards have a metadata key in common whose values differ. storage::UnreadableCheckpoint where the system gives an
+/// error, and std::system_error where memory or descriptors are short.
 TensorCatalog read_shard_headers(storage::FileSystem& file_system, const std::filesystem::path& folder,
                                  const std::vector<std::string>& files, const BlockChecksums& checksums);
 

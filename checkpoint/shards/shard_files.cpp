@@ -38,7 +38,7 @@ std::string owner(const std::string& file) {
   return name && name->ranks > 1 ? " (rank " + std::to_string(name->rank) + "'s part)" : "";
 }
 
-std::string text_of(const std::vector<int64_t>& shape) {
+std::string shape_text(const std::vector<int64_t>& shape) {
   return std::string("[").append(detail::joined(shape)).append("]");
 }
 
@@ -126,7 +126,7 @@ class CatalogBuilder {
     if (found == places.end() || !found->second.is_valid || !found->second.offsets ||
         found->second.offsets->size() != dimensions ||
         (found->second.shape && found->second.shape->size() != dimensions)) {
-      fail(std::string("does not say in ") + kShardingInfo + " where the chunk " + text_of(entry.shape) +
+      fail(std::string("does not say in ") + kShardingInfo + " where the chunk " + shape_text(entry.shape) +
            " of the tensor " + quote_name(entry.name) + " lies");
     }
     return found->second;
@@ -148,8 +148,8 @@ class CatalogBuilder {
     const bool is_known = stated_.contains(&tensor);  // its shape
     if (tensor.dtype != dtype || tensor.shape.size() != shape.size() ||
         (place.shape && is_known && tensor.shape != shape)) {
-      fail("holds a part of the tensor " + quote_name(entry.name) + " as " + dtype + " of shape " + text_of(shape) +
-           ", but another file as " + tensor.dtype + " of " + text_of(tensor.shape));
+      fail("holds a part of the tensor " + quote_name(entry.name) + " as " + dtype + " of shape " + shape_text(shape) +
+           ", but another file as " + tensor.dtype + " of " + shape_text(tensor.shape));
     }
     if (place.shape && !is_known) {
       tensor.shape = shape;

@@ -165,7 +165,10 @@ class CatalogBuilder {
   std::string title_;                                // of the file that is added
 };
 
-// The files of other ranks that the names of `files` ask for and that are not among them.
+constexpr size_t kMostNamed = 8;
+
+// The files of other ranks that the names of `files` ask for and that are not among them; one more than are named, at
+// most.
 std::vector<std::string> missing_files(const std::filesystem::path& folder, const std::vector<std::string>& files) {
   struct Ranks {
     int count = 0;
@@ -186,11 +189,20 @@ std::vector<std::string> missing_files(const std::filesystem::path& folder, cons
   }
   std::vector<std::string> missing;
   for (const auto& [part, ranks] : parts) {
-    for (int rank = 0; rank < ranks.count; ++rank) {
+    // A name may say any number.
+    for (int rank = 0; rank < ranks.count && missing.size() <= kMostNamed; ++rank) {
       if (!ranks.found.contains(rank)) missing.push_back(shard_file_name(part, rank, ranks.count));
     }
   }
   return missing;
+}
+
+// "a (rank 0's part), b (rank 1's part) and others".
+std::string list_of(std::vector<std::string> files) {
+  const bool has_more = files.size() > kMostNamed;
+  if (has_more) files.resize(kMostNamed);
+  const auto title = [](const std::string& file) { return file + owner(file); };
+  return detail::joined(files, ", ", title) + (has_more ? " and others" : "");
 }
 
 }  // namespace
@@ -282,9 +294,7 @@ TensorCatalog read_shard_headers(storage::FileSystem& file_system, const std::fi
     }
   }
   auto catalog = builder.take();
-  constexpr size_t kMostShown = 8;
-  auto missing =
-      detail::joined_some(missing_names, kMostShown, [](const std::string& name) { return name + owner(name); });
+  auto missing = list_of(missing_names);
   try {
     check(catalog);
   } catch (const CatalogError& error) {

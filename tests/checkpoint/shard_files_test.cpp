@@ -302,6 +302,11 @@ TEST_CASE_METHOD(ShardFolder,
 TEST_CASE_METHOD(ShardFolder, "ShardFiles: a file that is not among them is missed by the others' names") {
   put(first_, {{.name = "a", .dtype = "float32", .shape = {2}, .box = whole({2})}});
   CHECK_THAT(refusal({first_}), ContainsAll({"missing", second_, "rank 1"}));
+  UNSCOPED_INFO("a name may say any number of ranks");
+  const auto one = put("model-00001-of-99999.safetensors", {half(0), half(0, "b")});
+  const auto message = refusal({one});
+  CHECK_THAT(message, ContainsAll({"model-00002-of-99999.safetensors", "and others"}));
+  CHECK(message.size() < 2000);
 }
 
 TEST_CASE_METHOD(ShardFolder, "ShardFiles: files of two checkpoints with other numbers of ranks are refused") {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kTensors = 100'000;
 constexpr int64_t kRanks = 64;
-constexpr double kHang = 60;  // seconds; a quiet machine needs less than 2 for all together
+constexpr double kHangSeconds = 60;  // seconds; a quiet machine needs less than 2 for all together
 
 double seconds_of(const char* what, const auto& body) {
   const auto begin = std::chrono::steady_clock::now();
@@ -70,7 +70,7 @@ TensorCatalog sharded_catalog() {
 TEST_CASE("ShardPlanning: reading 100,000 tensors that 64 ranks have written") {
   TensorCatalog catalog;
   seconds_of("catalog", [&] { catalog = sharded_catalog(); });
-  CHECK(seconds_of("check()", [&] { check(catalog); }) < kHang);
+  CHECK(seconds_of("check()", [&] { check(catalog); }) < kHangSeconds);
   std::vector<ReadRequest> requests;
   const int64_t readers = GENERATE(64, 48);
   uint64_t wanted = 0;
@@ -80,7 +80,7 @@ TEST_CASE("ShardPlanning: reading 100,000 tensors that 64 ranks have written") {
     requests.push_back({.name = name, .tensor = &tensor, .box = std::move(box)});
   }
   uint64_t bytes = 0;
-  CHECK(seconds_of("requests of a rank", [&] { bytes = bytes_to_read(requests); }) < kHang);
+  CHECK(seconds_of("requests of a rank", [&] { bytes = bytes_to_read(requests); }) < kHangSeconds);
   CHECK(bytes >= wanted);
   CHECK(bytes <= wanted + wanted * 3 / 5);  // a reader of 48 needs rows of two writers, with gaps between them
   rusage usage{};
@@ -96,12 +96,12 @@ TEST_CASE("ShardPlanning: the share of a rank of 100,000 tensors that 64 ranks h
         {.name = "layers." + std::to_string(i) + ".weight", .dtype = "float32", .shape = shape, .box = whole(shape)});
   }
   size_t items = 0;
-  CHECK(seconds_of("even_share()", [&] { items = even_share(tensors, 17, kRanks).size(); }) < kHang);
+  CHECK(seconds_of("even_share()", [&] { items = even_share(tensors, 17, kRanks).size(); }) < kHangSeconds);
   CHECK(items >= kTensors / kRanks / 2);
   std::array<uint64_t, 2> same{};
-  CHECK(seconds_of("digest()", [&] { same = digest(tensors); }) < kHang);
+  CHECK(seconds_of("digest()", [&] { same = digest(tensors); }) < kHangSeconds);
   CHECK(same == digest(tensors));
-  CHECK(seconds_of("weights", [&] { CHECK(weight_of_parts(tensors) == weight_of_wholes(tensors)); }) < kHang);
+  CHECK(seconds_of("weights", [&] { CHECK(weight_of_parts(tensors) == weight_of_wholes(tensors)); }) < kHangSeconds);
 }
 
 }  // namespace

@@ -24,13 +24,16 @@ BlockFile::BlockFile(storage::FileSystem& file_system, std::filesystem::path pat
                      std::min(size_, written), std::max(size_, written));
 }
 
+void BlockFile::expect(uint64_t begin, uint64_t end) const {
+  if (end <= size_ && begin <= end) return;
+  throw DamagedBytes(path_.string() + " has " + std::to_string(size_) + " bytes, but those from " +
+                         std::to_string(begin) + " to " + std::to_string(end) + " are needed: it was cut short",
+                     size_, std::max(begin, end));
+}
+
 void BlockFile::read(uint64_t begin, uint64_t end, ReadBuffer& buffer,
                      const std::function<void(uint64_t, std::string_view)>& take) const {
-  if (end > size_ || begin > end) {
-    throw DamagedBytes(path_.string() + " has " + std::to_string(size_) + " bytes, but those from " +
-                           std::to_string(begin) + " to " + std::to_string(end) + " are needed: it was cut short",
-                       size_, std::max(begin, end));
-  }
+  expect(begin, end);
   if (begin == end) return;
   // Whole blocks, where they have checksums.
   const auto unit = blocks_ != nullptr ? kBlockBytes : 1;

@@ -55,6 +55,9 @@ class BlockFile {
   const storage::FileDescriptor& descriptor() const { return file_; }
   uint64_t size() const { return size_; }
 
+  /// Throws unless the file has the bytes from `begin` to `end`.
+  void expect(uint64_t begin, uint64_t end) const;
+
   /// Reads the bytes from `begin` to `end` in pieces, in order, and gives each to `take` with its position. Of blocks
   /// with checksums the rest is read too.
   void read(uint64_t begin, uint64_t end, ReadBuffer& buffer,

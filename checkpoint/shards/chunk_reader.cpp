@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -24,16 +23,16 @@ namespace {
 // that no block is read twice.
 constexpr uint64_t kGap = storage::kBlockBytes;
 
-// The common part of a chunk and a request.
+// What a chunk and a request have in common.
 struct CommonPart {
   const ReadRequest* request = nullptr;
   const Chunk* chunk = nullptr;
-  uint64_t chunk_begin = 0;  // of its elements in the file
   Runs runs;
   int64_t element = 1;    // bytes
   bool is_whole = false;  // all of the chunk
+  uint64_t base = 0;      // in the file, of the chunk's first element
 
-  uint64_t position(const Runs::Run& run) const { return chunk_begin + static_cast<uint64_t>(run.from * element); }
+  uint64_t position(const Runs::Run& run) const { return base + static_cast<uint64_t>(run.from * element); }
 };
 
 // Runs of a part that have no large gap between them.
@@ -45,16 +44,17 @@ struct Job {
   int64_t last = 0;    // one past the last run
 };
 
-// What is needed of a file.
-struct FilePlan {
-  std::vector<Job> jobs{};              // in the order of its bytes
-  std::vector<CommonPart*> archives{};  // of chunks in archives of torch.save(), whose elements are to be found
-};
+// From run `first` on, `count` of them.
+Job job_of(const CommonPart& part, int64_t first, int64_t count) {
+  const auto last = part.runs[first + count - 1];
+  return {.part = &part,
+          .begin = part.position(part.runs[first]),
+          .end = part.position(last) + static_cast<uint64_t>(last.count * part.element),
+          .next = first,
+          .last = first + count};
+}
 
-struct Plan {
-  std::deque<CommonPart> parts{};
-  std::map<uint32_t, FilePlan> files{};
-};
+using PartsByFile = std::map<uint32_t, std::vector<CommonPart>>;
 
 // The chunks that may have something in common with `box`: they are ordered by their first row.
 std::pair<size_t, size_t> candidates(const CatalogTensor& tensor, const Box& box) {
@@ -73,19 +73,7 @@ std::pair<size_t, size_t> candidates(const CatalogTensor& tensor, const Box& box
   return {begin - chunks.begin() - 1, end - chunks.begin()};
 }
 
-void add_jobs(const CommonPart& part, std::vector<Job>& jobs) {
-  const auto runs = part.runs.neighbours(static_cast<int64_t>(kGap) / part.element);
-  for (int64_t run = 0; run < part.runs.size(); run += runs) {
-    const auto last_run = part.runs[run + runs - 1];
-    jobs.push_back({.part = &part,
-                    .begin = part.position(part.runs[run]),
-                    .end = part.position(last_run) + static_cast<uint64_t>(last_run.count * part.element),
-                    .next = run,
-                    .last = run + runs});
-  }
-}
-
-void add_parts(const ReadRequest& request, Plan& plan) {
+void add_parts(const ReadRequest& request, PartsByFile& parts) {
   if (numel(request.box) == 0) return;
   const auto element = static_cast<int64_t>(pt::dtype_by_name(request.tensor->dtype)->bytes);
   const auto [first, last] = candidates(*request.tensor, request.box);
@@ -93,29 +81,30 @@ void add_parts(const ReadRequest& request, Plan& plan) {
     const auto& chunk = request.tensor->chunks[i];
     const auto common = common_part(chunk.box, request.box);
     if (!common) continue;
-    auto& part = plan.parts.emplace_back(CommonPart{.request = &request,
-                                                    .chunk = &chunk,
-                                                    .chunk_begin = chunk.begin,
-                                                    .runs = Runs(*common, chunk.box, request.box),
-                                                    .element = element,
-                                                    .is_whole = *common == chunk.box});
-    auto& file = plan.files[chunk.file];
-    if (chunk.form == ChunkForm::kElements) {
-      add_jobs(part, file.jobs);
-    } else {
-      file.archives.push_back(&part);
-    }
+    parts[chunk.file].push_back({.request = &request,
+                                 .chunk = &chunk,
+                                 .runs = Runs(*common, chunk.box, request.box),
+                                 .element = element,
+                                 .is_whole = *common == chunk.box,
+                                 .base = chunk.begin});
   }
 }
 
-Plan plan_of(const std::vector<ReadRequest>& requests) {
-  Plan plan;
-  for (const auto& request : requests) add_parts(request, plan);
-  for (auto& [number, file] : plan.files) {
-    std::ranges::sort(file.jobs, {}, &Job::begin);
-    std::ranges::sort(file.archives, {}, [](const CommonPart* part) { return part->chunk->begin; });
+PartsByFile parts_of(const std::vector<ReadRequest>& requests) {
+  PartsByFile parts;
+  for (const auto& request : requests) add_parts(request, parts);
+  return parts;
+}
+
+// In the order of the file's bytes.
+std::vector<Job> jobs_of(const std::vector<CommonPart>& parts) {
+  std::vector<Job> jobs;
+  for (const auto& part : parts) {
+    const auto runs = part.runs.neighbours(static_cast<int64_t>(kGap) / part.element);
+    for (int64_t run = 0; run < part.runs.size(); run += runs) jobs.push_back(job_of(part, run, runs));
   }
-  return plan;
+  std::ranges::sort(jobs, {}, &Job::begin);
+  return jobs;
 }
 
 // Copies what `bytes`, which lie at `position` of the file, have of the job.
@@ -168,7 +157,7 @@ void read_file(const BlockFile& file, std::vector<Job>& jobs, ReadBuffer& buffer
   }
 }
 
-// Reads chunks in archives of torch.save().
+// Fulfils what is asked of chunks that are archives of torch.save().
 class ArchiveReader {
  public:
   ArchiveReader(storage::FileSystem& file_system, const BlockFile& file, ReadBuffer& buffer)
@@ -180,11 +169,15 @@ class ArchiveReader {
                               .size = part.chunk->size,
                               .dtype = part.request->tensor->dtype,
                               .sizes = part.chunk->box.sizes};
+    const auto name = safetensors::quote_name(part.request->name);
     try {
+      file_.expect(item.begin, item.begin + item.size);
       return read(part, item);
+    } catch (const DamagedBytes& error) {
+      throw storage::DamagedCheckpoint(std::string(error.what()) + "; they hold " + name);
     } catch (const pt::FormatError& error) {
-      throw storage::DamagedCheckpoint(file_.path().string() + ": what it holds of " +
-                                       safetensors::quote_name(part.request->name) + " is damaged: " + error.what());
+      throw storage::DamagedCheckpoint(file_.path().string() + ": what it holds of " + name +
+                                       " is damaged: " + error.what());
     }
   }
 
@@ -205,10 +198,10 @@ class ArchiveReader {
       copy_all(part, pt::read_tensor_item(file_system_, file_.descriptor(), file_.path(), item));
       return true;
     }
-    part.chunk_begin = place.begin;
+    part.base = place.begin;
     if (!part.is_whole || place.crc32 == 0) return false;
     uint32_t checksum = 0;
-    auto job = all_runs(part);
+    auto job = job_of(part, 0, part.runs.size());
     file_.read(place.begin, place.begin + place.size, buffer_, [&](uint64_t position, std::string_view bytes) {
       checksum = pt::crc32(bytes.data(), bytes.size(), checksum);
       copy(job, position, bytes);
@@ -217,11 +210,9 @@ class ArchiveReader {
     return true;
   }
 
-  static Job all_runs(const CommonPart& part) { return {.part = &part, .last = part.runs.size()}; }
-
   static void copy_all(CommonPart& part, const std::string& elements) {
-    part.chunk_begin = 0;
-    auto job = all_runs(part);
+    part.base = 0;
+    auto job = job_of(part, 0, part.runs.size());
     copy(job, 0, elements);
   }
 
@@ -232,20 +223,18 @@ class ArchiveReader {
   ReadBuffer& buffer_;
 };
 
-// Leaves those of plain elements to the plan's jobs.
-void read_archives(storage::FileSystem& file_system, const BlockFile& file, FilePlan& plan, ReadBuffer& buffer) {
-  if (plan.archives.empty()) return;
+// Leaves the parts of plain elements.
+void read_archives(storage::FileSystem& file_system, const BlockFile& file, std::vector<CommonPart>& parts,
+                   ReadBuffer& buffer) {
   ArchiveReader reader(file_system, file, buffer);
-  for (auto* part : plan.archives) {
-    if (!reader.read(*part)) add_jobs(*part, plan.jobs);
-  }
-  std::ranges::sort(plan.jobs, {}, &Job::begin);
+  std::erase_if(parts,
+                [&](CommonPart& part) { return part.chunk->form == ChunkForm::kTorchSave && reader.read(part); });
 }
 
 // "; they hold 'a' and others", of the tensors whose elements are among these bytes.
-std::string holders(const std::vector<Job>& jobs, const DamagedBytes& bytes) {
+std::string holders(const std::vector<CommonPart>& parts, const DamagedBytes& bytes) {
   const std::string* name = nullptr;
-  for (const auto& job : jobs) {
+  for (const auto& job : jobs_of(parts)) {
     if (job.begin >= bytes.end() || job.end <= bytes.begin()) continue;
     if (name != nullptr && *name != job.part->request->name) {
       return "; they hold " + safetensors::quote_name(*name) + " and others";
@@ -260,24 +249,25 @@ std::string holders(const std::vector<Job>& jobs, const DamagedBytes& bytes) {
 void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog, const BlockChecksums& checksums,
                  const std::vector<ReadRequest>& requests) {
   ReadBuffer buffer;
-  auto plan = plan_of(requests);
-  for (auto& [number, needed] : plan.files) {
+  auto all_parts = parts_of(requests);
+  for (auto& [number, parts] : all_parts) {
     const auto& path = catalog.files.at(number);
     const auto blocks = checksums.find(path.filename().string());
     try {
       const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
-      read_archives(file_system, file, needed, buffer);
-      read_file(file, needed.jobs, buffer);
+      read_archives(file_system, file, parts, buffer);
+      auto jobs = jobs_of(parts);
+      read_file(file, jobs, buffer);
     } catch (const DamagedBytes& error) {
-      throw storage::DamagedCheckpoint(error.what() + holders(needed.jobs, error));
+      throw storage::DamagedCheckpoint(error.what() + holders(parts, error));
     }
   }
 }
 
 uint64_t bytes_to_read(const std::vector<ReadRequest>& requests) {
   uint64_t bytes = 0;
-  for (const auto& [number, file] : plan_of(requests).files) {
-    for (const auto& stretch : stretches(file.jobs)) bytes += stretch.end - stretch.begin;
+  for (const auto& [number, parts] : parts_of(requests)) {
+    for (const auto& stretch : stretches(jobs_of(parts))) bytes += stretch.end - stretch.begin;
   }
   return bytes;
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,14 @@ class DimVector {
   const int64_t* end() const { return begin() + size_; }
   int64_t& operator[](size_t dimension) { return begin()[dimension]; }
   const int64_t& operator[](size_t dimension) const { return begin()[dimension]; }
+  int64_t& at(size_t dimension) {
+    return dimension < size_ ? begin()[dimension] : throw std::out_of_range("dimension");
+  }
+  const int64_t& at(size_t dimension) const {
+    return dimension < size_ ? begin()[dimension] : throw std::out_of_range("dimension");
+  }
+  int64_t* data() { return begin(); }
+  const int64_t* data() const { return begin(); }
 
   friend bool operator==(const DimVector& left, const DimVector& right) {
     return std::equal(left.begin(), left.end(), right.begin(), right.end());

@@ -198,22 +198,18 @@ TEST_CASE("TensorCatalog: a catalog without tensors, and tensors without element
 
 TEST_CASE("TensorCatalog: a thousand by a thousand chunks take time in proportion to their number") {
   Random random(5);
-  auto boxes = grid(1000, 1000, 3);
-  SECTION("in order") {}
-  SECTION("in no order") {
-    std::shuffle(boxes.begin(), boxes.end(), random);
-  }
-  SECTION("by columns") {
-    std::ranges::stable_sort(boxes, {}, [](const Box& box) { return box.offsets[1]; });
-  }
-  auto catalog = catalog_of({3000, 3000}, boxes);
+  // In order, by columns, and in no order.
+  const auto [side, how] = GENERATE(std::pair(400, 0), std::pair(400, 1), std::pair(1000, 2));
+  auto boxes = grid(side, side, 3);
+  if (how == 1) std::ranges::stable_sort(boxes, {}, [](const Box& box) { return box.offsets[1]; });
+  if (how == 2) std::shuffle(boxes.begin(), boxes.end(), random);
+  auto catalog = catalog_of({3 * side, 3 * side}, boxes);
   CHECK(time_of([&] { check(catalog); }) < kHang);
-  CHECK(catalog.tensors.at("w").chunks.size() == 1'000'000);
   auto& chunks = catalog.tensors.at("w").chunks;
-  const auto last = chunks.back();
+  CHECK(chunks.size() == boxes.size());
   chunks.pop_back();
   CHECK_THAT(refusal_of(catalog), ContainsSubstring("is not complete"));
-  chunks.push_back(chunks[500'500]);
+  chunks.push_back(chunks[chunks.size() / 2]);
   CHECK_THAT(refusal_of(catalog), ContainsSubstring("stored twice"));
 }
 

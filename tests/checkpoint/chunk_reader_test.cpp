@@ -393,6 +393,12 @@ TEST_CASE_METHOD(ThreeTensors, "ChunkReader: nothing is opened for nothing") {
   CHECK(file_system_.opened.empty());
 }
 
+TEST_CASE_METHOD(ThreeTensors, "ChunkReader: elements are not taken for an archive of torch.save()") {
+  catalog_.tensors.at("b").chunks[1].form = ChunkForm::kTorchSave;
+  CHECK_THAT(error_of<storage::DamagedCheckpoint>([&] { read_chunks(file_system_, catalog_, checksums_, requests_); }),
+             ContainsSubstring("'b'"));
+}
+
 // Two tensors as items of torch.save() in one file: a small one, and a large one.
 class SavedItems : public Chunks {
  protected:

@@ -11,7 +11,7 @@
 #include <ddprun/checkpoint/safetensors.h>
 #include <ddprun/detail/checkpoint/storage/file_system.h>
 
-#include "checkpoint/core/sharded_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/shards/chunk_reader.h"
 

@@ -159,14 +159,14 @@ std::string hint_of_entries(const std::vector<std::string>& entries) {
 
 namespace {
 
-struct NamedTensor {
+struct ModuleTensor {
   std::string name{};
   at::Tensor tensor{};
   bool is_buffer = false;
 };
 
-std::vector<NamedTensor> named_tensors(const torch::nn::Module& module) {
-  std::vector<NamedTensor> named;
+std::vector<ModuleTensor> named_tensors(const torch::nn::Module& module) {
+  std::vector<ModuleTensor> named;
   const auto collect = [&](const auto& items, bool is_buffer) {
     for (const auto& item : items) {
       if (item.value().defined()) named.push_back({item.key(), item.value().detach(), is_buffer});

@@ -15,7 +15,7 @@
 #include <ddprun/comm/manual_seed.h>
 
 #include "base/crc32c.h"
-#include "checkpoint/core/sharded_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/pt/run_state.h"

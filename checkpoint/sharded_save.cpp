@@ -54,8 +54,8 @@ std::unique_ptr<storage::DurableFile> create_file(storage::FileSystem& file_syst
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::no_such_file_or_directory) throw;
     throw std::runtime_error(std::string(error.what()) +
-                             "; rank 0 has made this folder, but it is not there for this rank: a sharded checkpoint "
-                             "needs a directory that all ranks share");
+                             "; rank 0 has made this folder, but it is not found here: a sharded checkpoint needs "
+                             "a directory that all ranks share");
   }
 }
 

@@ -12,7 +12,7 @@
 
 #include "checkpoint/chunked_tensors.h"
 #include "checkpoint/core/atomic_file.h"
-#include "checkpoint/core/sharded_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/pt/dtypes.h"

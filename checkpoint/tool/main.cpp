@@ -11,7 +11,7 @@
 #include "base/joined.h"
 #include "base/tool_status.h"
 #include "checkpoint/core/printable_text.h"
-#include "checkpoint/core/sharded_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/dcp/dcp_folder.h"

@@ -9,7 +9,7 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
-#include "checkpoint/core/sharded_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 
 namespace ddp::tool {
 

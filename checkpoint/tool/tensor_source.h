@@ -13,7 +13,7 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
-#include "checkpoint/core/sharded_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/run_state.h"

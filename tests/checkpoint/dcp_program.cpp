@@ -128,7 +128,9 @@ void write_folder(const json& spec, const std::string& blob, const std::string& 
     auto& [tensor, places] = contents.tensors.emplace_back();
     tensor = {.path = path_of(each.at("path")), .dtype = each.at("dtype"), .shape = each.at("shape")};
     for (const auto& place : each.at("places")) {
-      places.push_back({.rank = place.at("rank"), .box = {.offsets = place.at("offsets"), .sizes = place.at("sizes")}});
+      places.push_back({.rank = place.at("rank"),
+                        .box = {.offsets = place.at("offsets").get<std::vector<int64_t>>(),
+                                .sizes = place.at("sizes").get<std::vector<int64_t>>()}});
     }
     begins.push_back(each.at("begin"));
   }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
-#include "checkpoint/core/sharded_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/shards/chunk_reader.h"
 #include "checkpoint/shards/shard_files.h"

@@ -30,6 +30,8 @@
 #include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
 
+#include "tests/support/placement.h"
+
 namespace ddp::test {
 
 /// Odd dimensions, fewer rows than ranks, a frozen layer, buffers of one and of no dimensions, and tied weights.
@@ -70,7 +72,7 @@ inline at::Tensor sharded_input(int64_t rank, int64_t step) {
 template <typename Model>
 void train_step(Model& model, torch::optim::Optimizer& optimizer, int64_t rank, int64_t step) {
   optimizer.zero_grad();
-  const auto words = sharded_input(rank, step);
+  const auto words = here(sharded_input(rank, step));
   torch::nn::functional::cross_entropy(model(words), words).backward();
   optimizer.step();
 }
@@ -177,7 +179,7 @@ class ShardedRun {
   std::vector<at::Tensor> trained() { return net_->parameters(); }
 
   GroupHandle group_;
-  ShardedNet net_;
+  ShardedNet net_ = placed(ShardedNet());
   std::optional<DeviceMesh> mesh_;
   FullySharded<ShardedNet> sharded_{nullptr};
   std::optional<DistributedDataParallel<ShardedNet>> ddp_;

@@ -1,4 +1,4 @@
-#include "checkpoint/core/sharded_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 
 #include <algorithm>
 #include <optional>

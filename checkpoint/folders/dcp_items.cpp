@@ -4,8 +4,8 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
-#include "checkpoint/core/sharded_folder.h"
 #include "checkpoint/dcp/dcp_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/tensor_item.h"
 #include "checkpoint/shards/block_file.h"

@@ -118,8 +118,8 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
     content = collect_run(step, state, group_, /*with_tensors=*/!sharded);
     if (sharded) shards = collect_shards(state, group_);
   });
-  if (not_collected) {
-    failure += not_saved(step, std::move(not_collected));
+  if (not_collected) {  // on all ranks, which may have been given other steps
+    failure += failure_of_rank_0(not_saved(step, std::move(not_collected)), group_);
     throw_if_failed(failure, cannot_save());
   }
   const RunDestination destination{.directory = directory_,

@@ -14,7 +14,7 @@ using namespace std::string_view_literals;
 constexpr size_t kLooked = 4096;
 
 constexpr const char* kDistributed =
-    "of torch.distributed.checkpoint (DCP): convert its folder with ddprun-checkpoint convert, or in Python with "
+    "of torch.distributed.checkpoint (DCP): give the folder that holds its .metadata, or convert that in Python with "
     "torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder, 'model.pt')";
 
 struct Beginning {

@@ -39,7 +39,7 @@ struct KilledNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(KilledNet);
 
-void train(const std::filesystem::path& folder, int64_t steps, bool async, const ddp::GroupHandle& group) {
+void train_until_killed(const std::filesystem::path& folder, int64_t steps, bool async, const ddp::GroupHandle& group) {
   auto model = ddp::fully_shard(KilledNet(), group, {.units = {ddp::each<torch::nn::Linear>()}});
   ddp::optim::AdamW optimizer(model->parameters(), ddp::optim::AdamWOptions(0.01));
   ddp::CheckpointManager manager(folder / "run", group, {.keep_last = 3, .async = async});
@@ -70,7 +70,7 @@ int main(int argc, char** argv) try {
   const std::filesystem::path folder = argv[1];
   const auto group = ddp::init_process_group();
   std::ofstream(folder / ("rank-" + std::to_string(group.rank()) + ".pid")) << ::getpid() << std::endl;
-  train(folder, std::stoll(argv[2]), std::string(argv[3]) == "async", group);
+  train_until_killed(folder, std::stoll(argv[2]), std::string(argv[3]) == "async", group);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -15,8 +15,8 @@
 #include <ddprun/detail/comm/shard_group.h>
 
 #include "checkpoint/chunked_tensors.h"
-#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/failures.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/run_content.h"
@@ -32,7 +32,8 @@ void write_checkpoint(const std::filesystem::path& path, const CheckpointState& 
   if (metadata.count(kOptimizerKey) != 0) {
     throw std::invalid_argument(std::string("the metadata key ") + kOptimizerKey + " is reserved");
   }
-  if (state.optimizer) metadata[kOptimizerKey] = save_optimizer_state(*state.optimizer, model, tensors);
+  if (state.optimizer)
+    metadata[kOptimizerKey] = save_optimizer_state(*state.optimizer, model, tensors, names_in_order(state.model));
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
   save_safetensors(path, tensors, metadata);
 }
@@ -51,11 +52,21 @@ struct VerifiedState {
   }
 };
 
+// Of what several ranks verify together.
+struct ReadShare {
+  int index = 0;
+  int shares = 1;
+};
+
 // Files that hold chunks of tensors are opened first, and read when it is known what of them is needed.
 class CheckpointFiles {
  public:
-  CheckpointFiles(const std::filesystem::path& path, const std::string& key) : path_(path), key_(key) {
-    if (is_sharded_folder(file_system_, path)) folder_ = open_sharded_folder(file_system_, path);
+  CheckpointFiles(const std::filesystem::path& path, const std::string& key, const ReadShare& share)
+      : path_(path), key_(key) {
+    if (!is_sharded_folder(file_system_, path)) return;
+    folder_ = open_sharded_folder(file_system_, path);
+    // A rank that needs rows of an item reads no others, and the checksum is of all.
+    static_cast<void>(verify_dcp_items(file_system_, *folder_, share.index, share.shares));
   }
 
   StoredPart model() {
@@ -89,9 +100,9 @@ class CheckpointFiles {
 };
 
 VerifiedState read_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
-                              const LoadOptions& options) {
+                              const LoadOptions& options, const ReadShare& share) {
   const auto model = module_state(state.model.get());
-  CheckpointFiles files(path, options.key);
+  CheckpointFiles files(path, options.key, share);
   const auto weights = files.model();
   auto match = read_matching(weights.stored, model, optimizer_tensor_names(weights.stored), options);
   take_values(weights, match.assignments);
@@ -104,8 +115,8 @@ VerifiedState read_checkpoint(const std::filesystem::path& path, const Checkpoin
                          .skipped = list_skipped(weights.stored)};
   verified.file.metadata.erase(kOptimizerKey);
   if (state.optimizer) {
-    verified.optimizer_file =
-        std::make_unique<StoredTensors>(optimizer_values(files.optimizer(weights), *state.optimizer));
+    verified.optimizer_file = std::make_unique<StoredTensors>(
+        optimizer_values(files.optimizer(weights), *state.optimizer, model, options.rename));
     verified.optimizer = read_optimizer_state(*verified.optimizer_file, *state.optimizer, model, options);
   }
   return verified;
@@ -130,7 +141,9 @@ LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointSt
   // The process that writes the file may have been rank 0 just now.
   barrier(group);
   VerifiedState verified;
-  const auto failure = failure_of([&] { verified = read_checkpoint(path, state, options); });
+  const auto failure = failure_of([&] {
+    verified = read_checkpoint(path, state, options, {group.rank(), group.size()});
+  });
   throw_if_failed(combined_failures(failure, group), "cannot load the checkpoint: ");
   if (group.rank() == 0) warn_of_skipped(path.string(), verified.skipped);
   verified.apply();
@@ -149,7 +162,7 @@ LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, c
 }
 
 LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const LoadOptions& options) {
-  const auto verified = read_checkpoint(path, {.model = model}, options);
+  const auto verified = read_checkpoint(path, {.model = model}, options, {});
   warn_of_skipped(path.string(), verified.skipped);
   verified.apply();
   return verified.file;

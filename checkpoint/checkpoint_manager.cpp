@@ -15,6 +15,7 @@
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/directory_writer.h"
 #include "checkpoint/failures.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/run_content.h"
 #include "checkpoint/run_reader.h"
 #include "checkpoint/run_writer.h"
@@ -165,8 +166,9 @@ std::vector<std::filesystem::path> CheckpointManager::list_candidates() const {
         if (!entry.failure) {
           names += entry.folder.filename().string() + kEnd;
         } else {
-          options_.notify("skipped: " + entry.failure.text);
-          unusable += entry.failure;
+          const auto damage = describe_damage(*options_.file_system, entry.folder, entry.failure);
+          options_.notify("skipped: " + damage.text);
+          unusable += damage;
         }
       }
       if (names.empty()) throw_if_failed(unusable, "no valid checkpoint is left: ");

@@ -16,6 +16,7 @@
 #include "checkpoint/core/saved_optimizer.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/pt_tensors.h"
+#include "checkpoint/regrouped_optimizer.h"
 #include "checkpoint/storage/damage.h"
 
 namespace ddp {
@@ -90,13 +91,14 @@ namespace {
 
 // The parameters to which the names in the file belong.
 std::map<std::string, at::Tensor> parameters_by_key(const StoredTensors& stored,
-                                                    const torch::optim::Optimizer& optimizer) {
+                                                    const torch::optim::Optimizer& optimizer, const TensorMap& model,
+                                                    const NameMap& rename) {
   std::map<std::string, at::Tensor> parameters;
   const auto text = stored.metadata.find(kOptimizerKey);
   if (text == stored.metadata.end()) return parameters;
   SavedOptimizer saved;
   try {
-    saved = parse_saved_optimizer(text->second);
+    saved = regrouped(parse_saved_optimizer(text->second), optimizer, ParameterNames(model), rename);
   } catch (const std::invalid_argument&) {
     return parameters;  // read_optimizer_state() reports it
   }
@@ -111,8 +113,9 @@ std::map<std::string, at::Tensor> parameters_by_key(const StoredTensors& stored,
 
 }  // namespace
 
-StoredTensors optimizer_values(const StoredPart& part, const torch::optim::Optimizer& optimizer) {
-  const auto parameters = parameters_by_key(part.stored, optimizer);
+StoredTensors optimizer_values(const StoredPart& part, const torch::optim::Optimizer& optimizer, const TensorMap& model,
+                               const NameMap& rename) {
+  const auto parameters = parameters_by_key(part.stored, optimizer, model, rename);
   const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer);
   const auto parameter_of = [&](std::string_view name) -> const at::Tensor* {
     constexpr std::string_view kState = "state.";

@@ -66,8 +66,10 @@ struct StoredPart {
 /// Replaces each value by the values of its target, which may be a shard. Chunks are read by ChunkedTensors::read().
 void take_values(const StoredPart& part, std::vector<Assignment>& assignments);
 
-/// The part of the state in `part` that `optimizer` needs on this rank: rows of its parameters' shards, and no values
-/// of parameters whose state other ranks keep. Chunks are read at once. Throws as ChunkedTensors::read().
-StoredTensors optimizer_values(const StoredPart& part, const torch::optim::Optimizer& optimizer);
+/// The part of the state in `part` that `optimizer`, whose parameters are tensors of `model`, needs on this rank: rows
+/// of its parameters' shards, and no values of parameters whose state other ranks keep. Chunks are read at once. Throws
+/// as ChunkedTensors::read().
+StoredTensors optimizer_values(const StoredPart& part, const torch::optim::Optimizer& optimizer, const TensorMap& model,
+                               const NameMap& rename = {});
 
 }  // namespace ddp

@@ -22,6 +22,15 @@ Failure decode(const std::string& bytes) {
   return {.kind = static_cast<FailureKind>(bytes.at(0)), .text = bytes.substr(1)};
 }
 
+// After a failure ranks end, and take their connections with them: not before the others know why.
+void wait_for_all(const GroupHandle& group) noexcept {
+  try {
+    barrier(group);
+  } catch (const std::exception&) {
+    // A rank that has gone knew it.
+  }
+}
+
 }  // namespace
 
 Failure failure_of(const std::function<void()>& action) {
@@ -45,6 +54,7 @@ Failure combined_failures(const Failure& failure, const GroupHandle& group) {
   for (const auto& bytes : all_gather_strings(encode(failure), group)) failures.push_back(decode(bytes));
   Failure combined = failures.front();
   if (std::all_of(failures.begin(), failures.end(), [&](const Failure& each) { return each == combined; })) {
+    if (combined) wait_for_all(group);
     return combined;
   }
   combined = {};
@@ -54,11 +64,14 @@ Failure combined_failures(const Failure& failure, const GroupHandle& group) {
     combined.text +=
         (combined.text.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": " + failures[rank].text;
   }
+  wait_for_all(group);
   return combined;
 }
 
 Failure failure_of_rank_0(const Failure& failure, const GroupHandle& group) {
-  return decode(broadcast_string(encode(failure), 0, group));
+  auto known = decode(broadcast_string(encode(failure), 0, group));
+  if (known) wait_for_all(group);
+  return known;
 }
 
 void throw_if_failed(const Failure& failure, const std::string& what) {

@@ -19,6 +19,7 @@
 #include "checkpoint/lbfgs_state.h"
 #include "checkpoint/optimizer_kinds.h"
 #include "checkpoint/optimizer_state.h"
+#include "checkpoint/regrouped_optimizer.h"
 #include "checkpoint/skipped_items.h"
 
 namespace ddp {
@@ -81,13 +82,19 @@ class Loaded : public LoadedOptimizerState {
  public:
   using States = ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
 
-  Loaded(const StoredTensors& stored, const SavedOptimizer& saved, torch::optim::Optimizer& optimizer,
+  Loaded(const StoredTensors& stored, const SavedOptimizer& in_file, torch::optim::Optimizer& optimizer,
          const TensorMap& model, const LoadOptions& options)
       : stored_(stored),
         optimizer_(optimizer),
         cast_(options.cast),
         fused_(dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
     const ParameterNames names(model);
+    SavedOptimizer saved;
+    try {
+      saved = regrouped(in_file, optimizer, names, options.rename);
+    } catch (const std::invalid_argument& error) {
+      fail(stored, error.what());
+    }
     auto& groups = optimizer.param_groups();
     if (saved.groups.size() != groups.size()) {
       fail(stored, "the optimizer has " + std::to_string(groups.size()) + " parameter groups, but the file has " +
@@ -97,12 +104,9 @@ class Loaded : public LoadedOptimizerState {
       const auto& keys = saved.groups[i].parameters;
       const auto& parameters = groups[i].params();
       bool fits = keys.size() == parameters.size();
-      for (size_t j = 0; fits && j < keys.size(); ++j) fits = means(keys[j], names.of(parameters[j]), options.rename);
-      if (!fits) {
-        fail(stored, "parameter group " + std::to_string(i) +
-                         " has other parameters than the optimizer's (the file lists " + std::to_string(keys.size()) +
-                         ", the optimizer " + std::to_string(parameters.size()) + ")");
-      }
+      for (size_t j = 0; fits && j < keys.size(); ++j)
+        fits = means_any(keys[j], names.all_of(parameters[j]), options.rename);
+      if (!fits) fail(stored, different_group(i, keys, parameters, names, options.rename));
       auto copy = groups[i].options().clone();
       auto& own = static_cast<typename Kind::Options&>(*copy);
       read_options(saved, saved.groups[i].options, own);
@@ -146,6 +150,25 @@ class Loaded : public LoadedOptimizerState {
       while (key != name && key.starts_with(prefix)) key.remove_prefix(prefix.size());
     }
     return key == name;
+  }
+
+  // Which parameter of a group is another one.
+  static std::string different_group(size_t index, const std::vector<std::string>& keys,
+                                     const std::vector<at::Tensor>& parameters, const ParameterNames& names,
+                                     const NameMap& rename) {
+    auto text = "parameter group " + std::to_string(index) +
+                " has other parameters than the optimizer's (the file lists " + std::to_string(keys.size()) +
+                ", the optimizer " + std::to_string(parameters.size());
+    for (size_t j = 0; j < std::min(keys.size(), parameters.size()); ++j) {
+      if (means_any(keys[j], names.all_of(parameters[j]), rename)) continue;
+      return text + "; number " + std::to_string(j) + " is " + quote_name(keys[j]) + " in the file and " +
+             quote_name(names.of(parameters[j])) + " in the optimizer)";
+    }
+    return text + ")";
+  }
+
+  static bool means_any(const std::string& stored, const std::vector<std::string>& names, const NameMap& rename) {
+    return std::ranges::any_of(names, [&](const std::string& name) { return means(stored, name, rename); });
   }
 
   void read_options(const SavedOptimizer& saved, const json& values, typename Kind::Options& options) {

@@ -198,6 +198,15 @@ TensorMap module_state(const ModelRefs& models) {
   return all;
 }
 
+std::vector<std::string> names_in_order(const ModelRefs& models) {
+  std::vector<std::string> names;
+  for (const auto& [model_name, model] : models.all()) {
+    const auto prefix = model_name.empty() ? "" : model_name + ".";
+    for (const auto& each : named_tensors(model.get())) names.push_back(prefix + each.name);
+  }
+  return names;
+}
+
 std::set<std::string> buffer_names(const ModelRefs& models) {
   std::set<std::string> names;
   for (const auto& [model_name, model] : models.all()) {

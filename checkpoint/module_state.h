@@ -22,6 +22,9 @@ TensorMap module_state(const torch::nn::Module& module);
 /// The states of all models together; with a named model's name and a dot before its names.
 TensorMap module_state(const ModelRefs& models);
 
+/// The names of module_state() in the order in which the modules registered the tensors, parameters first.
+std::vector<std::string> names_in_order(const ModelRefs& models);
+
 /// Which names of module_state() are buffers. Their values differ between ranks where nothing makes them equal, as the
 /// running statistics of a BatchNorm between two forwards.
 std::set<std::string> buffer_names(const ModelRefs& models);

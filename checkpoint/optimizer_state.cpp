@@ -22,11 +22,6 @@
 namespace ddp {
 namespace {
 
-// The model's tensors are detached: they share the parameter's memory, not its identity.
-std::pair<const void*, int64_t> data_of(const at::Tensor& tensor) {
-  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset()};
-}
-
 using nlohmann::json;
 using safetensors::quote_name;
 
@@ -108,10 +103,15 @@ void check_optimizer(const torch::optim::Optimizer& optimizer, const TensorMap& 
 }
 
 std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors,
-                                 const std::string& title, StateOf of) {
+                                 const std::vector<std::string>& order, const std::string& title, StateOf of) {
   check_optimizer(optimizer, model, title);
-  const ParameterNames names(model);
+  const ParameterNames names(model, order);
   const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer);
+  if (fused != nullptr && fused->is_state_divided() && of == StateOf::kAllRanks) {
+    throw std::invalid_argument(
+        title + " cannot be saved by one rank: each rank keeps the state of other parameters; " +
+        "leave CheckpointOptions::sharded out, or let every rank call consolidate_state(0) " + "after the last step");
+  }
   json root;
   with_kind_of(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
@@ -161,24 +161,39 @@ std::string optimizer_tensor_name(const std::string& parameter, const std::strin
   return "state." + parameter + "." + field;
 }
 
-ParameterNames::ParameterNames(const TensorMap& model) {
-  for (const auto& [name, tensor] : model) names_.emplace(data_of(tensor), name);
+// The model's tensors are detached: they share the parameter's memory, not its identity.
+ParameterNames::Key ParameterNames::key_of(const at::Tensor& tensor) {
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec()};
+}
+
+ParameterNames::ParameterNames(const TensorMap& model, const std::vector<std::string>& order) {
+  std::set<std::string> known;
+  for (const auto& name : order) {
+    const auto found = model.find(name);
+    if (found == model.end() || !known.insert(name).second) continue;
+    names_[key_of(found->second)].push_back(name);
+  }
+  for (const auto& [name, tensor] : model) {
+    if (!known.contains(name)) names_[key_of(tensor)].push_back(name);
+  }
 }
 
 const std::string* ParameterNames::find(const at::Tensor& parameter) const {
-  const auto found = names_.find(data_of(parameter));
-  return found != names_.end() ? &found->second : nullptr;
+  const auto found = names_.find(key_of(parameter));
+  return found != names_.end() ? &found->second.front() : nullptr;
+}
+
+const std::vector<std::string>& ParameterNames::all_of(const at::Tensor& parameter) const {
+  const auto found = names_.find(key_of(parameter));
+  if (found != names_.end()) return found->second;
+  std::ostringstream shape;
+  shape << parameter.sizes();
+  throw std::invalid_argument("the optimizer has a parameter that the model does not have (of shape " + shape.str() +
+                              "); give the model that the optimizer works on");
 }
 
 const std::string& ParameterNames::of(const at::Tensor& parameter) const {
-  const auto* name = find(parameter);
-  if (name == nullptr) {
-    std::ostringstream shape;
-    shape << parameter.sizes();
-    throw std::invalid_argument("the optimizer has a parameter that the model does not have (of shape " + shape.str() +
-                                "); give the model that the optimizer works on");
-  }
-  return *name;
+  return all_of(parameter).front();
 }
 
 }  // namespace ddp

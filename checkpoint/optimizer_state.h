@@ -10,7 +10,9 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include <ddprun/checkpoint/options.h>
 #include <ddprun/checkpoint/safetensors.h>
@@ -24,18 +26,26 @@ namespace ddp {
 /// Under which name a file holds `field` of the state of `parameter`.
 std::string optimizer_tensor_name(const std::string& parameter, const std::string& field);
 
-/// The first of a parameter's names in the model.
+/// The names of a model's parameters, of which tied weights have several.
 class ParameterNames {
  public:
-  explicit ParameterNames(const TensorMap& model);
+  /// `order` has the model's names in the order in which they were registered; what it lacks follows.
+  explicit ParameterNames(const TensorMap& model, const std::vector<std::string>& order = {});
 
-  /// Throws std::invalid_argument when the model does not have `parameter`.
+  /// The first name, as Python's named_parameters() gives it. Throws std::invalid_argument when the model does not have
+  /// `parameter`.
   const std::string& of(const at::Tensor& parameter) const;
   /// The same; null when the model does not have it.
   const std::string* find(const at::Tensor& parameter) const;
+  /// All of them. Throws as of().
+  const std::vector<std::string>& all_of(const at::Tensor& parameter) const;
 
  private:
-  std::map<std::pair<const void*, int64_t>, std::string> names_;
+  // Memory and shape: a tensor without elements may lie where another begins.
+  using Key = std::tuple<const void*, int64_t, std::vector<int64_t>>;
+  static Key key_of(const at::Tensor& tensor);
+
+  std::map<Key, std::vector<std::string>> names_;
 };
 
 /// The metadata key under which save_optimizer_state()'s JSON is stored.
@@ -55,9 +65,11 @@ enum class StateOf {
   kThisRank,  ///< what this rank keeps
 };
 
-/// Adds the state of `optimizer`, whose parameters are tensors of `model`, to `tensors`; returns type and param_groups
-/// as JSON. Throws std::invalid_argument when the optimizer is of another type or has a parameter that the model lacks.
+/// Adds the state of `optimizer`, whose parameters are tensors of `model`, to `tensors`, under the first of each
+/// parameter's names in `order`, see ParameterNames; returns type and param_groups as JSON. Throws
+/// std::invalid_argument when the optimizer is of another type or has a parameter that the model lacks.
 std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors,
+                                 const std::vector<std::string>& order = {},
                                  const std::string& title = optimizer_title(""), StateOf of = StateOf::kAllRanks);
 
 /// Names of the tensors in `stored` that belong to an optimizer. Throws std::runtime_error when its JSON is damaged.

@@ -211,7 +211,8 @@ RunContent collect_run(int64_t step, const TrainingState& state, const GroupHand
         if (!with_tensors) break;
         check_has_model(state, name);
         auto& part = content.safetensors[optimizer_file(name)];
-        part.metadata[kOptimizerKey] = save_optimizer_state(optimizer, model, part.tensors, optimizer_title(name));
+        part.metadata[kOptimizerKey] =
+            save_optimizer_state(optimizer, model, part.tensors, names_in_order(state.model), optimizer_title(name));
       }
       for (const auto& [file, object] : shared_objects(state)) content.texts[file] = object.save();
       content.safetensors[kRanksFile] = merge_ranks(parts);

@@ -15,9 +15,9 @@
 #include <ddprun/comm/manual_seed.h>
 
 #include "base/crc32c.h"
-#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/failures.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
 #include "checkpoint/safetensors_bytes.h"
@@ -136,9 +136,11 @@ int64_t step_in(const std::string& values) {
   return root.is_object() && found != root.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
-void open_chunked(storage::FileSystem& file_system, const std::filesystem::path& folder, int world_size,
+void open_chunked(storage::FileSystem& file_system, const std::filesystem::path& folder, const GroupHandle& group,
                   ReceivedRun& run) {
   auto opened = open_sharded_folder(file_system, folder);
+  // A rank that needs rows of an item reads no others, and the checksum is of all.
+  static_cast<void>(verify_dcp_items(file_system, opened, group.rank(), group.size()));
   run.files = std::move(opened.files);
   run.chunked = std::move(opened.parts);
   run.skipped = std::move(opened.skipped);
@@ -147,11 +149,12 @@ void open_chunked(storage::FileSystem& file_system, const std::filesystem::path&
     return;
   }
   FileBuilder files(run);
+  files.text(kValuesFile, "{}");  // what such folders lack is not missing
   for (auto& [name, text] : opened.texts) files.text(name, text);
   files.tensors(kRanksFile, {});
   const auto values = opened.texts.find(kValuesFile);
   run.manifest.step = values == opened.texts.end() ? 0 : step_in(values->second);
-  run.manifest.world_size = world_size;
+  run.manifest.world_size = group.size();
 }
 
 // One file from rank 0 to all, in pieces, so that only one of them is in memory twice.
@@ -213,7 +216,7 @@ Failure receive_run(storage::FileSystem& file_system, const std::filesystem::pat
   if (broadcast_string(chunked ? "+" : "-", 0, group) == "-") {
     return receive_files(file_system, folder, reader, group, key, run);
   }
-  failure = combined_failures(failure_of([&] { open_chunked(file_system, folder, group.size(), run); }), group);
+  failure = combined_failures(failure_of([&] { open_chunked(file_system, folder, group, run); }), group);
   return failure ? failure : compare_manifests(folder, run, group);
 }
 
@@ -284,7 +287,7 @@ void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& sta
     const auto file = optimizer_file(name);
     const auto part = find_part(run, file);
     if (!part) continue;
-    optimizer_files_.push_back(optimizer_values(*part, optimizer));
+    optimizer_files_.push_back(optimizer_values(*part, optimizer, model, options.rename));
     optimizers_.push_back(read_optimizer_state(optimizer_files_.back(), optimizer, model, options));
   }
 }

@@ -14,8 +14,8 @@
 #include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
 #include "checkpoint/chunked_tensors.h"
-#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/failures.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/run_content.h"

@@ -81,14 +81,15 @@ const std::pair<const std::string, ShardPlace>* place_of_state(const std::map<st
 }
 
 void hold_optimizer(const std::string& name, const torch::optim::Optimizer& optimizer, const TensorMap& model,
-                    HeldState& state) {
+                    const std::vector<std::string>& order, HeldState& state) {
   const auto part = optimizer_file(name);
   const auto title = optimizer_title(name);
   TensorMap tensors;
-  state.metadata[part][kOptimizerKey] = save_optimizer_state(optimizer, model, tensors, title, StateOf::kThisRank);
+  state.metadata[part][kOptimizerKey] =
+      save_optimizer_state(optimizer, model, tensors, order, title, StateOf::kThisRank);
   const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer);
   const bool is_alone = fused != nullptr && fused->is_state_divided();
-  const auto places = shards_by_name(optimizer, ParameterNames(model));
+  const auto places = shards_by_name(optimizer, ParameterNames(model, order));
   for (const auto& [key, tensor] : tensors) {
     const auto* place = place_of_state(places, key);
     if (is_alone) {
@@ -119,7 +120,7 @@ HeldState hold(const TrainingState& state) {
   }
   for (const auto& [name, optimizer] : optimizers_by_name(state)) {
     check_has_model(state, name);
-    hold_optimizer(name, optimizer, model, held);
+    hold_optimizer(name, optimizer, model, names_in_order(state.model), held);
   }
   return held;
 }

@@ -12,8 +12,8 @@
 
 #include "checkpoint/chunked_tensors.h"
 #include "checkpoint/core/atomic_file.h"
-#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/core/sharded_index.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"

@@ -275,6 +275,7 @@ void ZeroCore::consolidate_state(int to) {
 
 optim::StateTensors ZeroCore::parameter_state(const at::Tensor& parameter) const {
   rank_of(parameter);
+  if (group_.size() == 1) return local_->parameter_state(parameter);
   if (!is_consolidated_) {
     throw std::runtime_error(who(group_.info()) +
                              ": Optimizer state has not been consolidated on this rank. Please call "

@@ -78,7 +78,9 @@ std::string decay_objection(const json& options, std::string_view type) {
 SavedOptimizer parse_saved_optimizer(std::string_view text) {
   try {
     const auto root = parse_shallow_json(text);
-    SavedOptimizer saved{.type = root.at("type").get<std::string>(), .groups = {}};
+    SavedOptimizer saved{.type = root.at("type").get<std::string>(),
+                         .groups = {},
+                         .is_per_parameter = root.value("per_parameter", false)};
     const auto& groups = root.at("param_groups");
     if (!groups.is_array())
       throw std::invalid_argument("an optimizer's description is damaged: it has no list of groups");

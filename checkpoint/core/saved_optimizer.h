@@ -19,6 +19,9 @@ struct SavedGroup {
 struct SavedOptimizer {
   std::string type{};  ///< Python's name, such as "AdamW"; empty when the file does not say: Python's never do
   std::vector<SavedGroup> groups{};
+  /// The file has options for each parameter, and `groups` are those of equal options: flattened ones of
+  /// torch.distributed.checkpoint. The program's groups hold.
+  bool is_per_parameter = false;
 };
 
 /// Reads {"type": …, "param_groups": [{"params": […], …}]}. Throws std::invalid_argument when `text` is anything else.

@@ -39,6 +39,7 @@ class Assembler {
       group.options["params"] = std::move(group.parameters);
       root["param_groups"].push_back(std::move(group.options));
     }
+    if (is_flattened_) root["per_parameter"] = true;  // the groups of the program that saved it are not known
     parts_.groups = dump(root);
     return std::move(parts_);
   }
@@ -134,6 +135,7 @@ class Assembler {
       if (is_new) order.push_back(known->first);
       known->second.emplace(text.substr(dot + 1), number);
     }
+    is_flattened_ = !order.empty();
     std::unordered_map<std::string, size_t> by_options;  // the group whose options are these
     for (const auto& parameter : order) {
       std::string signature;
@@ -183,6 +185,7 @@ class Assembler {
   const OptimizerEntries& entries_;
   const std::map<size_t, json>& options_;
   std::vector<Group> groups_;
+  bool is_flattened_ = false;
   std::unordered_map<std::string, std::string> names_;  // of parameters, by their keys in the folder
   int64_t count_ = 0;
   OptimizerParts parts_;

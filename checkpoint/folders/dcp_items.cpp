@@ -1,4 +1,5 @@
 // The folders of torch.distributed.checkpoint as sources.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -66,16 +67,24 @@ ShardedFolder open_dcp_folder(storage::FileSystem& file_system, const std::files
   return opened;
 }
 
-bool verify_dcp_items(storage::FileSystem& file_system, const ShardedFolder& folder) {
+bool verify_dcp_items(storage::FileSystem& file_system, const ShardedFolder& folder, int index, int shares) {
   bool has_all = true;
+  int64_t number_of_chunk = 0;
   for (const auto& [part, content] : folder.parts) {
     // By file, so that few are open.
     std::map<uint32_t, std::vector<std::pair<const std::string*, const shards::Chunk*>>> by_file;
     const auto& tensors = content->catalog.tensors;
     for (const auto& [name, tensor] : tensors) {
-      for (const auto& chunk : tensor.chunks) by_file[chunk.file].emplace_back(&name, &chunk);
+      for (const auto& chunk : tensor.chunks) {
+        if (number_of_chunk++ % shares == index) by_file[chunk.file].emplace_back(&name, &chunk);
+      }
     }
     for (const auto& [number, chunks] : by_file) {
+      const auto is_archive = [](const auto& each) { return each.second->form == shards::ChunkForm::kTorchSave; };
+      if (std::ranges::none_of(chunks, is_archive)) {
+        has_all = false;
+        continue;
+      }
       ItemVerifier verifier(file_system, content->catalog.files.at(number));
       for (const auto& [name, chunk] : chunks) {
         if (chunk->form != shards::ChunkForm::kTorchSave) {

@@ -210,6 +210,20 @@ ShardedFolder open_folder_of_shards(FileSystem& file_system, const std::filesyst
   return opened;
 }
 
+storage::Failure describe_damage(FileSystem& file_system, const std::filesystem::path& folder,
+                                 storage::Failure failure) {
+  if (failure.kind != storage::FailureKind::kDamaged) return failure;
+  try {
+    auto manifest = storage::read_manifest_alone(file_system, folder);
+    if (has_shards(manifest)) open_sharded_checkpoint(file_system, folder, std::move(manifest));
+  } catch (const storage::DamagedCheckpoint& error) {
+    return storage::failure_from(error);
+  } catch (const std::exception&) {
+    // What is known says enough.
+  }
+  return failure;
+}
+
 void verify_sharded_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,
                                const storage::Manifest& manifest) {
   const auto checksums = block_checksums(file_system, folder, manifest);

@@ -14,6 +14,7 @@
 
 #include "checkpoint/shards/block_checksums.h"
 #include "checkpoint/shards/tensor_catalog.h"
+#include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp {
@@ -55,12 +56,18 @@ ShardedFolder open_sharded_checkpoint(storage::FileSystem& file_system, const st
 ShardedFolder open_folder_of_shards(storage::FileSystem& file_system, const std::filesystem::path& folder);
 ShardedFolder open_dcp_folder(storage::FileSystem& file_system, const std::filesystem::path& folder);
 
+/// Why the checkpoint in `folder`, of which `failure` is known, cannot be used: of one with shards which rank's file
+/// and which tensor are missing.
+storage::Failure describe_damage(storage::FileSystem& file_system, const std::filesystem::path& folder,
+                                 storage::Failure failure);
+
 /// Reads every byte of the checkpoint and compares files and blocks with their checksums. Throws as above.
 void verify_sharded_checkpoint(storage::FileSystem& file_system, const std::filesystem::path& folder,
                                const storage::Manifest& manifest);
 
-/// Reads every item of a DCP folder and compares the CRC-32 in its archive; false where there is an item without one.
-/// `folder` is what open_dcp_folder() returned.
-bool verify_dcp_items(storage::FileSystem& file_system, const ShardedFolder& folder);
+/// Reads every item of a DCP folder, or of `shares` equal ones the share `index`, and compares the CRC-32 in its
+/// archive; false where there is an item without one. `folder` is what open_dcp_folder() returned; of any other it
+/// reads nothing and returns false.
+bool verify_dcp_items(storage::FileSystem& file_system, const ShardedFolder& folder, int index = 0, int shares = 1);
 
 }  // namespace ddp

@@ -8,6 +8,7 @@
 #include "tests/checkpoint/sharded_runs.h"
 #include "tests/checkpoint/steps_in.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/support/files.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
@@ -15,6 +16,8 @@
 
 namespace ddp {
 namespace {
+
+using Catch::Matchers::ContainsSubstring;
 
 class SavedBy {
  protected:
@@ -76,14 +79,16 @@ class Resumed {
   const test::Kind kind_ = GENERATE(test::Kind::kFullyShard, test::Kind::kHybrid, test::Kind::kZero);
   const int ranks_ = GENERATE(2, 4);
   const bool async_ = GENERATE(false, true);
-  FIXTURE_INFO("kind: " << kind_ << ", ranks: " << ranks_ << ", async: " << async_);
+  const bool with_sgd_ = GENERATE(false, true);
+  FIXTURE_INFO("kind: " << kind_ << ", ranks: " << ranks_ << ", async: " << async_ << ", SGD: " << with_sgd_);
 };
 
 TEST_CASE_METHOD(Resumed, "Resumed: the training has the bits of one that was not interrupted") {
   const test::TemporaryFolder folder;
   std::map<std::string, std::string> expected;
+  std::string objects;
   test::run_ranks(ranks_, [&](const GroupHandle& group) {
-    test::ShardedRun run(kind_, group);
+    test::ShardedRun run(kind_, group, with_sgd_);
     CheckpointManager manager(folder / "run", group, test::quiet(std::nullopt, async_));
     for (int64_t step = 0; step < 6; ++step) {
       if (step == 3) manager.save(step, run.state());  // the following steps change what is being copied
@@ -92,15 +97,17 @@ TEST_CASE_METHOD(Resumed, "Resumed: the training has the bits of one that was no
     manager.wait();
     const auto whole = run.whole();
     if (group.rank() == 0) expected = whole;
+    if (group.rank() == 0) objects = run.objects();
   });
   test::run_ranks(ranks_, [&](const GroupHandle& group) {
-    test::ShardedRun run(kind_, group);
+    test::ShardedRun run(kind_, group, with_sgd_);
     run.train(7);  // whatever was there before
     CheckpointManager manager(folder / "run", group, test::quiet(std::nullopt));
     const auto start = manager.load_latest(run.state());
     for (int64_t step = start.value().step; step < 6; ++step) run.train(step);
     const auto whole = run.whole();
     if (group.rank() == 0) RANK_CHECK(whole == expected);
+    if (group.rank() == 0) RANK_CHECK(run.objects() == objects);
   });
 }
 
@@ -123,6 +130,73 @@ TEST_CASE("ShardedSave: what no rank has whole is sharded by itself, and all els
     RANK_CHECK_FALSE(is_sharded(4, zero));
     zero.train(1);
     RANK_CHECK(is_sharded(5, zero));
+  });
+}
+
+TEST_CASE("ShardedSave: ZeRO on one rank is whole, and on several not one rank's") {
+  const test::TemporaryFolder folder;
+  test::run_ranks(1, [&](const GroupHandle& group) {
+    test::ShardedRun run(test::Kind::kZero, group);
+    run.train(0);
+    CheckpointManager manager(folder / "one", group, test::quiet(std::nullopt));
+    RANK_CHECK(test::error_of([&] { manager.save(1, run.state()); }) == "no error");
+    test::ShardedRun other(test::Kind::kZero, group);
+    RANK_CHECK(manager.load_latest(other.state()).has_value());
+    RANK_CHECK(other.whole() == run.whole());
+  });
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    test::ShardedRun run(test::Kind::kZero, group);
+    run.train(0);
+    CheckpointManager manager(folder / "two", group, test::quiet(false));
+    RANK_CHECK_THAT(test::error_of([&] { manager.save(1, run.state()); }),
+                    ContainsSubstring("CheckpointOptions::sharded") && ContainsSubstring("consolidate_state(0)"));
+  });
+}
+
+// A parameter without elements lies where its neighbour in the bucket begins.
+TEST_CASE("ShardedSave: ZeRO's buckets with a parameter that is empty") {
+  struct EmptyPart : torch::nn::Module {
+    EmptyPart() {
+      register_parameter("a", at::arange(6, at::kFloat));
+      register_parameter("b", at::arange(0, at::kFloat));
+      register_parameter("c", at::arange(4, at::kFloat));
+    }
+  };
+  const test::TemporaryFolder folder;
+  for (const int ranks : {1, 2, 3}) {
+    INFO(ranks << " ranks");
+    test::run_ranks(ranks, [&](const GroupHandle& group) {
+      EmptyPart net;
+      ZeroRedundancyOptimizer<optim::AdamW> optimizer(net.parameters(), test::adamw(), group,
+                                                      {.parameters_as_bucket_view = true});
+      for (auto& parameter : net.parameters()) parameter.mutable_grad() = at::ones_like(parameter);
+      optimizer.step();
+      CheckpointManager manager(folder / std::to_string(ranks), group, test::quiet(std::nullopt));
+      const auto error = test::error_of([&] {
+        manager.save(1, {.model = net, .optimizer = optimizer});
+        manager.load(1, {.model = net, .optimizer = optimizer});
+      });
+      RANK_CHECK(error == "no error");
+    });
+  }
+}
+
+// Its weight is registered first as "head", and comes first in the alphabet as "embedding.weight".
+TEST_CASE("ShardedSave: the optimizer's state of a tied weight has the name that was registered first") {
+  const test::TemporaryFolder folder;
+  const bool sharded = GENERATE(false, true);
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    test::ShardedRun run(test::Kind::kReplicated, group);
+    run.train(0);
+    CheckpointManager manager(folder / "run", group, test::quiet(sharded));
+    manager.save(1, run.state());
+    if (group.rank() != 0) return;
+    std::string names;
+    for (const auto& file : std::filesystem::directory_iterator(folder / "run/step-00000001")) {
+      if (file.path().filename().string().starts_with("optim")) names += test::read_file(file.path());
+    }
+    RANK_CHECK((names.find("\"state.head.exp_avg\"") != std::string::npos));
+    RANK_CHECK((names.find("\"state.embedding.weight.exp_avg\"") == std::string::npos));
   });
 }
 

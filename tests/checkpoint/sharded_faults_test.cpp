@@ -185,12 +185,24 @@ class SavedByThree {
     return said;
   }
 
+  // What load_latest() says of the damaged one.
+  std::string said_of_latest() const {
+    std::string said;
+    test::run_ranks(1, [&](const GroupHandle& group) {
+      test::ShardedRun run(Kind::kFullyShard, group);
+      CheckpointManager manager(directory(), group, {.notify = [&](const std::string& text) { said += text; }});
+      manager.load_latest(run.state());
+    });
+    return said;
+  }
+
   test::TemporaryFolder folder_;
 };
 
 TEST_CASE_METHOD(SavedByThree, "SavedByThree: a missing file is named with its rank and a tensor") {
   std::filesystem::remove(file("model-00002-of-00003.safetensors"));
   const auto error = load_error();
+  CHECK_THAT(said_of_latest(), ContainsSubstring("rank 1's part"));
   CHECK_THAT(error, ContainsSubstring("model-00002-of-00003.safetensors") && ContainsSubstring("rank 1's part"));
   CHECK_THAT(error, ContainsSubstring("'embedding.weight'") || ContainsSubstring("'first."));
 }

@@ -21,14 +21,17 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/amp/grad_scaler.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/fsdp/fully_shard.h>
 #include <ddprun/optim/fused_optimizer.h>
+#include <ddprun/optim/lr_scheduler.h>
 #include <ddprun/optim/optimizers.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
+#include <ddprun/samplers/distributed_sampler.h>
 
 #include "tests/support/placement.h"
 
@@ -70,11 +73,12 @@ inline at::Tensor sharded_input(int64_t rank, int64_t step) {
 
 /// One step, whatever the model is wrapped in.
 template <typename Model>
-void train_step(Model& model, torch::optim::Optimizer& optimizer, int64_t rank, int64_t step) {
+void train_step(Model& model, torch::optim::Optimizer& optimizer, GradScaler& scaler, int64_t rank, int64_t step) {
   optimizer.zero_grad();
   const auto words = here(sharded_input(rank, step));
-  torch::nn::functional::cross_entropy(model(words), words).backward();
-  optimizer.step();
+  scaler.scale(torch::nn::functional::cross_entropy(model(words), words)).backward();
+  scaler.step(optimizer);
+  scaler.update();
 }
 
 inline std::string bytes_of(const at::Tensor& tensor) {
@@ -137,7 +141,7 @@ inline const optim::AdamWOptions& adamw() {
 /// One kind of run on one rank.
 class ShardedRun {
  public:
-  ShardedRun(Kind kind, const GroupHandle& group) : group_(group) {
+  ShardedRun(Kind kind, const GroupHandle& group, bool with_sgd = false) : group_(group) {
     if (kind == Kind::kFullyShard || kind == Kind::kHybrid) {
       const FullyShardOptions options{.units = {each<torch::nn::Linear>()}};
       if (kind == Kind::kHybrid && group.size() % 2 == 0) {
@@ -146,37 +150,50 @@ class ShardedRun {
       } else {
         sharded_ = fully_shard(net_, group, options);
       }
-      optimizer_ = std::make_unique<optim::AdamW>(sharded_->parameters(), adamw());
-      return;
-    }
-    ddp_.emplace(net_, group);
-    if (kind == Kind::kZero) {
-      optimizer_ = std::make_unique<ZeroRedundancyOptimizer<optim::AdamW>>(trained(), adamw(), group);
     } else {
-      optimizer_ = std::make_unique<optim::AdamW>(trained(), adamw());
+      ddp_.emplace(net_, group);
     }
+    const auto sgd = optim::SGDOptions(0.05).momentum(0.9);
+    if (with_sgd) {
+      make_optimizer<optim::SGD>(kind, sgd);
+    } else {
+      make_optimizer<optim::AdamW>(kind, adamw());
+    }
+    schedule_.emplace(*optimizer_, schedules::step({.step_size = 2, .gamma = 0.5}));
   }
 
   void train(int64_t step) {
     if (sharded_) {
-      train_step(sharded_, *optimizer_, group_.rank(), step);
+      train_step(sharded_, *optimizer_, scaler_, group_.rank(), step);
     } else {
-      train_step(*ddp_, *optimizer_, group_.rank(), step);
+      train_step(*ddp_, *optimizer_, scaler_, group_.rank(), step);
     }
+    schedule_->step();
+    static_cast<void>(sampler_.next(2));
   }
 
   const torch::nn::Module& model() const { return sharded_ ? static_cast<const torch::nn::Module&>(*sharded_) : *net_; }
   std::map<std::string, std::string> whole() const { return whole_state(model(), *optimizer_, group_); }
+  std::string objects() const { return scaler_.save() + schedule_->save() + sampler_.save(); }
 
   void consolidate(int to) { dynamic_cast<ZeroCore&>(*optimizer_).consolidate_state(to); }
 
   TrainingState state() {
-    if (sharded_) return {.model = sharded_, .optimizer = *optimizer_};
-    return {.model = net_, .optimizer = *optimizer_};
+    TrainingState state{.optimizer = *optimizer_, .scaler = scaler_, .schedule = *schedule_, .sampler = sampler_};
+    state.model = sharded_ ? ModelRefs(sharded_) : ModelRefs(net_);
+    return state;
   }
 
  private:
-  std::vector<at::Tensor> trained() { return net_->parameters(); }
+  template <typename Optimizer, typename Options>
+  void make_optimizer(Kind kind, const Options& options) {
+    const auto parameters = sharded_ ? sharded_->parameters() : net_->parameters();
+    if (kind == Kind::kZero) {
+      optimizer_ = std::make_unique<ZeroRedundancyOptimizer<Optimizer>>(parameters, options, group_);
+    } else {
+      optimizer_ = std::make_unique<Optimizer>(parameters, options);
+    }
+  }
 
   GroupHandle group_;
   ShardedNet net_ = placed(ShardedNet());
@@ -184,6 +201,9 @@ class ShardedRun {
   FullySharded<ShardedNet> sharded_{nullptr};
   std::optional<DistributedDataParallel<ShardedNet>> ddp_;
   std::unique_ptr<optim::FusedOptimizer> optimizer_;
+  GradScaler scaler_{{.init_scale = 8, .growth_interval = 2, .device = test_device().type()}};
+  std::optional<optim::LrScheduler> schedule_;
+  DistributedSampler sampler_{64, {.num_replicas = group_.size(), .rank = group_.rank(), .seed = 3}};
 };
 
 inline CheckpointOptions quiet(std::optional<bool> sharded, bool async = false) {

@@ -1,7 +1,10 @@
-"""Sharded checkpoints of Python's, and what C++ and ddprun-checkpoint make of them: `sharded_test.py TOOL PROGRAM`, with the program
-sharded_program.cpp. Exit status 77 (skipped) without torch.
+""
+    "Sharded checkpoints of Python's, and what C++ and ddprun-checkpoint make of them: `sharded_test.py TOOL PROGRAM`, with the program
+    sharded_program.cpp.Exit status 77(skipped)without torch.
 
-Every form is read, and converted into every other; names and bits must stay.
+    Every form is read,
+    and converted into every other;
+names and bits must stay.
 """
 
 import json
@@ -89,7 +92,7 @@ class ShardedTest(unittest.TestCase):
     def test_any_number_of_ranks_loads_what_others_saved(self):
         for ranks, form in ((1, "fsdp"), (2, "ddp"), (4, "fsdp")):
             start("run", self.folder, ranks, form)
-        # Whole tensors, as the tool writes them, too.
+#Whole tensors, as the tool writes them, too.
         self.convert(self.sharded, "whole/step-00000007", "--to", "checkpoint")
         start(self.out / "whole", self.folder, 2)
 
@@ -99,7 +102,8 @@ class ShardedTest(unittest.TestCase):
     def test_load_puts_the_tensors_together(self):
         loaded = ddprun_checkpoint.load(self.folder / "run")
         self.same_run(loaded)
-        self.assertEqual(loaded["per_rank"], [{"own": bytes([rank])} for rank in range(RANKS)])
+        self.assertEqual(loaded["per_rank"], [{
+    "own" : bytes([rank])} for rank in range(RANKS)])
         self.assertEqual((loaded["values"], loaded["metrics"], loaded["world_size"]), ({"best": 0.5}, {"loss": 0.25}, RANKS))
         flat = ddprun_checkpoint.flat_optimizer_state(self.folder / "run")
         self.assertEqual(flat["param_groups.fc.weight.initial_lr"], 0.1)
@@ -117,7 +121,8 @@ class ShardedTest(unittest.TestCase):
         self.same_run(torch.load(self.convert(self.sharded, "run.pt")))
         self.same_run(torch.load(self.convert(self.folder / "nested", "nested.pt")))
         weights = torch.load(self.convert(self.folder / "hf", "hf.pt"))
-        self.same_tensors(weights, {name: each for name, each in self.reference["model"].items() if name != "out.weight"})
+        self.same_tensors(weights, {
+  name: each for name, each in self.reference["model"].items() if name != "out.weight"})
         for name in ("flat", "nested"):
             self.same_tensors(torch.load(self.convert(self.folder / name, f"{name}_weights.pt", "--weights-only")), self.reference["model"])
         whole = self.convert(self.sharded, "run.safetensors")
@@ -148,7 +153,7 @@ class ShardedTest(unittest.TestCase):
         set_optimizer_state_dict(net, optimizer, state["optim"], options=options)
         self.assertEqual(state["step"], 7)
         self.same_run({"model": net.state_dict(), "optimizer": optimizer.state_dict(), "step": 7})
-        # Without names Python's own numbers.
+#Without names Python's own numbers.
         torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, self.out / "numbered.pt")
         numbered = self.convert(self.out / "numbered.pt", "numbered", "--to", "dcp")
         dcp_to_torch_save(numbered, self.out / "back.pt")
@@ -171,7 +176,7 @@ class ShardedTest(unittest.TestCase):
         for file in set(index["weight_map"].values()):
             tensors = safetensors.torch.load_file(ours / file)
             self.assertTrue(len(tensors) == 1 or sum(tensor.nbytes for tensor in tensors.values()) <= 200, file)
-        # Python's takes folders of floating point numbers alone.
+#Python's takes folders of floating point numbers alone.
         shards, theirs = self.out / "shards", self.out / "theirs"
         shards.mkdir(), theirs.mkdir()
         for rank in range(RANKS):
@@ -184,9 +189,11 @@ class ShardedTest(unittest.TestCase):
         names = [name for name in self.reference["model"] if name != "bn.num_batches_tracked"]
         consolidate_safetensors_files(str(shards), str(theirs), dict.fromkeys(names, 1))
         (file,) = theirs.glob("*.safetensors")
-        self.same_tensors(safetensors.torch.load_file(file), {name: self.reference["model"][name] for name in names})
-        # And the tool reads what Python made of it.
-        self.same_tensors(torch.load(self.convert(theirs, "theirs.pt")), {name: self.reference["model"][name] for name in names})
+        self.same_tensors(safetensors.torch.load_file(file), {
+  name: self.reference["model"][name] for name in names})
+#And the tool reads what Python made of it.
+        self.same_tensors(torch.load(self.convert(theirs, "theirs.pt")), {
+  name: self.reference["model"][name] for name in names})
 
     def test_inspect_and_list_say_what_there_is(self):
         for path, kind in ((self.sharded, "sharded checkpoint of step 7, saved by 3 ranks, loss 0.25"),
@@ -217,7 +224,7 @@ class ShardedTest(unittest.TestCase):
 
     def test_changed_bytes_are_found_wherever_they_are(self):
         self.assertEqual(list(self.changes_found(self.sharded, self.out / "step-00000007")), [])
-        # DCP has no checksum for its metadata; and items of chunks without elements are not looked at.
+#DCP has no checksum for its metadata; and items of chunks without elements are not looked at.
         metadata = pickle.loads((self.folder / "flat" / ".metadata").read_bytes())
         unseen = []
         for index, place in metadata.storage_data.items():

@@ -48,7 +48,8 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   int rank_of(const at::Tensor& parameter) const;
 
   std::string type_name() const override { return local_->type_name(); }
-  /// Needs consolidate_state(this rank) since the last step; throws std::runtime_error, with Python's text, otherwise.
+  /// On several ranks it needs consolidate_state(this rank) since the last step; throws std::runtime_error, with
+  /// Python's text, otherwise.
   optim::StateTensors parameter_state(const at::Tensor& parameter) const override;
   bool is_state_divided() const override { return group_.size() > 1 && !is_consolidated_; }
   bool keeps_state_of(const at::Tensor& parameter) const override;

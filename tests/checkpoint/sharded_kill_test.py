@@ -51,8 +51,7 @@ class Job:
 
     def kill(self, what):
         ranks = self.ranks()
-        victims = {
-          "rank" : [random.choice(ranks)] if ranks else[], "ranks" : ranks, "launcher" : [self.process.pid]}[what]
+        victims = {"rank": [random.choice(ranks)] if ranks else [], "ranks": ranks, "launcher": [self.process.pid]}[what]
         for pid in victims:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -105,7 +104,7 @@ def main():
                     job.wait()
                     verify(folder)
                     steps = steps_of(folder)
-#An asynchronous save is on disk when the next one has begun.
+                    # An asynchronous save is on disk when the next one has begun.
                     least = max(newest, job.saved - (mode == "async"))
                     assert steps and steps[-1] >= least, f"{mode}: step {least} was saved, but {steps} are there"
                     newest = steps[-1]

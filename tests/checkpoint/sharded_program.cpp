@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -65,7 +67,9 @@ void save_again(const std::string& source, const std::string& target, const std:
                               ddp::optim::AdamWOptions(9));
   ddp::TrainingState state = sharded ? ddp::TrainingState{.model = sharded, .optimizer = optimizer}
                                      : ddp::TrainingState{.model = net, .optimizer = optimizer};
-  const auto start = ddp::CheckpointManager(source, group).load_latest(state);
+  ddp::CheckpointManager from(source, group);
+  const bool is_dcp = std::filesystem::exists(std::filesystem::path(source) / ".metadata");
+  const auto start = is_dcp ? std::optional(from.load(std::filesystem::path(source), state)) : from.load_latest(state);
   if (!start || start->step != 7) throw std::runtime_error("it is not what was saved");
   state.values = start->values;
   ddp::CheckpointManager manager(target, group, {.sharded = true});

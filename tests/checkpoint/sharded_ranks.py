@@ -1,10 +1,7 @@
-""
-    "One rank of the programs that sharded_test.py starts: `sharded_ranks.py STAGE FOLDER RANK RANKS FORM`.
+"""One rank of the programs that sharded_test.py starts: `sharded_ranks.py STAGE FOLDER RANK RANKS FORM`.
 
-    STAGE is "write",
-    which saves a run in every sharded form of
-        Python's and its whole tensors as reference.pt; or "fail", where saving and loading fail on some ranks;
-or the name of a folder that load_sharded() shall load. FORM is "fsdp" or "ddp".
+STAGE is "write", which saves a run in every sharded form of Python's and its whole tensors as reference.pt; or "fail", where saving and
+loading fail on some ranks; or the name of a folder that load_sharded() shall load. FORM is "fsdp" or "ddp".
 """
 
 import pathlib
@@ -36,9 +33,8 @@ def make(form, ranks):
 
 
 def whole(state):
-    return {
-key: each.full_tensor() if hasattr(each, "full_tensor") else each.clone() for key, each in state.items()
-}
+    return {key: each.full_tensor() if hasattr(each, "full_tensor") else each.clone() for key, each in state.items()}
+
 
 def content(model, optimizer):
     """The whole tensors of both."""
@@ -77,10 +73,8 @@ def load(path, folder, rank, ranks, form):
         assert loaded[part].keys() == expected[part].keys(), part
         for key, tensor in expected[part].items():
             assert torch.equal(loaded[part][key], tensor) and loaded[part][key].dtype == tensor.dtype, (part, key)
-    assert run["step"] == 7 and run["values"] == {"best": 0.5} and run["metrics"] == {
-  "loss" : 0.25
-}
-if "scheduler" in run:
+    assert run["step"] == 7 and run["values"] == {"best": 0.5} and run["metrics"] == {"loss": 0.25}
+    if "scheduler" in run:
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
         schedule.load_state_dict(run["scheduler"])
         assert schedule.last_epoch == 3
@@ -112,11 +106,10 @@ def fail(folder, rank, ranks, form):
     ddprun_checkpoint_sharded._write_part = write_part
     assert "rank 1 saves another step" in message(lambda: save(step=rank))
     assert message(lambda: save(step=-1)).startswith("ValueError: rank 0:")
-    assert message(lambda: save(values={
-      "a" : object()} if rank == 0 else None)).startswith("TypeError: rank 0:")
+    assert message(lambda: save(values={"a": object()} if rank == 0 else None)).startswith("TypeError: rank 0:")
     dist.barrier()
     assert sorted(each.name for each in path.iterdir()) == ["latest", "step-00000001", "writer.lock"]
-#Damage of one file is seen by one rank, and named on all.
+    # Damage of one file is seen by one rank, and named on all.
     saved = path / "step-00000001" / f"optim-0000{ranks}-of-0000{ranks}.safetensors"
     if rank == 0:
         data = bytearray(saved.read_bytes())

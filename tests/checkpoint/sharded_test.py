@@ -1,10 +1,7 @@
-""
-    "Sharded checkpoints of Python's, and what C++ and ddprun-checkpoint make of them: `sharded_test.py TOOL PROGRAM`, with the program
-    sharded_program.cpp.Exit status 77(skipped)without torch.
+"""Sharded checkpoints of Python's, and what C++ and ddprun-checkpoint make of them: `sharded_test.py TOOL PROGRAM`, with the program
+sharded_program.cpp. Exit status 77 (skipped) without torch.
 
-    Every form is read,
-    and converted into every other;
-names and bits must stay.
+Every form is read, and converted into every other; names and bits must stay.
 """
 
 import json
@@ -92,7 +89,7 @@ class ShardedTest(unittest.TestCase):
     def test_any_number_of_ranks_loads_what_others_saved(self):
         for ranks, form in ((1, "fsdp"), (2, "ddp"), (4, "fsdp")):
             start("run", self.folder, ranks, form)
-#Whole tensors, as the tool writes them, too.
+        # Whole tensors, as the tool writes them, too.
         self.convert(self.sharded, "whole/step-00000007", "--to", "checkpoint")
         start(self.out / "whole", self.folder, 2)
 
@@ -102,8 +99,7 @@ class ShardedTest(unittest.TestCase):
     def test_load_puts_the_tensors_together(self):
         loaded = ddprun_checkpoint.load(self.folder / "run")
         self.same_run(loaded)
-        self.assertEqual(loaded["per_rank"], [{
-    "own" : bytes([rank])} for rank in range(RANKS)])
+        self.assertEqual(loaded["per_rank"], [{"own": bytes([rank])} for rank in range(RANKS)])
         self.assertEqual((loaded["values"], loaded["metrics"], loaded["world_size"]), ({"best": 0.5}, {"loss": 0.25}, RANKS))
         flat = ddprun_checkpoint.flat_optimizer_state(self.folder / "run")
         self.assertEqual(flat["param_groups.fc.weight.initial_lr"], 0.1)
@@ -121,8 +117,7 @@ class ShardedTest(unittest.TestCase):
         self.same_run(torch.load(self.convert(self.sharded, "run.pt")))
         self.same_run(torch.load(self.convert(self.folder / "nested", "nested.pt")))
         weights = torch.load(self.convert(self.folder / "hf", "hf.pt"))
-        self.same_tensors(weights, {
-  name: each for name, each in self.reference["model"].items() if name != "out.weight"})
+        self.same_tensors(weights, {name: each for name, each in self.reference["model"].items() if name != "out.weight"})
         for name in ("flat", "nested"):
             self.same_tensors(torch.load(self.convert(self.folder / name, f"{name}_weights.pt", "--weights-only")), self.reference["model"])
         whole = self.convert(self.sharded, "run.safetensors")
@@ -143,6 +138,27 @@ class ShardedTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("verified", result.stdout)
 
+    def test_c_loads_the_groups_of_flattened_states(self):
+        folder = self.convert(self.sharded, "dcp", "--to", "dcp")
+        for ranks, kind in ((2, "fully_shard"), (1, "replicated")):
+            target = self.out / kind
+            subprocess.run([PROGRAM, folder, target, str(ranks), kind], check=True, timeout=300)
+            self.same_tensors(ddprun_checkpoint.load(target)["model"], self.reference["model"])
+
+    def test_c_finds_a_changed_bit_however_many_ranks_load(self):
+        folder = self.convert(self.sharded, "dcp", "--to", "dcp")
+        metadata = pickle.loads((folder / ".metadata").read_bytes())
+        place = next(place for index, place in metadata.storage_data.items() if index.fqn == "model.embed.weight")
+        file = folder / place.relative_path
+        content = bytearray(file.read_bytes())
+        value = self.reference["model"]["embed.weight"].numpy().tobytes()
+        content[content.index(value, place.offset) + 5] ^= 1
+        file.write_bytes(content)
+        for ranks in (1, 2, 3):
+            result = subprocess.run([PROGRAM, folder, self.out / "x", str(ranks), "fully_shard"], capture_output=True, text=True, timeout=300)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn("embed.weight", result.stderr)
+
     def test_python_loads_the_dcp_folder(self):
         folder = self.convert(self.sharded, "dcp", "--to", "dcp")
         net, optimizer = make_plain()
@@ -153,7 +169,7 @@ class ShardedTest(unittest.TestCase):
         set_optimizer_state_dict(net, optimizer, state["optim"], options=options)
         self.assertEqual(state["step"], 7)
         self.same_run({"model": net.state_dict(), "optimizer": optimizer.state_dict(), "step": 7})
-#Without names Python's own numbers.
+        # Without names Python's own numbers.
         torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, self.out / "numbered.pt")
         numbered = self.convert(self.out / "numbered.pt", "numbered", "--to", "dcp")
         dcp_to_torch_save(numbered, self.out / "back.pt")
@@ -176,7 +192,7 @@ class ShardedTest(unittest.TestCase):
         for file in set(index["weight_map"].values()):
             tensors = safetensors.torch.load_file(ours / file)
             self.assertTrue(len(tensors) == 1 or sum(tensor.nbytes for tensor in tensors.values()) <= 200, file)
-#Python's takes folders of floating point numbers alone.
+        # Python's takes folders of floating point numbers alone.
         shards, theirs = self.out / "shards", self.out / "theirs"
         shards.mkdir(), theirs.mkdir()
         for rank in range(RANKS):
@@ -189,11 +205,9 @@ class ShardedTest(unittest.TestCase):
         names = [name for name in self.reference["model"] if name != "bn.num_batches_tracked"]
         consolidate_safetensors_files(str(shards), str(theirs), dict.fromkeys(names, 1))
         (file,) = theirs.glob("*.safetensors")
-        self.same_tensors(safetensors.torch.load_file(file), {
-  name: self.reference["model"][name] for name in names})
-#And the tool reads what Python made of it.
-        self.same_tensors(torch.load(self.convert(theirs, "theirs.pt")), {
-  name: self.reference["model"][name] for name in names})
+        self.same_tensors(safetensors.torch.load_file(file), {name: self.reference["model"][name] for name in names})
+        # And the tool reads what Python made of it.
+        self.same_tensors(torch.load(self.convert(theirs, "theirs.pt")), {name: self.reference["model"][name] for name in names})
 
     def test_inspect_and_list_say_what_there_is(self):
         for path, kind in ((self.sharded, "sharded checkpoint of step 7, saved by 3 ranks, loss 0.25"),
@@ -224,7 +238,7 @@ class ShardedTest(unittest.TestCase):
 
     def test_changed_bytes_are_found_wherever_they_are(self):
         self.assertEqual(list(self.changes_found(self.sharded, self.out / "step-00000007")), [])
-#DCP has no checksum for its metadata; and items of chunks without elements are not looked at.
+        # DCP has no checksum for its metadata; and items of chunks without elements are not looked at.
         metadata = pickle.loads((self.folder / "flat" / ".metadata").read_bytes())
         unseen = []
         for index, place in metadata.storage_data.items():

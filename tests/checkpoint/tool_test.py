@@ -309,7 +309,7 @@ class ToolTest(unittest.TestCase):
         torch.distributed.checkpoint.save({"w": torch.ones(3)}, checkpoint_id=dcp, no_dist=True)
         self.assertIn("w  float32 [3]", run("inspect", dcp).stdout)
         for path in (next(dcp.glob("*.distcp")), dcp / ".metadata"):
-            self.assertIn("convert its folder with ddprun-checkpoint convert", run("inspect", path).stderr)
+            self.assertIn("give the folder that holds its .metadata", run("inspect", path).stderr)
 
     def test_what_is_no_plain_tensor_file_is_refused_with_its_reason(self):
         (self.folder / "tar.pt").write_bytes(b"\0" * 257 + b"ustar" + b"\0" * 1000)

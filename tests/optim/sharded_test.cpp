@@ -132,8 +132,10 @@ TEST_CASE_METHOD(Zero, "Zero: consolidated state moves to an unsharded optimizer
     train(sharded, parameters, 0, 3);
     const int last = group.size() - 1;
     std::stringstream archive;
-    RANK_CHECK_THROWS_MATCHES(torch::save(sharded, archive), std::runtime_error,
-                              ContainsSubstring("Optimizer state has not been consolidated on this rank"));
+    if (group.size() > 1) {  // one rank has it all
+      RANK_CHECK_THROWS_MATCHES(torch::save(sharded, archive), std::runtime_error,
+                                ContainsSubstring("Optimizer state has not been consolidated on this rank"));
+    }
     sharded.consolidate_state(last);
     std::string saved;
     if (group.rank() == last) {
@@ -155,7 +157,7 @@ TEST_CASE_METHOD(Zero, "Zero: consolidated state moves to an unsharded optimizer
     expect_same_bits(parameters, expected);
     again.consolidate_state(0);
     train(again, parameters, 9, 1);  // what was consolidated is old now
-    RANK_CHECK_THROWS_AS(again.parameter_state(parameters[0]), std::runtime_error);
+    if (group.size() > 1) RANK_CHECK_THROWS_AS(again.parameter_state(parameters[0]), std::runtime_error);
   };
   run_ranks(case_.size, body, {.wire = case_.wire});
 }

@@ -227,6 +227,27 @@ TEST_CASE_METHOD(SavedByThree, "SavedByThree: without the checksums of its block
   CHECK_THAT(load_error(), ContainsSubstring("block-checksums.txt"));
 }
 
+TEST_CASE_METHOD(SavedByThree, "SavedByThree: its model alone, as shards without a manifest") {
+  const auto bare = folder_ / "bare";
+  std::filesystem::create_directory(bare);
+  for (int rank = 1; rank <= kRanks; ++rank) {
+    const auto name = "model-0000" + std::to_string(rank) + "-of-00003.safetensors";
+    std::filesystem::copy_file(file(name), bare / name);
+  }
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    test::ShardedRun expected(Kind::kFullyShard, group);
+    CheckpointManager manager(directory(), group, test::quiet(std::nullopt));
+    manager.load(2, expected.state());
+    test::ShardedRun run(Kind::kFullyShard, group);
+    auto state = run.state();
+    const auto start = manager.load(bare, {.model = state.model});
+    RANK_CHECK(start.step == 0);
+    const auto whole = run.whole();
+    const auto wanted = expected.whole();
+    for (const auto& item : run.model().named_parameters()) RANK_CHECK((whole.at(item.key()) == wanted.at(item.key())));
+  });
+}
+
 TEST_CASE("ShardedSave: ranks that do not share the directory are refused") {
   const bool async = GENERATE(false, true);
   const test::TemporaryFolder folder;

@@ -2,7 +2,6 @@
 
 #include <torch/nn/module.h>
 
-#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -12,7 +11,6 @@
 
 #include <ddprun/checkpoint/tensor_files.h>
 #include <ddprun/comm/collectives.h>
-#include <ddprun/detail/comm/shard_group.h>
 
 #include "checkpoint/chunked_tensors.h"
 #include "checkpoint/failures.h"
@@ -122,11 +120,6 @@ VerifiedState read_checkpoint(const std::filesystem::path& path, const Checkpoin
   return verified;
 }
 
-bool is_sharded(AnyModuleRef model) {
-  return std::ranges::any_of(model.get().parameters(),
-                             [](const at::Tensor& each) { return shard_place_of(each).has_value(); });
-}
-
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
@@ -153,7 +146,7 @@ LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointSt
 LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const GroupHandle& group,
                         const LoadOptions& options) {
   // Each rank has rows that no other one can give it.
-  if (is_sharded(model)) return load_checkpoint(path, {.model = model}, group, options);
+  if (has_shards(module_state(model.get()))) return load_checkpoint(path, {.model = model}, group, options);
   LoadedFile loaded;
   Failure failure;
   if (group.rank() == 0) failure = failure_of([&] { loaded = load_weights(path, model, options); });

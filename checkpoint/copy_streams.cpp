@@ -1,10 +1,19 @@
 #include "checkpoint/copy_streams.h"
 
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "comm/core/graph_capture.h"
 
 namespace ddp {
+
+c10::Stream CopyStreams::copy(const at::Tensor& target, const at::Tensor& source) {
+  const auto stream = stream_of(source.device());
+  source.record_stream(stream);  // it may have been allocated on a third stream
+  const c10::StreamGuard on_side(stream);
+  target.copy_(source, /*non_blocking=*/true);
+  return stream;
+}
 
 c10::Stream CopyStreams::stream_of(c10::Device device) {
   detail::refuse_capture("a checkpoint's copy of a model on " + device.str(),

@@ -1,6 +1,7 @@
 // Streams on which tensors are copied to host memory beside the work of their devices.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -13,14 +14,17 @@ namespace ddp {
 
 class CopyStreams {
  public:
-  /// A stream of `device`, which is no CPU: its copies come after the work that is queued on the device's current
-  /// stream at the first call since end_copies(). Throws while a graph is captured.
-  c10::Stream stream_of(c10::Device device);
+  /// Queues a copy of `source`, which is on another device than the CPU, into the host tensor `target`, and returns its
+  /// stream. It comes after the work that was queued on the device's current stream at the first call since
+  /// end_copies(). Throws while a graph is captured.
+  c10::Stream copy(const at::Tensor& target, const at::Tensor& source);
 
   /// Makes what is queued later on the current streams wait for the copies so far. Returns events that mark their ends.
   std::vector<c10::Event> end_copies();
 
  private:
+  c10::Stream stream_of(c10::Device device);
+
   using Key = std::pair<c10::DeviceType, c10::DeviceIndex>;
 
   std::map<Key, c10::Stream> streams_{};

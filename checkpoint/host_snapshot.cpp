@@ -2,14 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/StreamGuard.h>
 
 #include <tuple>
 #include <utility>
 #include <vector>
 
 namespace ddp {
-
 namespace {
 
 bool fits(const at::Tensor& buffer, const at::Tensor& tensor) {
@@ -42,10 +40,7 @@ TensorMap HostSnapshot::take(const std::string& group, const TensorMap& tensors)
     if (device.is_cpu()) {
       buffer.copy_(tensor);
     } else {
-      const auto stream = streams_.stream_of(device);
-      tensor.record_stream(stream);  // it may have been allocated on a third stream
-      const c10::StreamGuard on_side(stream);
-      buffer.copy_(tensor, /*non_blocking=*/true);
+      streams_.copy(buffer, tensor);
     }
     snapshot.emplace(name, buffer);
     if (tensor.numel() > 0) copied.emplace(memory_of(tensor), buffer);

@@ -218,6 +218,10 @@ std::set<std::string> buffer_names(const ModelRefs& models) {
   return names;
 }
 
+bool has_shards(const TensorMap& model) {
+  return std::ranges::any_of(model, [](const auto& each) { return shard_place_of(each.second).has_value(); });
+}
+
 void require_whole(const TensorMap& model, const std::string& user, const std::string& instead) {
   for (const auto& [name, tensor] : model) refuse_shards({tensor}, user, instead);
 }

@@ -32,7 +32,7 @@ struct RunDestination {
 void write_run(storage::FileSystem& file_system, const RunDestination& destination, const RunContent& content,
                const Notify& notify);
 
-/// Writes `content` beside the files that `staged` has already, and goes on as write_run().
+/// Writes `content` into `staged`, which may already hold other files, commits and prunes, as write_run() does.
 void finish_run(storage::StagedFolder& staged, storage::FileSystem& file_system, const RunDestination& destination,
                 const RunContent& content, const Notify& notify);
 

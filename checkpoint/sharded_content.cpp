@@ -101,7 +101,7 @@ void hold_optimizer(const std::string& name, const torch::optim::Optimizer& opti
     } else {
       std::ostringstream text;
       text << title << " cannot be saved: its tensor " << quote_name(key) << " of shape " << tensor.sizes()
-           << " is neither a number nor has it the shape of its parameter's shard, " << model.at(place->first).sizes();
+           << ", expected no dimensions or the shape of its parameter's shard, " << model.at(place->first).sizes();
       throw std::invalid_argument(text.str());
     }
   }
@@ -125,7 +125,7 @@ HeldState hold(const TrainingState& state) {
   return held;
 }
 
-std::vector<shards::HeldTensor> joined(const HeldList& first, const HeldList& second) {
+std::vector<shards::HeldTensor> described_in(const HeldList& first, const HeldList& second) {
   auto all = first.described;
   all.insert(all.end(), second.described.begin(), second.described.end());
   return all;
@@ -133,8 +133,8 @@ std::vector<shards::HeldTensor> joined(const HeldList& first, const HeldList& se
 
 // What ranks compare.
 nlohmann::json summary(const HeldState& held) {
-  return {{"common", shards::digest(joined(held.common, held.buffers))},
-          {"own", shards::digest(joined(held.rows, held.alone))},
+  return {{"common", shards::digest(described_in(held.common, held.buffers))},
+          {"own", shards::digest(described_in(held.rows, held.alone))},
           {"parts", shards::weight_of_parts(held.rows.described)},
           {"wholes", shards::weight_of_wholes(held.rows.described)}};
 }
@@ -212,10 +212,6 @@ void add_share(const HeldList& list, Holders holders, ShardedContent& content) {
         {.chunk = {.name = held.name, .dtype = described.dtype, .shape = described.shape, .box = std::move(item.box)},
          .rows = std::move(rows)});
   }
-}
-
-bool has_shards(const TensorMap& model) {
-  return std::ranges::any_of(model, [](const auto& each) { return shard_place_of(each.second).has_value(); });
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -46,12 +45,9 @@ void StagingQueue::append(const at::Tensor& tensor) {
   const auto bytes = tensor.numel() * tensor.element_size();
   const auto room = block_bytes_ - (current_ ? blocks_[*current_].used : 0);
   if (bytes <= room) return copy_piece(tensor);
-  if (tensor.dim() == 0 || tensor.size(0) == 1) {
-    if (tensor.dim() == 0) {
-      push_current();
-      return copy_piece(tensor);
-    }
-    return append(tensor.select(0, 0));
+  if (tensor.dim() == 0) {
+    push_current();
+    return copy_piece(tensor);
   }
   const auto row_bytes = bytes / tensor.size(0);
   if (row_bytes > block_bytes_) {
@@ -80,12 +76,8 @@ void StagingQueue::copy_piece(const at::Tensor& piece) {
   if (device.is_cpu()) {
     target.copy_(piece);
   } else {
-    const auto stream = streams_.stream_of(device);
-    piece.record_stream(stream);  // it may have been allocated on a third stream
-    const c10::StreamGuard on_side(stream);
-    target.copy_(piece, /*non_blocking=*/true);
     c10::Event copied(device.type());
-    copied.record(stream);
+    copied.record(streams_.copy(target, piece));
     block.copied.push_back(std::move(copied));
   }
   block.used += bytes;

@@ -54,7 +54,7 @@ std::string common_key(const FolderMetadata& metadata) {
   return above.size() == 1 ? *above.begin() : "";
 }
 
-// The first of the usual keys below which there are tensors; empty where there is none.
+// The first usual key that has tensors below it; empty if no usual key has any.
 std::string_view model_key(const FolderMetadata& metadata, const std::vector<size_t>& begins) {
   std::set<std::string_view> keys;
   for (size_t i = 0; i < metadata.entries.size(); ++i) {

@@ -127,7 +127,7 @@ class Contents {
 
   const DirectoryEntry& pickle() const { return *pickle_; }
 
-  // The entry `name` below the archive's folder; null where there is none.
+  // The entry `name` in the archive's folder, or null.
   const DirectoryEntry* find(const std::string& name) const {
     const auto folder = pickle_->name.substr(0, pickle_->name.size() - kDataPickle.size());
     const auto full = std::string(folder).append("/").append(name);

@@ -30,7 +30,7 @@ struct ElementPlace {
   /// What the checksum covers: the storage, in which the elements lie. They are the same bytes as Python writes it.
   uint64_t storage_begin = 0;
   uint64_t storage_size = 0;
-  uint32_t crc32 = 0;         ///< of the storage; 0 when Python was told to compute none
+  uint32_t crc32 = 0;         ///< of the storage; 0 if Python stored no checksum (set_crc32_options(False))
   bool is_row_major = false;  ///< one element after the other, as they look; else gather_elements() with `layout`
   bool is_deflated = false;   ///< an archiver has packed it: read_tensor_item() alone reads it
   TensorEntry layout{};       ///< sizes, strides and marks (conjugated, negated)

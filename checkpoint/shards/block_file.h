@@ -47,8 +47,8 @@ class DamagedBytes : public storage::DamagedCheckpoint {
 /// system gives an error.
 class BlockFile {
  public:
-  /// Opens the file and compares its size with the number of blocks. `blocks` are the checksums of its blocks, or null
-  /// where there are none; they must outlive it.
+  /// Opens the file and compares its size with the number of blocks. `blocks` are the checksums of its blocks, which
+  /// must outlive it; null: it has no checksums.
   BlockFile(storage::FileSystem& file_system, std::filesystem::path path, const std::vector<uint32_t>* blocks);
 
   const std::filesystem::path& path() const { return path_; }

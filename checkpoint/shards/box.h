@@ -30,7 +30,7 @@ bool is_inside(const Box& box, const std::vector<int64_t>& shape);
 /// Whether both have an element in common. Both have the same number of dimensions.
 bool have_common_part(const Box& left, const Box& right);
 
-/// The elements that both have; nullopt when there are none. Both have the same number of dimensions.
+/// The elements that both have, or nullopt. Both have the same number of dimensions.
 std::optional<Box> common_part(const Box& left, const Box& right);
 
 /// The elements of `part` as runs that lie one after the other both in `from` and in `to`, which hold their elements in

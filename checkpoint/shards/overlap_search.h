@@ -18,7 +18,7 @@ class OverlapSearch {
   /// Any number of searches together take about `most_steps` steps of a few nanoseconds.
   explicit OverlapSearch(int64_t most_steps) : steps_left_(most_steps) {}
 
-  /// The places of two chunks that have an element in common; nullopt when there are none, or the steps were not
+  /// The places of two chunks that have an element in common; nullopt if no two have, or if the steps were not
   /// enough. The chunks have elements and the same number of dimensions.
   std::optional<std::pair<size_t, size_t>> find(const std::vector<Chunk>& chunks);
 

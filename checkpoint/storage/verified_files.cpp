@@ -13,21 +13,19 @@ namespace {
 constexpr int kAttempts = 20;
 
 // All are opened before any is read: what is open stays readable when a writer removes the folder.
-using Files = std::map<std::string, FileRecord>;
-
 std::map<std::string, FileDescriptor> open_all(FileSystem& file_system, const std::filesystem::path& folder,
-                                               const Files& files) {
+                                               const Manifest& manifest) {
   std::map<std::string, FileDescriptor> opened;
-  for (const auto& [name, record] : files) opened[name] = file_system.open(folder / name);
+  for (const auto& [name, record] : manifest.files) opened[name] = file_system.open(folder / name);
   return opened;
 }
 
 std::map<std::string, Bytes> verify_and_map(FileSystem& file_system, const std::filesystem::path& folder,
-                                            const Files& wanted) {
+                                            const Manifest& manifest) {
   std::map<std::string, Bytes> mapped;
   try {
-    const auto files = open_all(file_system, folder, wanted);
-    for (const auto& [name, record] : wanted) {
+    const auto files = open_all(file_system, folder, manifest);
+    for (const auto& [name, record] : manifest.files) {
       const auto& file = files.at(name);
       const auto path = folder / name;
       check_size(file_system, file, folder, name, record);
@@ -50,14 +48,11 @@ bool was_replaced(FileSystem& file_system, const std::filesystem::path& folder, 
 
 }  // namespace
 
-VerifiedFiles open_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,
-                              const std::function<bool(const std::string&)>& is_wanted) {
+VerifiedFiles open_checkpoint(FileSystem& file_system, const std::filesystem::path& folder) {
   for (int attempt = 1;; ++attempt) {
     auto manifest = read_manifest_alone(file_system, folder);
-    auto wanted = manifest.files;
-    std::erase_if(wanted, [&](const auto& each) { return is_wanted && !is_wanted(each.first); });
     try {
-      auto files = verify_and_map(file_system, folder, wanted);
+      auto files = verify_and_map(file_system, folder, manifest);
       return {.manifest = std::move(manifest), .files = std::move(files)};
     } catch (const DamagedCheckpoint&) {
       if (attempt == kAttempts || !was_replaced(file_system, folder, manifest)) throw;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
 
@@ -19,10 +18,9 @@ struct VerifiedFiles {
   std::map<std::string, Bytes> files{};  ///< by name; they stay readable when the checkpoint is removed
 };
 
-/// Maps every file of the checkpoint in `folder` that `is_wanted` asks for (default: all), each the very one whose size
-/// and checksum were compared; once more from the start where the checkpoint was replaced by another of its step
-/// meanwhile. Throws DamagedCheckpoint, of which UnreadableCheckpoint is one, and std::system_error for a shortage.
-VerifiedFiles open_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,
-                              const std::function<bool(const std::string& name)>& is_wanted = {});
+/// Maps every file of the checkpoint in `folder`, each the very one whose size and checksum were compared; once more
+/// from the start where the checkpoint was replaced by another of its step meanwhile. Throws DamagedCheckpoint, of
+/// which UnreadableCheckpoint is one, and std::system_error for a shortage.
+VerifiedFiles open_checkpoint(FileSystem& file_system, const std::filesystem::path& folder);
 
 }  // namespace ddp::storage

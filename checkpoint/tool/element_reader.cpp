@@ -21,7 +21,7 @@ void read(storage::FileSystem& file_system, const ChunkedPart& part, const std::
 }  // namespace
 
 std::vector<shards::Box> row_major_pieces(const std::vector<int64_t>& shape, uint64_t element, uint64_t most) {
-  // The first dimension of which a part together with all of the dimensions behind it is a piece.
+  // The first dimension along which one index, with all later dimensions, fits into a piece.
   size_t cut = shape.size();
   uint64_t below = element;
   while (cut > 0 && below * static_cast<uint64_t>(shape[cut - 1]) <= most) below *= static_cast<uint64_t>(shape[--cut]);

@@ -40,7 +40,7 @@ TEST_CASE("ShardFileName: is read as it was made") {
   CHECK(shard_file_name("model.safetensors", 1, 4) == "model-00002-of-00004.safetensors");
 }
 
-TEST_CASE("ShardFileName: other names are none") {
+TEST_CASE("ShardFileName: other names are not taken for shards") {
   for (const auto* name : {"",
                            ".safetensors",
                            "model.safetensors",
@@ -240,7 +240,7 @@ TEST_CASE_METHOD(ShardFolder, "ShardFiles: places as Python writes them have no 
   CHECK_THAT(refusal({first_, second_}), ContainsAll({"'w'", "[3] does not contain", first_}));
 }
 
-TEST_CASE_METHOD(ShardFolder, "ShardFiles: places that are none are refused with file, rank and tensor") {
+TEST_CASE_METHOD(ShardFolder, "ShardFiles: invalid places are refused with file, rank and tensor") {
   put_info(first_, R"({"w":{"saved_offsets":[0]}})");
   for (const auto* info : {R"({})",
                            R"({"w":[]})",
@@ -399,7 +399,7 @@ TEST_CASE_METHOD(ShardFolder, "ShardFiles: metadata that contradict another file
   CHECK_THAT(refusal({first_, second_}), ContainsAll({second_, "rank 1", "'groups'"}));
 }
 
-TEST_CASE_METHOD(ShardFolder, "ShardFiles: errors of the system are told from damage") {
+TEST_CASE_METHOD(ShardFolder, "ShardFiles: system errors are not reported as damage") {
   put(first_, {half(0)});
   put(second_, {half(1)});
   const auto read_with = [&](int at, int error) {

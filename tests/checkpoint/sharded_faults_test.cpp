@@ -56,7 +56,7 @@ class FullDisk {
   FIXTURE_INFO("async: " << async_ << ", full on rank: " << rank_);
 };
 
-TEST_CASE_METHOD(FullDisk, "FullDisk: the save fails on all ranks with the rank's name, and the training goes on") {
+TEST_CASE_METHOD(FullDisk, "FullDisk: the save fails on all ranks with the rank's name, and training continues") {
   bool is_saved = false;
   int at = 0;
   for (; !is_saved && at < 400; at += rank_ == 0 || !async_ ? 4 : 1) {

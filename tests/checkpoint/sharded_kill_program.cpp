@@ -1,7 +1,6 @@
 // A rank of a job that trains a sharded model, saves each step, and goes on where the newest checkpoint is:
 // sharded_kill_program FOLDER STEPS MODE, started by ddprun; MODE is "now" or "async". Writes its process id to
 // FOLDER/rank-<r>.pid. Rank 0 prints "saved N" after each step, and "final <checksum>" of all rows at the end.
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
@@ -19,6 +18,7 @@
 #include <ddprun/optim/optimizers.h>
 
 #include "base/crc32c.h"
+#include "tests/support/fill_parameters.h"
 
 namespace {
 
@@ -26,13 +26,7 @@ struct KilledNetImpl : torch::nn::Module {
   KilledNetImpl()
       : first(register_module("first", torch::nn::Linear(5, 7))),
         second(register_module("second", torch::nn::Linear(7, 3))) {
-    const at::NoGradGuard no_grad;
-    double phase = 0.1;
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(
-          (at::arange(parameter.numel(), at::kDouble) * 0.7 + phase).sin().mul(0.4).view(parameter.sizes()));
-      phase += 1;
-    }
+    ddp::test::fill_parameters(*this);
   }
   at::Tensor forward(const at::Tensor& x) { return second(first(x).tanh()); }
   torch::nn::Linear first, second;

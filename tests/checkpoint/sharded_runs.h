@@ -1,7 +1,6 @@
 // What the tests of sharded checkpoints train and compare.
 #pragma once
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
 #include <torch/nn/functional/loss.h>
@@ -33,6 +32,7 @@
 #include <ddprun/optim/zero_redundancy_optimizer.h>
 #include <ddprun/samplers/distributed_sampler.h>
 
+#include "tests/support/fill_parameters.h"
 #include "tests/support/placement.h"
 
 namespace ddp::test {
@@ -46,13 +46,7 @@ struct ShardedNetImpl : torch::nn::Module {
         small(register_module("small", torch::nn::Linear(7, 2))),
         frozen(register_module("frozen", torch::nn::Linear(2, 5))),
         head(register_parameter("head", embedding->weight)) {
-    const at::NoGradGuard no_grad;
-    double phase = 0.1;
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(
-          (at::arange(parameter.numel(), at::kDouble) * 0.7 + phase).sin().mul(0.4).view(parameter.sizes()));
-      phase += 1;
-    }
+    fill_parameters(*this);
     frozen->weight.set_requires_grad(false);
     frozen->bias.set_requires_grad(false);
   }

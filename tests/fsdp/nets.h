@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
@@ -12,20 +11,10 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/support/fill_parameters.h"
 #include "tests/support/placement.h"
 
 namespace ddp::test {
-
-/// Parameters that are the same on all ranks, also where ranks are threads that draw from one generator.
-inline void fill_parameters(torch::nn::Module& module) {
-  const at::NoGradGuard no_grad;
-  double phase = 0.1;
-  for (at::Tensor& parameter : module.parameters()) {
-    const at::Tensor numbers = at::arange(parameter.numel(), at::kDouble);
-    parameter.copy_((numbers * 0.7 + phase).sin().mul(0.4).view(parameter.sizes()));
-    phase += 1;
-  }
-}
 
 struct BlockImpl : torch::nn::Module {
   BlockImpl(int64_t in, int64_t out)

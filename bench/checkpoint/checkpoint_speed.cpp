@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -18,6 +17,7 @@
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
 
+#include "bench/checkpoint/resources.h"
 #include "checkpoint/module_state.h"
 
 namespace {
@@ -40,16 +40,6 @@ double seconds(const std::function<void()>& action) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A sequential write with fsync, as `dd bs=1M conv=fsync` makes it.
-void plain_write(const std::string& path, const std::vector<char>& piece, int64_t megabytes) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  for (int64_t i = 0; i < megabytes; ++i) {
-    if (::write(file, piece.data(), kPiece) != static_cast<ssize_t>(kPiece)) throw std::runtime_error("write failed");
-  }
-  if (::fsync(file) != 0) throw std::runtime_error("fsync failed");
-  ::close(file);
-}
-
 void plain_read(const std::string& path, std::vector<char>& piece) {
   const int file = ::open(path.c_str(), O_RDONLY);
   while (::read(file, piece.data(), kPiece) > 0) {
@@ -61,15 +51,6 @@ void drop_from_cache(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY);
   ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
   ::close(file);
-}
-
-// Kilobytes of the line `name` in /proc/self/status.
-double memory(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name)) return std::stod(line.substr(name.size() + 1));
-  }
-  return 0;
 }
 
 struct Best {
@@ -100,11 +81,11 @@ int main(int argc, char** argv) try {
   {
     ddp::CheckpointManager manager(folder / "run", group, {.keep_last = 1});
     for (int round = 0; round < kTries; ++round) {
-      write.peer = std::min(write.peer, seconds([&] { plain_write(plain, piece, megabytes); }));
-      std::ofstream("/proc/self/clear_refs") << "5";  // forget the highest memory so far
-      const auto before = memory("VmRSS");
+      write.peer = std::min(write.peer, bench::plain_write(plain, megabytes));
+      bench::reset_peak_memory();
+      const auto before = bench::memory("VmRSS");
       write.ours = std::min(write.ours, seconds([&] { manager.save(1, state); }));
-      overhead = std::max(overhead, memory("VmHWM") - before);
+      overhead = std::max(overhead, bench::memory("VmHWM") - before);
     }
     for (int round = 0; round < kTries; ++round) {
       drop_from_cache(plain);

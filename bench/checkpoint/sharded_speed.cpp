@@ -3,47 +3,34 @@
 // (the tensors alone). Rank 0 prints one line "metric|value" per measurement: seconds of the best of three, or MB.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <fcntl.h>
 #include <torch/nn/module.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/fsdp/fully_shard.h>
 #include <ddprun/optim/optimizers.h>
 
+#include "bench/checkpoint/resources.h"
+
 namespace {
 
-constexpr int kTries = 3;
-
-struct Model : torch::nn::Module {
-  Model(int64_t tensors, int64_t kibibytes) {
+struct ManyTensors : torch::nn::Module {
+  ManyTensors(int64_t tensors, int64_t kibibytes) {
     for (int64_t i = 0; i < tensors; ++i) {
       register_parameter("weight" + std::to_string(i), at::ones({kibibytes, 256}) * static_cast<double>(i));
     }
   }
   at::Tensor forward(const at::Tensor& x) { return x; }
 };
-
-// Kilobytes of the line `name` in /proc/self/status.
-double memory(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name)) return std::stod(line.substr(name.size() + 1));
-  }
-  return 0;
-}
 
 struct Cost {
   double seconds = 0;
@@ -52,34 +39,17 @@ struct Cost {
 
 Cost measured(const ddp::GroupHandle& group, const std::function<void()>& action) {
   ddp::barrier(group);
-  std::ofstream("/proc/self/clear_refs") << "5";  // forget the highest memory so far
-  const auto before = memory("VmRSS");
+  bench::reset_peak_memory();
+  const auto before = bench::memory("VmRSS");
   const auto begin = std::chrono::steady_clock::now();
   action();
   ddp::barrier(group);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
   Cost cost{.seconds = time.count()};
-  for (const auto& text : ddp::all_gather_strings(std::to_string(memory("VmHWM") - before), group)) {
+  for (const auto& text : ddp::all_gather_strings(std::to_string(bench::memory("VmHWM") - before), group)) {
     cost.megabytes = std::max(cost.megabytes, std::stod(text) / 1024);
   }
   return cost;
-}
-
-// A sequential write with fsync, as `dd bs=1M conv=fsync` makes it, by rank 0 alone.
-double plain_write(const std::filesystem::path& path, int64_t megabytes) {
-  const std::vector<char> piece(size_t{1} << 20, 'x');
-  const auto begin = std::chrono::steady_clock::now();
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  for (int64_t i = 0; i < megabytes; ++i) {
-    if (::write(file, piece.data(), piece.size()) != static_cast<ssize_t>(piece.size())) {
-      throw std::runtime_error("write failed");
-    }
-  }
-  if (::fsync(file) != 0) throw std::runtime_error("fsync failed");
-  ::close(file);
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-  std::filesystem::remove(path);
-  return time.count();
 }
 
 void print(const ddp::GroupHandle& group, const char* metric, double value) {
@@ -94,8 +64,8 @@ void measure(const ddp::GroupHandle& group, const ddp::TrainingState& state, con
     double plain = 1e9;
     ddp::CheckpointManager manager(folder / (async ? "async" : "now"), group,
                                    {.keep_last = 1, .sharded = true, .async = async});
-    for (int round = 0; round < kTries; ++round) {
-      if (!async && group.rank() == 0) plain = std::min(plain, plain_write(folder / "plain", megabytes));
+    for (int round = 0; round < 3; ++round) {
+      if (!async && group.rank() == 0) plain = std::min(plain, bench::plain_write(folder / "plain", megabytes));
       const auto cost = measured(group, [&] {
         const auto begin = std::chrono::steady_clock::now();
         manager.save(round, state);
@@ -132,7 +102,7 @@ int main(int argc, char** argv) try {
   const int64_t tensors = std::stoll(argv[2]);
   const int64_t kibibytes = std::stoll(argv[3]);
   const auto group = ddp::init_process_group();
-  auto model = std::make_shared<Model>(tensors, kibibytes);
+  auto model = std::make_shared<ManyTensors>(tensors, kibibytes);
   if (std::string(argv[4]) == "replicated") {
     measure(group, {.model = model}, folder, tensors * kibibytes >> 10);
     return 0;

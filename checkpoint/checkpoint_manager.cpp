@@ -117,7 +117,7 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
   auto not_collected = failure_of([&] {
     sharded = is_sharded(state);
     content = collect_run(step, state, group_, /*with_tensors=*/!sharded);
-    if (sharded) shards = collect_shards(state, group_);
+    if (sharded) shards = collect_shards(state, group_, options_.notify);
   });
   if (not_collected) {  // on all ranks, which may have been given other steps
     failure += failure_of_rank_0(not_saved(step, std::move(not_collected)), group_);

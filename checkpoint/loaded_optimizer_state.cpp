@@ -293,8 +293,21 @@ class Loaded : public LoadedOptimizerState {
     if (parameter.sizes() != stored.sizes() || parameter.scalar_type() != stored.scalar_type()) {
       fail(stored_, "the optimizer's tensor " + quote_name(name) + " has another shape or dtype than its parameter");
     }
+    if (can_keep(stored, parameter)) {
+      value = stored.detach();
+      return;
+    }
     value = at::empty_like(parameter.detach());
     value.copy_(stored);
+  }
+
+  // Whether the state may have the memory into which it was read: memory of a file is not the state's own, and a file
+  // may store two tensors in one memory.
+  static bool can_keep(const at::Tensor& stored, const at::Tensor& parameter) {
+    const auto& storage = stored.storage();
+    return storage.resizable() && storage.use_count() == 1 && storage.nbytes() == stored.nbytes() &&
+           stored.device() == parameter.device() && stored.strides() == parameter.strides() &&
+           parameter.is_non_overlapping_and_dense();
   }
 
   // Python counts steps in a float32 scalar. Beyond 2^24 that rounds, but there Adam's bias correction is 1 in any

@@ -15,6 +15,7 @@
 #include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/optim/fused_optimizer.h>
 
+#include "base/crc32c.h"
 #include "checkpoint/core/safetensors_dtypes.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
@@ -131,10 +132,33 @@ std::vector<shards::HeldTensor> described_in(const HeldList& first, const HeldLi
   return all;
 }
 
+// Checksums of some elements of some tensors, by name: enough to notice ranks that train models of their own.
+nlohmann::json sample_of(const HeldList& list) {
+  constexpr size_t kTensors = 8;
+  auto samples = nlohmann::json::array();
+  const auto& tensors = list.tensors;
+  const size_t stride = std::max<size_t>(1, tensors.size() / kTensors);
+  for (size_t i = 0; i < tensors.size(); i += stride) {
+    const auto& tensor = tensors[i].tensor;
+    if (tensor.numel() == 0) continue;
+    uint32_t checksum = 0;
+    for (const bool is_last : {false, true}) {
+      auto element = tensor.detach();
+      while (element.dim() > 0) element = element.select(0, is_last ? element.size(0) - 1 : element.size(0) / 2);
+      element = element.cpu();
+      checksum = crc32c(element.const_data_ptr(), element.nbytes(), checksum);
+    }
+    samples.push_back({tensors[i].name, checksum});
+  }
+  return samples;
+}
+
 // What ranks compare.
 nlohmann::json summary(const HeldState& held) {
   return {{"common", shards::digest(described_in(held.common, held.buffers))},
+          {"common_sample", sample_of(held.common)},
           {"own", shards::digest(described_in(held.rows, held.alone))},
+          {"own_sample", sample_of(held.rows)},
           {"parts", shards::weight_of_parts(held.rows.described)},
           {"wholes", shards::weight_of_wholes(held.rows.described)}};
 }
@@ -166,7 +190,32 @@ struct Holders {
   int count = 0;
 };
 
-Holders compare(const HeldState& held, const GroupHandle& group) {
+// The name of the first tensor of which two ranks have other values; none where their samples are equal.
+std::optional<std::string> other_values(const nlohmann::json& left, const nlohmann::json& right) {
+  for (size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
+    if (left[i] != right[i]) return left[i].at(0).get<std::string>();
+  }
+  return std::nullopt;
+}
+
+// Ranks with equal shapes write rows of one tensor. Not an error: the last bits may differ between devices.
+void report_other_values(const std::vector<nlohmann::json>& all, const Notify& notify) {
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    size_t first = 0;
+    auto name = other_values(all[0].at("common_sample"), all[rank].at("common_sample"));
+    if (!name) {
+      while (all[first].at("own") != all[rank].at("own")) ++first;
+      name = other_values(all[first].at("own_sample"), all[rank].at("own_sample"));
+    }
+    if (!name) continue;
+    return notify("rank " + std::to_string(rank) + " has other values of " + quote_name(*name) + " than rank " +
+                  std::to_string(first) +
+                  ", and the checkpoint has rows of both. Make the ranks' values equal before a sharded save, or save "
+                  "those of rank 0 with CheckpointOptions::sharded = false");
+  }
+}
+
+Holders compare(const HeldState& held, const GroupHandle& group, const Notify& notify) {
   std::vector<nlohmann::json> all;
   for (const auto& text : all_gather_strings(summary(held).dump(), group)) all.push_back(nlohmann::json::parse(text));
   const auto& own = all[static_cast<size_t>(group.rank())];
@@ -196,6 +245,7 @@ Holders compare(const HeldState& held, const GroupHandle& group) {
         "the shards of all ranks together are not the whole tensors: give the group (or the mesh's group) over which "
         "the model is sharded to the CheckpointManager");
   }
+  if (group.rank() == 0) report_other_values(all, notify);
   return holders;
 }
 
@@ -228,10 +278,10 @@ void check_shards(const TrainingState& state) {
   static_cast<void>(hold(state));
 }
 
-ShardedContent collect_shards(const TrainingState& state, const GroupHandle& group) {
+ShardedContent collect_shards(const TrainingState& state, const GroupHandle& group, const Notify& notify) {
   HeldState held;
   throw_if_failed(combined_failures(failure_of([&] { held = hold(state); }), group), "");
-  const auto holders = compare(held, group);
+  const auto holders = compare(held, group, notify);
   ShardedContent content;
   for (auto& [part, metadata] : held.metadata) {
     content[part];  // every rank writes a file of each part, maybe without tensors

@@ -11,6 +11,7 @@
 #include <ddprun/checkpoint/training_state.h>
 #include <ddprun/comm/process_group.h>
 
+#include "checkpoint/run_writer.h"
 #include "checkpoint/shards/shard_files.h"
 
 namespace ddp {
@@ -33,8 +34,9 @@ using ShardedContent = std::map<std::string, ShardedPart>;
 bool is_divided(const TrainingState& state);
 
 /// Every rank must call it with the same names. Throws std::runtime_error with the same text on all ranks where their
-/// tensors differ or do not form wholes, or where a part cannot be saved.
-ShardedContent collect_shards(const TrainingState& state, const GroupHandle& group);
+/// tensors differ or do not form wholes, or where a part cannot be saved. Rank 0 calls `notify` where ranks have other
+/// values of what is written by several.
+ShardedContent collect_shards(const TrainingState& state, const GroupHandle& group, const Notify& notify);
 
 /// What collect_shards() would refuse on this rank alone. Throws std::invalid_argument.
 void check_shards(const TrainingState& state);

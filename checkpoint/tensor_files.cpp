@@ -23,6 +23,7 @@
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
 #include "checkpoint/safetensors_bytes.h"
+#include "checkpoint/storage/folder_names.h"
 
 namespace ddp {
 namespace {
@@ -138,6 +139,15 @@ StoredTensors open_shards(const std::filesystem::path& index) {
   return all;
 }
 
+// The file with the model in `folder`; a directory of checkpoints is named as such.
+std::filesystem::path model_file(storage::FileSystem& file_system, const std::filesystem::path& folder) {
+  std::optional<int64_t> newest;
+  for (const auto& name : file_system.entries(folder)) newest = std::max(newest, storage::step_of(name));
+  if (!newest || find_model_in_folder(folder)) return model_in_folder(folder);
+  throw std::runtime_error(folder.string() + " is a directory of checkpoints, expected one of them: give " +
+                           (folder / storage::folder_name(*newest)).string());
+}
+
 // The model in files that hold chunks of its tensors: each tensor whole, in memory of its own.
 StoredTensors open_sharded_model(storage::FileSystem& file_system, const std::filesystem::path& folder,
                                  const std::string& key) {
@@ -226,7 +236,7 @@ StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path
 StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key) {
   storage::FileSystem file_system;
   if (is_sharded_folder(file_system, path)) return open_sharded_model(file_system, path, key);
-  if (std::filesystem::is_directory(path)) return open_tensors(model_in_folder(path), key);
+  if (std::filesystem::is_directory(path)) return open_tensors(model_file(file_system, path), key);
   if (is_sharded_index(path)) return select_entry(open_shards(path), key);
   return open_file(path, key);
 }

@@ -137,6 +137,8 @@ void ZeroCore::build_buckets() {
       auto bucket = at::empty({size}, parameters.front().options().requires_grad(false));
       int64_t offset = 0;
       for (const auto& parameter : parameters) {
+        // Its own memory tells an empty parameter from others: in the bucket several would begin at one place.
+        if (parameter.numel() == 0) continue;
         const auto dense =
             parameter.is_non_overlapping_and_dense() ? parameter.detach() : parameter.detach().contiguous();
         auto place = bucket.as_strided(dense.sizes(), dense.strides(), offset);

@@ -206,6 +206,8 @@ ShardedFolder open_folder_of_shards(FileSystem& file_system, const std::filesyst
     throw std::runtime_error(folder.string() + " holds shards of two kinds: " + python.front() + " and " +
                              *others.begin());
   }
+  // A missing last file cannot be noticed: Python's writer stores neither whole shapes nor the number of ranks.
+  opened.kind = "folder of Python's safetensors shards, which does not say how many there were";
   opened.parts["model.safetensors"] = read_part(file_system, folder, python, checksums);
   return opened;
 }

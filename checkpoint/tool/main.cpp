@@ -175,11 +175,16 @@ void inspect(const std::filesystem::path& path) {
   if (!source.values().empty()) std::printf("values: %s", ddp::printable_text(source.values(), "\n").c_str());
 }
 
+// What has no checksum, in words; empty if nothing.
+const char* not_compared(const TensorSource& source, const std::filesystem::path& path) {
+  if (!source.has_checksums()) return " (structure only: it has no checksums)";
+  return ddp::dcp::is_dcp_folder(path) ? " (its items: .metadata has no checksum)" : "";
+}
+
 void verify(const std::filesystem::path& path) {
   TensorSource source(path);
   source.verify();
-  std::printf("%s: %s, verified%s\n", path.c_str(), source.kind(),
-              source.has_checksums() ? "" : " (structure only: it has no checksums)");
+  std::printf("%s: %s, verified%s\n", path.c_str(), source.kind(), not_compared(source, path));
 }
 
 struct Command {
@@ -196,7 +201,7 @@ CLI::App* add_convert(CLI::App& app, Command& command) {
   auto* convert = app.add_subcommand("convert", "Write TARGET: .pt, .pth or .safetensors; see --to");
   convert->add_option("PATH", command.path, "A folder of a checkpoint, or a file")->required();
   convert->add_option("TARGET", command.target, "The file or the new folder to write")->required();
-  convert->add_option("--to", command.options.to, "safetensors, dcp or checkpoint: write a folder")
+  convert->add_option("--to", command.options.to, "Write a folder: safetensors (model), dcp (optimizers flattened), checkpoint")
       ->option_text("FORM")
       ->transform(CLI::Transformer(kForms));
   convert->add_option("--max-file-size", command.options.max_file_size, "With --to safetensors: 5GB")

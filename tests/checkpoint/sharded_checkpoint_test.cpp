@@ -1,15 +1,29 @@
 // Checkpoints that all ranks write: saved by some number of ranks and loaded by another, whatever is sharded.
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <future>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/optim/optimizers.h>
 
 #include "tests/checkpoint/sharded_runs.h"
 #include "tests/checkpoint/steps_in.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "tests/support/fill_parameters.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temporary_folder.h"
@@ -153,12 +167,13 @@ TEST_CASE("ShardedSave: ZeRO on one rank is whole, and on several not one rank's
   });
 }
 
-// A parameter without elements lies where its neighbour in the bucket begins.
-TEST_CASE("ShardedSave: ZeRO's buckets with a parameter that is empty") {
+// In a bucket a parameter without elements would begin where its neighbour does.
+TEST_CASE("ShardedSave: ZeRO's buckets with parameters that are empty") {
   struct EmptyPart : torch::nn::Module {
     EmptyPart() {
       register_parameter("a", at::arange(6, at::kFloat));
       register_parameter("b", at::arange(0, at::kFloat));
+      register_parameter("b2", at::arange(0, at::kFloat));
       register_parameter("c", at::arange(4, at::kFloat));
     }
   };
@@ -225,6 +240,87 @@ TEST_CASE("A whole checkpoint: sharded models and optimizers load their rows of 
       });
     }
   }
+}
+
+// Bytes of tensors that the current thread has allocated and not freed.
+class LiveBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void begin() { begin_ = peak_ = live_; }
+  int64_t peak() const { return peak_ - begin_; }  // beyond what was there at begin()
+
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+ private:
+  int64_t live_ = 0;
+  int64_t begin_ = 0;
+  int64_t peak_ = 0;
+};
+
+template <typename Optimizer>
+void load_with(const std::filesystem::path& folder) {
+  test::run_ranks(1, [&](const GroupHandle& group) {
+    const auto live = std::make_shared<LiveBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+    torch::nn::Sequential net;
+    for (int i = 0; i < 16; ++i) net->push_back(torch::nn::Linear(128, 128));
+    test::fill_parameters(*net);
+    int64_t bytes = 0;
+    for (auto& parameter : net->parameters()) bytes += static_cast<int64_t>(parameter.nbytes());
+    Optimizer optimizer(net->parameters(), 0.01);
+    const auto step = [&] {
+      optimizer.zero_grad();
+      net->forward(at::ones({2, 128})).sum().backward();
+      optimizer.step();
+    };
+    step();
+    CheckpointManager manager(folder, group, test::quiet(true));
+    manager.save(1, {.model = net, .optimizer = optimizer});
+    step();
+    const auto expected = test::bytes_of(net->parameters().front());
+    optimizer.zero_grad();
+    live->begin();
+    manager.load(1, {.model = net, .optimizer = optimizer});
+    // Parameters and two states, and a copy of what is being assigned.
+    RANK_CHECK(live->peak() >= 3 * bytes);
+    RANK_CHECK(live->peak() <= 3 * bytes + bytes / 4);
+    step();
+    RANK_CHECK(test::bytes_of(net->parameters().front()) == expected);
+  });
+}
+
+TEST_CASE("ShardedLoad: values are read once, and not copied before all are there") {
+  const test::TemporaryFolder folder;
+  load_with<torch::optim::AdamW>(folder / "libtorch");
+  load_with<optim::AdamW>(folder / "fused");
+}
+
+TEST_CASE("ShardedSave: two managers of two groups, in two threads of each rank") {
+  const test::TemporaryFolder folder;
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    const std::array<ProcessGroup, 2> groups{new_subgroups(group, 2), new_subgroups(group, 2)};
+    const auto save_often = [&](size_t number) {
+      test::ShardedRun run(number == 0 ? test::Kind::kFullyShard : test::Kind::kZero, groups[number]);
+      run.train(0);
+      CheckpointManager manager(folder / std::to_string(number), groups[number], test::quiet(true, number == 0));
+      for (int64_t step = 1; step <= 20; ++step) {
+        run.train(step);
+        manager.save(step, run.state());
+        if (step % 5 == 0) manager.load_latest(run.state());
+      }
+      manager.wait();
+      const auto expected = run.whole();
+      test::ShardedRun other(number == 0 ? test::Kind::kZero : test::Kind::kFullyShard, groups[number]);
+      manager.load(20, other.state());
+      RANK_CHECK(other.whole() == expected);
+    };
+    auto second = std::async(std::launch::async, save_often, 1);
+    save_often(0);
+    second.get();
+  });
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/checkpoint/checkpoint.h>
+
 #include "checkpoint/storage/inventory.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/sharded_runs.h"
@@ -248,6 +250,13 @@ TEST_CASE_METHOD(SavedByThree, "SavedByThree: its model alone, as shards without
   });
 }
 
+TEST_CASE_METHOD(SavedByThree,
+                 "SavedByThree: weights of a directory of checkpoints are refused with a folder to give") {
+  test::ShardedNet net;
+  CHECK_THAT(test::error_of([&] { load_weights(directory(), net); }),
+             ContainsSubstring("directory of checkpoints") && ContainsSubstring("run/step-00000002"));
+}
+
 TEST_CASE("ShardedSave: ranks that do not share the directory are refused") {
   const bool async = GENERATE(false, true);
   const test::TemporaryFolder folder;
@@ -272,6 +281,25 @@ TEST_CASE("ShardedSave: ranks that have other tensors are named") {
     CheckpointManager manager(folder / "run", group, test::quiet(true));
     RANK_CHECK_THAT(test::error_of([&] { manager.save(1, {.model = net}); }),
                     ContainsSubstring("rank 2 'bias' (float32 [5])") && ContainsSubstring("rank 0 has 'bias'"));
+  });
+}
+
+TEST_CASE("ShardedSave: ranks that have other values of what they write together are named") {
+  const test::TemporaryFolder folder;
+  const bool has_other = GENERATE(false, true);
+  const bool is_hybrid = GENERATE(false, true);
+  test::run_ranks(4, [&](const GroupHandle& group) {
+    test::ShardedRun run(is_hybrid ? Kind::kHybrid : Kind::kReplicated, group);
+    run.train(0);
+    const at::NoGradGuard no_grad;
+    if (has_other && group.rank() == 3) run.model().parameters().front().add_(1);
+    std::vector<std::string> notes;
+    auto options = test::quiet(true);
+    options.notify = [&](const std::string& text) { notes.push_back(text); };
+    CheckpointManager manager(folder / "run", group, options);
+    manager.save(1, run.state());
+    RANK_CHECK(notes.size() == (has_other && group.rank() == 0 ? 1U : 0U));
+    if (!notes.empty()) RANK_CHECK_THAT(notes.front(), ContainsSubstring("rank 3 has other values of"));
   });
 }
 

@@ -87,7 +87,7 @@ class ShardedTest(unittest.TestCase):
         self.assertEqual(loaded["step"], 7)
 
     def test_any_number_of_ranks_loads_what_others_saved(self):
-        for ranks, form in ((1, "fsdp"), (2, "ddp"), (4, "fsdp")):
+        for ranks, form in ((1, "fsdp"), (2, "ddp"), (4, "fsdp"), (8, "fsdp")):
             start("run", self.folder, ranks, form)
         # Whole tensors, as the tool writes them, too.
         self.convert(self.sharded, "whole/step-00000007", "--to", "checkpoint")
@@ -105,12 +105,12 @@ class ShardedTest(unittest.TestCase):
         self.assertEqual(flat["param_groups.fc.weight.initial_lr"], 0.1)
 
     def test_c_goes_on_from_python_and_python_from_c(self):
-        for ranks, kind in ((2, "fully_shard"), (1, "replicated")):
-            target = self.out / kind
+        for ranks, kind in ((2, "fully_shard"), (1, "replicated"), (8, "fully_shard")):
+            target = self.out / f"{kind}{ranks}"
             subprocess.run([PROGRAM, self.folder / "run", target, str(ranks), kind], check=True, timeout=300)
             self.same_run(ddprun_checkpoint.load(target))
             self.assertEqual(run("verify", target).returncode, 0)
-            self.same_run(torch.load(self.convert(target / "step-00000007", f"{kind}.pt")))
+            self.same_run(torch.load(self.convert(target / "step-00000007", f"{kind}{ranks}.pt")))
         start(target, self.folder, 2)
 
     def test_every_form_becomes_a_pt_file(self):
@@ -138,12 +138,12 @@ class ShardedTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("verified", result.stdout)
 
-    def test_c_loads_the_groups_of_flattened_states(self):
-        folder = self.convert(self.sharded, "dcp", "--to", "dcp")
-        for ranks, kind in ((2, "fully_shard"), (1, "replicated")):
-            target = self.out / kind
-            subprocess.run([PROGRAM, folder, target, str(ranks), kind], check=True, timeout=300)
-            self.same_tensors(ddprun_checkpoint.load(target)["model"], self.reference["model"])
+    def test_c_goes_on_from_dcp(self):
+        for folder in (self.convert(self.sharded, "dcp", "--to", "dcp"), self.folder / "flat", self.folder / "nested"):
+            for ranks, kind in ((2, "fully_shard"), (1, "replicated")):
+                target = self.out / f"{folder.name}-{kind}"
+                subprocess.run([PROGRAM, folder, target, str(ranks), kind], check=True, timeout=300)
+                self.same_run(ddprun_checkpoint.load(target))
 
     def test_c_finds_a_changed_bit_however_many_ranks_load(self):
         folder = self.convert(self.sharded, "dcp", "--to", "dcp")
@@ -211,7 +211,7 @@ class ShardedTest(unittest.TestCase):
 
     def test_inspect_and_list_say_what_there_is(self):
         for path, kind in ((self.sharded, "sharded checkpoint of step 7, saved by 3 ranks, loss 0.25"),
-                           (self.folder / "hf", "folder of safetensors shards"),
+                           (self.folder / "hf", "folder of Python's safetensors shards"),
                            (self.folder / "flat", "folder of torch.distributed.checkpoint")):  # fmt: skip
             for command in ("inspect", "list"):
                 result = run(command, path)
@@ -219,7 +219,8 @@ class ShardedTest(unittest.TestCase):
                 self.assertIn(kind, result.stdout)
                 self.assertIn("embed.weight  float32 [7, 5]", result.stdout)
         self.assertRegex(run("list", self.folder / "run").stdout, r"step 7: \d+ bytes, 3 ranks, loss 0.25\n")
-        self.assertIn("structure only", run("verify", self.folder / "hf").stdout)
+        self.assertRegex(run("verify", self.folder / "hf").stdout, "does not say how many there were, verified .structure only")
+        self.assertIn("verified (its items: .metadata has no checksum)", run("verify", self.folder / "flat").stdout)
 
     def changes_found(self, source, copy):
         """The files and positions where a changed bit goes unnoticed."""

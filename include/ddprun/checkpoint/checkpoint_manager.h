@@ -63,8 +63,8 @@ struct SaveOptions {
 
 /// What was loaded.
 struct LoadedCheckpoint {
-  int64_t step = 0;                         ///< the step (or epoch) that it was saved under
-  int world_size = 1;                       ///< number of ranks that saved it
+  int64_t step = 0;    ///< the step (or epoch) that it was saved under
+  int world_size = 1;  ///< number of ranks that saved it; of a form that does not store it, of those that load
   std::filesystem::path folder{};           ///< where it was
   std::map<std::string, double> metrics{};  ///< those of SaveOptions::metrics
   CheckpointValues values{};                ///< TrainingState::values when it was saved

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-MODELS = ("ddp", "buffers", "syncbn", "horovod", "plain")
+MODELS = ("ddp", "buffers", "syncbn", "horovod", "plain", "shards")
 STEP_PLACES = ("start", "forward", "backward", "after")
 ANYWHERE = ("connect", "wrap", "wrapped", *STEP_PLACES, "close", "moment")
 # Where each fault can be.
@@ -21,7 +21,7 @@ PLACES = {
     "killed_host": ANYWHERE,
     "link_down": ("connect", "wrap", "wrapped", *STEP_PLACES, "moment"),
 }
-NEEDS_DDP = ("unsynced", "branch")
+MODELS_OF = {"unsynced": ("ddp", "buffers", "syncbn"), "branch": ("ddp", "buffers", "syncbn", "shards")}
 IN_PROGRAM = {"frozen_host": "stop", "killed_host": "kill", "frozen_store": "stop", "link_down": "none"}
 LONGEST_DELAY_US = 300_000
 
@@ -70,11 +70,13 @@ class Case:
 
 
 def random_case(rng, only, can_make_nodes):
-    fault = rng.choice([f for f in only or PLACES if f != "link_down" or can_make_nodes])
+    faults = [f for f in PLACES if f in only] or PLACES
+    fault = rng.choice([f for f in faults if f != "link_down" or can_make_nodes])
     place = rng.choice(PLACES[fault])
     size = rng.choice((2, 3, 4))
     nodes = fault == "link_down" or (can_make_nodes and fault != "frozen_store" and rng.random() < 1 / 3)
     own_store = fault != "frozen_store" and (nodes or fault in ("frozen_host", "killed_host") or rng.random() < 0.4)
     victim = 0 if fault in ("frozen_host", "killed_host") else size - 1 if fault == "link_down" else rng.randrange(size)
-    model = rng.choice([m for m in MODELS if fault not in NEEDS_DDP or m in ("ddp", "buffers", "syncbn")])
+    possible = MODELS_OF.get(fault, MODELS)
+    model = rng.choice([m for m in possible if m in only] or possible)
     return Case(model, fault, place, size, victim, rng.randrange(1, 9), own_store, nodes, rng.randrange(LONGEST_DELAY_US))

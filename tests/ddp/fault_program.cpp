@@ -26,6 +26,7 @@
 #include <ddprun/comm/report.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/fsdp/fully_shard.h>
 #include <ddprun/horovod/horovod.h>
 #include <ddprun/syncbn/conversion.h>
 
@@ -205,6 +206,22 @@ void train_other(const Saboteur& saboteur, const ddp::GroupHandle& group) {
   }
 }
 
+void train_shards(const Saboteur& saboteur, const ddp::GroupHandle& group) {
+  if (saboteur.does("model")) announce("FAULT");
+  Plain net(saboteur.does("model") ? 9 : 8);
+  net->to(group.device());
+  auto model = ddp::fully_shard(net, group, {.units = {ddp::each<torch::nn::Linear>()}});
+  saboteur.at("wrapped", &group);
+  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  int step = 0;
+  net->between = [&](torch::Tensor& y) { between_layers(saboteur, step, group, y); };
+  train_with(saboteur, group, step,
+             {.forward = [&](const torch::Tensor& x) { return model(x); },
+              .zero = [&] { optimizer.zero_grad(); },
+              .step = [&] { optimizer.step(); },
+              .leave_out = [&](bool leaves_out) { net->leaves_out = leaves_out; }});
+}
+
 void train_horovod(const Saboteur& saboteur, ddp::ProcessGroup process_group) {
   ddp::horovod::Context hvd(std::move(process_group));
   const ddp::GroupHandle group = hvd.group();
@@ -256,6 +273,8 @@ void run_plan(const Plan& plan, int rank) {
   const bool is_wrapped = plan.model != "plain";
   if (!is_wrapped) {
     train_plain(saboteur, group);
+  } else if (plan.model == "shards") {
+    train_shards(saboteur, group);
   } else if (saboteur.does("model")) {
     train_other(saboteur, group);
   } else if (plan.model == "ddp") {

@@ -1,6 +1,6 @@
 """One rank of a job goes wrong at a random place: every other rank ends in time and names it, and nobody names another.
 
-    faults_soak.py PROGRAM COUNT [SEED [FAULT…]]    with an interpreter that has torch; PROGRAM is fault_program
+    faults_soak.py PROGRAM COUNT [SEED [FAULT…] [MODEL…]]    with an interpreter that has torch; PROGRAM is fault_program
 
 Every process has to end within the group's timeout and 2 s. A case in which one does not is run again, alone, since a busy
 machine is slower: it must not be late each time.

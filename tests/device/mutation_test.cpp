@@ -9,6 +9,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/cloneable.h>
+#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <functional>
@@ -17,11 +18,14 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/comm/device_mesh.h>
 #include <ddprun/comm/spawn.h>
 #include <ddprun/data/device_loader.h>
 #include <ddprun/data/image_datasets.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/data_parallel.h>
+#include <ddprun/fsdp/fully_shard.h>
+#include <ddprun/optim/optimizers.h>
 #include <ddprun/samplers/sequential_sampler.h>
 
 #include "checkpoint/host_snapshot.h"
@@ -244,6 +248,36 @@ void wait_for_what_goes() {
   });
 }
 
+struct TwoUnitsImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return second(first(x).tanh()).tanh(); }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 6));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(6, 6));
+};
+TORCH_MODULE(TwoUnits);
+
+// `replicas`: of two ranks each.
+void shards(int replicas, const MixedPrecisionPolicy& policy) {
+  std::vector<c10::Device> devices;
+  for (int i = 0; i < 2 * replicas; ++i) devices.push_back(device::device_at(i));
+  spawn(2 * replicas,
+        [&](const GroupHandle& group) {
+          const c10::StreamGuard own(device::new_stream(group.device().index()));
+          TwoUnits net;
+          net->to(group.device());
+          const auto mesh = init_device_mesh(group, {replicas, 2}, {"replicate", "shard"});
+          auto model = fully_shard(net, mesh, {.units = {each<torch::nn::Linear>()}, .policy = policy});
+          optim::SGD optimizer(model->parameters(), 0.1);
+          for (int step = 0; step < 2; ++step) {
+            optimizer.zero_grad();
+            model(at::ones({3, 6}, at::TensorOptions(group.device()))).sum().backward();
+            model->clip_grad_norm_(1);
+            optimizer.step();
+          }
+          for (const auto& item : model->named_parameters()) model->full_parameter(item.key()).cpu();
+        },
+        {.backend = "cuda:nccl", .devices = devices});
+}
+
 // What is wrong: faults of memory or streams, a wrong number, an exception.
 std::vector<std::string> noticed(const std::function<void()>& work) {
   device::faults();
@@ -289,6 +323,8 @@ TEST_CASE("Mutation: with any one of its waits for events or of its record_strea
       {"collectives", collectives, 1},
       {"wait elsewhere", wait_elsewhere, 1},
       {"of elsewhere, waited for elsewhere", wait_for_what_goes, 1},
+      {"shards", [] { shards(1, {}); }, 1},
+      {"shards of replicas", [] { shards(2, {.param_dtype = at::kBFloat16}); }, 1},
   };
   std::set<std::string> met;
   std::set<std::string> caught;  // not every case needs every wait that it meets

@@ -82,8 +82,8 @@ struct TransformerImpl : torch::nn::Module {
 TORCH_MODULE(Transformer);
 
 /// The mixed-precision levels of ddp::amp, and Autocast with a GradScaler.
-constexpr const char* kAutocast = "autocast";
-constexpr std::array kLevels{"O0", "O1", "O2", "O3", kAutocast};
+inline constexpr const char* kAutocast = "autocast";
+inline constexpr std::array kLevels{"O0", "O1", "O2", "O3", kAutocast};
 
 /// What is trained, on how much.
 struct Work {

@@ -48,10 +48,17 @@ at::Tensor local_norms(const std::vector<at::Tensor>& gradients, double norm_typ
   return at::stack(norms);
 }
 
+at::Tensor reduced(const at::Tensor& values, const GroupHandle& group, ReduceOp op, c10::Device device) {
+  if (group.size() == 1) return values;
+  at::Tensor there = values.to(device);
+  all_reduce(there, group, op);
+  return there.to(values.device());
+}
+
 }  // namespace
 
 at::Tensor clip_shards(const std::vector<at::Tensor>& shards, double max_norm, double norm_type,
-                       const GroupHandle& group) {
+                       const GroupHandle& group, c10::Device device) {
   if (std::isnan(max_norm) || !(norm_type > 0)) {
     throw std::invalid_argument(who(group.info()) + ": clip_grad_norm_: expected a max_norm that is a number and a " +
                                 "norm_type above 0, got " + number_text(max_norm) + " and " + number_text(norm_type));
@@ -63,10 +70,10 @@ at::Tensor clip_shards(const std::vector<at::Tensor>& shards, double max_norm, d
   at::Tensor norm;
   if (std::isinf(norm_type)) {
     norm = at::linalg_vector_norm(norms, norm_type);
-    if (group.size() > 1) all_reduce(norm, group, ReduceOp::kMax);
+    norm = reduced(norm, group, ReduceOp::kMax, device);
   } else {
     norms = norms.pow(norm_type);
-    if (group.size() > 1) all_reduce(norms, group);
+    norms = reduced(norms, group, ReduceOp::kSum, device);
     norm = at::linalg_vector_norm(norms.pow(1 / norm_type), norm_type);
   }
   // Python's number / tensor is a product with the reciprocal, which rounds twice.

@@ -64,18 +64,30 @@ bool runs_python(const ShardGroups& groups) {
 }
 
 // First within a group of shards, then over these groups: all get the values of the mesh's first rank.
+void broadcast_values(const std::vector<at::Tensor>& values, const ShardGroups& groups) {
+  if (values.empty()) return;
+  if (groups.shard.size() > 1) broadcast_coalesced(values, 0, groups.shard);
+  if (groups.replicate && groups.replicate->size() > 1) broadcast_coalesced(values, 0, *groups.replicate);
+}
+
 void take_first_ranks_values(const std::vector<SelectedUnit>& units, const torch::nn::Module& module,
-                             const ShardGroups& groups) {
+                             const ShardGroups& groups, c10::Device device) {
   std::vector<at::Tensor> values;
   for (const SelectedUnit& unit : units) {
-    for (const fsdp::UnitParameter& parameter : unit.parameters) values.push_back(parameter.tensor.detach());
+    std::vector<at::Tensor> elsewhere;
+    for (const fsdp::UnitParameter& parameter : unit.parameters) {
+      (parameter.tensor.device() == device ? values : elsewhere).push_back(parameter.tensor.detach());
+    }
+    // Through the device, a unit at a time.
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& value : elsewhere) copies.push_back(value.to(device));
+    broadcast_values(copies, groups);
+    for (size_t i = 0; i < copies.size(); ++i) elsewhere[i].copy_(copies[i]);
   }
   for (const at::Tensor& buffer : module.buffers()) {
     if (buffer.defined()) values.push_back(buffer.detach());
   }
-  if (values.empty()) return;
-  if (groups.shard.size() > 1) broadcast_coalesced(values, 0, groups.shard);
-  if (groups.replicate && groups.replicate->size() > 1) broadcast_coalesced(values, 0, *groups.replicate);
+  broadcast_values(values, groups);
 }
 
 void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
@@ -86,7 +98,8 @@ void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
   }
 }
 
-void check_devices(const std::vector<SelectedUnit>& units, const std::string& rank) {
+// Returns that of all parameters.
+c10::Device device_of(const std::vector<SelectedUnit>& units, const std::string& rank) {
   const at::Tensor* first = nullptr;
   for (const SelectedUnit& unit : units) {
     for (const fsdp::UnitParameter& parameter : unit.parameters) {
@@ -99,6 +112,20 @@ void check_devices(const std::vector<SelectedUnit>& units, const std::string& ra
     }
   }
   if (first == nullptr) throw std::invalid_argument(rank + kName + "the model has no parameters");
+  return first->device();
+}
+
+// Only a model that is offloaded may be on the CPU beside a device.
+c10::Device computing_device(const std::vector<SelectedUnit>& units, const GroupHandle& group, bool offloads) {
+  const c10::Device device = device_of(units, who(group.info()));
+  return offloads && device.is_cpu() ? group.device() : device;
+}
+
+void move_buffers(const torch::nn::Module& module, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& buffer : module.buffers()) {
+    if (buffer.defined() && buffer.device() != device) buffer.set_data(buffer.to(device));
+  }
 }
 
 }  // namespace
@@ -117,11 +144,12 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
   require_unwrapped(*module_, rank + ": fully_shard()");
   refuse_shards(module_->parameters(), "fully_shard()", "Call it once for a model.");
   const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, rank);
-  check_devices(units, rank);
+  const c10::Device device = computing_device(units, groups_->shard, options_.offload.has_value());
   compare(units, *groups_);
+  move_buffers(*module_, device);
   const bool has_python_ranks = runs_python(*groups_);
-  if (options_.init_sync && !has_python_ranks) take_first_ranks_values(units, *module_, *groups_);
-  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, has_python_ranks);
+  if (options_.init_sync && !has_python_ranks) take_first_ranks_values(units, *module_, *groups_, device);
+  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, device, has_python_ranks);
   take_rank_stream(groups_->shard);
 }
 
@@ -161,7 +189,7 @@ at::Tensor FullyShardCore::cast_output(const at::Tensor& output) const {
 }
 
 at::Tensor FullyShardCore::clip(const std::vector<at::Tensor>& shards, double max_norm, double norm_type) const {
-  return fsdp::clip_shards(shards, max_norm, norm_type, groups_->shard);
+  return fsdp::clip_shards(shards, max_norm, norm_type, groups_->shard, model_->device());
 }
 
 namespace {

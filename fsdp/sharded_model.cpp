@@ -29,18 +29,30 @@ bool thread_is_in_backward() {
 }  // namespace
 
 ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups,
-                           const FullyShardOptions& options, bool has_python_ranks)
+                           const FullyShardOptions& options, c10::Device device, bool has_python_ranks)
     : group_(groups.shard),
       rank_(who(groups.shard.info())),
+      device_(device),
+      gather_stream_(device),
       traits_(units.size()),
       schedule_(schedule_of(units)),
       has_python_ranks_(has_python_ranks),
       is_prepared_(units.size()),
       hooks_(units.size()) {
+  const bool pins = options.offload && options.offload->pin_memory;
+  // On the CPU shards are in host memory anyway.
+  if (options.offload && !device.is_cpu()) offload_ = std::make_unique<GradientOffload>(device, pins);
+  const UnitSurroundings surroundings{.groups = groups,
+                                      .policy = options.policy,
+                                      .device = device,
+                                      .owner = this,
+                                      .cache = cache_,
+                                      .gather_stream = gather_stream_,
+                                      .offload = offload_.get(),
+                                      .pins_shards = pins && offload_};
   for (const SelectedUnit& selected : units) {
     const auto number = static_cast<int>(units_.size());
-    units_.push_back(
-        std::make_unique<Unit>(number, selected.name, selected.parameters, groups, options.policy, this, cache_));
+    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, surroundings));
     traits(number).reshards_after_forward = options.reshard_after_forward.value_or(number != 0);
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
   }
@@ -48,6 +60,7 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
 }
 
 ShardedModel::~ShardedModel() {
+  if (offload_) offload_->drop();
   for (const auto& one : units_) one->reset();
 }
 
@@ -100,6 +113,7 @@ void ShardedModel::begin_forward() {
     for (const auto& one : units_) one->forget_uses();
     for (UnitTraits& one : traits_) one.has_differentiable_input = false;
   }
+  gather_stream_.follow_current();  // on which the optimizer may have changed shards
   in_forward_ = true;
   forward_thread_ = std::this_thread::get_id();
   records_ = at::GradMode::is_enabled();
@@ -123,7 +137,14 @@ void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has
 void ShardedModel::end_forward() {
   follow(schedule_.end_forward(), false);
   in_forward_ = false;
+  wait_for_host_memory();
   if (!at::GradMode::is_enabled()) cache_.release();
+}
+
+// After it the program may change shards, which copies to the device may still be reading: as far as they are in host
+// memory, no stream orders one after the other.
+void ShardedModel::wait_for_host_memory() {
+  gather_stream_.wait_for_mark();
 }
 
 void ShardedModel::fail_forward() noexcept {
@@ -257,12 +278,14 @@ void ShardedModel::end_backward() {
     if (!schedule_.is_reduced(number)) finish_unit(number);
   }
   if (reducing_ != nullptr) std::exchange(reducing_, nullptr)->finish_reduction();
+  if (offload_) offload_->finish();
   for (const auto& one : units_) {
     if (reshards_after_backward || one->state() == Unit::State::kGathering) one->free();
   }
   schedule_.end_backward();
   is_prepared_.assign(units_.size(), false);
   cache_.release();
+  wait_for_host_memory();
 }
 
 // --------------------------------------------------------------------------------------------------------------- other
@@ -277,6 +300,7 @@ void ShardedModel::drop_unreduced() {
 
 void ShardedModel::reset() {
   reducing_ = nullptr;
+  if (offload_) offload_->drop();
   in_forward_ = false;
   schedule_.abandon_forward();
   schedule_.end_backward();

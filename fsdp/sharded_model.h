@@ -13,7 +13,9 @@
 #include <ddprun/fsdp/options.h>
 
 #include "fsdp/core/unit_schedule.h"
+#include "fsdp/gradient_offload.h"
 #include "fsdp/parameter_storage.h"
+#include "fsdp/side_stream.h"
 #include "fsdp/unit.h"
 #include "fsdp/unit_selection.h"
 
@@ -21,9 +23,10 @@ namespace ddp::fsdp {
 
 class ShardedModel final : public ParameterOwner {
  public:
-  /// `has_python_ranks`: collectives have to be Python's to the last one.
+  /// The model computes on `device`, where its parameters are, or go to with the option `offload`. `has_python_ranks`:
+  /// collectives have to be Python's to the last one.
   ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups, const FullyShardOptions& options,
-               bool has_python_ranks);
+               c10::Device device, bool has_python_ranks);
   ~ShardedModel() override;
 
   void before_use(const ParameterUse& use) override;
@@ -39,6 +42,7 @@ class ShardedModel final : public ParameterOwner {
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
   const std::string& rank_text() const { return rank_; }
   const GroupHandle& shard_group() const { return group_; }
+  c10::Device device() const { return device_; }
 
   bool reduces = true;                  ///< set_requires_gradient_sync()
   bool all_reduces = true;              ///< set_requires_all_reduce()
@@ -66,10 +70,14 @@ class ShardedModel final : public ParameterOwner {
   void end_backward();
   void hook(Unit& unit, int parameter);
   void check_trainable_dtypes() const;
+  void wait_for_host_memory();
 
   GroupHandle group_;
   std::string rank_;
+  c10::Device device_;
   BlockCache cache_;
+  SideStream gather_stream_;
+  std::unique_ptr<GradientOffload> offload_;  // null: shards are on the device
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<UnitTraits> traits_;
   UnitSchedule schedule_;

@@ -14,7 +14,10 @@
 
 #include "comm/collectives/begin.h"
 #include "fsdp/block_cache.h"
+#include "fsdp/core/gradient_division.h"
+#include "fsdp/gradient_offload.h"
 #include "fsdp/sharded_parameter.h"
+#include "fsdp/side_stream.h"
 
 namespace ddp::fsdp {
 
@@ -30,14 +33,33 @@ struct UnitParameter {
   at::Tensor tensor;
 };
 
+/// What the units of a model share; it outlives them.
+struct UnitSurroundings {
+  ShardGroups groups;
+  MixedPrecisionPolicy policy;
+  c10::Device device;  ///< on which the model computes
+  ParameterOwner* owner;
+  BlockCache& cache;
+  SideStream& gather_stream;           ///< parameters are gathered on it
+  GradientOffload* offload = nullptr;  ///< null: gradients stay on the device, as shards do
+  bool pins_shards = false;            ///< shards are in page-locked memory of the host
+};
+
+/// How the gradients of a unit are reduced; a program may change it between two steps.
+struct ReductionSettings {
+  std::optional<double> divide_factor{};
+  bool only_sums = false;
+  bool reduces_unused = false;  ///< parameters without a gradient take part with zeros
+};
+
 /// All functions that communicate are called by all ranks in the same order; wait() of a collective is part of the
 /// function that needs its result.
 class Unit {
  public:
   enum class State { kSharded, kGathering, kGathered };
 
-  Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const ShardGroups& groups,
-       const MixedPrecisionPolicy& policy, ParameterOwner* owner, BlockCache& cache);
+  Unit(int number, std::string name, const std::vector<UnitParameter>& parameters,
+       const UnitSurroundings& surroundings);
 
   /// "blocks.3", or "the root".
   const std::string& name() const { return name_; }
@@ -72,6 +94,7 @@ class Unit {
   /// Whether all gradients that the forward promised have arrived.
   bool is_complete() const;
 
+  ReductionSettings& reduction_settings() { return reduction_settings_; }
   /// Takes the gradients off the module's tensors and starts their reduction. Nothing without gradients.
   void start_reduction(bool all_reduces);
   /// Waits for it and adds the result to the shards' gradients.
@@ -95,6 +118,7 @@ class Unit {
     detail::Started call;
     at::Tensor output;
     std::vector<size_t> parameters;
+    GradientDivision division;
     bool all_reduces = true;
   };
 
@@ -104,15 +128,22 @@ class Unit {
   at::ScalarType gather_dtype() const;
   at::ScalarType reduce_dtype() const;
   std::string note(const char* what, const std::vector<size_t>& parameters) const;
-  double pre_divisor(at::ScalarType dtype) const;
-  void add_to_shards(const at::Tensor& reduced, const std::vector<size_t>& parameters);
+  GradientDivision division(at::ScalarType dtype) const;
+  bool takes_part_with_zeros(size_t parameter) const;
+  std::vector<at::Tensor> take_gradients(std::vector<size_t>& parameters);
+  void wait_for_gather();
+  void add_to_shards(const at::Tensor& flat, const std::vector<size_t>& parameters);
   at::Tensor combined_with_partial(at::Tensor output, const std::vector<size_t>& parameters);
 
   int number_;
   std::string name_;
   ShardGroups groups_;
   MixedPrecisionPolicy policy_;
+  c10::Device device_;
   BlockCache& cache_;
+  SideStream& gather_stream_;
+  GradientOffload* offload_;
+  ReductionSettings reduction_settings_;
   std::vector<ShardedParameter> parameters_;
   State state_ = State::kSharded;
   std::optional<Gathering> gathering_;

@@ -27,6 +27,13 @@ struct MixedPrecisionPolicy {
   bool cast_forward_inputs = true;
 };
 
+/// Shards, their gradients and so the optimizer's state in host memory; the model still computes on the device of its
+/// group. On the CPU it changes nothing. Reference: torch.distributed.fsdp.CPUOffloadPolicy.
+struct CpuOffload {
+  /// Whether this memory is page-locked, which copies beside the computation need; other processes cannot use it.
+  bool pin_memory = true;
+};
+
 /// Which modules of a model are units of their own: see each(), children() and together().
 class UnitSelector {
  public:
@@ -74,6 +81,9 @@ struct FullyShardOptions {
   std::optional<bool> reshard_after_forward{};
   /// Dtypes.
   MixedPrecisionPolicy policy{};
+  /// Whether shards are in host memory. The model may then be on the CPU before, of which only a unit at a time goes to
+  /// the device; buffers go there at once. The optimizer steps on the CPU.
+  std::optional<CpuOffload> offload{};
   /// Whether all ranks take rank 0's parameters and buffers first; not done where a rank runs Python, whose
   /// fully_shard() takes each rank's own.
   bool init_sync = true;

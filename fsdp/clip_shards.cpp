@@ -17,6 +17,7 @@
 #include <unordered_set>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/detail/comm/shard_group.h>
 
 #include "base/rank_prefix.h"
 
@@ -27,7 +28,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& shards) {
   std::vector<at::Tensor> gradients;
   std::unordered_set<const void*> seen;  // parameters() repeats what is registered twice
   for (const at::Tensor& shard : shards) {
-    if (seen.insert(shard.unsafeGetTensorImpl()).second && shard.grad().defined()) gradients.push_back(shard.grad());
+    if (!shard.grad().defined() || !shard_place_of(shard)) continue;  // parameters that are ignored are no shards
+    if (seen.insert(shard.unsafeGetTensorImpl()).second) gradients.push_back(shard.grad());
   }
   return gradients;
 }

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include <ddprun/detail/comm/device_copy.h>
+
 #include "fsdp/core/shard_layout.h"
 
 namespace ddp::fsdp {
@@ -44,7 +46,7 @@ at::Tensor pack_shards(const std::vector<at::Tensor>& shards, const std::vector<
   int64_t offset = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     // First to the device, then to the dtype: as PyTorch, and a cast on the host would hold it up.
-    const at::Tensor shard = shards[i].detach().to(device, /*non_blocking=*/true);
+    const at::Tensor shard = to_device(shards[i].detach(), device);
     if (!as_bytes) {
       put(flat, offset, shard, chunk_numels[i]);
       offset += chunk_numels[i];

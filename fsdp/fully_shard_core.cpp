@@ -13,7 +13,6 @@
 #include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/detail/comm/wrapped_parameters.h>
 
-#include "base/progress/own_page.h"
 #include "comm/core/recomputation.h"
 #include "comm/group/verify_across_ranks.h"
 #include "fsdp/clip_shards.h"
@@ -143,7 +142,7 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
   check_policy(options_.policy, rank);
   require_unwrapped(*module_, rank + ": fully_shard()");
   refuse_shards(module_->parameters(), "fully_shard()", "Call it once for a model.");
-  const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, rank);
+  const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, options_.ignored_params, rank);
   const c10::Device device = computing_device(units, groups_->shard, options_.offload.has_value());
   compare(units, *groups_);
   move_buffers(*module_, device);
@@ -162,13 +161,11 @@ void FullyShardCore::before_forward() {
                            "the model's forward runs in the backward, because a region of checkpoint() contains it. "
                            "Call checkpoint() inside the model.");
   }
-  detail::own_page().enter_phase(at::GradMode::is_enabled() ? progress::Phase::kForward : progress::Phase::kEvaluation);
   model_->begin_forward();
 }
 
 void FullyShardCore::after_forward() {
   model_->end_forward();
-  if (!at::GradMode::is_enabled()) detail::own_page().enter_phase(progress::Phase::kOther);
 }
 
 void FullyShardCore::after_failed_forward() noexcept {
@@ -207,9 +204,10 @@ class Mirror {
 
   void fill(torch::nn::Module& to, const torch::nn::Module& from) {
     for (const auto& parameter : from.named_parameters(/*recurse=*/false)) {
+      if (!parameter.value().defined()) continue;
       const auto shard = shards_.find(parameter.value().unsafeGetTensorImpl());
-      if (shard == shards_.end()) continue;
-      to.register_parameter(parameter.key(), shard->second, shard->second.requires_grad());
+      const at::Tensor& tensor = shard == shards_.end() ? parameter.value() : shard->second;  // one that is ignored
+      to.register_parameter(parameter.key(), tensor, tensor.requires_grad());
     }
     for (const auto& buffer : from.named_buffers(/*recurse=*/false)) to.register_buffer(buffer.key(), buffer.value());
     for (const auto& child : from.named_children()) {
@@ -228,25 +226,41 @@ class Mirror {
   std::unordered_map<const torch::nn::Module*, std::shared_ptr<torch::nn::Module>> modules_;
 };
 
-// A shared parameter has several names.
-ShardedParameter& find(const FullyShardCore& core, const std::string& name) {
+at::Tensor tensor_named(const FullyShardCore& core, const std::string& name) {
   const auto parameters = core.module().named_parameters();
-  const at::Tensor* tensor = nullptr;
-  for (const auto& parameter : parameters) {
-    if (parameter.key() == name) tensor = &parameter.value();
-  }
+  if (const at::Tensor* tensor = parameters.find(name)) return *tensor;
+  throw std::invalid_argument(core.model().rank_text() + kName + "the model has no parameter '" + name + "'");
+}
+
+// A shared parameter has several names. Null for a parameter that is ignored.
+ShardedParameter* find(const FullyShardCore& core, const at::Tensor& tensor) {
   for (const auto& unit : core.model().units()) {
     for (ShardedParameter& parameter : unit->parameters()) {
-      if (tensor != nullptr && parameter.full().is_same(*tensor)) return parameter;
+      if (parameter.full().is_same(tensor)) return &parameter;
     }
   }
-  throw std::invalid_argument(core.model().rank_text() + kName + "the model has no parameter '" + name + "'");
+  return nullptr;
 }
 
 }  // namespace
 
 void FullyShardCore::mirror_into(torch::nn::Module& wrapper) const {
   Mirror(*model_).fill(wrapper, *module_);
+}
+
+std::unique_ptr<JoinHook> FullyShardedWrapper::join_hook(const JoinOptions& /*options*/) {
+  throw std::logic_error(core_->model().rank_text() +
+                         ": join() cannot shadow a model of fully_shard(): a rank without inputs would have to gather "
+                         "every unit for the others, in the order of their operators. Give all ranks equally many "
+                         "batches, as DistributedSampler does.");
+}
+
+c10::Device FullyShardedWrapper::join_device() const {
+  return core_->model().device();
+}
+
+const GroupHandle& FullyShardedWrapper::join_group() const {
+  return core_->model().shard_group();
 }
 
 void FullyShardedWrapper::set_requires_gradient_sync(bool enabled) {
@@ -259,6 +273,31 @@ void FullyShardedWrapper::set_requires_all_reduce(bool enabled) {
 
 void FullyShardedWrapper::set_reshard_after_backward(bool enabled) {
   core_->model().reshards_after_backward = enabled;
+}
+
+void FullyShardedWrapper::set_reshard_after_forward(bool enabled) {
+  for (const auto& unit : core_->model().units())
+    core_->model().traits(unit->number()).reshards_after_forward = enabled;
+}
+
+void FullyShardedWrapper::set_is_last_backward(bool enabled) {
+  core_->model().is_last_backward = enabled;
+}
+
+void FullyShardedWrapper::set_gradient_divide_factor(double factor) {
+  for (const auto& unit : core_->model().units()) core_->model().set_divide_factor(unit->number(), factor);
+}
+
+void FullyShardedWrapper::set_force_sum_reduction_for_comms(bool enabled) {
+  for (const auto& unit : core_->model().units()) unit->gradients().settings().only_sums = enabled;
+}
+
+void FullyShardedWrapper::set_reduce_scatter_unused_params(bool enabled) {
+  for (const auto& unit : core_->model().units()) unit->gradients().settings().reduces_unused = enabled;
+}
+
+ShardedUnit FullyShardedWrapper::unit(const std::string& name) const {
+  return {core_, core_->model().unit_named(name)};
 }
 
 void FullyShardedWrapper::reshard() {
@@ -274,12 +313,19 @@ void FullyShardedWrapper::drop_unreduced_gradients() {
 }
 
 at::Tensor FullyShardedWrapper::full_parameter(const std::string& name) const {
-  const ShardedParameter& parameter = find(*core_, name);
-  return parameter.whole_from(all_gather(parameter.padded_shard(), core_->model().shard_group()));
+  const at::Tensor tensor = tensor_named(*core_, name);
+  const ShardedParameter* parameter = find(*core_, tensor);
+  if (parameter == nullptr) return tensor.detach().clone();
+  return parameter->whole_from(all_gather(parameter->padded_shard(), core_->model().shard_group()));
 }
 
 void FullyShardedWrapper::set_full_parameter(const std::string& name, const at::Tensor& value) {
-  find(*core_, name).set_from(value);
+  const at::Tensor tensor = tensor_named(*core_, name);
+  ShardedParameter* parameter = find(*core_, tensor);
+  if (parameter != nullptr) return parameter->set_from(value);
+  fsdp::check_whole_shape(name, tensor, value);
+  const at::NoGradGuard no_grad;
+  tensor.copy_(value);
 }
 
 void refuse_to_move_shards() {

@@ -110,13 +110,16 @@ at::Tensor ShardedParameter::whole_from(const at::Tensor& padded_shards) const {
   return padded_shards.reshape({-1}).narrow(0, 0, full_.numel()).view(full_.sizes());
 }
 
+void check_whole_shape(const std::string& name, const at::Tensor& parameter, const at::Tensor& value) {
+  if (value.sizes() == parameter.sizes()) return;
+  std::ostringstream text;
+  text << rank_prefix() << "fully_shard(): the parameter " << name << " has the shape " << parameter.sizes()
+       << ", but the given value has " << value.sizes();
+  throw std::invalid_argument(text.str());
+}
+
 void ShardedParameter::set_from(const at::Tensor& whole) {
-  if (whole.sizes() != full_.sizes()) {
-    std::ostringstream text;
-    text << rank_prefix() << "fully_shard(): the parameter " << name_ << " has the shape " << full_.sizes()
-         << ", but the given value has " << whole.sizes();
-    throw std::invalid_argument(text.str());
-  }
+  check_whole_shape(name_, full_, whole);
   const at::NoGradGuard no_grad;
   shard_.copy_(whole.narrow(0, layout_.first_row(place_.group.rank()), layout_.rows_of(place_.group.rank())));
 }

@@ -31,6 +31,9 @@ struct ShardSettings {
   bool is_pinned = false;                 ///< which is page-locked
 };
 
+/// Throws std::invalid_argument when a value for `parameter`, which is called `name`, has another shape.
+void check_whole_shape(const std::string& name, const at::Tensor& parameter, const at::Tensor& value);
+
 class ShardedParameter {
  public:
   /// Takes this rank's rows of `parameter` as the shard, and frees the parameter's memory.

@@ -36,7 +36,7 @@ using test::words;
 
 enum class Place { kDevice, kPinned, kPageable, kFromCpu };
 
-FullyShardOptions by_block(Place place) {
+FullyShardOptions by_place(Place place) {
   FullyShardOptions options{.units = {children({"embedding"}), each<Block>(), children({"first.mix"})}};
   if (place != Place::kDevice) options.offload = CpuOffload{.pin_memory = place != Place::kPageable};
   return options;
@@ -78,7 +78,7 @@ TEST_CASE("Offload: shards, gradients and states are in host memory, gathered pa
   run_ranks(3, [](const GroupHandle& group) {
     Net net = put(Net(), Place::kFromCpu);
     net->register_buffer("buffer", at::ones({2}));
-    auto model = fully_shard(net, group, by_block(Place::kFromCpu));
+    auto model = fully_shard(net, group, by_place(Place::kFromCpu));
     optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
     model(words(group.rank(), 0)).sum().backward();
     optimizer.step();
@@ -97,7 +97,7 @@ TEST_CASE("Offload: trains as on the device") {
   for (const int ranks : {1, 2, 3}) {
     run_ranks(ranks, [](const GroupHandle& group) {
       check_places(group, [](const GroupHandle& all, Place place) {
-        auto model = fully_shard(put(Net(), place), all, by_block(place));
+        auto model = fully_shard(put(Net(), place), all, by_place(place));
         optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
         for (int step = 0; step < 3; ++step) {
           optimizer.zero_grad();
@@ -113,7 +113,7 @@ TEST_CASE("Offload: trains as on the device") {
 TEST_CASE("Offload: an optimizer that steps right after an evaluation waits for the copies") {
   run_ranks(2, [](const GroupHandle& group) {
     check_places(group, [](const GroupHandle& all, Place place) {
-      auto model = fully_shard(put(Net(), place), all, by_block(place));
+      auto model = fully_shard(put(Net(), place), all, by_place(place));
       std::vector<at::Tensor> results;
       for (int step = 0; step < 3; ++step) {
         const at::NoGradGuard no_grad;
@@ -129,7 +129,7 @@ TEST_CASE("Offload: with clipping, a scaler and gradients of several backwards")
   run_ranks(2, [](const GroupHandle& group) {
     for (const bool reduces_each : {true, false}) {
       check_places(group, [&](const GroupHandle& all, Place place) {
-        auto model = fully_shard(put(Net(), place), all, by_block(place));
+        auto model = fully_shard(put(Net(), place), all, by_place(place));
         optim::SGD optimizer(model->parameters(), optim::SGDOptions(0.1).momentum(0.9));
         GradScaler scaler({.init_scale = 8, .device = test::test_device().type()});
         std::vector<at::Tensor> results;
@@ -155,7 +155,7 @@ TEST_CASE("Offload: with clipping, a scaler and gradients of several backwards")
 
 TEST_CASE("Offload: a gradient that one rank finds infinite is skipped by all") {
   run_ranks(3, [](const GroupHandle& group) {
-    auto model = fully_shard(put(Net(), Place::kFromCpu), group, by_block(Place::kFromCpu));
+    auto model = fully_shard(put(Net(), Place::kFromCpu), group, by_place(Place::kFromCpu));
     optim::SGD optimizer(model->parameters(), optim::SGDOptions(0.1));
     GradScaler scaler({.init_scale = 8, .device = test::test_device().type()});
     const std::vector<at::Tensor> before = on_cpu(model->parameters());
@@ -174,7 +174,7 @@ TEST_CASE("Offload: with a mesh of two dimensions, sums that wait for the replic
     DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"replicate", "shard"});
     for (const bool waits : {false, true}) {
       check_places(group, [&](const GroupHandle& all, Place place) {
-        FullyShardOptions options = by_block(place);
+        FullyShardOptions options = by_place(place);
         options.policy = {.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat, .output_dtype = at::kFloat};
         if (waits) options.reshard_after_forward = false;
         auto model = fully_shard(put(Net(), place), mesh, options);
@@ -221,7 +221,7 @@ TEST_CASE("Offload: with regions of checkpoint(), and frozen parameters") {
     check_places(group, [](const GroupHandle& all, Place place) {
       Regions net = put(Regions(), place);
       net->named_parameters()["block1.up.weight"].set_requires_grad(false);
-      FullyShardOptions options = by_block(place);
+      FullyShardOptions options = by_place(place);
       options.units = {each<Block>()};
       auto model = fully_shard(net, all, options);
       torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -242,7 +242,7 @@ TEST_CASE("Offload: with regions of checkpoint(), and frozen parameters") {
 
 TEST_CASE("Offload: whole parameters are read and written by name") {
   run_ranks(3, [](const GroupHandle& group) {
-    auto model = fully_shard(put(Net(), Place::kFromCpu), group, by_block(Place::kPinned));
+    auto model = fully_shard(put(Net(), Place::kFromCpu), group, by_place(Place::kPinned));
     const at::Tensor value = at::arange(35, at::kFloat).view({7, 5});
     model->set_full_parameter("first.up.weight", test::here(value));
     const at::Tensor whole = model->full_parameter("first.up.weight");
@@ -258,7 +258,7 @@ TEST_CASE("Offload: ranks begin with the values of rank 0") {
       const at::NoGradGuard no_grad;
       net->head->weight.add_(group.rank());
     }
-    auto model = fully_shard(net, group, by_block(Place::kFromCpu));
+    auto model = fully_shard(net, group, by_place(Place::kFromCpu));
     RANK_CHECK(at::equal(model->full_parameter("head.weight").cpu(), Net()->head->weight));
   });
 }
@@ -276,13 +276,13 @@ TEST_CASE("Offload: a checkpoint of one run is loaded by another, offloaded or n
           }
         };
         CheckpointManager checkpoints(folder.path(), group);
-        auto model = fully_shard(put(Net(), saves), group, by_block(saves));
+        auto model = fully_shard(put(Net(), saves), group, by_place(saves));
         optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
         train(model, optimizer, 0, 2);
         checkpoints.save(2, {.model = model, .optimizer = optimizer});
         train(model, optimizer, 2, 4);
 
-        auto other = fully_shard(put(Net(), loads), group, by_block(loads));
+        auto other = fully_shard(put(Net(), loads), group, by_place(loads));
         optim::AdamW of_other(other->parameters(), torch::optim::AdamWOptions(0.01));
         RANK_REQUIRE(checkpoints.load_latest({.model = other, .optimizer = of_other}).has_value());
         train(other, of_other, 2, 4);
@@ -296,7 +296,7 @@ TEST_CASE("Offload: a checkpoint of one run is loaded by another, offloaded or n
 
 TEST_CASE("Offload: after a forward that throws, and a reset, training continues") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto model = fully_shard(put(Net(), Place::kFromCpu), group, by_block(Place::kFromCpu));
+    auto model = fully_shard(put(Net(), Place::kFromCpu), group, by_place(Place::kFromCpu));
     const at::Tensor loss = model(words(group.rank(), 0)).sum();
     model->reset_iteration();
     {

@@ -1,6 +1,7 @@
 // Settings of fully_shard(). Reference: torch.distributed.fsdp.fully_shard, PyTorch 2.15.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <torch/nn/module.h>
 
@@ -81,6 +82,9 @@ struct FullyShardOptions {
   std::optional<bool> reshard_after_forward{};
   /// Dtypes.
   MixedPrecisionPolicy policy{};
+  /// Parameters of the model that are neither sharded, moved nor reduced, nor made equal over the ranks: they stay as
+  /// they are, and are among parameters() of the result.
+  std::vector<at::Tensor> ignored_params{};
   /// Whether shards are in host memory. The model may then be on the CPU before, of which only a unit at a time goes to
   /// the device; buffers go there at once. The optimizer steps on the CPU.
   std::optional<CpuOffload> offload{};

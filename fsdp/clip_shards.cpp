@@ -17,6 +17,7 @@
 #include <unordered_set>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/detail/comm/shard_group.h>
 
 #include "base/rank_prefix.h"
 
@@ -27,7 +28,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& shards) {
   std::vector<at::Tensor> gradients;
   std::unordered_set<const void*> seen;  // parameters() repeats what is registered twice
   for (const at::Tensor& shard : shards) {
-    if (seen.insert(shard.unsafeGetTensorImpl()).second && shard.grad().defined()) gradients.push_back(shard.grad());
+    if (!shard.grad().defined() || !shard_place_of(shard)) continue;  // parameters that are ignored are no shards
+    if (seen.insert(shard.unsafeGetTensorImpl()).second) gradients.push_back(shard.grad());
   }
   return gradients;
 }
@@ -48,10 +50,17 @@ at::Tensor local_norms(const std::vector<at::Tensor>& gradients, double norm_typ
   return at::stack(norms);
 }
 
+at::Tensor reduced(const at::Tensor& values, const GroupHandle& group, ReduceOp op, c10::Device device) {
+  if (group.size() == 1) return values;
+  at::Tensor there = values.to(device);
+  all_reduce(there, group, op);
+  return there.to(values.device());
+}
+
 }  // namespace
 
 at::Tensor clip_shards(const std::vector<at::Tensor>& shards, double max_norm, double norm_type,
-                       const GroupHandle& group) {
+                       const GroupHandle& group, c10::Device device) {
   if (std::isnan(max_norm) || !(norm_type > 0)) {
     throw std::invalid_argument(who(group.info()) + ": clip_grad_norm_: expected a max_norm that is a number and a " +
                                 "norm_type above 0, got " + number_text(max_norm) + " and " + number_text(norm_type));
@@ -63,10 +72,10 @@ at::Tensor clip_shards(const std::vector<at::Tensor>& shards, double max_norm, d
   at::Tensor norm;
   if (std::isinf(norm_type)) {
     norm = at::linalg_vector_norm(norms, norm_type);
-    if (group.size() > 1) all_reduce(norm, group, ReduceOp::kMax);
+    norm = reduced(norm, group, ReduceOp::kMax, device);
   } else {
     norms = norms.pow(norm_type);
-    if (group.size() > 1) all_reduce(norms, group);
+    norms = reduced(norms, group, ReduceOp::kSum, device);
     norm = at::linalg_vector_norm(norms.pow(1 / norm_type), norm_type);
   }
   // Python's number / tensor is a product with the reciprocal, which rounds twice.

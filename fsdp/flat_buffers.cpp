@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include <ddprun/detail/comm/device_copy.h>
+
 #include "fsdp/core/shard_layout.h"
 
 namespace ddp::fsdp {
@@ -33,22 +35,25 @@ void put(const at::Tensor& to, int64_t offset, const at::Tensor& from, int64_t p
 }  // namespace
 
 at::Tensor pack_shards(const std::vector<at::Tensor>& shards, const std::vector<int64_t>& chunk_numels,
-                       const std::vector<at::ScalarType>& dtypes, at::ScalarType dtype, BlockCache& cache) {
+                       const std::vector<at::ScalarType>& dtypes, at::ScalarType dtype, c10::Device device,
+                       BlockCache& cache) {
   const bool as_bytes = std::ranges::any_of(dtypes, [&](at::ScalarType one) { return one != dtype; });
   int64_t numel = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     numel += chunk_numels[i] * (as_bytes ? static_cast<int64_t>(c10::elementSize(dtypes[i])) : 1);
   }
-  at::Tensor flat = flat_buffer(numel, dtype, shards.front().device(), cache);
+  at::Tensor flat = flat_buffer(numel, dtype, device, cache);
   int64_t offset = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
+    // First to the device, then to the dtype: as PyTorch, and a cast on the host would hold it up.
+    const at::Tensor shard = to_device(shards[i].detach(), device);
     if (!as_bytes) {
-      put(flat, offset, shards[i].detach(), chunk_numels[i]);
+      put(flat, offset, shard, chunk_numels[i]);
       offset += chunk_numels[i];
       continue;
     }
     const auto size = static_cast<int64_t>(c10::elementSize(dtypes[i]));
-    const at::Tensor one = shards[i].detach().to(dtypes[i]).contiguous().view({-1});
+    const at::Tensor one = shard.to(dtypes[i]).contiguous().view({-1});
     put(flat, offset, one.numel() == 0 ? at::empty({0}, flat.options()) : one.view(at::kByte), chunk_numels[i] * size);
     offset += chunk_numels[i] * size;
   }

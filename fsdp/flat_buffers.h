@@ -13,9 +13,11 @@ namespace ddp::fsdp {
 
 /// One rank's part of an all-gather: each of `shards`, contiguous, at the beginning of its `chunk_numels[i]` elements;
 /// the rest of these is zero. The result has dtype `dtype`; kByte with other tensors' dtypes means their bytes, and
-/// then `dtypes[i]` is what shards[i] is cast to before.
+/// then `dtypes[i]` is what shards[i] is cast to before. It is on `device`; shards in page-locked memory are copied
+/// there by the current stream, for which the host does not wait.
 at::Tensor pack_shards(const std::vector<at::Tensor>& shards, const std::vector<int64_t>& chunk_numels,
-                       const std::vector<at::ScalarType>& dtypes, at::ScalarType dtype, BlockCache& cache);
+                       const std::vector<at::ScalarType>& dtypes, at::ScalarType dtype, c10::Device device,
+                       BlockCache& cache);
 
 /// Copies an all-gather's result of shape (ranks, n) into `rows[i]`, each of shape (ranks, chunk_numels[i]), in the
 /// order of pack_shards().

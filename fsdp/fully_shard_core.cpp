@@ -13,7 +13,6 @@
 #include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/detail/comm/wrapped_parameters.h>
 
-#include "base/progress/own_page.h"
 #include "comm/core/recomputation.h"
 #include "comm/group/verify_across_ranks.h"
 #include "fsdp/clip_shards.h"
@@ -64,18 +63,30 @@ bool runs_python(const ShardGroups& groups) {
 }
 
 // First within a group of shards, then over these groups: all get the values of the mesh's first rank.
+void broadcast_values(const std::vector<at::Tensor>& values, const ShardGroups& groups) {
+  if (values.empty()) return;
+  if (groups.shard.size() > 1) broadcast_coalesced(values, 0, groups.shard);
+  if (groups.replicate && groups.replicate->size() > 1) broadcast_coalesced(values, 0, *groups.replicate);
+}
+
 void take_first_ranks_values(const std::vector<SelectedUnit>& units, const torch::nn::Module& module,
-                             const ShardGroups& groups) {
+                             const ShardGroups& groups, c10::Device device) {
   std::vector<at::Tensor> values;
   for (const SelectedUnit& unit : units) {
-    for (const fsdp::UnitParameter& parameter : unit.parameters) values.push_back(parameter.tensor.detach());
+    std::vector<at::Tensor> elsewhere;
+    for (const fsdp::UnitParameter& parameter : unit.parameters) {
+      (parameter.tensor.device() == device ? values : elsewhere).push_back(parameter.tensor.detach());
+    }
+    // Through the device, a unit at a time.
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& value : elsewhere) copies.push_back(value.to(device));
+    broadcast_values(copies, groups);
+    for (size_t i = 0; i < copies.size(); ++i) elsewhere[i].copy_(copies[i]);
   }
   for (const at::Tensor& buffer : module.buffers()) {
     if (buffer.defined()) values.push_back(buffer.detach());
   }
-  if (values.empty()) return;
-  if (groups.shard.size() > 1) broadcast_coalesced(values, 0, groups.shard);
-  if (groups.replicate && groups.replicate->size() > 1) broadcast_coalesced(values, 0, *groups.replicate);
+  broadcast_values(values, groups);
 }
 
 void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
@@ -86,7 +97,8 @@ void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
   }
 }
 
-void check_devices(const std::vector<SelectedUnit>& units, const std::string& rank) {
+// Returns that of all parameters.
+c10::Device device_of(const std::vector<SelectedUnit>& units, const std::string& rank) {
   const at::Tensor* first = nullptr;
   for (const SelectedUnit& unit : units) {
     for (const fsdp::UnitParameter& parameter : unit.parameters) {
@@ -99,6 +111,20 @@ void check_devices(const std::vector<SelectedUnit>& units, const std::string& ra
     }
   }
   if (first == nullptr) throw std::invalid_argument(rank + kName + "the model has no parameters");
+  return first->device();
+}
+
+// Only a model that is offloaded may be on the CPU beside a device.
+c10::Device computing_device(const std::vector<SelectedUnit>& units, const GroupHandle& group, bool offloads) {
+  const c10::Device device = device_of(units, who(group.info()));
+  return offloads && device.is_cpu() ? group.device() : device;
+}
+
+void move_buffers(const torch::nn::Module& module, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& buffer : module.buffers()) {
+    if (buffer.defined() && buffer.device() != device) buffer.set_data(buffer.to(device));
+  }
 }
 
 }  // namespace
@@ -116,12 +142,13 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
   check_policy(options_.policy, rank);
   require_unwrapped(*module_, rank + ": fully_shard()");
   refuse_shards(module_->parameters(), "fully_shard()", "Call it once for a model.");
-  const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, rank);
-  check_devices(units, rank);
+  const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, options_.ignored_params, rank);
+  const c10::Device device = computing_device(units, groups_->shard, options_.offload.has_value());
   compare(units, *groups_);
+  move_buffers(*module_, device);
   const bool has_python_ranks = runs_python(*groups_);
-  if (options_.init_sync && !has_python_ranks) take_first_ranks_values(units, *module_, *groups_);
-  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, has_python_ranks);
+  if (options_.init_sync && !has_python_ranks) take_first_ranks_values(units, *module_, *groups_, device);
+  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, device, has_python_ranks);
   take_rank_stream(groups_->shard);
 }
 
@@ -134,13 +161,11 @@ void FullyShardCore::before_forward() {
                            "the model's forward runs in the backward, because a region of checkpoint() contains it. "
                            "Call checkpoint() inside the model.");
   }
-  detail::own_page().enter_phase(at::GradMode::is_enabled() ? progress::Phase::kForward : progress::Phase::kEvaluation);
   model_->begin_forward();
 }
 
 void FullyShardCore::after_forward() {
   model_->end_forward();
-  if (!at::GradMode::is_enabled()) detail::own_page().enter_phase(progress::Phase::kOther);
 }
 
 void FullyShardCore::after_failed_forward() noexcept {
@@ -161,7 +186,7 @@ at::Tensor FullyShardCore::cast_output(const at::Tensor& output) const {
 }
 
 at::Tensor FullyShardCore::clip(const std::vector<at::Tensor>& shards, double max_norm, double norm_type) const {
-  return fsdp::clip_shards(shards, max_norm, norm_type, groups_->shard);
+  return fsdp::clip_shards(shards, max_norm, norm_type, groups_->shard, model_->device());
 }
 
 namespace {
@@ -179,9 +204,10 @@ class Mirror {
 
   void fill(torch::nn::Module& to, const torch::nn::Module& from) {
     for (const auto& parameter : from.named_parameters(/*recurse=*/false)) {
+      if (!parameter.value().defined()) continue;
       const auto shard = shards_.find(parameter.value().unsafeGetTensorImpl());
-      if (shard == shards_.end()) continue;
-      to.register_parameter(parameter.key(), shard->second, shard->second.requires_grad());
+      const at::Tensor& tensor = shard == shards_.end() ? parameter.value() : shard->second;  // one that is ignored
+      to.register_parameter(parameter.key(), tensor, tensor.requires_grad());
     }
     for (const auto& buffer : from.named_buffers(/*recurse=*/false)) to.register_buffer(buffer.key(), buffer.value());
     for (const auto& child : from.named_children()) {
@@ -200,25 +226,41 @@ class Mirror {
   std::unordered_map<const torch::nn::Module*, std::shared_ptr<torch::nn::Module>> modules_;
 };
 
-// A shared parameter has several names.
-ShardedParameter& find(const FullyShardCore& core, const std::string& name) {
+at::Tensor tensor_named(const FullyShardCore& core, const std::string& name) {
   const auto parameters = core.module().named_parameters();
-  const at::Tensor* tensor = nullptr;
-  for (const auto& parameter : parameters) {
-    if (parameter.key() == name) tensor = &parameter.value();
-  }
+  if (const at::Tensor* tensor = parameters.find(name)) return *tensor;
+  throw std::invalid_argument(core.model().rank_text() + kName + "the model has no parameter '" + name + "'");
+}
+
+// A shared parameter has several names. Null for a parameter that is ignored.
+ShardedParameter* find(const FullyShardCore& core, const at::Tensor& tensor) {
   for (const auto& unit : core.model().units()) {
     for (ShardedParameter& parameter : unit->parameters()) {
-      if (tensor != nullptr && parameter.full().is_same(*tensor)) return parameter;
+      if (parameter.full().is_same(tensor)) return &parameter;
     }
   }
-  throw std::invalid_argument(core.model().rank_text() + kName + "the model has no parameter '" + name + "'");
+  return nullptr;
 }
 
 }  // namespace
 
 void FullyShardCore::mirror_into(torch::nn::Module& wrapper) const {
   Mirror(*model_).fill(wrapper, *module_);
+}
+
+std::unique_ptr<JoinHook> FullyShardedWrapper::join_hook(const JoinOptions& /*options*/) {
+  throw std::logic_error(core_->model().rank_text() +
+                         ": join() cannot shadow a model of fully_shard(): a rank without inputs would have to gather "
+                         "every unit for the others, in the order of their operators. Give all ranks equally many "
+                         "batches, as DistributedSampler does.");
+}
+
+c10::Device FullyShardedWrapper::join_device() const {
+  return core_->model().device();
+}
+
+const GroupHandle& FullyShardedWrapper::join_group() const {
+  return core_->model().shard_group();
 }
 
 void FullyShardedWrapper::set_requires_gradient_sync(bool enabled) {
@@ -231,6 +273,31 @@ void FullyShardedWrapper::set_requires_all_reduce(bool enabled) {
 
 void FullyShardedWrapper::set_reshard_after_backward(bool enabled) {
   core_->model().reshards_after_backward = enabled;
+}
+
+void FullyShardedWrapper::set_reshard_after_forward(bool enabled) {
+  for (const auto& unit : core_->model().units())
+    core_->model().traits(unit->number()).reshards_after_forward = enabled;
+}
+
+void FullyShardedWrapper::set_is_last_backward(bool enabled) {
+  core_->model().is_last_backward = enabled;
+}
+
+void FullyShardedWrapper::set_gradient_divide_factor(double factor) {
+  for (const auto& unit : core_->model().units()) core_->model().set_divide_factor(unit->number(), factor);
+}
+
+void FullyShardedWrapper::set_force_sum_reduction_for_comms(bool enabled) {
+  for (const auto& unit : core_->model().units()) unit->gradients().settings().only_sums = enabled;
+}
+
+void FullyShardedWrapper::set_reduce_scatter_unused_params(bool enabled) {
+  for (const auto& unit : core_->model().units()) unit->gradients().settings().reduces_unused = enabled;
+}
+
+ShardedUnit FullyShardedWrapper::unit(const std::string& name) const {
+  return {core_, core_->model().unit_named(name)};
 }
 
 void FullyShardedWrapper::reshard() {
@@ -246,12 +313,19 @@ void FullyShardedWrapper::drop_unreduced_gradients() {
 }
 
 at::Tensor FullyShardedWrapper::full_parameter(const std::string& name) const {
-  const ShardedParameter& parameter = find(*core_, name);
-  return parameter.whole_from(all_gather(parameter.padded_shard(), core_->model().shard_group()));
+  const at::Tensor tensor = tensor_named(*core_, name);
+  const ShardedParameter* parameter = find(*core_, tensor);
+  if (parameter == nullptr) return tensor.detach().clone();
+  return parameter->whole_from(all_gather(parameter->padded_shard(), core_->model().shard_group()));
 }
 
 void FullyShardedWrapper::set_full_parameter(const std::string& name, const at::Tensor& value) {
-  find(*core_, name).set_from(value);
+  const at::Tensor tensor = tensor_named(*core_, name);
+  ShardedParameter* parameter = find(*core_, tensor);
+  if (parameter != nullptr) return parameter->set_from(value);
+  fsdp::check_whole_shape(name, tensor, value);
+  const at::NoGradGuard no_grad;
+  tensor.copy_(value);
 }
 
 void refuse_to_move_shards() {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -135,8 +136,10 @@ void ParameterStorage::free() {
 void move_into_storage(const at::Tensor& parameter, const c10::intrusive_ptr<ParameterStorage>& storage,
                        at::ScalarType dtype) {
   register_kernel();
-  at::Tensor moved = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), parameter.key_set().add(kKey),
-                                                              at::scalarTypeToTypeMeta(dtype));
+  // Those of a tensor that is there: the parameter may move to another device.
+  const c10::DispatchKeySet keys = at::empty({0}, parameter.options().device(storage->device())).key_set();
+  at::Tensor moved =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), keys.add(kKey), at::scalarTypeToTypeMeta(dtype));
   moved.unsafeGetTensorImpl()->set_sizes_and_strides(parameter.sizes(), parameter.strides());
   const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
   parameter.set_data(moved);

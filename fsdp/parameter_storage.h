@@ -66,8 +66,9 @@ class ParameterStorage final : public c10::StorageImpl {
   bool has_memory_ = false;
 };
 
-/// Gives `parameter` the memory of `storage`, which may be empty, the dtype `dtype` and the key by which uses are
-/// noticed, in the same object: all who hold the tensor see it. Registers the kernel at the first call in a process.
+/// Gives `parameter` the memory of `storage`, which may be empty and on another device, the dtype `dtype` and the key
+/// by which uses are noticed, in the same object: all who hold the tensor see it. Registers the kernel at the first
+/// call in a process.
 void move_into_storage(const at::Tensor& parameter, const c10::intrusive_ptr<ParameterStorage>& storage,
                        at::ScalarType dtype);
 

@@ -6,8 +6,12 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
+
+#include "base/rank_prefix.h"
+#include "comm/core/graph_capture.h"
 
 namespace ddp::fsdp {
 namespace {
@@ -29,25 +33,41 @@ bool thread_is_in_backward() {
 }  // namespace
 
 ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups,
-                           const FullyShardOptions& options, bool has_python_ranks)
+                           const FullyShardOptions& options, c10::Device device, bool has_python_ranks)
     : group_(groups.shard),
       rank_(who(groups.shard.info())),
+      device_(device),
+      gather_stream_(device),
+      trace_(device),
       traits_(units.size()),
       schedule_(schedule_of(units)),
       has_python_ranks_(has_python_ranks),
       is_prepared_(units.size()),
       hooks_(units.size()) {
+  const bool pins = options.offload && options.offload->pin_memory;
+  // On the CPU shards are in host memory anyway.
+  if (options.offload && !device.is_cpu()) offload_ = std::make_unique<GradientOffload>(device, pins);
+  surroundings_.emplace(UnitSurroundings{.groups = groups,
+                                         .policy = options.policy,
+                                         .device = device,
+                                         .owner = this,
+                                         .cache = cache_,
+                                         .gather_stream = gather_stream_,
+                                         .trace = trace_,
+                                         .offload = offload_.get(),
+                                         .pins_shards = pins && offload_});
   for (const SelectedUnit& selected : units) {
     const auto number = static_cast<int>(units_.size());
-    units_.push_back(
-        std::make_unique<Unit>(number, selected.name, selected.parameters, groups, options.policy, this, cache_));
+    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, *surroundings_));
     traits(number).reshards_after_forward = options.reshard_after_forward.value_or(number != 0);
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
+    for (const std::string& module : selected.modules) unit_of_module_.emplace(module, number);
   }
   check_trainable_dtypes();
 }
 
 ShardedModel::~ShardedModel() {
+  if (offload_) offload_->drop();
   for (const auto& one : units_) one->reset();
 }
 
@@ -81,6 +101,10 @@ void ShardedModel::hook(Unit& unit, int parameter) {
 }
 
 void ShardedModel::begin_forward() {
+  if (offload_) {
+    detail::refuse_capture(rank_ + ": fully_shard(): a forward with parameters in host memory",
+                           "the host waits for copies. Capture it without CpuOffload");
+  }
   if (schedule_.is_in_backward()) {
     throw std::runtime_error(rank_ +
                              ": fully_shard(): the last backward has failed, and its gradients are incomplete. " +
@@ -93,16 +117,20 @@ void ShardedModel::begin_forward() {
     }
     // Optimizers change shards past their version counters, by p.data() or fused kernels. Python keeps what is
     // gathered.
-    const bool may_stay = has_python_ranks_ || (!reshards_after_backward && !one->is_stale());
+    const bool may_stay =
+        has_python_ranks_ || one->is_kept_for_program() || (!reshards_after_backward && !one->is_stale());
     if (!may_stay && one->state() != Unit::State::kSharded) one->free();
+    one->forget_program();
   }
   if (std::exchange(forgets_uses_, false)) {
-    for (const auto& one : units_) one->forget_uses();
+    for (const auto& one : units_) one->gradients().forget_uses();
     for (UnitTraits& one : traits_) one.has_differentiable_input = false;
   }
+  gather_stream_.follow_current();  // on which the optimizer may have changed shards
   in_forward_ = true;
   forward_thread_ = std::this_thread::get_id();
   records_ = at::GradMode::is_enabled();
+  trace_.begin_forward(records_, reduces && is_last_backward);
   // Python's order has forwards without gradients too, and so what it gathers in advance.
   follow(schedule_.begin_forward(records_ || has_python_ranks_), /*has_differentiable_input=*/false);
 }
@@ -117,16 +145,26 @@ void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has
     one.start_gather();
     one.finish_gather(/*in_forward=*/records_);
     if (has_differentiable_input) traits(step.unit).has_differentiable_input = true;
+    for (const int next : traits(step.unit).forward_prefetch) unit(next).start_gather();
   }
 }
 
 void ShardedModel::end_forward() {
   follow(schedule_.end_forward(), false);
   in_forward_ = false;
+  wait_for_host_memory();
+  trace_.end_forward(records_);
   if (!at::GradMode::is_enabled()) cache_.release();
 }
 
+// After it the program may change shards, which copies to the device may still be reading: as far as they are in host
+// memory, no stream orders one after the other.
+void ShardedModel::wait_for_host_memory() {
+  gather_stream_.wait_for_mark();
+}
+
 void ShardedModel::fail_forward() noexcept {
+  trace_.abandon();
   in_forward_ = false;
   schedule_.abandon_forward();
   for (const auto& one : units_) one->abandon_gather();
@@ -137,6 +175,12 @@ void ShardedModel::refuse_use(const ParameterUse& use, const std::string& why) c
   const Unit& one = *units_[static_cast<size_t>(storage.unit())];
   throw std::logic_error(rank_ + ": fully_shard(): the operator " + use.op->schema().name() + " uses the parameter " +
                          one.parameters()[static_cast<size_t>(storage.parameter())].name() + why);
+}
+
+bool ShardedModel::all_are_kept_for_program(const ParameterUse& use) const {
+  return std::ranges::all_of(use.parameters, [&](const ParameterStorage* storage) {
+    return units_[static_cast<size_t>(storage->unit())]->is_kept_for_program();
+  });
 }
 
 void ShardedModel::before_use(const ParameterUse& use) {
@@ -152,10 +196,16 @@ void ShardedModel::before_use(const ParameterUse& use) {
     for (const ParameterStorage* storage : use.parameters) use_in_backward(storage->unit());
     return;
   }
+  if (!in_forward_ && !at::GradMode::is_enabled() && all_are_kept_for_program(use)) {
+    for (const ParameterStorage* storage : use.parameters) unit(storage->unit()).finish_gather(/*in_forward=*/false);
+    return;
+  }
   if (!in_forward_) {
-    refuse_use(use,
-               " outside of the model's forward and backward, where each rank has only a part of it. Give "
-               "model->parameters() to optimizers and regularisation terms; full_parameter() gathers one.");
+    refuse_use(
+        use,
+        " outside of the model's forward and backward, where each rank has only a part of it. Give "
+        "model->parameters() to optimizers and regularisation terms; full_parameter() gathers one, and unshard() "
+        "a unit for reads without gradients.");
   }
   if (forward_thread_ != std::this_thread::get_id()) {
     refuse_use(use,
@@ -167,7 +217,8 @@ void ShardedModel::before_use(const ParameterUse& use) {
 
 void ShardedModel::use_in_forward(const ParameterUse& use) {
   if (at::GradMode::is_enabled()) {
-    for (const ParameterStorage* storage : use.parameters) unit(storage->unit()).mark_used(storage->parameter());
+    for (const ParameterStorage* storage : use.parameters)
+      unit(storage->unit()).gradients().mark_used(storage->parameter());
   }
   const int first = use.parameters.front()->unit();
   const bool is_one = std::ranges::all_of(use.parameters, [&](const auto* one) { return one->unit() == first; });
@@ -189,27 +240,38 @@ void ShardedModel::use_in_forward(const ParameterUse& use) {
 void ShardedModel::begin_backward_once() {
   if (schedule_.is_in_backward()) return;
   schedule_.begin_backward();
-  for (const auto& one : units_) one->begin_backward();
-  forgets_uses_ = true;
+  trace_.begin_backward();
+  for (const auto& one : units_) one->gradients().begin_backward();
+  forgets_uses_ = is_last_backward;
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
   // Python's comes first, from a hook on the model's output.
-  if (schedule_.awaits_backward(0)) prepare_backward_of(0);
+  if (schedule_.awaits_backward(0)) prepare_backward_of(0, /*needs_values=*/false);
 }
 
 void ShardedModel::use_in_backward(int number) {
-  Unit& one = unit(number);
-  if (is_prepared_[static_cast<size_t>(number)] && one.state() == Unit::State::kGathered) return;
-  prepare_backward_of(number);
+  const bool is_prepared = is_prepared_[static_cast<size_t>(number)] && schedule_.is_in_backward();
+  if (is_prepared && unit(number).state() == Unit::State::kGathered) return;
+  // The program has said that no operator would need the values.
+  if (is_prepared && !traits(number).unshards_in_backward) return gather_for_backward(unit(number));
+  prepare_backward_of(number, /*needs_values=*/true);
 }
 
-void ShardedModel::prepare_backward_of(int number) {
+void ShardedModel::gather_for_backward(Unit& one) {
+  one.start_gather();
+  one.check_unchanged_since_forward();
+  one.finish_gather(/*in_forward=*/false);
+}
+
+// `needs_values`: an operator uses them, not only a gradient has arrived.
+void ShardedModel::prepare_backward_of(int number, bool needs_values) {
   begin_backward_once();
   // Python prepares the outer unit first, in a hook on its output.
   const int outer = schedule_.parent(number);
   if (outer > 0 && schedule_.awaits_backward(outer) && !is_prepared_[static_cast<size_t>(outer)]) {
-    prepare_backward_of(outer);
+    prepare_backward_of(outer, /*needs_values=*/false);
   }
-  const auto use = schedule_.use_in_backward(number, [this](int other) { return unit(other).is_complete(); });
+  const auto use =
+      schedule_.use_in_backward(number, [this](int other) { return unit(other).gradients().are_complete(); });
   if (reshards_after_backward) {
     for (const int other : use.may_be_freed) {
       if (unit(other).state() == Unit::State::kGathered && is_prepared_[static_cast<size_t>(other)]) {
@@ -218,65 +280,107 @@ void ShardedModel::prepare_backward_of(int number) {
     }
   }
   Unit& one = unit(number);
-  one.start_gather();
-  one.check_unchanged_since_forward();
-  one.finish_gather(/*in_forward=*/false);
-  one.expect_gradients(reduces);
+  if (needs_values || traits(number).unshards_in_backward) gather_for_backward(one);
+  // Python reduces after each use in the backward: after the first one what earlier backwards have left, since the
+  // gradients of this one arrive after the last.
+  const bool reduces_apart = reduces && use.comes_again && traits(number).has_differentiable_input;
+  if (reduces_apart && one.gradients().has_unreduced()) start_reduction(one);
+  one.gradients().expect(reduces);
   is_prepared_[static_cast<size_t>(number)] = true;
-  if (use.prefetch) unit(*use.prefetch).start_gather();
+  prefetch_for_backward(traits(number), use.prefetch);
+}
+
+void ShardedModel::prefetch_for_backward(const UnitTraits& traits, std::optional<int> by_default) {
+  const auto prefetch = [this](int number) {
+    if (this->traits(number).unshards_in_backward) unit(number).start_gather();
+  };
+  if (traits.backward_prefetch.empty() && by_default) prefetch(*by_default);
+  for (const int number : traits.backward_prefetch) prefetch(number);
 }
 
 void ShardedModel::on_gradient(int number, int parameter) {
-  if (!is_prepared_[static_cast<size_t>(number)] || !schedule_.is_in_backward()) prepare_backward_of(number);
-  unit(number).note_arrival(parameter);
+  if (!is_prepared_[static_cast<size_t>(number)] || !schedule_.is_in_backward()) {
+    prepare_backward_of(number, /*needs_values=*/false);
+  }
+  unit(number).gradients().note_arrival(parameter);
   for (int outer = number; outer >= 0; outer = schedule_.parent(outer)) reduce_if_possible(outer);
 }
 
 // In the order of Python: a unit after those inside it, the root and units whose inputs need no gradients at the end.
 void ShardedModel::reduce_if_possible(int number) {
   if (number == 0 || schedule_.is_reduced(number) || !traits(number).has_differentiable_input) return;
-  if (!unit(number).is_complete() || schedule_.waits_for_inner(number)) return;
+  if (!unit(number).gradients().are_complete() || schedule_.waits_for_inner(number)) return;
   finish_unit(number);
 }
 
 void ShardedModel::finish_unit(int number) {
   schedule_.set_reduced(number);
   Unit& one = unit(number);
-  if (!reduces) return one.keep_gradients();
+  if (!reduces) return one.gradients().keep();
   start_reduction(one);
 }
 
 void ShardedModel::start_reduction(Unit& one) {
-  if (reducing_ != nullptr) std::exchange(reducing_, nullptr)->finish_reduction();
-  one.start_reduction(all_reduces);
-  if (one.is_reducing()) reducing_ = &one;
+  if (reducing_ != nullptr) std::exchange(reducing_, nullptr)->gradients().finish_reduction();
+  one.gradients().start_reduction(all_reduces);
+  if (one.gradients().is_reducing()) reducing_ = &one;
 }
 
 void ShardedModel::end_backward() {
   for (int number = 0; number < schedule_.size(); ++number) {
     if (!schedule_.is_reduced(number)) finish_unit(number);
   }
-  if (reducing_ != nullptr) std::exchange(reducing_, nullptr)->finish_reduction();
+  if (reducing_ != nullptr) std::exchange(reducing_, nullptr)->gradients().finish_reduction();
+  if (offload_) offload_->finish();
   for (const auto& one : units_) {
-    if (reshards_after_backward || one->state() == Unit::State::kGathering) one->free();
+    const bool is_on_its_way = one->state() == Unit::State::kGathering;
+    if (is_on_its_way ? is_last_backward : reshards_after_backward) one->free();
   }
-  schedule_.end_backward();
+  is_last_backward ? schedule_.end_backward() : schedule_.pause_backward();
   is_prepared_.assign(units_.size(), false);
   cache_.release();
+  wait_for_host_memory();
+  trace_.end_backward(in_forward_);
 }
 
 // --------------------------------------------------------------------------------------------------------------- other
+
+int ShardedModel::unit_named(const std::string& module) const {
+  const auto found = unit_of_module_.find(module);
+  if (found != unit_of_module_.end()) return found->second;
+  throw std::invalid_argument(rank_ + ": fully_shard(): no unit has a module '" + module +
+                              "'. Units are the modules that FullyShardOptions::units selects, and '' the root.");
+}
+
+void ShardedModel::set_divide_factor(int number, double factor) {
+  if (!(std::isfinite(factor) && factor > 0)) {
+    throw std::invalid_argument(rank_ + ": set_gradient_divide_factor: expected a finite number above 0, got " +
+                                number_text(factor));
+  }
+  unit(number).gradients().settings().divide_factor = factor;
+}
+
+void ShardedModel::unshard(int number, bool is_async) {
+  if (!in_forward_ && !thread_is_in_backward()) gather_stream_.follow_current();
+  Unit& one = unit(number);
+  if (one.state() != Unit::State::kSharded && one.is_stale()) one.free();
+  one.keep_for_program();
+  one.start_gather();
+  if (!is_async) one.finish_gather(/*in_forward=*/false);
+}
 
 void ShardedModel::reshard() {
   for (const auto& one : units_) one->free();
 }
 
 void ShardedModel::drop_unreduced() {
-  for (const auto& one : units_) one->drop_unreduced();
+  for (const auto& one : units_) one->gradients().drop_unreduced();
 }
 
 void ShardedModel::reset() {
+  trace_.abandon();
   reducing_ = nullptr;
+  if (offload_) offload_->drop();
   in_forward_ = false;
   schedule_.abandon_forward();
   schedule_.end_backward();

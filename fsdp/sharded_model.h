@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,17 +15,22 @@
 #include <ddprun/fsdp/options.h>
 
 #include "fsdp/core/unit_schedule.h"
+#include "fsdp/gradient_offload.h"
+#include "fsdp/model_trace.h"
 #include "fsdp/parameter_storage.h"
+#include "fsdp/side_stream.h"
 #include "fsdp/unit.h"
 #include "fsdp/unit_selection.h"
+#include "fsdp/unit_surroundings.h"
 
 namespace ddp::fsdp {
 
 class ShardedModel final : public ParameterOwner {
  public:
-  /// `has_python_ranks`: collectives have to be Python's to the last one.
+  /// The model computes on `device`, where its parameters are, or go to with the option `offload`. `has_python_ranks`:
+  /// collectives have to be Python's to the last one.
   ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups, const FullyShardOptions& options,
-               bool has_python_ranks);
+               c10::Device device, bool has_python_ranks);
   ~ShardedModel() override;
 
   void before_use(const ParameterUse& use) override;
@@ -32,6 +39,8 @@ class ShardedModel final : public ParameterOwner {
   void end_forward();
   void fail_forward() noexcept;
 
+  /// Gathers a unit for the next forward; waits for it unless `is_async`.
+  void unshard(int number, bool is_async);
   void reshard();
   void reset();
   void drop_unreduced();
@@ -39,26 +48,38 @@ class ShardedModel final : public ParameterOwner {
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
   const std::string& rank_text() const { return rank_; }
   const GroupHandle& shard_group() const { return group_; }
+  c10::Device device() const { return device_; }
 
   bool reduces = true;                  ///< set_requires_gradient_sync()
   bool all_reduces = true;              ///< set_requires_all_reduce()
   bool reshards_after_backward = true;  ///< set_reshard_after_backward()
+  bool is_last_backward = true;         ///< set_is_last_backward()
 
- private:
+  /// What a program may set of a unit.
   struct UnitTraits {
     bool reshards_after_forward = true;
-    bool has_differentiable_input = false;  // in a forward since the last backward
+    bool unshards_in_backward = true;
+    std::vector<int> forward_prefetch{};    ///< units that are gathered in advance when this one begins
+    std::vector<int> backward_prefetch{};   ///< empty: the one that the forward used before
+    bool has_differentiable_input = false;  ///< in a forward since the last backward
   };
-
-  Unit& unit(int number) { return *units_[static_cast<size_t>(number)]; }
   UnitTraits& traits(int number) { return traits_[static_cast<size_t>(number)]; }
+  Unit& unit(int number) { return *units_[static_cast<size_t>(number)]; }
+  /// The unit of which a module with this name is one; "" is the model. Throws std::invalid_argument for another name.
+  int unit_named(const std::string& module) const;
+  /// Throws std::invalid_argument unless `factor` is finite and above 0.
+  void set_divide_factor(int number, double factor);
 
+ private:
   [[noreturn]] void refuse_use(const ParameterUse& use, const std::string& why) const;
+  bool all_are_kept_for_program(const ParameterUse& use) const;
   void use_in_forward(const ParameterUse& use);
   void use_in_backward(int number);
   void follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input);
   void begin_backward_once();
-  void prepare_backward_of(int number);
+  void prepare_backward_of(int number, bool needs_values);
+  void gather_for_backward(Unit& one);
+  void prefetch_for_backward(const UnitTraits& traits, std::optional<int> by_default);
   void on_gradient(int number, int parameter);
   void reduce_if_possible(int number);
   void finish_unit(int number);
@@ -66,12 +87,19 @@ class ShardedModel final : public ParameterOwner {
   void end_backward();
   void hook(Unit& unit, int parameter);
   void check_trainable_dtypes() const;
+  void wait_for_host_memory();
 
   GroupHandle group_;
   std::string rank_;
+  c10::Device device_;
   BlockCache cache_;
+  SideStream gather_stream_;
+  ModelTrace trace_;
+  std::unique_ptr<GradientOffload> offload_;  // null: shards are on the device
+  std::optional<UnitSurroundings> surroundings_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<UnitTraits> traits_;
+  std::map<std::string, int> unit_of_module_;
   UnitSchedule schedule_;
   bool has_python_ranks_;
   bool in_forward_ = false;

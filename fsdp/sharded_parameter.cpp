@@ -25,17 +25,19 @@ c10::intrusive_ptr<ParameterStorage> make_storage(const at::Tensor& parameter, c
                                                   const ShardSettings& settings) {
   const size_t element_size = c10::elementSize(settings.dtype.value_or(parameter.scalar_type()));
   c10::Allocator* allocator = settings.cache;
-  if (!parameter.is_cpu()) allocator = c10::GetAllocator(parameter.device().type());
+  if (!settings.device.is_cpu()) allocator = c10::GetAllocator(settings.device.type());
   return c10::make_intrusive<ParameterStorage>(settings.owner, settings.unit, settings.parameter,
                                                static_cast<size_t>(layout.padded_numel()) * element_size,
-                                               parameter.device(), allocator);
+                                               settings.device, allocator);
 }
 
-at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, const ShardPlace& place) {
+at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, const ShardPlace& place, bool is_on_host) {
   const int rank = place.group.rank();
   const at::NoGradGuard no_grad;
+  at::Tensor rows = parameter.detach().narrow(0, place.first_row, layout.rows_of(rank));
+  if (is_on_host) rows = rows.cpu();
   // A copy, so that the parameter's memory is not kept.
-  at::Tensor shard = as_shard(parameter.detach().narrow(0, place.first_row, layout.rows_of(rank)), place);
+  at::Tensor shard = as_shard(rows, place);
   return shard.set_requires_grad(parameter.requires_grad());
 }
 
@@ -44,9 +46,12 @@ at::Tensor shard_of(const at::Tensor& parameter, const ShardLayout& layout, cons
 ShardedParameter::ShardedParameter(std::string name, at::Tensor parameter, const ShardSettings& settings)
     : name_(std::move(name)),
       layout_(layout_of(parameter, settings.group.size())),
-      place_{settings.group, parameter.sizes().vec(), layout_.first_row(settings.group.rank())},
+      place_{.group = settings.group,
+             .whole_sizes = parameter.sizes().vec(),
+             .first_row = layout_.first_row(settings.group.rank()),
+             .is_pinned = settings.is_pinned},
       full_(std::move(parameter)),
-      shard_(shard_of(full_, layout_, place_)),
+      shard_(shard_of(full_, layout_, place_, settings.is_on_host)),
       storage_(make_storage(full_, layout_, settings)),
       shard_sizes_(shard_.sizes().vec()),
       was_trainable_(full_.requires_grad()) {
@@ -96,7 +101,7 @@ void ShardedParameter::follow_shard() {
 
 at::Tensor ShardedParameter::padded_shard() const {
   const at::NoGradGuard no_grad;
-  at::Tensor padded = at::zeros({layout_.chunk_numel()}, shard_.options().requires_grad(false));
+  at::Tensor padded = at::zeros({layout_.chunk_numel()}, shard_.options().device(full_.device()).requires_grad(false));
   padded.narrow(0, 0, shard_.numel()).copy_(shard_.detach().reshape({-1}));
   return padded;
 }
@@ -105,13 +110,16 @@ at::Tensor ShardedParameter::whole_from(const at::Tensor& padded_shards) const {
   return padded_shards.reshape({-1}).narrow(0, 0, full_.numel()).view(full_.sizes());
 }
 
+void check_whole_shape(const std::string& name, const at::Tensor& parameter, const at::Tensor& value) {
+  if (value.sizes() == parameter.sizes()) return;
+  std::ostringstream text;
+  text << rank_prefix() << "fully_shard(): the parameter " << name << " has the shape " << parameter.sizes()
+       << ", but the given value has " << value.sizes();
+  throw std::invalid_argument(text.str());
+}
+
 void ShardedParameter::set_from(const at::Tensor& whole) {
-  if (whole.sizes() != full_.sizes()) {
-    std::ostringstream text;
-    text << rank_prefix() << "fully_shard(): the parameter " << name_ << " has the shape " << full_.sizes()
-         << ", but the given value has " << whole.sizes();
-    throw std::invalid_argument(text.str());
-  }
+  check_whole_shape(name_, full_, whole);
   const at::NoGradGuard no_grad;
   shard_.copy_(whole.narrow(0, layout_.first_row(place_.group.rank()), layout_.rows_of(place_.group.rank())));
 }

@@ -26,7 +26,13 @@ struct ShardSettings {
   int parameter = 0;                      ///< its number in the unit
   GroupHandle group;                      ///< its ranks share the parameter
   std::optional<at::ScalarType> dtype{};  ///< of the gathered parameter; default: the parameter's
+  c10::Device device = c10::kCPU;         ///< of the gathered parameter
+  bool is_on_host = false;                ///< the shard is in host memory, whatever the device
+  bool is_pinned = false;                 ///< which is page-locked
 };
+
+/// Throws std::invalid_argument when a value for `parameter`, which is called `name`, has another shape.
+void check_whole_shape(const std::string& name, const at::Tensor& parameter, const at::Tensor& value);
 
 class ShardedParameter {
  public:
@@ -52,6 +58,8 @@ class ShardedParameter {
   void note_version(bool in_forward);
   /// Whether the shard was changed in place since note_version().
   bool has_changed() const { return gathered_version_ != shard_._version(); }
+  /// Whether it was ever gathered.
+  bool was_gathered() const { return gathered_version_ >= 0; }
   /// Whether a forward has gathered it.
   bool was_in_forward() const { return forward_version_ >= 0; }
   /// Whether it was changed since the last forward that gathered it.
@@ -65,7 +73,8 @@ class ShardedParameter {
   /// module's tensor was replaced or the shard has another shape.
   void follow_shard();
 
-  /// A new flat tensor of the shard's elements, filled up with zeros to layout().chunk_numel().
+  /// A new flat tensor of the shard's elements on the device of the gathered parameter, filled up with zeros to
+  /// layout().chunk_numel().
   at::Tensor padded_shard() const;
   /// The whole parameter, of the padded shards of all ranks, one after the other.
   at::Tensor whole_from(const at::Tensor& padded_shards) const;

@@ -39,8 +39,10 @@ struct Tree {
 
 class Selection {
  public:
-  Selection(const Module& model, const std::vector<UnitSelector>& selectors, std::string who)
+  Selection(const Module& model, const std::vector<UnitSelector>& selectors, const std::vector<at::Tensor>& ignored,
+            std::string who)
       : tree_(model), unit_of_node_(tree_.nodes.size(), kNone), who_(std::move(who)) {
+    for (const at::Tensor& tensor : ignored) ignore(model, tensor);
     for (const UnitSelector& selector : selectors) add(selector);
     number_units();
     name_and_place_units();
@@ -54,6 +56,13 @@ class Selection {
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw std::invalid_argument(who_ + ": fully_shard(): " + why);
+  }
+
+  void ignore(const Module& model, const at::Tensor& tensor) {
+    const auto parameters = model.parameters();
+    const bool is_known = std::ranges::any_of(parameters, [&](const at::Tensor& one) { return one.is_same(tensor); });
+    if (!is_known) refuse("a tensor of ignored_params is no parameter of the model");
+    ignored_.insert(tensor.unsafeGetTensorImpl());
   }
 
   void add(const UnitSelector& selector) {
@@ -115,7 +124,8 @@ class Selection {
         if (unit_around(node) == parent && parent != static_cast<int>(unit)) continue;
         refuse("the modules " + detail::joined(names) + " cannot be one unit: they are not in the same one");
       }
-      units_.push_back({.name = unit == 0 ? "the root" : detail::joined(names), .parent = parent});
+      units_.push_back(
+          {.name = unit == 0 ? "the root" : detail::joined(names), .parent = parent, .modules = std::move(names)});
     }
   }
 
@@ -136,7 +146,7 @@ class Selection {
   }
 
   void take(int unit, const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
+    if (!tensor.defined() || ignored_.contains(tensor.unsafeGetTensorImpl())) return;
     const auto [owner, is_new] = owners_.emplace(tensor.unsafeGetTensorImpl(), std::pair(unit, name));
     SelectedUnit& one = units_[static_cast<size_t>(unit)];
     if (!is_new) {
@@ -166,14 +176,15 @@ class Selection {
   std::vector<std::vector<int>> members_;  // of each unit, its modules
   std::vector<SelectedUnit> units_;
   std::unordered_set<int> visited_;
+  std::unordered_set<const c10::TensorImpl*> ignored_;
   std::unordered_map<const c10::TensorImpl*, std::pair<int, std::string>> owners_;
 };
 
 }  // namespace
 
 std::vector<SelectedUnit> select_units(const torch::nn::Module& model, const std::vector<UnitSelector>& selectors,
-                                       const std::string& who) {
-  return Selection(model, selectors, who).take();
+                                       const std::vector<at::Tensor>& ignored, const std::string& who) {
+  return Selection(model, selectors, ignored, who).take();
 }
 
 }  // namespace ddp::fsdp

@@ -17,13 +17,14 @@ namespace ddp::fsdp {
 struct SelectedUnit {
   std::string name;  ///< of its modules: "blocks.3", "norm, head", "the root"
   int parent = -1;   ///< the number of the unit that contains it, which is smaller than its own; -1 for the root
+  std::vector<std::string> modules{};  ///< their names; "" is the model itself
   std::vector<UnitParameter> parameters{};
 };
 
-/// Divides `model` into units, in the order of named_modules(). Throws std::invalid_argument, beginning with `who`, for
-/// a selector that selects nothing, modules that two selectors select, a parameter of two units, and parameters that
-/// cannot be sharded.
+/// Divides `model` into units, in the order of named_modules(). The parameters `ignored` are in none. Throws
+/// std::invalid_argument, beginning with `who`, for a selector that selects nothing, modules that two selectors select,
+/// a parameter of two units, and parameters that cannot be sharded.
 std::vector<SelectedUnit> select_units(const torch::nn::Module& model, const std::vector<UnitSelector>& selectors,
-                                       const std::string& who);
+                                       const std::vector<at::Tensor>& ignored, const std::string& who);
 
 }  // namespace ddp::fsdp

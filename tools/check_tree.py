@@ -25,7 +25,8 @@ SHARED = "shared" + "/"
 OUTSIDE = re.compile(rf"(?<![\w.$}}])/(?:work|root|home|mnt|Users)/\w|\.\./{SHARED}|(?<![\w/]){SHARED}(?:data|conformance|hooks)")
 # Those of the others are towards a device, or are waited for.
 UNAWAITED = re.compile(r"non_blocking=\*/\s*(?!false)|\bnon_blocking\((?!false)|\bcopy_\([^;]*, *true\)|\.to\([^,;()]*, *true\)")
-MAY_BE_UNAWAITED = {"include/ddprun/detail/comm/device_copy.h", "data/loading/device_loader.cpp", "checkpoint/copy_streams.cpp", "amp/scale_floor.cpp"}
+MAY_BE_UNAWAITED = {"include/ddprun/detail/comm/device_copy.h", "data/loading/device_loader.cpp", "checkpoint/copy_streams.cpp", "amp/scale_floor.cpp",
+                    "fsdp/gradient_offload.cpp"}
 # A line of the list of folders: four blanks and one or more names with a slash.
 FOLDER_LINE = re.compile(r"^    ((?:\w+/ *)+)", re.MULTILINE)
 BINARY_DATA = ("examples", "data")

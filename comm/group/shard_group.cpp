@@ -15,8 +15,9 @@ namespace {
 
 class ShardStorage final : public c10::StorageImpl {
  public:
-  ShardStorage(size_t bytes, c10::Allocator* allocator, ShardPlace place)
-      : c10::StorageImpl(use_byte_size_t(), bytes, allocator, /*resizable=*/false), place_(std::move(place)) {}
+  ShardStorage(c10::DataPtr memory, size_t bytes, c10::Allocator* allocator, ShardPlace place)
+      : c10::StorageImpl(use_byte_size_t(), bytes, std::move(memory), allocator, /*resizable=*/false),
+        place_(std::move(place)) {}
   const ShardPlace& place() const { return place_; }
 
  private:
@@ -33,8 +34,16 @@ const ShardStorage* shard_storage_of(const at::Tensor& tensor) {
 at::Tensor as_shard(const at::Tensor& rows, const ShardPlace& place) {
   const at::NoGradGuard no_grad;
   auto* const allocator = c10::GetAllocator(rows.device().type());
-  c10::Storage storage(c10::make_intrusive<ShardStorage>(rows.nbytes(), allocator, place));
-  at::Tensor shard = at::empty({0}, rows.options().requires_grad(false));
+  const at::TensorOptions options = rows.options().requires_grad(false);
+  c10::DataPtr memory;
+  if (place.is_pinned) {
+    const at::Tensor pinned = at::empty(rows.sizes(), options.pinned_memory(true));
+    memory = std::move(const_cast<c10::Storage&>(pinned.storage()).mutable_data_ptr());
+  } else {
+    memory = allocator->allocate(rows.nbytes());
+  }
+  c10::Storage storage(c10::make_intrusive<ShardStorage>(std::move(memory), rows.nbytes(), allocator, place));
+  at::Tensor shard = at::empty({0}, options);
   shard.set_(std::move(storage), 0, rows.sizes(), c10::contiguous_strides(rows.sizes()));
   shard.copy_(rows.detach());
   return shard;

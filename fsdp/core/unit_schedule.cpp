@@ -41,11 +41,13 @@ void UnitSchedule::close(int unit, std::vector<Step>& steps) {
   if (is_empty_[at(unit)]) return;
   uses_[at(unit)].push_back(order_.size());
   order_.push_back(unit);
+  forward_of_.push_back(forwards_);
 }
 
 std::vector<UnitSchedule::Step> UnitSchedule::begin_forward(bool records) {
   abandon_forward();
   records_ = records;
+  ++forwards_;
   if (order_.size() > kLongestOrder) end_backward();
   std::vector<Step> steps;
   open(0, steps);
@@ -87,6 +89,11 @@ void UnitSchedule::begin_backward() {
   is_reduced_.assign(parents_.size(), false);
 }
 
+bool UnitSchedule::comes_again(int unit) const {
+  const std::vector<size_t>& uses = uses_[at(unit)];
+  return uses.size() > 1 && forward_of_[uses[uses.size() - 1]] == forward_of_[uses[uses.size() - 2]];
+}
+
 std::optional<int> UnitSchedule::take_use(int unit) {
   if (uses_[at(unit)].empty()) return std::nullopt;
   const size_t place = uses_[at(unit)].back();
@@ -105,6 +112,7 @@ bool UnitSchedule::waits_for_inner(int unit) const {
 void UnitSchedule::end_backward() {
   in_backward_ = false;
   order_.clear();
+  forward_of_.clear();
   for (auto& uses : uses_) uses.clear();
   was_used_.assign(parents_.size(), false);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,7 @@ class UnitSchedule {
   struct BackwardUse {
     std::vector<int> may_be_freed;  ///< units that the backward does not use any more, if they are gathered
     std::optional<int> prefetch;    ///< the unit that the backward probably needs next
+    bool comes_again = false;       ///< the same forward has used the unit before, and so the backward will again
   };
 
   /// `parents[u]` is the unit that contains unit u; -1 for the root. `is_empty[u]`: it has no parameters of its own, so
@@ -56,6 +58,7 @@ class UnitSchedule {
       // One that the forward has used again is gathered again for the earlier use.
       if (is_complete(other) || !uses_[at(other)].empty()) use.may_be_freed.push_back(other);
     }
+    use.comes_again = comes_again(unit);
     use.prefetch = take_use(unit);
     return use;
   }
@@ -64,8 +67,10 @@ class UnitSchedule {
   bool is_reduced(int unit) const { return is_reduced_[at(unit)]; }
   /// Whether a unit inside `unit` was used in the forward and is not reduced yet.
   bool waits_for_inner(int unit) const;
-  /// The backward has ended.
+  /// The backward has ended, after which the order of the forwards is forgotten.
   void end_backward();
+  /// The same, but another backward of these forwards follows.
+  void pause_backward() { in_backward_ = false; }
 
   /// Whether `outer` contains `inner`; not so for itself.
   bool contains(int outer, int inner) const;
@@ -75,6 +80,7 @@ class UnitSchedule {
   static size_t at(int unit) { return static_cast<size_t>(unit); }
   void open(int unit, std::vector<Step>& steps);
   void close(int unit, std::vector<Step>& steps);
+  bool comes_again(int unit) const;
   std::optional<int> take_use(int unit);
 
   std::vector<int> parents_;
@@ -83,7 +89,9 @@ class UnitSchedule {
   std::vector<bool> is_open_;
   bool records_ = false;
   bool in_backward_ = false;
+  int64_t forwards_ = 0;
   std::vector<int> order_;                 // units as they were closed, of all forwards since the last backward
+  std::vector<int64_t> forward_of_;        // in which of the forwards each of them was
   std::vector<std::vector<size_t>> uses_;  // of each unit: its places in order_ that no backward has used
   std::vector<bool> was_used_;             // since the last backward
   std::vector<bool> is_reduced_;           // in this backward

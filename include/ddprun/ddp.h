@@ -53,6 +53,7 @@
 #include <ddprun/ddp/untyped_distributed_data_parallel.h>
 #include <ddprun/fsdp/fully_shard.h>
 #include <ddprun/fsdp/options.h>
+#include <ddprun/fsdp/sharded_unit.h>
 #include <ddprun/horovod/horovod.h>
 #include <ddprun/metrics/metrics.h>
 #include <ddprun/monitor/figure.h>

@@ -1,6 +1,7 @@
 // The detector detects: with any one wait for an event, or any one record_stream(), left out of the library, something
 // here says so.
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -176,6 +177,36 @@ void on_one_rank(const std::function<void(const GroupHandle&)>& body) {
         {.backend = "cuda:nccl", .devices = {kFirst}});
 }
 
+struct UnitsImpl : torch::nn::Module {
+  UnitsImpl() : a(register_module("a", Scale())), b(register_module("b", Scale())) {
+    register_module("spare", Scale());
+  }
+  at::Tensor forward(const at::Tensor& x) { return b(a(x)); }
+  Scale a, b;
+};
+TORCH_MODULE(Units);
+
+// One unit is gathered in advance and not used.
+void fully_sharded(bool offloads) {
+  on_one_rank([&](const GroupHandle& group) {
+    FullyShardOptions options{.units = {each<Scale>()}};
+    if (offloads) options.offload = CpuOffload{};
+    Units net;
+    net->to(kFirst);
+    auto model = fully_shard(net, group, options);
+    model->unit("a").set_modules_to_forward_prefetch({"spare"});
+    const at::Tensor x = at::ones({5, 3}, at::TensorOptions(kFirst));
+    at::Tensor busy = at::ones({256, 256}, at::TensorOptions(kFirst));
+    for (int step = 0; step < 3; ++step) {
+      model->zero_grad();
+      model(x.mul(2)).sum().backward();
+      busy = busy.mm(busy).clamp(0, 1);  // what follows comes late
+      const at::NoGradGuard no_grad;
+      for (at::Tensor& shard : model->parameters()) shard.mul_(shard.grad().defined() ? shard.grad() : shard);
+    }
+  });
+}
+
 // Where nobody waits for it, what it has used is let go at once.
 void use_hook(const std::function<CommHook(const GroupHandle&)>& make, int steps, bool is_awaited) {
   on_one_rank([&](const GroupHandle& group) {
@@ -316,6 +347,8 @@ TEST_CASE("Mutation: with any one of its waits for events or of its record_strea
       {"DataParallel", data_parallel, 2},
       {"DataParallel aside", [] { data_parallel_aside(false); }, 2},
       {"DataParallel half aside", [] { data_parallel_aside(true); }, 2},
+      {"fully_shard", [] { fully_sharded(false); }, 3},
+      {"fully_shard offloaded", [] { fully_sharded(true); }, 1},
       {"PowerSGD", [] { power_sgd(true); }, 1},
       {"PowerSGD that nobody waits for", [] { power_sgd(false); }, 1},
       {"compression hook", [] { compress(true); }, 0},

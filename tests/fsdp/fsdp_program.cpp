@@ -134,8 +134,11 @@ std::optional<at::ScalarType> dtype_of(const json& policy, const char* name) {
 
 class Training {
  public:
-  Training(const json& spec, const ddp::GroupHandle& group)
-      : spec_(spec), group_(group), model_(make_model()), parameters_(model_->parameters()) {
+  Training(const json& spec, const ddp::GroupHandle& group) : spec_(spec), group_(group), model_(make_model()) {
+    for (const auto& parameter : model_->named_parameters()) {
+      (is_listed("ignored", parameter.key()) ? ignored_ : parameters_).push_back(parameter.value());
+    }
+    apply_settings();
     // Python has no fused kernel of SGD for shards.
     if (spec.at("optimizer") == "sgd") {
       optimizer_ = std::make_unique<torch::optim::SGD>(parameters_,
@@ -149,7 +152,8 @@ class Training {
     std::vector<at::Tensor> results;
     for (int step = 0; step < spec_.at("steps").get<int>(); ++step) {
       optimizer_->zero_grad();
-      for (int micro = 0; micro < spec_.at("micro").get<int>(); ++micro) results.push_back(backward(step, micro));
+      for (const json& unit : spec_.at("unshard")) model_->unit(unit.at(0)).unshard(unit.at(1).get<bool>());
+      for (const at::Tensor& loss : train(step)) results.push_back(loss);
       if (spec_.at("evaluates").get<bool>()) results.push_back(evaluate(step));
       if (spec_.at("evaluates").get<bool>() || !spec_.at("reshards").get<bool>()) model_->reshard();
       if (const double limit = spec_.at("clip"); limit > 0) {
@@ -159,6 +163,10 @@ class Training {
       optimizer_->step();
     }
     for (const at::Tensor& parameter : parameters_) {
+      results.push_back(parameter.detach());
+      results.push_back(parameter.grad().defined() ? parameter.grad() : at::ones({0}));
+    }
+    for (const at::Tensor& parameter : ignored_) {
       results.push_back(parameter.detach());
       results.push_back(parameter.grad().defined() ? parameter.grad() : at::ones({0}));
     }
@@ -177,6 +185,10 @@ class Training {
                       .reduce_dtype = dtype_of(policy, "reduce_dtype"),
                       .output_dtype = dtype_of(policy, "output_dtype")};
     Net net(spec_);
+    if (spec_.at("offload").get<bool>()) options.offload = ddp::CpuOffload{.pin_memory = false};
+    for (const auto& parameter : net->named_parameters()) {
+      if (is_listed("ignored", parameter.key())) options.ignored_params.push_back(parameter.value());
+    }
     if (spec_.at("replicas").get<int>() == 0) return ddp::fully_shard(net, group_, options);
     const int replicas = spec_.at("replicas");
     mesh_.emplace(ddp::init_device_mesh(group_, {replicas, group_.size() / replicas}, {"replicate", "shard"}));
@@ -192,18 +204,56 @@ class Training {
     return at::arange(batch).mul(7).add(seed).remainder(spec_.at("layers").at(0).at("in").get<int64_t>());
   }
 
-  at::Tensor backward(int step, int micro) {
-    const bool is_last = micro + 1 == spec_.at("micro").get<int>();
-    const std::string accumulate = spec_.at("accumulate");
-    model_->set_requires_gradient_sync(is_last || accumulate != "keep");
-    model_->set_requires_all_reduce(is_last || accumulate != "partial");
+  bool is_listed(const char* list, const std::string& name) const {
+    for (const json& one : spec_.at(list)) {
+      if (one == name) return true;
+    }
+    return false;
+  }
+
+  void apply_settings() {
+    if (!spec_.at("divide").is_null()) model_->set_gradient_divide_factor(spec_.at("divide").get<double>());
+    model_->set_force_sum_reduction_for_comms(spec_.at("only_sums").get<bool>());
+    model_->set_reduce_scatter_unused_params(spec_.at("reduce_unused").get<bool>());
+    if (!spec_.at("reshard_all").is_null()) model_->set_reshard_after_forward(spec_.at("reshard_all").get<bool>());
+    for (const json& unit : spec_.at("unit_reshard")) model_->unit(unit.at(0)).set_reshard_after_forward(unit.at(1));
+    for (const json& unit : spec_.at("no_unshard")) model_->unit(unit).set_unshard_in_backward(false);
+    for (const json& unit : spec_.at("forward_prefetch")) {
+      model_->unit(unit.at(0)).set_modules_to_forward_prefetch(unit.at(1).get<std::vector<std::string>>());
+    }
+    for (const json& unit : spec_.at("backward_prefetch")) {
+      model_->unit(unit.at(0)).set_modules_to_backward_prefetch(unit.at(1).get<std::vector<std::string>>());
+    }
+  }
+
+  std::vector<at::Tensor> train(int step) {
+    const int micros = spec_.at("micro");
+    const bool is_interleaved = spec_.at("interleaved");
+    std::vector<at::Tensor> losses;
+    for (int micro = 0; micro < micros; ++micro) {
+      losses.push_back(forward(step, micro));
+      if (!is_interleaved) backward(losses.back(), micro);
+    }
+    for (int micro = 0; is_interleaved && micro < micros; ++micro) backward(losses[static_cast<size_t>(micro)], micro);
+    for (at::Tensor& loss : losses) loss = loss.detach();
+    return losses;
+  }
+
+  at::Tensor forward(int step, int micro) {
     model_->set_reshard_after_backward(spec_.at("reshards").get<bool>());
     at::Tensor data = input(step, micro);
     if (spec_.at("input_grad").get<bool>() && data.is_floating_point()) data.set_requires_grad(true);
     const at::Tensor output = model_(data);
-    const at::Tensor loss = (output * output).to(at::kFloat).mean();
+    return (output * output).to(at::kFloat).mean();
+  }
+
+  void backward(const at::Tensor& loss, int micro) {
+    const bool is_last = micro + 1 == spec_.at("micro").get<int>();
+    const std::string accumulate = spec_.at("accumulate");
+    model_->set_requires_gradient_sync(is_last || accumulate != "keep");
+    model_->set_requires_all_reduce(is_last || accumulate != "partial");
+    model_->set_is_last_backward(is_last || !spec_.at("says_last").get<bool>());
     loss.backward();
-    return loss.detach();
   }
 
   at::Tensor evaluate(int step) {
@@ -215,7 +265,7 @@ class Training {
   const ddp::GroupHandle& group_;
   std::optional<ddp::DeviceMesh> mesh_;
   ddp::FullySharded<Net> model_;
-  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> parameters_, ignored_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 

@@ -10,7 +10,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
 warnings.filterwarnings("ignore")
 
@@ -77,6 +77,25 @@ class Net(torch.nn.Module):
         return self.head(x) if self.head is not None else x
 
 
+def apply_settings(net, spec):
+    units = [module for module in net.modules() if isinstance(module, FSDPModule)]
+    for unit in units:
+        if spec["divide"] is not None:
+            unit.set_gradient_divide_factor(spec["divide"])
+        unit.set_force_sum_reduction_for_comms(spec["only_sums"])
+    net.set_reduce_scatter_unused_params(spec["reduce_unused"])
+    if spec["reshard_all"] is not None:
+        net.set_reshard_after_forward(spec["reshard_all"])
+    for name, reshards in spec["unit_reshard"]:
+        net.get_submodule(name).set_reshard_after_forward(reshards, recurse=False)
+    for name in spec["no_unshard"]:
+        net.get_submodule(name).set_unshard_in_backward(False)
+    for name, others in spec["forward_prefetch"]:
+        net.get_submodule(name).set_modules_to_forward_prefetch([net.get_submodule(other) for other in others])
+    for name, others in spec["backward_prefetch"]:
+        net.get_submodule(name).set_modules_to_backward_prefetch([net.get_submodule(other) for other in others])
+
+
 def run(spec):
     rank, size = dist.get_rank(), dist.get_world_size()
     net = Net(spec)
@@ -86,6 +105,11 @@ def run(spec):
     # Ours is of the whole model; Python's would be of each unit.
     of_output = {"output_dtype": dtypes.pop("output_dtype")} if "output_dtype" in dtypes else {}
     options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(**dtypes)}
+    named = dict(net.named_parameters())
+    ignored = [named[name] for name in named if name in spec["ignored"]]
+    options["ignored_params"] = set(ignored)
+    if spec["offload"]:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     if spec["reshard_after_forward"] is not None:
         options["reshard_after_forward"] = spec["reshard_after_forward"]
     # From the inside to the outside.
@@ -93,7 +117,8 @@ def run(spec):
         modules = [net.get_submodule(name) for name in names]
         fully_shard(modules if len(modules) > 1 else modules[0], **options)
     fully_shard(net, **options | {"mp_policy": MixedPrecisionPolicy(**dtypes, **of_output)})
-    shards = list(net.parameters())
+    apply_settings(net, spec)
+    shards = [parameter for name, parameter in net.named_parameters() if name not in spec["ignored"]]
     if spec["optimizer"] == "sgd":
         optimizer = torch.optim.SGD(shards, 0.1, momentum=0.9, weight_decay=0.01)
     else:
@@ -105,21 +130,35 @@ def run(spec):
             return values_of((spec["batch"], spec["layers"][0]["in"]), seed, 900)
         return (torch.arange(spec["batch"]) * 7 + seed).remainder(spec["layers"][0]["in"])
 
+    def forward(step, micro):
+        net.set_reshard_after_backward(spec["reshards"])
+        x = data(step, micro)
+        if spec["input_grad"] and x.is_floating_point():
+            x.requires_grad_()
+        y = net(x)
+        return (y * y).float().mean()
+
+    def backward(loss, micro):
+        is_last = micro + 1 == spec["micro"]
+        net.set_requires_gradient_sync(is_last or spec["accumulate"] != "keep")
+        net.set_requires_all_reduce(is_last or spec["accumulate"] != "partial")
+        net.set_is_last_backward(is_last or not spec["says_last"])
+        loss.backward()
+
     results = []
     for step in range(spec["steps"]):
         optimizer.zero_grad()
+        for unit, is_async in spec["unshard"]:
+            net.get_submodule(unit).unshard(async_op=is_async)
+        losses = []
         for micro in range(spec["micro"]):
-            is_last = micro + 1 == spec["micro"]
-            net.set_requires_gradient_sync(is_last or spec["accumulate"] != "keep")
-            net.set_requires_all_reduce(is_last or spec["accumulate"] != "partial")
-            net.set_reshard_after_backward(spec["reshards"])
-            x = data(step, micro)
-            if spec["input_grad"] and x.is_floating_point():
-                x.requires_grad_()
-            y = net(x)
-            loss = (y * y).float().mean()
-            loss.backward()
-            results.append(loss.detach())
+            losses.append(forward(step, micro))
+            if not spec["interleaved"]:
+                backward(losses[-1], micro)
+        if spec["interleaved"]:
+            for micro, loss in enumerate(losses):
+                backward(loss, micro)
+        results += [loss.detach() for loss in losses]
         if spec["evaluates"]:
             with torch.no_grad():
                 results.append(net(data(step, 3)).float().sum())
@@ -133,6 +172,9 @@ def run(spec):
     for parameter in shards:
         results.append(parameter.to_local().detach())
         results.append(parameter.grad.to_local() if parameter.grad is not None else torch.ones(0))
+    for parameter in ignored:
+        results.append(parameter.detach())
+        results.append(parameter.grad if parameter.grad is not None else torch.ones(0))
     return results
 
 

@@ -19,6 +19,34 @@ POLICIES = [{}, {}, {}, {"param_dtype": "bfloat16"}, {"param_dtype": "bfloat16",
             {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16", "output_dtype": "float32"}, {"reduce_dtype": "float16"}]
 
 
+def draw_division(rng, shards, policy):
+    """What gloo can judge: Python's premultiplied sums need NCCL, and it divides twice where one rank has all shards."""
+    in_16_bits = policy.get("reduce_dtype") == "float16"
+    divide = rng.choice([None, None, None, None, 0.5, 2, 3, 7, shards])
+    only_sums = rng.random() < 0.2
+    if divide is not None and shards == 1:
+        return (None, False) if in_16_bits else (divide, False)
+    return divide, only_sums or (divide not in (None, shards) and not in_16_bits)
+
+
+def draw_settings(rng, layers, units, with_python):
+    """Of single units, each named by its first module; the root is ''."""
+    names = [unit[0] for unit in units]
+    embeddings = [f"l{i}" for i, layer in enumerate(layers) if layer["kind"] == "embedding"]
+    few = rng.random() < 0.5
+
+    def some(of, share):
+        return [] if few else [name for name in of if rng.random() < share]
+
+    return {"unit_reshard": [[name, rng.random() < 0.5] for name in some(names, 0.2)],
+            "no_unshard": [name for name in names if name in embeddings and rng.random() < 0.5],
+            "forward_prefetch": [[name, rng.sample(names[i:], rng.randint(0, min(3, len(names) - i)))]
+                                 for i, name in enumerate(["", *names]) if name in some(["", *names], 0.4)],
+            "backward_prefetch": [[name, rng.sample(names, rng.randint(0, min(3, len(names))))] for name in some(["", *names], 0.4)],
+            "unshard": [[name, rng.random() < 0.5] for name in some(["", *names], 0.15)],
+            "reshard_all": rng.choice([None, None, None, False] if with_python else [None, None, None, True, False])}
+
+
 def draw(rng, size, with_python):
     width, layers, units, names = rng.randint(2, 9), [], [], []
 
@@ -51,11 +79,18 @@ def draw(rng, size, with_python):
         units.append(["head"])
     replicas = rng.choice([0, 0, 1, 2]) if size % 2 == 0 else 0
     accumulate = rng.choice(["reduce", "keep", "partial"]) if replicas else rng.choice(["reduce", "keep"])
-    if again:  # after the first of two uses Python reduces what earlier backwards have left
+    if again and same[0] == len(layers) - 2:  # two uses in a row are one here, so nothing is reduced between them
         accumulate = "reduce"
-    return {"seed": rng.randrange(1000), "layers": layers, "width": width, "head": head, "units": units,
+    policy, micro = rng.choice(POLICIES), rng.choice([1, 1, 2])
+    divide, only_sums = draw_division(rng, size // replicas if replicas else size, policy)
+    interleaved = micro > 1 and rng.random() < 0.3
+    more = {"divide": divide, "only_sums": only_sums, "reduce_unused": rng.random() < 0.2, "offload": rng.random() < 0.2,
+            # Those keep their dtype.
+            "ignored": [name for name in names if rng.random() < 0.15] if "param_dtype" not in policy and rng.random() < 0.4 else [],
+            "interleaved": interleaved, "says_last": interleaved and (with_python or rng.random() < 0.5)}
+    return more | draw_settings(rng, layers, units, with_python) | {"seed": rng.randrange(1000), "layers": layers, "width": width, "head": head, "units": units,
             "frozen": [name for name in names if rng.random() < 0.1], "steps": rng.randint(2, 5), "optimizer": rng.choice(["sgd", "adamw"]),
-            "policy": rng.choice(POLICIES), "replicas": replicas, "micro": rng.choice([1, 1, 2]), "accumulate": accumulate,
+            "policy": policy, "replicas": replicas, "micro": micro, "accumulate": accumulate,
             "clip": rng.choice([0, 0, 0.1]),
             # An infinite norm of a shard without elements is an error of PyTorch.
             "norm_type": rng.choice([2, 2, 1, 0 if size == 1 else 3]),

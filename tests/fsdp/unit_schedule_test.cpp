@@ -84,6 +84,40 @@ TEST_CASE("UnitSchedule: a unit that a forward uses twice has two uses in the ba
   CHECK(!schedule.use_in_backward(1, kIncomplete).prefetch.has_value());
 }
 
+TEST_CASE("UnitSchedule: a unit comes again in a backward if the same forward has used it before") {
+  UnitSchedule schedule({-1, 0, 0}, {false, false, false});
+  schedule.begin_forward(true);
+  for (const int unit : {1, 2, 1}) schedule.use_in_forward({unit});
+  schedule.end_forward();
+  schedule.begin_forward(true);
+  schedule.use_in_forward({1});
+  schedule.end_forward();
+  schedule.begin_backward();
+  CHECK(!schedule.use_in_backward(1, kIncomplete).comes_again);  // the second forward's
+  CHECK(schedule.use_in_backward(1, kIncomplete).comes_again);
+  CHECK(!schedule.use_in_backward(1, kIncomplete).comes_again);
+  CHECK(!schedule.use_in_backward(1, kIncomplete).comes_again);
+}
+
+TEST_CASE("UnitSchedule: a backward that is not the last one leaves the order of earlier forwards") {
+  UnitSchedule schedule({-1, 0, 0}, {false, false, false});
+  for (int forward = 0; forward < 2; ++forward) {
+    schedule.begin_forward(true);
+    for (const int unit : {1, 2}) schedule.use_in_forward({unit});
+    schedule.end_forward();
+  }
+  for (const bool is_last : {false, true}) {
+    schedule.begin_backward();
+    CHECK(schedule.awaits_backward(0));
+    CHECK(schedule.use_in_backward(0, kIncomplete).prefetch == 2);
+    CHECK(schedule.use_in_backward(2, kIncomplete).prefetch == 1);
+    CHECK(schedule.use_in_backward(1, kIncomplete).prefetch == (is_last ? std::nullopt : std::optional(0)));
+    is_last ? schedule.end_backward() : schedule.pause_backward();
+    CHECK(!schedule.is_in_backward());
+    CHECK(schedule.awaits_backward(0) == !is_last);
+  }
+}
+
 TEST_CASE("UnitSchedule: what is complete may be freed, what contains the used unit may not") {
   UnitSchedule schedule({-1, 0, 1, 0}, {false, false, false, false});
   const auto all = [](int /*unit*/) { return true; };

@@ -53,14 +53,23 @@ class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
   /// failed, and std::logic_error when parameters were replaced.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) {
+    return run(
+        [&]() -> detail::ForwardValue<Holder, Arguments...> { return call(std::forward<Arguments>(arguments)...); });
+  }
+
+  /// Calls `function`, which may use the model in other ways than by its forward: another function of it, or some of
+  /// its modules. All else is as with forward(), but for inputs, which are not cast. Returns what it returns, by value.
+  /// Reference: torch.distributed.fsdp.register_fsdp_forward_method.
+  template <typename Function>
+  auto run(Function&& function) {
     core().before_forward();
     try {
-      using Result = decltype(call(std::forward<Arguments>(arguments)...));
+      using Result = std::remove_cvref_t<decltype(function())>;
       if constexpr (std::is_void_v<Result>) {
-        call(std::forward<Arguments>(arguments)...);
+        std::forward<Function>(function)();
         core().after_forward();
       } else {
-        std::remove_cvref_t<Result> output = call(std::forward<Arguments>(arguments)...);
+        Result output = std::forward<Function>(function)();
         if (core().options().policy.output_dtype) {
           for_each_tensor(output, [this](auto& tensor) {
             if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) {
@@ -83,8 +92,9 @@ class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
   const Holder& module() const { return module_; }
 
   /// Scales all gradients down so that their norm of order `norm_type` (above 0; infinity for the largest absolute
-  /// value), over the whole model, is at most `max_norm`; returns the norm before, a tensor of no dimensions that is
-  /// equal on all ranks. All ranks must call it. Reference: torch.nn.utils.clip_grad_norm_, whose result is a part.
+  /// value), over all shards of the model, is at most `max_norm`; returns the norm before, a tensor of no dimensions
+  /// that is equal on all ranks. Parameters that are ignored are left out, since their gradients are. All ranks must
+  /// call it. Reference: torch.nn.utils.clip_grad_norm_, whose result is a part.
   at::Tensor clip_grad_norm_(double max_norm, double norm_type = 2) {
     return core().clip(this->parameters(), max_norm, norm_type);
   }

@@ -1,6 +1,7 @@
 // Settings of fully_shard(). Reference: torch.distributed.fsdp.fully_shard, PyTorch 2.15.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <torch/nn/module.h>
 
@@ -25,6 +26,13 @@ struct MixedPrecisionPolicy {
   std::optional<c10::ScalarType> output_dtype{};
   /// Whether the model's floating-point inputs are cast to param_dtype.
   bool cast_forward_inputs = true;
+};
+
+/// Shards, their gradients and so the optimizer's state in host memory; the model still computes on the device of its
+/// group. On the CPU it changes nothing. Reference: torch.distributed.fsdp.CPUOffloadPolicy.
+struct CpuOffload {
+  /// Whether this memory is page-locked, which copies beside the computation need; other processes cannot use it.
+  bool pin_memory = true;
 };
 
 /// Which modules of a model are units of their own: see each(), children() and together().
@@ -74,6 +82,12 @@ struct FullyShardOptions {
   std::optional<bool> reshard_after_forward{};
   /// Dtypes.
   MixedPrecisionPolicy policy{};
+  /// Parameters of the model that are neither sharded, moved nor reduced, nor made equal over the ranks: they stay as
+  /// they are, and are among parameters() of the result.
+  std::vector<at::Tensor> ignored_params{};
+  /// Whether shards are in host memory. The model may then be on the CPU before, of which only a unit at a time goes to
+  /// the device; buffers go there at once. The optimizer steps on the CPU.
+  std::optional<CpuOffload> offload{};
   /// Whether all ranks take rank 0's parameters and buffers first; not done where a rank runs Python, whose
   /// fully_shard() takes each rank's own.
   bool init_sync = true;

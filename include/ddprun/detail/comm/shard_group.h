@@ -18,6 +18,7 @@ struct ShardPlace {
   GroupHandle group;                   ///< its ranks share the parameter
   std::vector<int64_t> whole_sizes{};  ///< the parameter's shape
   int64_t first_row = 0;               ///< the shard's first index along dimension 0
+  bool is_pinned = false;              ///< the shard is in page-locked memory of the host
 };
 
 /// A copy of `rows` that is marked as this rank's rows of the parameter that `place` describes.

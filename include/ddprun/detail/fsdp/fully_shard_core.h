@@ -9,8 +9,10 @@
 #include <vector>
 
 #include <ddprun/comm/device_mesh.h>
+#include <ddprun/comm/join.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/fsdp/options.h>
+#include <ddprun/fsdp/sharded_unit.h>
 
 namespace ddp {
 
@@ -73,8 +75,15 @@ class FullyShardCore {
 
 /// What all holders of a fully sharded model can do, whatever the model's type. Reference:
 /// torch.distributed.fsdp.FSDPModule.
-class FullyShardedWrapper {
+class FullyShardedWrapper : public Joinable {
  public:
+  /// Throws std::logic_error: join() cannot shadow such a model.
+  std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
+  /// The device of the computation.
+  c10::Device join_device() const override;
+  /// The group that shares the parameters.
+  const GroupHandle& join_group() const override;
+
   /// Whether backwards reduce gradients. Without, each rank keeps whole gradients of all parameters, to which later
   /// backwards add, and which need the memory of an unsharded model. All ranks must use the same.
   void set_requires_gradient_sync(bool enabled);
@@ -84,13 +93,30 @@ class FullyShardedWrapper {
   /// Whether parameters are freed after a backward. Without, the next forward needs no all-gather unless the optimizer
   /// has changed the shards in between.
   void set_reshard_after_backward(bool enabled);
+  /// Sets FullyShardOptions::reshard_after_forward of all units, the root among them.
+  void set_reshard_after_forward(bool enabled);
+  /// Whether another backward of the forwards so far follows the next one: with false their order is kept, by which
+  /// units are gathered in advance. Default: true.
+  void set_is_last_backward(bool enabled);
+  /// What the sum of the ranks' gradients is divided by, instead of the number of ranks; all units. Finite and above 0,
+  /// else std::invalid_argument. Python needs NCCL for most factors; here each gradient is multiplied by 1 / factor
+  /// before the sum, as NCCL does, or the sum divided with set_force_sum_reduction_for_comms(true).
+  void set_gradient_divide_factor(double factor);
+  /// Whether reductions are sums of the backend, and averages divided apart; all units.
+  void set_force_sum_reduction_for_comms(bool enabled);
+  /// Whether parameters that a backward gives no gradient are reduced with zeros: for models of which ranks use
+  /// different parameters of a unit. All units.
+  void set_reduce_scatter_unused_params(bool enabled);
+  /// The unit that has the module `name` as one of its own: as options.units has selected it, or "" for the root, with
+  /// what no unit contains. Throws std::invalid_argument for another name.
+  ShardedUnit unit(const std::string& name) const;
   /// Frees all gathered parameters. No rank needs another.
   void reshard();
   /// After a forward or backward that has thrown: waits for what is under way, frees parameters and drops all
   /// gradients. All ranks must call it.
   void reset_iteration();
-  /// The whole parameter `name`, as a new tensor on the parameter's device, on every rank. All ranks of the mesh's
-  /// sharding dimension must call it. Throws std::invalid_argument for an unknown name.
+  /// The whole parameter `name`, as a new tensor on the device of the computation, on every rank. All ranks of the
+  /// mesh's sharding dimension must call it. Throws std::invalid_argument for an unknown name.
   at::Tensor full_parameter(const std::string& name) const;
   /// Copies this rank's rows of the whole parameter `value` into the shard of `name`. Communicates nothing. Throws
   /// std::invalid_argument for an unknown name or another shape.

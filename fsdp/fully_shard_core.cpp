@@ -17,6 +17,7 @@
 #include "comm/core/recomputation.h"
 #include "comm/group/verify_across_ranks.h"
 #include "fsdp/clip_shards.h"
+#include "fsdp/initial_values.h"
 #include "fsdp/sharded_model.h"
 #include "fsdp/unit_selection.h"
 
@@ -63,21 +64,6 @@ bool runs_python(const ShardGroups& groups) {
          (groups.replicate && !ranks_running_python(*groups.replicate).empty());
 }
 
-// First within a group of shards, then over these groups: all get the values of the mesh's first rank.
-void take_first_ranks_values(const std::vector<SelectedUnit>& units, const torch::nn::Module& module,
-                             const ShardGroups& groups) {
-  std::vector<at::Tensor> values;
-  for (const SelectedUnit& unit : units) {
-    for (const fsdp::UnitParameter& parameter : unit.parameters) values.push_back(parameter.tensor.detach());
-  }
-  for (const at::Tensor& buffer : module.buffers()) {
-    if (buffer.defined()) values.push_back(buffer.detach());
-  }
-  if (values.empty()) return;
-  if (groups.shard.size() > 1) broadcast_coalesced(values, 0, groups.shard);
-  if (groups.replicate && groups.replicate->size() > 1) broadcast_coalesced(values, 0, *groups.replicate);
-}
-
 void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
   for (const auto& dtype : {policy.param_dtype, policy.reduce_dtype, policy.output_dtype}) {
     if (!dtype || at::isFloatingType(*dtype)) continue;
@@ -120,8 +106,10 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
   check_devices(units, rank);
   compare(units, *groups_);
   const bool has_python_ranks = runs_python(*groups_);
-  if (options_.init_sync && !has_python_ranks) take_first_ranks_values(units, *module_, *groups_);
-  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, has_python_ranks);
+  fsdp::InitialValues values(
+      *groups_, {.broadcasts = options_.init_sync && !has_python_ranks, .computes = options_.initial_values});
+  values.bring_buffers(*module_);
+  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, has_python_ranks, values);
   take_rank_stream(groups_->shard);
 }
 

@@ -29,7 +29,7 @@ bool thread_is_in_backward() {
 }  // namespace
 
 ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups,
-                           const FullyShardOptions& options, bool has_python_ranks)
+                           const FullyShardOptions& options, bool has_python_ranks, InitialValues& values)
     : group_(groups.shard),
       rank_(who(groups.shard.info())),
       traits_(units.size()),
@@ -39,8 +39,8 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
       hooks_(units.size()) {
   for (const SelectedUnit& selected : units) {
     const auto number = static_cast<int>(units_.size());
-    units_.push_back(
-        std::make_unique<Unit>(number, selected.name, selected.parameters, groups, options.policy, this, cache_));
+    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, groups, options.policy, this,
+                                            cache_, values));
     traits(number).reshards_after_forward = options.reshard_after_forward.value_or(number != 0);
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
   }

@@ -23,7 +23,7 @@ class ShardedModel final : public ParameterOwner {
  public:
   /// `has_python_ranks`: collectives have to be Python's to the last one.
   ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups, const FullyShardOptions& options,
-               bool has_python_ranks);
+               bool has_python_ranks, InitialValues& values);
   ~ShardedModel() override;
 
   void before_use(const ParameterUse& use) override;

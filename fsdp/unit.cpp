@@ -13,6 +13,7 @@
 #include "base/joined.h"
 #include "comm/core/call_purpose.h"
 #include "fsdp/flat_buffers.h"
+#include "fsdp/initial_values.h"
 
 namespace ddp::fsdp {
 namespace {
@@ -29,10 +30,11 @@ at::Tensor cast(const at::Tensor& tensor, at::ScalarType dtype) {
 }  // namespace
 
 Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const ShardGroups& groups,
-           const MixedPrecisionPolicy& policy, ParameterOwner* owner, BlockCache& cache)
+           const MixedPrecisionPolicy& policy, ParameterOwner* owner, BlockCache& cache, InitialValues& values)
     : number_(number), name_(std::move(name)), groups_(groups), policy_(policy), cache_(cache) {
   parameters_.reserve(parameters.size());
   for (const UnitParameter& parameter : parameters) {
+    values.bring_parameter(parameters, parameters_.size());
     const bool is_cast = policy.param_dtype && at::isFloatingType(parameter.tensor.scalar_type());
     parameters_.emplace_back(parameter.name, parameter.tensor,
                              ShardSettings{.owner = owner,

@@ -30,6 +30,8 @@ struct UnitParameter {
   at::Tensor tensor;
 };
 
+class InitialValues;
+
 /// All functions that communicate are called by all ranks in the same order; wait() of a collective is part of the
 /// function that needs its result.
 class Unit {
@@ -37,7 +39,7 @@ class Unit {
   enum class State { kSharded, kGathering, kGathered };
 
   Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const ShardGroups& groups,
-       const MixedPrecisionPolicy& policy, ParameterOwner* owner, BlockCache& cache);
+       const MixedPrecisionPolicy& policy, ParameterOwner* owner, BlockCache& cache, InitialValues& values);
 
   /// "blocks.3", or "the root".
   const std::string& name() const { return name_; }

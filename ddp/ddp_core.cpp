@@ -55,6 +55,16 @@ std::vector<at::Tensor> all_of(const OutputTensors& outputs) {
   return all;
 }
 
+// Tensors of deferred_init() and fully_shard() have a dispatch key of their own, and maybe no memory.
+void require_memory(const std::vector<at::Tensor>& parameters, const std::string& rank) {
+  for (const at::Tensor& parameter : parameters) {
+    if (!parameter.key_set().has(c10::DispatchKey::DeferredInit)) continue;
+    throw std::logic_error(rank + ": DistributedDataParallel: a parameter of the model has no memory. Call " +
+                           "materialize() on a model of deferred_init() first; the gradients of one of fully_shard() "
+                           "are reduced already.");
+  }
+}
+
 // A forward without gradients has no backward.
 void leave_evaluation() {
   if (!at::GradMode::is_enabled()) detail::own_page().enter_phase(progress::Phase::kOther);
@@ -106,6 +116,7 @@ DdpCore::DdpCore(std::unique_ptr<const ModelParameters> parameters, GroupHandle 
   }
   refuse_python_ranks(options_, python_ranks_, rank_);
   require_unwrapped(tensors_of(parameters_->with_ignored()), rank_ + ": DistributedDataParallel");
+  require_memory(tensors_of(parameters_->with_ignored()), rank_);
   refuse_shards(tensors_of(parameters_->with_ignored()), "DistributedDataParallel",
                 "fully_shard() reduces the gradients itself.");
   check_parameters(*parameters_, options_, group_);

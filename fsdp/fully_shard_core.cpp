@@ -16,6 +16,7 @@
 #include "comm/core/recomputation.h"
 #include "comm/group/verify_across_ranks.h"
 #include "fsdp/clip_shards.h"
+#include "fsdp/initial_values.h"
 #include "fsdp/sharded_model.h"
 #include "fsdp/unit_selection.h"
 
@@ -60,33 +61,6 @@ void compare(const std::vector<SelectedUnit>& units, const ShardGroups& groups) 
 bool runs_python(const ShardGroups& groups) {
   return !ranks_running_python(groups.shard).empty() ||
          (groups.replicate && !ranks_running_python(*groups.replicate).empty());
-}
-
-// First within a group of shards, then over these groups: all get the values of the mesh's first rank.
-void broadcast_values(const std::vector<at::Tensor>& values, const ShardGroups& groups) {
-  if (values.empty()) return;
-  if (groups.shard.size() > 1) broadcast_coalesced(values, 0, groups.shard);
-  if (groups.replicate && groups.replicate->size() > 1) broadcast_coalesced(values, 0, *groups.replicate);
-}
-
-void take_first_ranks_values(const std::vector<SelectedUnit>& units, const torch::nn::Module& module,
-                             const ShardGroups& groups, c10::Device device) {
-  std::vector<at::Tensor> values;
-  for (const SelectedUnit& unit : units) {
-    std::vector<at::Tensor> elsewhere;
-    for (const fsdp::UnitParameter& parameter : unit.parameters) {
-      (parameter.tensor.device() == device ? values : elsewhere).push_back(parameter.tensor.detach());
-    }
-    // Through the device, a unit at a time.
-    std::vector<at::Tensor> copies;
-    for (const at::Tensor& value : elsewhere) copies.push_back(value.to(device));
-    broadcast_values(copies, groups);
-    for (size_t i = 0; i < copies.size(); ++i) elsewhere[i].copy_(copies[i]);
-  }
-  for (const at::Tensor& buffer : module.buffers()) {
-    if (buffer.defined()) values.push_back(buffer.detach());
-  }
-  broadcast_values(values, groups);
 }
 
 void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
@@ -145,10 +119,14 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
   const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, options_.ignored_params, rank);
   const c10::Device device = computing_device(units, groups_->shard, options_.offload.has_value());
   compare(units, *groups_);
-  move_buffers(*module_, device);
   const bool has_python_ranks = runs_python(*groups_);
-  if (options_.init_sync && !has_python_ranks) take_first_ranks_values(units, *module_, *groups_, device);
-  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, device, has_python_ranks);
+  fsdp::InitialValues values(
+      *groups_,
+      {.broadcasts = options_.init_sync && !has_python_ranks, .computes = options_.initial_values, .device = device});
+  values.bring_buffers(*module_);
+  move_buffers(*module_, device);
+  model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, device, has_python_ranks, values);
+  values.compute_rest(*module_);
   take_rank_stream(groups_->shard);
 }
 

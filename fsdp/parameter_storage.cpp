@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/rank_prefix.h"
+#include "fsdp/deferred/recorder.h"
 
 namespace ddp::fsdp {
 namespace {
@@ -21,6 +22,8 @@ void add(ParameterUse& use, const c10::TensorImpl* tensor) {
   if (tensor == nullptr) return;
   if (ParameterStorage* storage = parameter_storage_of(*tensor)) {
     use.parameters.push_back(storage);
+  } else if (tensor->key_set().has(kKey)) {
+    use.is_deferred = true;
   } else if (!use.has_differentiable_input && tensor->requires_grad()) {
     use.has_differentiable_input = true;
   }
@@ -52,12 +55,7 @@ ParameterStorage* written_by(const c10::FunctionSchema& schema, c10::ArrayRef<c1
   return nullptr;
 }
 
-void fill_parameters(const c10::OperatorHandle& op, const c10::FunctionSchema& schema,
-                     c10::ArrayRef<c10::IValue> arguments) {
-  ParameterUse use;
-  for (const c10::IValue& argument : arguments) add(use, argument);
-  if (use.parameters.empty()) return;
-  use.op = &op;
+void fill_parameters(ParameterUse& use, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
   use.written = schema.is_mutable() ? written_by(schema, arguments) : nullptr;
   ParameterOwner* owner = use.parameters.front()->owner();
   for (const ParameterStorage* storage : use.parameters) {
@@ -74,25 +72,35 @@ void fill_parameters(const c10::OperatorHandle& op, const c10::FunctionSchema& s
   owner->before_use(use);
 }
 
+std::shared_ptr<Recorder> recorder_for(const ParameterUse& use, c10::ArrayRef<c10::IValue> arguments) {
+  const std::shared_ptr<Recorder>& of_thread = thread_recorder();
+  return of_thread == nullptr && use.is_deferred ? recorder_of(arguments) : of_thread;
+}
+
 void before_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const auto next = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
   if (returns_alias(schema)) return op.redispatchBoxed(next, stack);
-  fill_parameters(op, schema, torch::jit::last(*stack, schema.arguments().size()));
+  const auto arguments = torch::jit::last(*stack, schema.arguments().size());
+  ParameterUse use;
+  use.op = &op;
+  for (const c10::IValue& argument : arguments) add(use, argument);
+  if (!use.parameters.empty()) fill_parameters(use, schema, arguments);
+  if (const auto recorder = recorder_for(use, arguments)) return recorder->call(op, next, stack);
   // What the operator calls itself has the same parameters.
   const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
   op.redispatchBoxed(next, stack);
 }
 
-void register_kernel() {
+}  // namespace
+
+void register_operator_kernel() {
   static const torch::Library library = [] {
     torch::Library all(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     all.fallback(torch::CppFunction::makeFromBoxedFunction<&before_operator>());
     return all;
   }();
 }
-
-}  // namespace
 
 ParameterStorage::ParameterStorage(ParameterOwner* owner, int unit, int parameter, size_t bytes, c10::Device device,
                                    c10::Allocator* allocator)
@@ -135,7 +143,7 @@ void ParameterStorage::free() {
 
 void move_into_storage(const at::Tensor& parameter, const c10::intrusive_ptr<ParameterStorage>& storage,
                        at::ScalarType dtype) {
-  register_kernel();
+  register_operator_kernel();
   // Those of a tensor that is there: the parameter may move to another device.
   const c10::DispatchKeySet keys = at::empty({0}, parameter.options().device(storage->device())).key_set();
   at::Tensor moved =

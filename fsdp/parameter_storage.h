@@ -18,6 +18,7 @@ class ParameterStorage;
 struct ParameterUse {
   c10::SmallVector<ParameterStorage*, 4> parameters{};
   bool has_differentiable_input = false;  ///< another tensor among its arguments requires gradients
+  bool is_deferred = false;               ///< one of its arguments is a tensor of deferred_init()
   ParameterStorage* written = nullptr;    ///< a parameter that it changes in place
   const c10::OperatorHandle* op = nullptr;
 };
@@ -67,10 +68,12 @@ class ParameterStorage final : public c10::StorageImpl {
 };
 
 /// Gives `parameter` the memory of `storage`, which may be empty and on another device, the dtype `dtype` and the key
-/// by which uses are noticed, in the same object: all who hold the tensor see it. Registers the kernel at the first
-/// call in a process.
+/// by which uses are noticed, in the same object: all who hold the tensor see it.
 void move_into_storage(const at::Tensor& parameter, const c10::intrusive_ptr<ParameterStorage>& storage,
                        at::ScalarType dtype);
+
+/// Registers the kernel that operators with such tensors meet, once in a process.
+void register_operator_kernel();
 
 /// The storage of a sharded parameter or of a view of one; null for all other tensors.
 ParameterStorage* parameter_storage_of(const c10::TensorImpl& tensor);

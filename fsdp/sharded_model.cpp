@@ -33,7 +33,8 @@ bool thread_is_in_backward() {
 }  // namespace
 
 ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups,
-                           const FullyShardOptions& options, c10::Device device, bool has_python_ranks)
+                           const FullyShardOptions& options, c10::Device device, bool has_python_ranks,
+                           InitialValues& values)
     : group_(groups.shard),
       rank_(who(groups.shard.info())),
       device_(device),
@@ -58,7 +59,7 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
                                          .pins_shards = pins && offload_});
   for (const SelectedUnit& selected : units) {
     const auto number = static_cast<int>(units_.size());
-    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, *surroundings_));
+    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, *surroundings_, values));
     traits(number).reshards_after_forward = options.reshard_after_forward.value_or(number != 0);
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
     for (const std::string& module : selected.modules) unit_of_module_.emplace(module, number);

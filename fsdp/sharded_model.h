@@ -30,7 +30,7 @@ class ShardedModel final : public ParameterOwner {
   /// The model computes on `device`, where its parameters are, or go to with the option `offload`. `has_python_ranks`:
   /// collectives have to be Python's to the last one.
   ShardedModel(const std::vector<SelectedUnit>& units, const ShardGroups& groups, const FullyShardOptions& options,
-               c10::Device device, bool has_python_ranks);
+               c10::Device device, bool has_python_ranks, InitialValues& values);
   ~ShardedModel() override;
 
   void before_use(const ParameterUse& use) override;

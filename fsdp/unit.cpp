@@ -9,15 +9,17 @@
 
 #include "comm/core/call_purpose.h"
 #include "fsdp/flat_buffers.h"
+#include "fsdp/initial_values.h"
 
 namespace ddp::fsdp {
 namespace {
 
 std::vector<ShardedParameter> sharded(int unit, const std::vector<UnitParameter>& parameters,
-                                      const UnitSurroundings& around) {
+                                      const UnitSurroundings& around, InitialValues& values) {
   std::vector<ShardedParameter> result;
   result.reserve(parameters.size());
   for (const UnitParameter& parameter : parameters) {
+    values.bring_parameter(parameters, result.size());
     const bool is_cast = around.policy.param_dtype && at::isFloatingType(parameter.tensor.scalar_type());
     result.emplace_back(parameter.name, parameter.tensor,
                         ShardSettings{.owner = around.owner,
@@ -36,11 +38,11 @@ std::vector<ShardedParameter> sharded(int unit, const std::vector<UnitParameter>
 }  // namespace
 
 Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& parameters,
-           const UnitSurroundings& surroundings)
+           const UnitSurroundings& surroundings, InitialValues& values)
     : number_(number),
       name_(std::move(name)),
       around_(surroundings),
-      parameters_(sharded(number, parameters, surroundings)),
+      parameters_(sharded(number, parameters, surroundings, values)),
       gradients_(number, name_, parameters_, surroundings) {
   for (const ShardedParameter& parameter : parameters_) {
     gathered_bytes_ += parameter.layout().padded_numel() * static_cast<int64_t>(parameter.full().element_size());

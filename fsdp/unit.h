@@ -21,14 +21,16 @@ struct UnitParameter {
   at::Tensor tensor;
 };
 
+class InitialValues;
+
 /// All functions that communicate are called by all ranks in the same order; wait() of a collective is part of the
 /// function that needs its result.
 class Unit {
  public:
   enum class State { kSharded, kGathering, kGathered };
 
-  Unit(int number, std::string name, const std::vector<UnitParameter>& parameters,
-       const UnitSurroundings& surroundings);
+  Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const UnitSurroundings& surroundings,
+       InitialValues& values);
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 

@@ -51,6 +51,7 @@
 #include <ddprun/ddp/ddp_wrapper.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/ddp/untyped_distributed_data_parallel.h>
+#include <ddprun/fsdp/deferred_init.h>
 #include <ddprun/fsdp/fully_shard.h>
 #include <ddprun/fsdp/options.h>
 #include <ddprun/fsdp/sharded_unit.h>

@@ -70,6 +70,33 @@ class Text(ProgramTest):
             self.succeed(2, *self.arguments(*options, *more, "--step-losses", files[-1], folder=f"run{len(more)}"))
         self.assertEqual(losses(files[1]), losses(files[0]))
 
+    def test_divided_over_the_ranks_its_losses_are_pythons(self):
+        options = ("--epochs", "3", "--accumulate", "2", "--batch-size", "8", "--lr", "0.01", "--shard")
+        for more in ((), ("--recompute",), ("--bf16",)):
+            with self.subTest(more=more):
+                ours, theirs = self.run_both(2, *options, *more)
+                self.check_close(ours, theirs, 2e-2 if more == ("--bf16",) else 1e-5)
+
+    def test_divided_over_the_ranks_it_learns_as_if_each_had_the_whole_model(self):
+        # From initial weights of its own, which no rank ever has as a whole.
+        options = ("--epochs", "2", "--batch-size", "4", "--lr", "0.01", "--seed", "3", "--sample", "40")
+        files, texts = [], []
+        for more in ((), ("--shard",), ("--shard", "--recompute")):
+            files.append(self.path(f"losses{len(more)}.csv"))
+            texts.append(self.succeed(2, *self.arguments(*options, *more, "--step-losses", files[-1], folder=f"run{len(more)}"))[-1])
+        # The norm by which gradients are clipped is summed in another order.
+        self.check_close(losses(files[1]), losses(files[0]), 1e-5)
+        self.assertEqual(losses(files[2]), losses(files[1]))
+        self.assertEqual(texts[2], texts[1])
+
+    def test_divided_over_the_ranks_it_continues_with_the_same_losses(self):
+        options = ("--epochs", "1", "--batch-size", "4", "--save-every", "20", "--sample", "0", "--shard", "--dropout", "0.1")
+        self.succeed(2, *self.arguments(*options, *self.recorded("whole"), folder="whole"))
+        shutil.copytree(self.path("whole", "step-00000020"), self.path("part", "step-00000020"))
+        self.assertIn("continuing with step 20", "\n".join(
+            self.succeed(2, *self.arguments(*options, *self.recorded("part", seed=False), "--resume", folder="part"))))  # fmt: skip
+        self.assertEqual(losses(self.path("part.csv")), losses(self.path("whole.csv"))[20:])
+
     def test_two_ranks_are_one_process_with_twice_the_batch_however_it_is_accumulated(self):
         weights = self.initial_weights()
         results = []

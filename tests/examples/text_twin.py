@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from twin_job import TwinJob
@@ -28,9 +29,9 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, context, width, heads, layers):
+    def __init__(self, context, width, heads, layers, recompute=False):
         super().__init__()
-        self.layers = layers
+        self.layers, self.recompute = layers, recompute
         self.tokens, self.positions = nn.Embedding(256, width), nn.Embedding(context, width)
         for i in range(layers):
             setattr(self, f"block{i}", Block(width, heads))
@@ -45,7 +46,8 @@ class Transformer(nn.Module):
     def forward(self, text):
         x = self.tokens(text) + self.positions(torch.arange(text.shape[1]))
         for i in range(self.layers):
-            x = getattr(self, f"block{i}")(x)
+            block = getattr(self, f"block{i}")
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
         return self.head(self.ln(x))
 
 
@@ -64,10 +66,12 @@ def main():
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--warmup-steps", type=int, default=20)
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--shard", action="store_true")
+    parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--step-losses")
     args = parser.parse_args()
     torch.manual_seed(0)
-    net = Transformer(args.context, args.width, args.heads, args.layers)
+    net = Transformer(args.context, args.width, args.heads, args.layers, args.recompute)
     if args.make_weights:
         torch.save(net.state_dict(), args.weights)
         return
@@ -82,6 +86,7 @@ def main():
     train = TensorDataset(data, target)
     sampler = DistributedSampler(train, num_replicas=job.ranks, rank=job.rank, seed=0)
     loader = DataLoader(train, args.batch_size, sampler=sampler)
+    model = job.sharded_model(net, Block) if args.shard else job.model(net)
     matrices = [p for p in net.parameters() if p.dim() > 1]
     vectors = [p for p in net.parameters() if p.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
@@ -93,7 +98,6 @@ def main():
         schedulers.LinearLR(optimizer, 0.01, total_iters=args.warmup_steps),
         schedulers.CosineAnnealingLR(optimizer, max(1, steps - args.warmup_steps), args.lr / 10),
     ], [args.warmup_steps])  # fmt: skip
-    model = job.model(net)
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         for i, (batch, expected) in enumerate(loader):
@@ -103,7 +107,7 @@ def main():
                 optimizer.zero_grad()
                 of_step = torch.zeros(())
             is_last = i + 1 == end
-            with contextlib.nullcontext() if is_last or job.ranks == 1 else model.no_sync():
+            with contextlib.nullcontext() if is_last or job.ranks == 1 or args.shard else model.no_sync():
                 with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
                     loss = nn.functional.cross_entropy(model(batch).flatten(0, 1), expected.flatten()) / (end - begin)
                 loss.backward()

@@ -18,6 +18,16 @@ class TwinJob:
     def model(self, net):
         return nn.parallel.DistributedDataParallel(net) if self.ranks > 1 else net
 
+    def sharded_model(self, net, block):
+        """Divided over the ranks, of which there are several; each module of the class `block` is a unit."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (self.ranks,))
+        for module in [*(each for each in net.modules() if isinstance(each, block)), net]:
+            fully_shard(module, mesh=mesh)
+        return net
+
     def add_loss(self, epoch, step, loss):
         """The mean over all ranks, all of which call it."""
         of_all = loss.detach().clone()

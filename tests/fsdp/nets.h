@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/fsdp/has_memory.h"
 #include "tests/support/fill_parameters.h"
 #include "tests/support/placement.h"
 
@@ -43,15 +44,6 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear head;
 };
 TORCH_MODULE(Net);
-
-/// Whether a tensor of a sharded module has memory; without it a read throws from LibTorch 2.15 on.
-inline bool has_memory(const at::Tensor& tensor) {
-  try {
-    return tensor.storage().data() != nullptr;
-  } catch (const c10::Error&) {
-    return false;
-  }
-}
 
 /// Numbers of words, of one rank in one step.
 inline at::Tensor words(int64_t rank, int64_t step) {

@@ -91,6 +91,9 @@ struct FullyShardOptions {
   /// Whether all ranks take rank 0's parameters and buffers first; not done where a rank runs Python, whose
   /// fully_shard() takes each rank's own.
   bool init_sync = true;
+  /// Whether shards begin with the model's values. Without, all are NaN until load_weights() or a checkpoint fills them:
+  /// a model of deferred_init() then computes none. All ranks must use the same.
+  bool initial_values = true;
 };
 
 }  // namespace ddp

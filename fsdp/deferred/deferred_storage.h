@@ -1,0 +1,59 @@
+// The memory of a tensor of deferred_init(), which may be freed as long as its values can be computed again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace ddp::fsdp {
+
+class Recorder;
+struct RecordedOperator;
+
+/// How the values of a storage are computed again.
+struct StorageLog {
+  std::shared_ptr<const RecordedOperator> last_writer;
+  uint32_t checksum = 0;      ///< of the values that it left: what is written past the operators changes it
+  uint64_t hashed_bytes = 0;  ///< what checksums of this storage have read so far
+};
+
+class DeferredStorage final : public c10::StorageImpl {
+ public:
+  /// Takes over `memory`, which an operator has filled.
+  DeferredStorage(at::DataPtr memory, size_t bytes, std::shared_ptr<Recorder> recorder, uint64_t number);
+  ~DeferredStorage() override;
+
+  Recorder& recorder() const { return *recorder_; }
+  const std::shared_ptr<Recorder>& shared_recorder() const { return recorder_; }
+  /// Which storage of its recorder it is.
+  uint64_t number() const { return number_; }
+
+  bool has_memory() const { return has_memory_; }
+  void put_memory(at::DataPtr memory);
+  /// Frees the memory. From LibTorch 2.15 on an access throws then.
+  void free_memory();
+
+  std::optional<StorageLog> log{};       ///< none: the values cannot be computed again, so the memory stays
+  std::string name{};                    ///< of the parameter or buffer that it belongs to, "" if none is known
+  bool is_materialized = false;          ///< it has its final memory
+  std::optional<size_t> listed_bytes{};  ///< its size when the recorder last used it, if the recorder may free it
+
+ private:
+  void set_refuses_access(bool refuses);
+
+  std::shared_ptr<Recorder> recorder_;
+  uint64_t number_;
+  bool has_memory_ = true;
+};
+
+/// The storage of a tensor of deferred_init(), or of a view of one; null for all other tensors.
+DeferredStorage* deferred_storage_of(const c10::TensorImpl& tensor);
+
+/// The same for a storage.
+DeferredStorage* as_deferred(const c10::Storage& storage);
+
+}  // namespace ddp::fsdp

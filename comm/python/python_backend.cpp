@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -51,9 +52,10 @@ c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupPlan& plan) {
 
 // A name for the keys that no other group has whose ranks use the same store.
 std::string prefix_of(const std::string& kind, const std::string& name, const std::vector<int>& ranks) {
-  std::string prefix = kind + " " + name;
-  for (const int rank : ranks) prefix += " " + std::to_string(rank);
-  return prefix;
+  std::ostringstream prefix;
+  prefix << kind << ' ' << name;
+  for (const int rank : ranks) prefix << ' ' << rank;
+  return prefix.str();
 }
 
 }  // namespace

@@ -82,25 +82,45 @@ class ForwardingBackend : public c10d::Backend, public PurposeBackend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
     return note(other().alltoall(outputs, inputs, options));
   }
-  WorkPtr send(Tensors& tensors, int to, int tag) override { return note(other().send(tensors, to, tag)); }
-  WorkPtr recv(Tensors& tensors, int from, int tag) override { return note(other().recv(tensors, from, tag)); }
-  WorkPtr recvAnysource(Tensors& tensors, int tag) override { return note(other().recvAnysource(tensors, tag)); }
+  WorkPtr send(Tensors& tensors, int to, int tag) override {
+    return note(other().send(tensors, to, tag));
+  }
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    return note(other().recv(tensors, from, tag));
+  }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    return note(other().recvAnysource(tensors, tag));
+  }
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override {
     other().monitoredBarrier(options, wait_all_ranks);
   }
-  WorkPtr barrier(const c10d::BarrierOptions& options) override { return note(other().barrier(options)); }
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    return note(other().barrier(options));
+  }
 
-  void abort() override { other().abort(); }
-  void shutdown() override { other().shutdown(); }
+  void abort() override {
+    other().abort();
+  }
+  void shutdown() override {
+    other().shutdown();
+  }
 
-  void setTimeout(std::chrono::milliseconds timeout) override { other().setTimeout(timeout); }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    other().setTimeout(timeout);
+  }
 
  protected:
-  const BackendPtr& target() const { return to_; }
+  const BackendPtr& target() const {
+    return to_;
+  }
   /// Before each call that is left to the other backend; may throw.
-  virtual c10d::Backend& other() { return *to_; }
+  virtual c10d::Backend& other() {
+    return *to_;
+  }
   /// After each of them that has started something.
-  virtual WorkPtr note(WorkPtr work) { return work; }
+  virtual WorkPtr note(WorkPtr work) {
+    return work;
+  }
 
  private:
   const BackendPtr to_;

@@ -1,5 +1,6 @@
 #include "comm/backends/monitored_barrier.h"
 
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -34,6 +35,7 @@ void report_to_first(c10d::Backend& backend, const Tags& tags) {
     const auto answered = backend.recv(received, first, tags.go_on);
     announced->wait();
     answered->wait();
+    if (received[0].data_ptr<uint8_t>()[0] != 0) throw std::runtime_error("rank 0 has given up");
   } catch (const std::exception& error) {
     throw std::runtime_error("Rank " + std::to_string(backend.getRank()) +
                              " successfully reached monitoredBarrier, but received errors while waiting for send/recv "
@@ -48,11 +50,27 @@ class FirstRank {
       : backend_(backend), barrier_(barrier), tags_(barrier.number), deadline_(Clock::now() + barrier.timeout) {}
 
   void run() {
-    await([&](int rank, std::vector<at::Tensor>& data) { return backend_.recv(data, rank, tags_.here); });
+    try {
+      await([&](int rank, std::vector<at::Tensor>& data) { return backend_.recv(data, rank, tags_.here); });
+    } catch (...) {
+      refuse();
+      throw;
+    }
     await([&](int rank, std::vector<at::Tensor>& data) { return backend_.send(data, rank, tags_.go_on); });
   }
 
  private:
+  // Without an answer the ranks that are here would wait for the group's timeout.
+  void refuse() noexcept {
+    try {
+      for (int rank = 1; rank < backend_.getSize(); ++rank) {
+        std::vector<at::Tensor> no{at::ones({1}, at::kByte)};
+        backend_.send(no, rank, tags_.go_on);
+      }
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the group has failed, which they learn as well
+    }
+  }
+
   // With names_all each rank has the whole time: those before it may have used it up.
   milliseconds left() const {
     if (barrier_.names_all) return barrier_.timeout;

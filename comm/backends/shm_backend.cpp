@@ -214,7 +214,7 @@ ShmBackend::WorkPtr ShmBackend::allreduce_sparse(Tensors& tensors, const c10d::A
                                                   all_values[rank].narrow(0, 0, count), own.sizes());
     sum = rank == 0 ? part : sum.add(part);
   }
-  tensors[0].detach().copy_(sum);
+  tensors[0].copy_(sum);  // a detached sparse tensor would have indices of its own
   return start({.type = c10d::OpType::_ALLREDUCE_SPARSE,
                 .title = "shm:sparse_all_reduce",
                 .outputs = {sum},
@@ -295,8 +295,7 @@ ShmBackend::WorkPtr ShmBackend::gather_single(at::Tensor& output, at::Tensor& in
   std::vector<Tensors> outputs;
   if (options.rootRank == rank_) {
     TORCH_CHECK(output.is_contiguous() && output.numel() == input.numel() * size_,
-                "shm: gather: expected a contiguous output of ", size_, " times the input's ", input.numel(),
-                " elements, got ", output.numel());
+                "shm: gather: expected a contiguous output of ", size_, " inputs, got ", output.numel(), " elements");
     outputs.push_back(rows_of(output.detach(), size_));
   }
   Tensors inputs{input};
@@ -374,6 +373,7 @@ ShmBackend::WorkPtr ShmBackend::start_message(c10d::OpType type, const char* tit
   const at::Tensor tensor = only(tensors, title);
   TORCH_CHECK(tensor.is_contiguous(), title, ": expected a contiguous tensor");
   TORCH_CHECK(tag >= 0, title, ": expected a tag of at least 0, got ", tag);
+  TORCH_CHECK(size_ > 1 && peer != rank_, title, ": expected another rank than its own, ", rank_, " of ", size_);
   const auto message =
       std::make_shared<shm::Message>(direction, peer, static_cast<uint64_t>(tag), bytes_of(tensor), tensor.nbytes());
   message->set_timeout(timeout_);

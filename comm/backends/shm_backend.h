@@ -62,8 +62,12 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return number_; }
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  uint64_t getSequenceNumberForGroup() override {
+    return number_;
+  }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    timeout_ = timeout;
+  }
   void abort() override;
   void shutdown() override;
 

@@ -102,7 +102,8 @@ class Rendezvous {
       if (left.count() <= 0) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(timeout_.count()) + " ms");
       }
-      if (has_to_poll_ ? poll(keys, std::min(left, slice)) : are_set_within(store_, keys, std::min(left, slice))) return;
+      if (has_to_poll_ ? poll(keys, std::min(left, slice)) : are_set_within(store_, keys, std::min(left, slice)))
+        return;
       look();
     }
   }

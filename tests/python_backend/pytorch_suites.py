@@ -3,8 +3,8 @@
 
     pytorch_suites.py [--world_size N] [--repeat N] [--report FILE] [PATTERN ...]
 
-Runs torch/testing/_internal/distributed/distributed_test.py with BACKEND=shm; and since many tests are for certain names only, with
-BACKEND=gloo and BACKEND=mpi where that name makes our backend. What passes with gloo in the same place has to pass with ours, or is
+Runs torch/testing/_internal/distributed/distributed_test.py with BACKEND=shm; and since many tests are for the name gloo only, with
+BACKEND=gloo where that name makes our backend. What passes with gloo in the same place has to pass with ours, or is
 in pytorch_skips.txt with the reason; what is listed there and passes is an error as well. PATTERN: a part of a test's name.
 
 Needs PyPI's expecttest, which torch.testing imports, and DDPRUN_SHM_LIBRARY or an installed ddprun.
@@ -26,8 +26,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 SKIPS = HERE / "pytorch_skips.txt"
 # BACKEND, what serves that name, and the run that says what has to pass.
-MODES = {"gloo": ("gloo", "gloo", None), "mpi": ("mpi", "gloo", None), "shm": ("shm", "shm", "gloo"), "as_gloo": ("gloo", "shm", "gloo"),
-         "as_mpi": ("mpi", "shm", "mpi")}  # fmt: skip
+MODES = {"gloo": ("gloo", "gloo", None), "shm": ("shm", "shm", "gloo"), "as_gloo": ("gloo", "shm", "gloo")}
 LIMIT_S = 120  # of one test, for hangs
 CANNOT_RUN = 77
 
@@ -38,9 +37,9 @@ def skips(mode):
     for number, line in enumerate(SKIPS.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        match = re.fullmatch(r"(shm|as_gloo|as_mpi|all) (\w+): (\S.*)", line)
+        match = re.fullmatch(r"(shm|as_gloo|all) (\w+): (\S.*)", line)
         if match is None:
-            raise SystemExit(f"{SKIPS}:{number}: expected 'shm|as_gloo|as_mpi|all TEST: REASON', got: {line}")
+            raise SystemExit(f"{SKIPS}:{number}: expected 'shm|as_gloo|all TEST: REASON', got: {line}")
         if match[1] in (mode, "all"):
             found[match[2]] = match[3]
     return found
@@ -54,8 +53,12 @@ def serve(name, server):
     import ddprun  # noqa: F401
     from torch.distributed import Backend
 
+    if name == server:
+        return
     Backend._ensure_backend_registered(server)  # as torch does at the first group
     Backend._plugins[name.upper()] = Backend._plugins[server.upper()]
+    # Of a backend of gloo's own type DistributedDataParallel's logger takes members of ProcessGroupGloo.
+    Backend.backend_type_map[name] = Backend.backend_type_map[server]
 
 
 class Results(unittest.TextTestResult):
@@ -106,6 +109,10 @@ def run_mode(mode, patterns, report):
     from torch.testing._internal.distributed import distributed_test
 
     common_distributed.TIMEOUT_DEFAULT = LIMIT_S
+    if server == "shm" and name != "shm":
+        # Events of profilers have the name of what does the work.
+        events = distributed_test.get_profiling_event
+        distributed_test.get_profiling_event = lambda event, *others, **more: events(event.replace(f"{name}:", "shm:"), *others, **more)
     # A process that imports torch for each rank of each test would take an hour; nothing here has threads or CUDA.
     context = torch.multiprocessing.get_context("fork")
 

@@ -99,9 +99,12 @@ if(DDPRUN_BUILD_LIBRARY)
                         "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${_ddprun_flavour_libraries}>")
   endif()
   include(DdprunPkgConfig)
-  # What Python programs import to exchange checkpoints with C++ ones.
+  # What Python programs import.
   file(GLOB _ddprun_python CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/*.py")
   install(FILES ${_ddprun_python} DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python")
+  file(GLOB _ddprun_python_package CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/ddprun/*.py")
+  install(FILES ${_ddprun_python_package} DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python/ddprun")
+  install(TARGETS ddprun_python_shm LIBRARY DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python/ddprun")
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake"
           DESTINATION "${_ddprun_package_dir}")
   install(EXPORT ddprunTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_flavour_package}")

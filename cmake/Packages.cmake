@@ -54,7 +54,9 @@ install(FILES "${PROJECT_BINARY_DIR}/debian/copyright" "${PROJECT_BINARY_DIR}/de
 install(DIRECTORY "${DDPRUN_NOTICES}/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/notices")
 
 if(SKBUILD_PLATLIB_DIR)
-  # In the wheel alone: then `import ddprun_checkpoint` works in its environment.
+  # In the wheel alone: then `import ddprun` works in its environment.
   install(FILES ${_ddprun_python} DESTINATION "${SKBUILD_PLATLIB_DIR}" COMPONENT python_modules EXCLUDE_FROM_ALL)
+  install(FILES ${_ddprun_python_package} DESTINATION "${SKBUILD_PLATLIB_DIR}/ddprun" COMPONENT python_modules EXCLUDE_FROM_ALL)
+  install(TARGETS ddprun_python_shm LIBRARY DESTINATION "${SKBUILD_PLATLIB_DIR}/ddprun" COMPONENT python_modules EXCLUDE_FROM_ALL)
 endif()
 include(CPack)

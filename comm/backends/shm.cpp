@@ -38,6 +38,13 @@ std::vector<int> members_of(const std::vector<int>& hosts, int host) {
   return members;
 }
 
+// What messages call these ranks of the group.
+std::vector<int> names_of(std::vector<int> ranks, const GroupPlan& plan) {
+  if (!plan.says_job_ranks || plan.members.empty()) return ranks;
+  for (int& rank : ranks) rank = plan.members.at(static_cast<size_t>(rank));
+  return ranks;
+}
+
 // Between the ranks of this one's host.
 Backend make_inside(const GroupPlan& plan, const ShmRendezvous& meeting, shm::Order order) {
   if (!meeting.segment) return nullptr;
@@ -45,7 +52,7 @@ Backend make_inside(const GroupPlan& plan, const ShmRendezvous& meeting, shm::Or
   const std::vector<int> members = members_of(meeting.hosts, host);
   const auto place = static_cast<int>(std::ranges::find(members, plan.info.rank) - members.begin());
   const auto ranks = static_cast<int>(members.size());
-  auto engine = shm::Engine::make(*meeting.segment, place, shm::has_to_share(ranks), members);
+  auto engine = shm::Engine::make(*meeting.segment, place, shm::has_to_share(ranks), names_of(members, plan));
   return c10::make_intrusive<ShmBackend>(place, ranks, std::move(engine), plan.timeout, order);
 }
 
@@ -62,24 +69,38 @@ Backend make_between(const GroupPlan& plan, const ShmRendezvous& meeting, const 
   return make_gloo(between, c10::make_intrusive<c10d::PrefixStore>("hosts", store));
 }
 
+std::string why_gloo(const ShmRendezvous& meeting) {
+  if (!meeting.why_not.empty()) return meeting.why_not;
+  if (meeting.python) return "rank " + std::to_string(*meeting.python) + " uses the backend gloo of torch.distributed";
+  return "each of them is on a host of its own";
+}
+
 }  // namespace
 
-Backend make_shm(const GroupPlan& plan, const Store& store, const std::string& host) {
+ShmConnection connect_shm(const GroupPlan& plan, const Store& store, const std::string& host) {
   const shm::Order order = order_of_sums(plan.info);
   const ShmRendezvous meeting = shm_rendezvous(plan.info, host, *store, plan.timeout);
-  if (!meeting.why_not.empty() && plan.info.rank == 0) {
-    std::fprintf(stderr, "ddprun: the ranks share no memory and use gloo: %s\n", meeting.why_not.c_str());
-  }
   const bool is_one_host = meeting.segment && meeting.segment->ranks() == plan.info.world_size;
-  if (is_one_host) return with_checks(make_inside(plan, meeting, order), plan, store);
+  if (is_one_host) return {.backend = make_inside(plan, meeting, order)};
   const Backend all = make_gloo(plan, store);
-  if (!meeting.shares_somewhere) return with_checks(all, plan, store);
-  return with_checks(
-      c10::make_intrusive<ShmHostsBackend>(all, ShmHostsBackend::Parts{.inside = make_inside(plan, meeting, order),
-                                                                       .between = make_between(plan, meeting, store),
-                                                                       .hosts = meeting.hosts,
-                                                                       .timeout = plan.timeout}),
-      plan, store);
+  if (!meeting.shares_somewhere) {
+    return {.backend = all, .why_gloo = why_gloo(meeting), .was_expected = meeting.why_not.empty()};
+  }
+  ShmHostsBackend::Parts parts{.inside = make_inside(plan, meeting, order),
+                               .between = make_between(plan, meeting, store),
+                               .hosts = meeting.hosts,
+                               .timeout = plan.timeout};
+  return {.backend = c10::make_intrusive<ShmHostsBackend>(all, std::move(parts))};
+}
+
+void report_gloo(const std::string& why) {
+  std::fprintf(stderr, "ddprun: the ranks share no memory and use gloo: %s\n", why.c_str());
+}
+
+Backend make_shm(const GroupPlan& plan, const Store& store, const std::string& host) {
+  const ShmConnection made = connect_shm(plan, store, host);
+  if (plan.info.rank == 0 && !made.why_gloo.empty() && !made.was_expected) report_gloo(made.why_gloo);
+  return with_checks(made.backend, plan, store);
 }
 
 BackendType shm_backend() {

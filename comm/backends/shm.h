@@ -13,4 +13,18 @@ namespace ddp::detail {
 c10::intrusive_ptr<c10d::Backend> make_shm(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store,
                                            const std::string& host);
 
+/// What serves the ranks, without what TORCH_DISTRIBUTED_DEBUG=DETAIL adds, and why they use gloo for everything; ""
+/// where some of them share memory.
+struct ShmConnection {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  std::string why_gloo{};
+  bool was_expected = false;  ///< each rank has a host of its own, or one of them does not run this backend
+};
+
+/// As make_shm(), for a caller that adds the checks itself.
+ShmConnection connect_shm(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store, const std::string& host);
+
+/// Prints on standard error that the ranks use gloo.
+void report_gloo(const std::string& why);
+
 }  // namespace ddp::detail

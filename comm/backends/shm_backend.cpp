@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "comm/backends/monitored_barrier.h"
 #include "comm/backends/shm_tensors.h"
 #include "comm/backends/shm_work.h"
 #include "comm/core/call_purpose.h"
@@ -213,7 +214,7 @@ ShmBackend::WorkPtr ShmBackend::allreduce_sparse(Tensors& tensors, const c10d::A
                                                   all_values[rank].narrow(0, 0, count), own.sizes());
     sum = rank == 0 ? part : sum.add(part);
   }
-  tensors[0].detach().copy_(sum);
+  tensors[0].copy_(sum);  // a detached sparse tensor would have indices of its own
   return start({.type = c10d::OpType::_ALLREDUCE_SPARSE,
                 .title = "shm:sparse_all_reduce",
                 .outputs = {sum},
@@ -250,8 +251,7 @@ ShmBackend::WorkPtr ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& 
   TORCH_CHECK(output.is_contiguous(), "shm: all_gather: expected a contiguous output");
   std::vector<Tensors> outputs{rows_of(output.detach(), size_)};
   Tensors inputs{input};
-  WorkPtr work = allgather(outputs, inputs, options);
-  return work;
+  return allgather(outputs, inputs, options);
 }
 
 ShmBackend::WorkPtr ShmBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -288,6 +288,20 @@ ShmBackend::WorkPtr ShmBackend::gather(std::vector<Tensors>& outputs, Tensors& i
                        std::move(copies)),
                shm::gather(std::move(places), bytes_of(kept[0]), kept[0].nbytes(), root, place_));
 }
+
+#if TORCH_VERSION_MINOR >= 14
+ShmBackend::WorkPtr ShmBackend::gather_single(at::Tensor& output, at::Tensor& input,
+                                              const c10d::GatherOptions& options) {
+  std::vector<Tensors> outputs;
+  if (options.rootRank == rank_) {
+    TORCH_CHECK(output.is_contiguous() && output.numel() == input.numel() * size_,
+                "shm: gather: expected a contiguous output of ", size_, " inputs, got ", output.numel(), " elements");
+    outputs.push_back(rows_of(output.detach(), size_));
+  }
+  Tensors inputs{input};
+  return gather(outputs, inputs, options);
+}
+#endif
 
 ShmBackend::WorkPtr ShmBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                         const c10d::ScatterOptions& options) {
@@ -349,9 +363,9 @@ ShmBackend::WorkPtr ShmBackend::barrier(const c10d::BarrierOptions& options) {
   return start({.type = c10d::OpType::BARRIER, .title = "shm:barrier", .timeout = options.timeout}, shm::barrier());
 }
 
-void ShmBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
-  Call call{.type = c10d::OpType::BARRIER, .title = "shm:barrier", .timeout = options.timeout, .async = false};
-  start(std::move(call), shm::barrier())->wait();
+void ShmBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const auto timeout = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
+  monitored_barrier(*this, {.timeout = timeout, .names_all = wait_all_ranks, .number = monitored_++});
 }
 
 ShmBackend::WorkPtr ShmBackend::start_message(c10d::OpType type, const char* title, Tensors& tensors,
@@ -359,6 +373,7 @@ ShmBackend::WorkPtr ShmBackend::start_message(c10d::OpType type, const char* tit
   const at::Tensor tensor = only(tensors, title);
   TORCH_CHECK(tensor.is_contiguous(), title, ": expected a contiguous tensor");
   TORCH_CHECK(tag >= 0, title, ": expected a tag of at least 0, got ", tag);
+  TORCH_CHECK(size_ > 1 && peer != rank_, title, ": expected another rank than its own, ", rank_, " of ", size_);
   const auto message =
       std::make_shared<shm::Message>(direction, peer, static_cast<uint64_t>(tag), bytes_of(tensor), tensor.nbytes());
   message->set_timeout(timeout_);

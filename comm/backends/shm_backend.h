@@ -42,6 +42,9 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+#if TORCH_VERSION_MINOR >= 14
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+#endif
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override;
@@ -59,8 +62,12 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return number_; }
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  uint64_t getSequenceNumberForGroup() override {
+    return number_;
+  }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    timeout_ = timeout;
+  }
   void abort() override;
   void shutdown() override;
 
@@ -101,6 +108,7 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
   std::chrono::milliseconds timeout_;
   const shm::Order order_;
   uint64_t number_ = 0;
+  int monitored_ = 0;  // monitored barriers that were called
 };
 
 }  // namespace ddp::detail

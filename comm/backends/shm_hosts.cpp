@@ -88,6 +88,7 @@ const ShmHostsBackend::Parts& ShmHostsBackend::parts() const {
 
 void ShmHostsBackend::setTimeout(std::chrono::milliseconds timeout) {
   runner_->parts.timeout = timeout;
+  ForwardingBackend::setTimeout(timeout);
 }
 
 ShmHostsBackend::ShmHostsBackend(BackendPtr all, Parts parts)

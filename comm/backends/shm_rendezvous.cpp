@@ -1,9 +1,12 @@
 #include "comm/backends/shm_rendezvous.h"
 
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
 #include <algorithm>
 #include <map>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "comm/backends/store_wait.h"
@@ -41,10 +44,21 @@ bool has_equal(std::vector<int> hosts) {
   return std::ranges::adjacent_find(hosts) != hosts.end();
 }
 
+// torch's client of the store prints warnings when a wait expires; ours does not.
+bool warns_of_waits(c10d::Store& store) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
+  const auto plain = prefixed == nullptr ? nullptr : prefixed->getUnderlyingNonPrefixStore();
+  return dynamic_cast<const c10d::TCPStore*>(prefixed == nullptr ? &store : plain.get()) != nullptr;
+}
+
 class Rendezvous {
  public:
   Rendezvous(const RankInfo& info, c10d::Store& store, milliseconds timeout)
-      : info_(info), store_(store), timeout_(timeout), deadline_(Clock::now() + timeout) {}
+      : info_(info),
+        store_(store),
+        has_to_poll_(warns_of_waits(store)),
+        timeout_(timeout),
+        deadline_(Clock::now() + timeout) {}
 
   ShmRendezvous run(const std::string& host) {
     put(host_key(info_.rank), host);
@@ -88,9 +102,22 @@ class Rendezvous {
       if (left.count() <= 0) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(timeout_.count()) + " ms");
       }
-      if (are_set_within(store_, keys, std::min(left, slice))) return;
+      if (has_to_poll_ ? poll(keys, std::min(left, slice)) : are_set_within(store_, keys, std::min(left, slice)))
+        return;
       look();
     }
+  }
+
+  // Looks the more seldom the longer it has waited.
+  bool poll(const std::vector<std::string>& keys, milliseconds limit) {
+    constexpr milliseconds kLongest{50};
+    const auto end = Clock::now() + limit;
+    while (!store_.check(keys)) {
+      if (Clock::now() >= end) return false;
+      std::this_thread::sleep_for(pause_);
+      pause_ = std::min(pause_ + pause_ / 4 + milliseconds(1), kLongest);
+    }
+    return true;
   }
 
   struct PythonRankFound {
@@ -173,6 +200,8 @@ class Rendezvous {
 
   const RankInfo& info_;
   c10d::Store& store_;
+  const bool has_to_poll_;
+  milliseconds pause_{1};
   const milliseconds timeout_;
   const Clock::time_point deadline_;
 };

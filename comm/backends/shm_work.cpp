@@ -64,8 +64,13 @@ bool ShmWork::isCompleted() {
   return operation_->has_ended();
 }
 
-// After a wait for the operation the future is completed, even if the thread that ended it has not done that yet.
+// Who asks for the future mostly waits for it soon, and cannot help then: for a moment the operation makes progress
+// here, where it often ends, which saves waking up the engine's thread and this one again. Not for longer: another rank
+// may first need something else of this one. After a wait for the operation the future is completed, even if the thread
+// that ended it has not done that yet.
 c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
+  constexpr auto kMoment = std::chrono::milliseconds(1);
+  if (!message_) engine_->wait(*operation_, kMoment);
   std::unique_lock lock(future_mutex_);
   if (!future_) future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   const auto future = future_;

@@ -17,7 +17,7 @@ CONTENTS = {
     "Begin": ["install", "port", "programs", "gallery", "coming-from"],
     "Guides": ["guide-parallel", "ddp", "data-parallel", "guide-accumulation", "guide-allreduce", "guide-mixed-precision", "guide-sync-batch-norm",
                "guide-dataset", "guide-fine-tuning", "guide-memory", "fully-sharded", "many-nodes", "watching", "errors", "faq"],
-    "Reference": ["launcher", "collectives", "samplers", "data", "training", "checkpoints", "optim", "schedules", "amp", "nn", "syncbn", "monitor",
+    "Reference": ["launcher", "collectives", "samplers", "data", "training", "checkpoints", "python", "optim", "schedules", "amp", "nn", "syncbn", "monitor",
                   "horovod", "messages", "api/index"],
     "Project": ["compatibility", "not-here", "design", "contributing", "changelog", "security", "versions", "cuda-status"],
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """Random collectives give the bits of torch.distributed's, in jobs of C++ and of both: parity_test.py PROGRAM."""
 
+import os
 import pathlib
 import random
 import sys
@@ -21,10 +22,10 @@ NOT_WITH_PYTHON = ["all_gather_uneven", "all_to_all_uneven"]
 SHAPES = [[], [1], [3], [2, 3], [4, 1, 2], [17], [0], [2, 0]]
 
 
-def draw_case(rng, size, operations, seed):
+def draw_case(rng, size, operations, seed, with_int16):
     operation = rng.choice(operations)
     dtype = rng.choice(DTYPES if operation in REDUCTIONS else MORE_DTYPES)
-    if size > 1 and rng.random() < 0.05:
+    if with_int16 and size > 1 and rng.random() < 0.05:
         dtype = "int16"  # which gloo has not; a single rank of ours needs no gloo
     op = rng.choice(["sum", "product", "min", "max"] + (["avg"] if "float" in dtype else []))
     return {
@@ -35,7 +36,7 @@ def draw_case(rng, size, operations, seed):
     }
 
 
-def draw(size, operations, seed):
+def draw(size, operations, seed, with_int16=True):
     rng = random.Random(seed)
     windows = []
     for window in range(WINDOWS):
@@ -43,25 +44,25 @@ def draw(size, operations, seed):
         order = list(range(count))
         rng.shuffle(order)
         windows.append({
-            "cases": [draw_case(rng, size, operations, 10 * window + i) for i in range(count)], "order": order
+            "cases": [draw_case(rng, size, operations, 10 * window + i, with_int16) for i in range(count)], "order": order
         })
     return {"windows": windows}
 
 
 class Parity(unittest.TestCase):
-    def check(self, languages, operations, seed):
+    def check(self, languages, operations, seed, with_int16=True, **variables):
         size = len(languages)
-        cases = draw(size, operations, seed)
+        cases = draw(size, operations, seed, with_int16)
         flat = [case for window in cases["windows"] for case in window["cases"]]
         with tempfile.TemporaryDirectory() as name:
             expected = run_job(pathlib.Path(name), cases, ["Python"] * size, PROGRAM, TWIN)
-            results = run_job(pathlib.Path(name), cases, languages, PROGRAM, TWIN)
+            results = run_job(pathlib.Path(name), cases, languages, PROGRAM, TWIN, **variables)
         for rank in range(size):
             self.assertEqual(len(results[rank]), len(flat))
             for case, ours, pythons in zip(flat, results[rank], expected[rank]):
                 with self.subTest(rank=rank, **case):
                     self.assertEqual(ours, pythons)
-        self.assertEqual("error" in [result for rank in results for result in rank], size > 1)
+        self.assertEqual("error" in [result for rank in results for result in rank], with_int16 and size > 1)
 
     def test_one_rank(self):
         self.check(["C++"], REDUCTIONS + ["broadcast", "all_gather", "gather", "scatter", "all_to_all"], 1)
@@ -77,6 +78,20 @@ class Parity(unittest.TestCase):
 
     def test_two_ranks_one_of_which_runs_python(self):
         self.check(["C++", "Python"], REDUCTIONS + MOVES, 5)
+
+    # The backend shm in Python moves int16 too, which gloo does not.
+    def check_shm(self, languages, seed):
+        self.assertTrue(os.environ["DDPRUN_SHM_LIBRARY"])
+        self.check(languages, REDUCTIONS + MOVES, seed, with_int16=False, PARITY_BACKEND="shm")
+
+    def test_python_ranks_in_shared_memory(self):
+        for size in (1, 2, 3, 4):
+            with self.subTest(size=size):
+                self.check_shm(["Python"] * size, 10 + size)
+
+    def test_ranks_of_both_languages_in_one_memory(self):
+        self.check_shm(["Python", "C++", "C++", "Python"], 20)
+        self.check_shm(["C++", "Python"], 21)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,38 @@
+// The operators by which torch.distributed's Python gets our backend. This library knows nothing of Python: c10d's
+// process groups are objects of TorchBind, so one reaches C++ through an operator, and its backend reaches Python again
+// as ProcessGroup._get_backend(), an object of torch's own binding of c10d::Backend.
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "comm/python/python_backend.h"
+
+namespace ddp::detail {
+namespace {
+
+// Gives `group`, which is there for nothing else, the backend of the ranks that all call this. `ranks` are those of a
+// sub-group in the job, or empty.
+void connect_shm_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int64_t timeout_ms, const std::string& name,
+                       at::IntArrayRef ranks) {
+  GroupPlan plan;
+  plan.info.rank = group->getRank();
+  plan.info.world_size = group->getSize();
+  plan.timeout = std::chrono::milliseconds(timeout_ms);
+  plan.name = name;
+  plan.says_job_ranks = true;
+  for (const int64_t rank : ranks) plan.members.push_back(static_cast<int>(rank));
+  if (!plan.members.empty()) {
+    plan.info.parent = "rank " + std::to_string(plan.members.at(static_cast<size_t>(group->getRank())));
+  }
+  group->setBackend(c10::kCPU, c10d::ProcessGroup::CUSTOM, make_python_backend(plan, group->getStore()));
+}
+
+}  // namespace
+}  // namespace ddp::detail
+
+TORCH_LIBRARY_FRAGMENT(ddprun, library) {
+  library.def("connect_shm", ddp::detail::connect_shm_group);
+}

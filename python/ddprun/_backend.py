@@ -1,0 +1,98 @@
+"""Registers the backend `shm` with torch.distributed. Nothing is compiled: one library per minor version of torch, which
+knows nothing of Python, is beside this file and is loaded when the first group is made."""
+
+import importlib
+import importlib.abc
+import importlib.util
+import os
+import pathlib
+import sys
+
+_DISTRIBUTED = "torch.distributed.distributed_c10d"
+_LIBRARY_VARIABLE = "DDPRUN_SHM_LIBRARY"
+
+
+def library_path(torch_version):
+    """Where the library for this torch is: the file that DDPRUN_SHM_LIBRARY names, else the one beside this module.
+    Raises RuntimeError with what there is instead."""
+    named = os.environ.get(_LIBRARY_VARIABLE)
+    if named:
+        if not os.path.isfile(named):
+            raise RuntimeError(f"{_LIBRARY_VARIABLE}={named}: there is no such file")
+        return named
+    minor = ".".join(torch_version.split("+")[0].split(".")[:2])
+    folder = pathlib.Path(__file__).parent
+    path = folder / f"libddprun_shm_torch-{minor}.so"
+    if path.is_file():
+        return str(path)
+    there = sorted(file.name.removeprefix("libddprun_shm_torch-").removesuffix(".so")
+                   for file in folder.glob("libddprun_shm_torch-*.so"))
+    has = "has the backend shm for torch " + ", ".join(there) if there else "has no library of the backend shm"
+    raise RuntimeError(f"ddprun in {folder} {has}, and this is torch {torch_version}: install the wheel of ddprun that was "
+                       "built for it, or use another backend")
+
+
+def _load():
+    import torch
+
+    if not hasattr(torch.ops.ddprun, "connect_shm"):
+        torch.ops.load_library(library_path(torch.__version__))
+    return torch.ops.ddprun.connect_shm
+
+
+def _create(options, backend_options):
+    """What torch.distributed calls for each group, on each of its ranks."""
+    import torch
+    from torch.distributed import ProcessGroup
+
+    if getattr(options, "enable_reconfigure", False):
+        raise RuntimeError("the backend shm does not support enable_reconfigure: use gloo, or make a new group")
+    connect = _load()
+    # A group of TorchBind is what carries store, rank and size into C++, and the backend back.
+    carrier = ProcessGroup(options.store, options.group_rank, options.group_size)
+    timeout_ms = int(options.timeout.total_seconds() * 1000)
+    connect(carrier.boxed(), timeout_ms, options.group_id, list(options.global_ranks_in_group))
+    return carrier._get_backend(torch.device("cpu"))
+
+
+def _register_in(module):
+    if not hasattr(module.Backend, "SHM"):
+        module.Backend.register_backend("shm", _create, extended_api=True, devices=["cpu"])
+
+
+def register():
+    """Makes `shm` known to torch.distributed, once. The wheel names this as an entry point, by which torch 2.15 finds the
+    backend without `import ddprun`."""
+    _register_in(importlib.import_module(_DISTRIBUTED))
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls register() as soon as torch.distributed has been imported."""
+
+    def find_spec(self, name, path, target=None):
+        if name != _DISTRIBUTED:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module):
+            execute(module)
+            _register_in(module)
+
+        spec.loader.exec_module = execute_and_register
+        return spec
+
+
+def register_when_torch_is_there():
+    """At once where torch.distributed has been imported, else when it is. Does not import torch, and does nothing without
+    it, nor where torch was built without torch.distributed."""
+    module = sys.modules.get(_DISTRIBUTED)
+    if module is not None:
+        _register_in(module)
+    elif "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+        return
+    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterImport())

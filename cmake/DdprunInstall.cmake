@@ -99,9 +99,9 @@ if(DDPRUN_BUILD_LIBRARY)
                         "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${_ddprun_flavour_libraries}>")
   endif()
   include(DdprunPkgConfig)
-  # What Python programs import to exchange checkpoints with C++ ones.
-  file(GLOB _ddprun_python CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/*.py")
-  install(FILES ${_ddprun_python} DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python")
+  # What Python programs import.
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/" DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python"
+          FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake"
           DESTINATION "${_ddprun_package_dir}")
   install(EXPORT ddprunTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_flavour_package}")

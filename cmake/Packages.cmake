@@ -54,7 +54,8 @@ install(FILES "${PROJECT_BINARY_DIR}/debian/copyright" "${PROJECT_BINARY_DIR}/de
 install(DIRECTORY "${DDPRUN_NOTICES}/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/notices")
 
 if(SKBUILD_PLATLIB_DIR)
-  # In the wheel alone: then `import ddprun_checkpoint` works in its environment.
-  install(FILES ${_ddprun_python} DESTINATION "${SKBUILD_PLATLIB_DIR}" COMPONENT python_modules EXCLUDE_FROM_ALL)
+  # In the wheel alone: then `import ddprun` works in its environment.
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/" DESTINATION "${SKBUILD_PLATLIB_DIR}" COMPONENT python_modules EXCLUDE_FROM_ALL
+          FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 endif()
 include(CPack)

@@ -13,7 +13,7 @@ namespace {
 constexpr double kFew = 20;
 constexpr double kAtLeast = 3;
 
-std::uint64_t since(std::uint64_t before, std::uint64_t now) {
+std::uint64_t growth(std::uint64_t before, std::uint64_t now) {
   return now - std::min(before, now);
 }
 
@@ -30,13 +30,13 @@ void BusyLoop::look(const std::vector<pid_t>& family, std::uint64_t faults) {
       const Thread before = threads_[id];
       const Thread now{.ticks = state->cpu_ticks, .waits = voluntary_switches(id)};
       threads[id] = now;
-      if (since(before.ticks, now.ticks) <= most_ticks) continue;
-      most_ticks = since(before.ticks, now.ticks);
-      waits = since(before.waits, now.waits);
+      if (growth(before.ticks, now.ticks) <= most_ticks) continue;
+      most_ticks = growth(before.ticks, now.ticks);
+      waits = growth(before.waits, now.waits);
     }
   }
   const auto few = static_cast<std::uint64_t>(std::max(kAtLeast, kFew * seconds_of_ticks(most_ticks)));
-  loops_ = is_known_ && most_ticks > 0 && waits < few && since(faults_, faults) < few;
+  loops_ = is_known_ && most_ticks > 0 && waits < few && growth(faults_, faults) < few;
   threads_ = std::move(threads);
   faults_ = faults;
   is_known_ = true;

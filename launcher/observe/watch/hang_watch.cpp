@@ -32,7 +32,9 @@ double in_seconds(Observer::Clock::duration time) {
 
 bool has_begun_to_train(const ddp::detail::Page& page) {
   const auto phase = static_cast<ddp::progress::Phase>(ddp::detail::kind_of(page.phase.load()));
-  return phase != ddp::progress::Phase::kStart || page.next_collective.load() > 0;
+  if (!ddp::detail::is_python(page)) return phase != ddp::progress::Phase::kStart || page.next_collective.load() > 0;
+  // Much of what such a program does it does not report, such as the imports of a constructor.
+  return phase != ddp::progress::Phase::kStart && phase != ddp::progress::Phase::kOther;
 }
 
 using namespace std::chrono_literals;
@@ -212,7 +214,8 @@ void HangWatch::go_on() {
 std::vector<RankView> HangWatch::views(const std::vector<WatchedRank>& ranks) const {
   std::vector<RankView> views = observer_.views(ranks);
   for (std::size_t i = 0; i < views.size(); ++i) {
-    if (!views[i].runs() || views[i].progress) continue;
+    const auto* const page = ranks[i].page;
+    if (!views[i].runs() || (views[i].progress && !ddp::detail::is_python(*page))) continue;
     const pid_t program = program_of(ranks[i]);
     const auto stacks = python_stacks(program);
     const auto main = stacks.find(program);

@@ -11,8 +11,8 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kMostThreads = 256;
-constexpr std::size_t kMostFrames = 128;
+constexpr std::size_t kMostPythonThreads = 256;
+constexpr std::size_t kMostFramesOfThread = 128;
 constexpr std::uint64_t kLongestText = 1024;
 constexpr std::uint64_t kLongestTable = 1 << 20;
 
@@ -91,7 +91,7 @@ std::vector<PythonFrame> frames_of(const ReadMemory& read, const PythonLayout& l
   std::uint64_t frame = word_at(read, thread + layout.thread_frame);
   if (layout.frame_in_c_frame) frame = word_at(read, frame + *layout.frame_in_c_frame);
   std::vector<PythonFrame> frames;
-  for (std::size_t i = 0; frame != 0 && i < 2 * kMostFrames && frames.size() < kMostFrames; ++i) {
+  for (std::size_t i = 0; frame != 0 && i < 2 * kMostFramesOfThread && frames.size() < kMostFramesOfThread; ++i) {
     std::uint8_t owner = 0;
     // One that the interpreter has put between two of its own has no code.
     if (layout.frame_owner) read(frame + *layout.frame_owner, &owner, sizeof owner);
@@ -200,7 +200,7 @@ std::map<std::int64_t, std::vector<PythonFrame>> python_frames(const ReadMemory&
   std::map<std::int64_t, std::vector<PythonFrame>> found;
   const std::uint64_t interpreter = word_at(read, runtime + layout->runtime_interpreter);
   std::uint64_t thread = interpreter == 0 ? 0 : word_at(read, interpreter + layout->interpreter_threads);
-  for (std::size_t i = 0; thread != 0 && i < kMostThreads; ++i) {
+  for (std::size_t i = 0; thread != 0 && i < kMostPythonThreads; ++i) {
     const std::uint64_t next = word_at(read, thread + layout->thread_next);
     if (layout->thread_number) {
       const auto number = static_cast<std::int64_t>(word_at(read, thread + *layout->thread_number));

@@ -100,7 +100,8 @@ StackAsker::Asked StackAsker::begin(const WatchedRank& rank) const {
     return asked;
   }
   const auto process = process_state(stacks.pid, /*in_detail=*/false);
-  const bool has_page = rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0;
+  const bool has_page =
+      rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0 && !ddp::detail::is_python(*rank.page);
   if (process && process->is_stopped()) {
     stacks.problem = "none, as it is stopped";
   } else if (!takes_signal(proc_text(stacks.pid, "status"), signal_)) {  // others would be ended by it

@@ -19,16 +19,16 @@ struct PlaceGroup {
   std::vector<int> ranks{};
 };
 
-constexpr double kComputes = 0.5;  // a processor
+constexpr double kMuchOfProcessor = 0.5;  // a processor
 
 std::string state_text(const RankView& rank) {
   if (!rank.process) return "gone";
   // What it waits in may be another function of the kernel each time.
-  return rank.cpu_share > kComputes || rank.process->state == 'R' ? "running" : to_text(*rank.process);
+  return rank.cpu_share > kMuchOfProcessor || rank.process->state == 'R' ? "running" : to_text(*rank.process);
 }
 
 // A rank that reports something is in a collective when it has not ended one.
-PlaceGroup place_of(const RankView& rank) {
+PlaceGroup place_group(const RankView& rank) {
   if (!rank.runs()) return {.text = "ended (" + rank.ended + ")", .is_known = true};
   if (rank.progress) {
     const auto& calls = rank.progress->collectives;
@@ -47,7 +47,7 @@ PlaceGroup place_of(const RankView& rank) {
 std::vector<PlaceGroup> places_of(const std::vector<RankView>& ranks) {
   std::vector<PlaceGroup> places;
   for (const RankView& rank : ranks) {
-    PlaceGroup place = place_of(rank);
+    PlaceGroup place = place_group(rank);
     const auto same = std::find_if(places.begin(), places.end(), [&](const PlaceGroup& each) {
       return each.text == place.text && each.waits == place.waits;
     });

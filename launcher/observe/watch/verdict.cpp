@@ -24,16 +24,15 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   const std::string stopped =
       rank.process && rank.process->is_stopped() ? " is " + to_text(*rank.process) + ";" : std::string();
   const std::string begin = stopped.empty() ? subject : std::string(subject) + stopped + " it";
-  if (!rank.progress) {
-    const bool is_at_line = rank.python && !rank.python->line.empty();
-    return begin + (is_at_line ? " is at " + rank.python->line : " reports nothing about itself");
-  }
+  const std::string line = rank.python ? rank.python->line : "";
+  if (!rank.progress) return begin + (line.empty() ? " reports nothing about itself" : " is at " + line);
+  const std::string at = line.empty() ? "" : ", at " + line;
   const std::uint64_t since = rank.progress->phase_since;
   const std::string time = duration_text(now > since ? now - since : 0);
   const RankPhase phase = rank.progress->phase;
-  if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time;
-  if (phase == RankPhase::kStart) return begin + " has reported no phase of its work for " + time;
-  return begin + " has been in " + rank.progress->phase_name + " for " + time;
+  if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time + at;
+  if (phase == RankPhase::kStart) return begin + " has reported no phase of its work for " + time + at;
+  return begin + " has been in " + rank.progress->phase_name + " for " + time + at;
 }
 
 // Of each, as far as there is room in a sentence.

@@ -38,8 +38,8 @@ RankView view_of(int rank, int size, bool is_missing) {
           .process = ProcessState{.state = 'S', .waits_in = "futex"},
           .idle_us = 121'000'000,
           .unchanged_us = 122'000'000,
-          .python = PythonPlace{.call = "all_reduce", .line = "main (train.py:3)"},
-          .cpu_share = 0.5};
+          .cpu_share = 0.5,
+          .python = PythonPlace{.call = "all_reduce", .line = "main (train.py:3)"}};
 }
 
 TEST_CASE("View JSON: a rank arrives as it was seen, by the clock of who reads it") {

@@ -100,10 +100,10 @@ class PythonHangs(LauncherTest):
 
     def test_a_rank_that_works_vouches_for_those_that_wait(self):
         # It writes, or touches new memory, or its thread waits for others.
-        works = {"writes": "file.write('x' * 5000); file.flush()", "allocates": "bytearray(1 << 20)", "waits": "time.sleep(0.0005); sum(range(3000))"}
+        works = {"writes": "file.write('x' * 5000); file.flush()", "allocates": "memory = mmap.mmap(-1, 4096); memory[0] = 1; memory.close()", "waits": "time.sleep(0.0005); sum(range(3000))"}
         for name, work in works.items():
             with self.subTest(work=name):
-                script = self.write("train.py", "import os, time\nif os.environ['RANK'] == '1': time.sleep(5); raise SystemExit\n"
+                script = self.write("train.py", "import mmap, os, time\nif os.environ['RANK'] == '1': time.sleep(5); raise SystemExit\n"
                                     f"file = open(os.devnull, 'w')\nend = time.monotonic() + 6\nwhile time.monotonic() < end: {work}\n")
                 status, _, err = self.run_job("-n", "2", "--hang_timeout", "1.5", "--on_hang", "stop", sys.executable, script)
                 self.assertEqual(status, 0, err)

@@ -1,10 +1,13 @@
 """The stacks of Python programs, of each version that is installed: ddprun reads them, and the programs do nothing for it."""
 
+import glob
 import os
+import pathlib
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import unittest
 
 from harness import DDPRUN, LauncherTest, process_state, wait_until
@@ -31,10 +34,12 @@ sorted([1], key=key)
 
 def interpreters():
     for version in VERSIONS:
-        path = shutil.which(f"python{version}")
-        # A version manager's command may have no such version.
-        if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
-            yield version, path
+        # Of a version manager the others are beside the one that runs, and its command may have no such version.
+        beside = glob.glob(os.path.join(sys.base_prefix, "..", f"{version}.*", "bin", f"python{version}"))
+        for path in (shutil.which(f"python{version}"), *beside):
+            if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+                yield version, path
+                break
 
 
 class PythonStack(LauncherTest):
@@ -83,7 +88,7 @@ class PythonStack(LauncherTest):
             with self.subTest(version=version):
                 job, script = self.begin(python)
                 wait_until(lambda: f"load ({script}:9)" in self.stack(), "its stack")
-                rank = next(pid for pid in job.members() if script.encode() in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")[1:2])
+                rank = next(pid for pid in job.members() if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] == script.encode())
                 os.kill(rank, signal.SIGSTOP)
                 wait_until(lambda: process_state(rank) == "T", "the stop")
                 self.assertIn(f"load ({script}:9)", self.stack())

@@ -1,5 +1,5 @@
 // The state of torch::optim::SGD, Adam, AdamW and Adagrad (and of optimizers with their options) under Python's names:
-// tensors `state.<parameter>.<field>`, and the hyper-parameters of each group as JSON. python/ddprun_checkpoint.py
+// tensors `state.<parameter>.<field>`, and the hyper-parameters of each group as JSON. Python's ddprun.checkpoint
 // makes of both what torch.optim and torch.distributed.checkpoint take.
 #pragma once
 

@@ -100,10 +100,8 @@ if(DDPRUN_BUILD_LIBRARY)
   endif()
   include(DdprunPkgConfig)
   # What Python programs import.
-  file(GLOB _ddprun_python CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/*.py")
-  install(FILES ${_ddprun_python} DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python")
-  file(GLOB _ddprun_python_package CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/ddprun/*.py")
-  install(FILES ${_ddprun_python_package} DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python/ddprun")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/" DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python"
+          FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
   install(TARGETS ddprun_python_shm LIBRARY DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python/ddprun")
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake"
           DESTINATION "${_ddprun_package_dir}")

@@ -55,8 +55,8 @@ install(DIRECTORY "${DDPRUN_NOTICES}/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/noti
 
 if(SKBUILD_PLATLIB_DIR)
   # In the wheel alone: then `import ddprun` works in its environment.
-  install(FILES ${_ddprun_python} DESTINATION "${SKBUILD_PLATLIB_DIR}" COMPONENT python_modules EXCLUDE_FROM_ALL)
-  install(FILES ${_ddprun_python_package} DESTINATION "${SKBUILD_PLATLIB_DIR}/ddprun" COMPONENT python_modules EXCLUDE_FROM_ALL)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/" DESTINATION "${SKBUILD_PLATLIB_DIR}" COMPONENT python_modules EXCLUDE_FROM_ALL
+          FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
   install(TARGETS ddprun_python_shm LIBRARY DESTINATION "${SKBUILD_PLATLIB_DIR}/ddprun" COMPONENT python_modules EXCLUDE_FROM_ALL)
 endif()
 include(CPack)

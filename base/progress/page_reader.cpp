@@ -53,6 +53,10 @@ void read_phase(const Page& page, ProgressSnapshot& snapshot) {
 
 }  // namespace
 
+bool is_python(const Page& page) {
+  return is_readable(page) && page.stack.count.load(kRelaxed) == kIsPython;
+}
+
 std::uint64_t last_activity(const Page& page) {
   return is_readable(page) ? page.activity.load(kRelaxed) : 0;
 }

@@ -78,6 +78,13 @@ std::optional<StepAccount> read_account(const Page& page);
 // page, or a program with another layout does.
 std::optional<ProgressSnapshot> read_page(const Page& page, std::size_t most_collectives = kRingEntries);
 
+// In the count of a stack's frames: the writer is in Python (python/ddprun/_page.py), and leaves no stacks.
+inline constexpr std::uint64_t kIsPython = ~std::uint64_t{0};
+// Below this path are the groups of Python's torch.distributed: their numbers are not those of the library's groups.
+inline constexpr const char* kPythonGroups = "python/";
+// A program in Python writes the page.
+bool is_python(const Page& page);
+
 // When anything changed in the page last, microseconds; 0 where no program writes it.
 std::uint64_t last_activity(const Page& page);
 

@@ -1,4 +1,4 @@
-// Finds the parts of a training run in what a .pt file holds: what python/ddprun_checkpoint.py and ddprun-checkpoint
+// Finds the parts of a training run in what a .pt file holds: what Python's ddprun.checkpoint and ddprun-checkpoint
 // write, and the dicts that Python programs save by hand. No LibTorch.
 #pragma once
 
@@ -30,7 +30,7 @@ struct RunState {
   std::string foreign_step{};  ///< without a step: the key under which an object stands that is not read
   std::optional<int64_t> world_size{};
   std::string values{};  ///< a JSON object: every plain value beside the parts, and those of `own_values`; without
-                         ///< the run's own step and world_size where ddprun_checkpoint.py or the tool wrote them
+                         ///< the run's own step and world_size where ddprun.checkpoint or the tool wrote them
   std::string plain{};   ///< the former alone
   std::set<std::string> read_keys{};  ///< of the root: whose values are parts of the run, whole or in part
   std::string own_values{};           ///< what is under `values`; empty for nothing

@@ -2,11 +2,10 @@
 knows nothing of Python, is beside this file and is loaded when the first group is made."""
 
 import importlib
-import importlib.abc
-import importlib.util
 import os
 import pathlib
-import sys
+
+from ._when_imported import when_imported
 
 _DISTRIBUTED = "torch.distributed.distributed_c10d"
 _LIBRARY_VARIABLE = "DDPRUN_SHM_LIBRARY"
@@ -55,44 +54,14 @@ def _create(options, backend_options):
     return carrier._get_backend(torch.device("cpu"))
 
 
-def _register_in(module):
-    if not hasattr(module.Backend, "SHM"):
-        module.Backend.register_backend("shm", _create, extended_api=True, devices=["cpu"])
-
-
 def register():
     """Makes `shm` known to torch.distributed, once. The wheel names this as an entry point, by which torch 2.15 finds the
     backend without `import ddprun`."""
-    _register_in(importlib.import_module(_DISTRIBUTED))
+    backend = importlib.import_module(_DISTRIBUTED).Backend
+    if not hasattr(backend, "SHM"):
+        backend.register_backend("shm", _create, extended_api=True, devices=["cpu"])
 
 
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls register() as soon as torch.distributed has been imported."""
-
-    def find_spec(self, name, path, target=None):
-        if name != _DISTRIBUTED:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_register(module):
-            execute(module)
-            _register_in(module)
-
-        spec.loader.exec_module = execute_and_register
-        return spec
-
-
-def register_when_torch_is_there():
-    """At once where torch.distributed has been imported, else when it is. Does not import torch, and does nothing without
-    it, nor where torch was built without torch.distributed."""
-    module = sys.modules.get(_DISTRIBUTED)
-    if module is not None:
-        _register_in(module)
-    elif "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
-        return
-    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _AfterImport())
+def register_when_imported():
+    """At once where torch.distributed has been imported, else when it is. Does not import torch."""
+    when_imported(_DISTRIBUTED, register)

@@ -23,7 +23,7 @@ except ImportError:
 import pt_python
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
-import ddprun_checkpoint  # noqa: E402
+import ddprun.checkpoint  # noqa: E402
 
 TOOL = sys.argv.pop(2)
 PROGRAM = sys.argv.pop(1)
@@ -64,7 +64,7 @@ class Run:
         self.optimizer = OPTIMIZERS[optimizer](self.net.parameters())
         self.scheduler = SCHEDULES[schedule](self.optimizer)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=3)
-        self.sampler = ddprun_checkpoint.DistributedSampler(range(40), num_replicas=1, rank=0, seed=5)
+        self.sampler = ddprun.checkpoint.DistributedSampler(range(40), num_replicas=1, rank=0, seed=5)
         self.step = 0
 
     def train(self, steps):
@@ -92,13 +92,13 @@ class Run:
                 "sampler": self.sampler}
 
     def save(self, path):
-        return ddprun_checkpoint.save(path, step=self.step, values={"best": 0.25}, **self.parts())
+        return ddprun.checkpoint.save(path, step=self.step, values={"best": 0.25}, **self.parts())
 
     def load(self, path):
-        run = ddprun_checkpoint.load(path)
+        run = ddprun.checkpoint.load(path)
         for name, part in self.parts().items():
             part.load_state_dict(run[name])
-        ddprun_checkpoint.set_rng_state(run["rng"][0])
+        ddprun.checkpoint.set_rng_state(run["rng"][0])
         self.step = run["step"]
         return run
 
@@ -152,7 +152,7 @@ class ExchangeTest(unittest.TestCase):
         run = returned.load(back)
         self.assertEqual((run["step"], run["values"]), (7, {"best": 0.25}))
         if end == "folder":  # as a program passes on what it has loaded
-            back = ddprun_checkpoint.save(self.folder / "passed_on", **{key: value for key, value in run.items() if key in PASSED_ON})
+            back = ddprun.checkpoint.save(self.folder / "passed_on", **{key: value for key, value in run.items() if key in PASSED_ON})
         returned.train(3)
         pt_python.same(plain(returned.state()), plain(expected))
 
@@ -231,14 +231,14 @@ class ExchangeTest(unittest.TestCase):
         for _ in range(5):  # more than ten directions
             step(net, optimizer)
         expected = copy.deepcopy(optimizer.state_dict())
-        ddprun_checkpoint.save(self.folder / "run", step=5, model=net, optimizer=optimizer)
+        ddprun.checkpoint.save(self.folder / "run", step=5, model=net, optimizer=optimizer)
         call(TOOL, "convert", self.folder / "run" / "step-00000005", self.folder / "a.pt")
         call(TOOL, "convert", self.folder / "a.pt", self.folder / "b.safetensors")
         call(TOOL, "convert", self.folder / "b.safetensors", self.folder / "c.pt")
         step(net, optimizer)
         for source in (self.folder / "run", self.folder / "a.pt", self.folder / "c.pt"):
             with self.subTest(source.name):
-                run = ddprun_checkpoint.load(source)
+                run = ddprun.checkpoint.load(source)
                 loaded.load_state_dict(run["optimizer"])
                 copy_of_net.load_state_dict(run["model"])
                 state = loaded.state_dict()["state"][0]
@@ -261,9 +261,9 @@ class ExchangeTest(unittest.TestCase):
         pt_python.train(net, optimizer, 0, 1)
         run.net, run.optimizer = net, optimizer
         torch.save({**{key: part.state_dict() for key, part in run.parts().items()}, "best": 0.25,
-                    "rng": ddprun_checkpoint.rng_state()}, self.folder / "a.pt")
+                    "rng": ddprun.checkpoint.rng_state()}, self.folder / "a.pt")
         call(PROGRAM, self.folder / "a.pt", self.folder / "cpp", into, "StepLR", 0)
-        return ddprun_checkpoint.load(self.folder / "cpp")["optimizer"]
+        return ddprun.checkpoint.load(self.folder / "cpp")["optimizer"]
 
     def test_optimizers_that_compute_otherwise_are_refused(self):
         optim = torch.optim
@@ -301,7 +301,7 @@ class ExchangeTest(unittest.TestCase):
         for each in optimizers.values():
             each.step()
         named = {name: each for name, each in optimizers.items() if name}
-        folder = ddprun_checkpoint.save(self.folder / "run", step=2, model=net, optimizer=optimizers[""], optimizers=named,
+        folder = ddprun.checkpoint.save(self.folder / "run", step=2, model=net, optimizer=optimizers[""], optimizers=named,
                                         values={"epoch": 1})
         call(TOOL, "convert", folder, self.folder / "run.pt")
         # The same by hand: names of optimizers are in the keys.
@@ -309,7 +309,7 @@ class ExchangeTest(unittest.TestCase):
                     "d_optimizer": named["d"].state_dict()}, self.folder / "hand.pt")
         call(TOOL, "convert", self.folder / "hand.pt", self.folder / "through.pt")
         for name in ("run.pt", "through.pt"):
-            run = ddprun_checkpoint.load(self.folder / name)
+            run = ddprun.checkpoint.load(self.folder / name)
             pt_python.same(dict(run["model"]), dict(net.state_dict()))
             pt_python.same(plain(run["optimizer"]), plain(optimizers[""].state_dict()))
             pt_python.same(plain(run["optimizers"]), plain({key: each.state_dict() for key, each in named.items()}))
@@ -317,7 +317,7 @@ class ExchangeTest(unittest.TestCase):
         torch.save({"model": net.state_dict(), "optimizer": optimizers[""].state_dict()}, self.folder / "one.pt")
         call(TOOL, "convert", self.folder / "one.pt", self.folder / "one.safetensors")
         call(TOOL, "convert", self.folder / "one.safetensors", self.folder / "back.pt")
-        run = ddprun_checkpoint.load(self.folder / "back.pt")
+        run = ddprun.checkpoint.load(self.folder / "back.pt")
         pt_python.same(dict(run["model"]), dict(net.state_dict()))
         pt_python.same(plain(run["optimizer"]), plain(optimizers[""].state_dict()))
         with self.assertRaisesRegex(AssertionError, "holds one optimizer"):
@@ -351,7 +351,7 @@ class ExchangeTest(unittest.TestCase):
         returned.optimizer = OPTIMIZERS["fused_adam"](returned.net.parameters())
         returned.scheduler = SCHEDULES["StepLR"](returned.optimizer)
         returned.scheduler.load_state_dict(run["scheduler"])
-        flat = ddprun_checkpoint.flat_optimizer_state(self.folder / "cpp")
+        flat = ddprun.checkpoint.flat_optimizer_state(self.folder / "cpp")
         set_optimizer_state_dict(returned.net, returned.optimizer, flat,
                                  options=StateDictOptions(flatten_optimizer_state_dict=True))
         returned.train(3)
@@ -366,9 +366,9 @@ class ExchangeTest(unittest.TestCase):
         shared = torch.arange(5.0)
         run = {"model": {"a": shared, "b": shared, "c": torch.ones(3, dtype=torch.bfloat16)},
                "optimizers": {"g": Run("sgd", "StepLR").optimizer}, "shared": {"mine": b"\x00\xff"},
-               "per_rank": [{"own": b"zero"}, {"own": b"one"}], "rng": [ddprun_checkpoint.rng_state()] * 2}
+               "per_rank": [{"own": b"zero"}, {"own": b"one"}], "rng": [ddprun.checkpoint.rng_state()] * 2}
         for name in ("run", "run.pt"):
-            loaded = ddprun_checkpoint.load(ddprun_checkpoint.save(self.folder / name, step=4, **run))
+            loaded = ddprun.checkpoint.load(ddprun.checkpoint.save(self.folder / name, step=4, **run))
             pt_python.same(dict(loaded["model"]), run["model"])
             pt_python.same({key: loaded[key] for key in ("shared", "per_rank", "rng", "world_size")},
                            {**{key: run[key] for key in ("shared", "per_rank", "rng")}, "world_size": 2})

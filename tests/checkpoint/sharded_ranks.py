@@ -16,8 +16,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
-import ddprun_checkpoint  # noqa: E402
-import ddprun_checkpoint_sharded  # noqa: E402
+import ddprun.checkpoint  # noqa: E402
+import ddprun.checkpoint._sharded  # noqa: E402
 from sharded_net import Net, make_optimizer  # noqa: E402
 
 
@@ -51,7 +51,7 @@ def write(folder, rank, ranks, form):
         model(torch.tensor([0, 1, 2, 3, step, 6])).square().sum().backward()
         optimizer.step()
         schedule.step()
-    ddprun_checkpoint.save_sharded(folder / "run", step=7, model=model, optimizer=optimizer, scheduler=schedule, values={"best": 0.5},
+    ddprun.checkpoint.save_sharded(folder / "run", step=7, model=model, optimizer=optimizer, scheduler=schedule, values={"best": 0.5},
                                    metrics={"loss": 0.25}, per_rank={"own": bytes([rank])})  # fmt: skip
     state = get_model_state_dict(model)
     untied = {name: each for name, each in state.items() if name != "out.weight"}  # which Python's writer refuses
@@ -67,7 +67,7 @@ def write(folder, rank, ranks, form):
 
 def load(path, folder, rank, ranks, form):
     model, optimizer = make(form, ranks)
-    run = ddprun_checkpoint.load_sharded(path, model=model, optimizer=optimizer)
+    run = ddprun.checkpoint.load_sharded(path, model=model, optimizer=optimizer)
     loaded, expected = content(model, optimizer), torch.load(folder / "reference.pt")
     for part in ("model", "optimizer"):
         assert loaded[part].keys() == expected[part].keys(), part
@@ -93,17 +93,17 @@ def message(function):
 def fail(folder, rank, ranks, form):
     model, optimizer = make(form, ranks)
     path = folder / "failing"
-    save = lambda **more: ddprun_checkpoint.save_sharded(path, **{"step": 1, "model": model, "optimizer": optimizer, **more})  # noqa: E731
+    save = lambda **more: ddprun.checkpoint.save_sharded(path, **{"step": 1, "model": model, "optimizer": optimizer, **more})  # noqa: E731
     assert save() == path / "step-00000001"
-    write_part = ddprun_checkpoint_sharded._write_part
+    write_part = ddprun.checkpoint._sharded._write_part
 
     def full_disk(*arguments):
         raise OSError(28, "No space left on device")
 
     if rank == ranks - 1:
-        ddprun_checkpoint_sharded._write_part = full_disk
+        ddprun.checkpoint._sharded._write_part = full_disk
     assert message(save).startswith(f"RuntimeError: rank {ranks - 1}: [Errno 28]")
-    ddprun_checkpoint_sharded._write_part = write_part
+    ddprun.checkpoint._sharded._write_part = write_part
     assert "rank 1 saves another step" in message(lambda: save(step=rank))
     assert message(lambda: save(step=-1)).startswith("ValueError: rank 0:")
     assert message(lambda: save(values={"a": object()} if rank == 0 else None)).startswith("TypeError: rank 0:")
@@ -116,7 +116,7 @@ def fail(folder, rank, ranks, form):
         data[-1] ^= 1
         saved.write_bytes(data)
     dist.barrier()
-    load = lambda which: ddprun_checkpoint.load_sharded(path, model=which, optimizer=optimizer)  # noqa: E731
+    load = lambda which: ddprun.checkpoint.load_sharded(path, model=which, optimizer=optimizer)  # noqa: E731
     assert message(lambda: load(model)).startswith("DamagedCheckpoint:") and saved.name in message(lambda: load(model))
     dist.barrier()
     save()

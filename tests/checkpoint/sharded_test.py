@@ -29,7 +29,7 @@ except ImportError:
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "python"))
-import ddprun_checkpoint  # noqa: E402
+import ddprun.checkpoint  # noqa: E402
 from sharded_net import make_plain  # noqa: E402
 
 TOOL, PROGRAM = sys.argv.pop(1), sys.argv.pop(1)
@@ -97,18 +97,18 @@ class ShardedTest(unittest.TestCase):
         start("fail", self.out, 2)
 
     def test_load_puts_the_tensors_together(self):
-        loaded = ddprun_checkpoint.load(self.folder / "run")
+        loaded = ddprun.checkpoint.load(self.folder / "run")
         self.same_run(loaded)
         self.assertEqual(loaded["per_rank"], [{"own": bytes([rank])} for rank in range(RANKS)])
         self.assertEqual((loaded["values"], loaded["metrics"], loaded["world_size"]), ({"best": 0.5}, {"loss": 0.25}, RANKS))
-        flat = ddprun_checkpoint.flat_optimizer_state(self.folder / "run")
+        flat = ddprun.checkpoint.flat_optimizer_state(self.folder / "run")
         self.assertEqual(flat["param_groups.fc.weight.initial_lr"], 0.1)
 
     def test_c_goes_on_from_python_and_python_from_c(self):
         for ranks, kind in ((2, "fully_shard"), (1, "replicated"), (8, "fully_shard")):
             target = self.out / f"{kind}{ranks}"
             subprocess.run([PROGRAM, self.folder / "run", target, str(ranks), kind], check=True, timeout=300)
-            self.same_run(ddprun_checkpoint.load(target))
+            self.same_run(ddprun.checkpoint.load(target))
             self.assertEqual(run("verify", target).returncode, 0)
             self.same_run(torch.load(self.convert(target / "step-00000007", f"{kind}{ranks}.pt")))
         start(target, self.folder, 2)
@@ -126,10 +126,10 @@ class ShardedTest(unittest.TestCase):
 
     def test_forms_go_through_each_other(self):
         self.convert(self.sharded, "a/step-00000007", "--to", "checkpoint")
-        self.same_run(ddprun_checkpoint.load(self.out / "a"))
+        self.same_run(ddprun.checkpoint.load(self.out / "a"))
         self.convert(self.out / "a" / "step-00000007", "dcp", "--to", "dcp")
         self.convert(self.out / "dcp", "b/step-00000007", "--to", "checkpoint")
-        loaded = ddprun_checkpoint.load(self.out / "b")
+        loaded = ddprun.checkpoint.load(self.out / "b")
         self.same_run(loaded)
         self.assertEqual(loaded["scheduler"]["last_epoch"], 3)
         self.assertEqual(loaded["values"], {"best": 0.5})
@@ -143,7 +143,7 @@ class ShardedTest(unittest.TestCase):
             for ranks, kind in ((2, "fully_shard"), (1, "replicated")):
                 target = self.out / f"{folder.name}-{kind}"
                 subprocess.run([PROGRAM, folder, target, str(ranks), kind], check=True, timeout=300)
-                self.same_run(ddprun_checkpoint.load(target))
+                self.same_run(ddprun.checkpoint.load(target))
 
     def test_c_finds_a_changed_bit_however_many_ranks_load(self):
         folder = self.convert(self.sharded, "dcp", "--to", "dcp")
@@ -273,10 +273,10 @@ class ShardedTest(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stdout, rf"step 7: DAMAGED: .*{name} \(rank 1's part\).*'(embed|fc|large|out|bn)\.")
         shutil.rmtree(copy)
-        with self.assertRaisesRegex(ddprun_checkpoint.DamagedCheckpoint, name):
+        with self.assertRaisesRegex(ddprun.checkpoint.DamagedCheckpoint, name):
             shutil.copytree(self.sharded, copy)
             (copy / name).unlink()
-            ddprun_checkpoint.load(copy)
+            ddprun.checkpoint.load(copy)
 
     def test_a_folder_appears_whole_or_not_at_all(self):
         existing = self.out / "there"

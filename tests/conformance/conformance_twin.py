@@ -24,7 +24,7 @@ from torch.optim import lr_scheduler, swa_utils
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).resolve().parent)]
-import ddprun_checkpoint  # noqa: E402
+import ddprun.checkpoint  # noqa: E402
 import known  # noqa: E402
 import libtorch_arithmetic  # noqa: E402
 from net import DTYPES, Net, initialise, synchronise_batch_norms  # noqa: E402
@@ -222,16 +222,16 @@ class Training:
 
     def save(self, folder):
         rngs = [None] * self.ranks
-        dist.all_gather_object(rngs, ddprun_checkpoint.rng_state())
+        dist.all_gather_object(rngs, ddprun.checkpoint.rng_state())
         if self.rank == 0:
-            ddprun_checkpoint.save(folder, step=self.step, values={"micro": self.micro, "epoch": self.epoch}, rng=rngs, **self.parts())
+            ddprun.checkpoint.save(folder, step=self.step, values={"micro": self.micro, "epoch": self.epoch}, rng=rngs, **self.parts())
         dist.barrier()
 
     def load(self, folder):
-        run = ddprun_checkpoint.load(folder)
+        run = ddprun.checkpoint.load(folder)
         for name, part in self.parts().items():
             part.load_state_dict(run[name])
-        ddprun_checkpoint.set_rng_state(run["rng"][self.rank])
+        ddprun.checkpoint.set_rng_state(run["rng"][self.rank])
         self.step, self.micro, self.epoch = run["step"], run["values"]["micro"], run["values"]["epoch"]
 
     # The loop.
@@ -266,7 +266,7 @@ class Training:
             self.sampler = InTurn(data, self.rank, self.ranks)
             return
         # Torch's own, but in a run that saves where it stands.
-        sampler = torch.utils.data.DistributedSampler if self.hop < 0 else ddprun_checkpoint.DistributedSampler
+        sampler = torch.utils.data.DistributedSampler if self.hop < 0 else ddprun.checkpoint.DistributedSampler
         self.sampler = sampler(self.dataset, self.ranks, self.rank, shuffle=data["shuffle"], seed=data["seed"], drop_last=data["drop_last"])
 
     def epochs(self):

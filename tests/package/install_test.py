@@ -16,7 +16,7 @@ class Install(unittest.TestCase):
 
     def test_installs_launcher_library_headers_and_licence(self):
         for name in ["bin/ddprun", "bin/ddprun-curves", "bin/ddprun-timeline", "include/ddprun/ddp.h", "lib*/**/libddprun_comm.a", "share/doc/ddprun/LICENSE",
-                     "share/ddprun/python/ddprun_checkpoint.py"]:
+                     "share/ddprun/python/ddprun/__init__.py", "share/ddprun/python/ddprun/checkpoint/__init__.py", "share/ddprun/python/ddprun_checkpoint.py"]:
             self.assertEqual(len(list(support.PREFIX.glob(name))), 1, name)
 
     def test_libraries_tell_their_include_folder_to_a_cmake_that_knows_no_file_sets(self):

@@ -108,7 +108,7 @@ class Packages(debian.DebianPackage, unittest.TestCase):
         support.run(bin_folder / "pip", "install", "--no-index", wheel, env=environment())
         for command in ("ddprun", "ddprun-checkpoint", "ddprun-curves", "ddprun-timeline"):
             support.run(bin_folder / command, "--help", env=environment())
-        support.run(bin_folder / "python", "-c", "import ddprun_checkpoint", env=environment())
+        support.run(bin_folder / "python", "-c", "import ddprun, ddprun_checkpoint; assert ddprun.checkpoint.load is ddprun_checkpoint.load", env=environment())
         script = support.WORK / "train.py"
         script.write_text(TRAINER)
         path = f"{bin_folder}:{os.environ['PATH']}"

@@ -184,20 +184,17 @@ void HangGathering::judge_all() {
   gathers_ = false;
   // Another gathering may begin before the verdict on this one has come back.
   judged_ = take_views();
-  std::optional<std::uint64_t> idle;
-  for (const RankView& view : judged_) {
-    if (view.runs()) idle = std::min(idle.value_or(view.idle_us), view.idle_us);
-  }
+  const std::uint64_t idle = idle_time(judged_);
   const auto limit = static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(timeout_).count());
   json word{{"hang", "verdict"}};
-  if (idle && static_cast<double>(*idle) >= kNearlyIdle * static_cast<double>(limit)) {
+  if (static_cast<double>(idle) >= kNearlyIdle * static_cast<double>(limit)) {
     Verdict verdict = judge(judged_, ddp::detail::page_clock());
     verdict.culprits.resize(std::min(verdict.culprits.size(), kMostCulprits));
     word.update({{"kind", static_cast<int>(verdict.kind)},
                  {"culprits", verdict.culprits},
                  {"shown", options_.reports},
                  {"sentence", verdict.sentence + absent_nodes()},
-                 {"idle", std::max(*idle, limit)}});
+                 {"idle", std::max(idle, limit)}});
     if (verdict.waiter) word["waiter"] = *verdict.waiter;
   }
   for (int node = 0; node < options_.nodes; ++node) send(node, word);

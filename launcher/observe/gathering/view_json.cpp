@@ -108,10 +108,12 @@ ProcessState process_from(const json& object) {
 }  // namespace
 
 json json_of(const RankView& view, std::uint64_t now, std::size_t most_calls) {
-  json object{{"rank", view.rank},   {"host", view.host},    {"pid", view.pid},
-              {"ended", view.ended}, {"idle", view.idle_us}, {"cpu", view.cpu_share}};
+  json object{{"rank", view.rank},    {"host", view.host},    {"pid", view.pid},
+              {"ended", view.ended},  {"idle", view.idle_us}, {"unchanged", view.unchanged_us},
+              {"cpu", view.cpu_share}};
   if (view.progress) object["progress"] = json_of(*view.progress, now, most_calls);
   if (view.process) object["process"] = json_of(*view.process);
+  if (view.python) object["python"] = {{"call", view.python->call}, {"line", view.python->line}};
   if (view.at_store) object["store"] = *view.at_store;
   return object;
 }
@@ -122,9 +124,14 @@ std::optional<RankView> view_from(const json& object, std::uint64_t now) try {
                 .pid = rank_in(object, "pid"),
                 .ended = text_in(object, "ended"),
                 .idle_us = object.at("idle").get<std::uint64_t>(),
+                .unchanged_us = object.at("unchanged").get<std::uint64_t>(),
                 .cpu_share = object.at("cpu").get<double>()};
   if (object.contains("progress")) view.progress = progress_from(object.at("progress"), now);
   if (object.contains("process")) view.process = process_from(object.at("process"));
+  if (object.contains("python")) {
+    const json& place = object.at("python");
+    view.python = PythonPlace{.call = text_in(place, "call"), .line = text_in(place, "line")};
+  }
   if (object.contains("store")) view.at_store = object.at("store").get<bool>();
   return view;
 } catch (const json::exception&) {
@@ -163,13 +170,13 @@ std::optional<RankSample> sample_from(const json& object) try {
                                 .spent = object.at("spent"),
                                 .waited = object.at("waited")},
                     .delays = {.on_cpu_us = object.value("on_cpu", std::uint64_t{0}),
-                             .run_delay_us = object.at("delay").get<std::uint64_t>(),
-                             .throttled_us = object.at("throttled").get<std::uint64_t>(),
-                             .major_faults = object.at("faults").get<std::uint64_t>(),
-                             .disk_us = object.at("disk").get<std::uint64_t>(),
-                             .disk_looks = object.at("disk_looks").get<std::uint64_t>(),
-                             .looks = object.at("looks").get<std::uint64_t>(),
-                             .cpus = rank_in(object, "cpus")}};
+                               .run_delay_us = object.at("delay").get<std::uint64_t>(),
+                               .throttled_us = object.at("throttled").get<std::uint64_t>(),
+                               .major_faults = object.at("faults").get<std::uint64_t>(),
+                               .disk_us = object.at("disk").get<std::uint64_t>(),
+                               .disk_looks = object.at("disk_looks").get<std::uint64_t>(),
+                               .looks = object.at("looks").get<std::uint64_t>(),
+                               .cpus = rank_in(object, "cpus")}};
   const json named = object.value("named", json::object());
   for (const auto& [name, time] : named.items()) {
     if (sample.account.named.size() == ddp::detail::kNameEntries) break;

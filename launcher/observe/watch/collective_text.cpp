@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 #include "launcher/os/system/formatted.h"
@@ -95,6 +96,13 @@ std::string bytes_text(std::uint64_t bytes) {
   return formatted("%.1f GB", value / 1e9);
 }
 
+std::string name_of(const ddp::detail::GroupRecord& group) {
+  std::string_view name = group.path;
+  if (name.starts_with(ddp::detail::kPythonGroups)) name.remove_prefix(std::strlen(ddp::detail::kPythonGroups));
+  if (name.ends_with('/')) name.remove_suffix(1);
+  return std::string(name);
+}
+
 std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp::detail::GroupRecord& group) {
   const CollectiveParts parts = parse_signature(call.signature);
   std::string text = parts.name;
@@ -104,7 +112,7 @@ std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp
     text.append(" #").append(std::to_string(call.number));
   }
   if (parts.bytes) text += " of " + bytes_text(*parts.bytes);
-  if (!group.path.empty()) text += " in " + group.path.substr(0, group.path.size() - 1);
+  if (const std::string name = name_of(group); !name.empty()) text += " in " + name;
   return text;
 }
 

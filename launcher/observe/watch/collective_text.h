@@ -33,6 +33,8 @@ std::optional<MessageParts> message_of(const ddp::detail::CollectiveRecord& call
 
 // "332 bytes", "25.0 MB" (of 10^6 bytes).
 std::string bytes_text(std::uint64_t bytes);
+// "" for the job's, "subgroup1" for another one.
+std::string name_of(const ddp::detail::GroupRecord& group);
 // "all_reduce #4711 of 25.0 MB"; "all_reduce #3 of 25.0 MB in subgroup1".
 std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp::detail::GroupRecord& group);
 // "rank 3", "ranks 0-2, 4 and 7".

@@ -21,6 +21,14 @@ std::optional<std::uint32_t> index_of(const RankView& rank, const GroupRecord& g
   return std::nullopt;
 }
 
+bool is_jobs_group(const GroupRecord& group) {
+  return group.path.empty() || group.path == ddp::detail::kPythonGroups;
+}
+
+bool is_in_jobs_group(const ddp::detail::ProgressSnapshot& progress) {
+  return std::any_of(progress.groups.begin(), progress.groups.end(), is_jobs_group);
+}
+
 RankCalls calls_of(const RankView& rank, std::optional<std::uint32_t> group) {
   RankCalls calls{.rank = &rank};
   if (!group) return calls;
@@ -36,11 +44,12 @@ RankCalls calls_of(const RankView& rank, std::optional<std::uint32_t> group) {
 
 GroupCalls calls_in(const GroupRecord& group, const std::vector<RankView>& ranks) {
   GroupCalls result{.group = group};
-  const bool is_jobs = group.path.empty();
+  const bool is_jobs = is_jobs_group(group);
   for (const RankView& rank : ranks) {
     const auto index = index_of(rank, group);
-    // What a rank that reports nothing has called is not known.
-    if (index || (is_jobs && (rank.progress || !rank.runs()))) result.members.push_back(calls_of(rank, index));
+    // What a rank that reports nothing has called is not known, nor what one in Python has for one in C++.
+    const bool is_silent = rank.progress && !is_in_jobs_group(*rank.progress);
+    if (index || (is_jobs && (is_silent || !rank.runs()))) result.members.push_back(calls_of(rank, index));
   }
   return result;
 }
@@ -170,8 +179,8 @@ std::vector<RanksOfCall> ranks_by_call(const Mismatch& mismatch) {
 
 std::string mismatch_text(const Mismatch& mismatch) {
   std::string text = "ranks have called different collectives as number " + std::to_string(mismatch.number);
-  const std::string& path = mismatch.group->group.path;
-  if (!path.empty()) text += " of " + path.substr(0, path.size() - 1);
+  const std::string group = name_of(mismatch.group->group);
+  if (!group.empty()) text += " of " + group;
   for (const auto& [signature, ranks] : ranks_by_call(mismatch)) text += "; " + rank_ranges(ranks) + ": " + signature;
   return text;
 }

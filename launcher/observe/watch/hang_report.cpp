@@ -32,7 +32,7 @@ std::string process_of(const RankView& rank) {
 }
 
 Row row_of(const RankView& rank, std::uint64_t now) {
-  Row row{std::to_string(rank.rank), rank.host,       "?", duration_text(rank.idle_us), "?",
+  Row row{std::to_string(rank.rank), rank.host,       "?", duration_text(rank.unchanged_us), "?",
           collective_of(rank),       process_of(rank)};
   if (!rank.progress) return row;
   const std::uint64_t since = rank.progress->phase_since;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/terminal_size.h"
+#include "launcher/observe/watch/python_process.h"
 #include "launcher/observe/watch/stack_report.h"
 #include "launcher/os/system/elf_symbols.h"
 
@@ -31,7 +32,9 @@ double in_seconds(Observer::Clock::duration time) {
 
 bool has_begun_to_train(const ddp::detail::Page& page) {
   const auto phase = static_cast<ddp::progress::Phase>(ddp::detail::kind_of(page.phase.load()));
-  return phase != ddp::progress::Phase::kStart || page.next_collective.load() > 0;
+  if (!ddp::detail::is_python(page)) return phase != ddp::progress::Phase::kStart || page.next_collective.load() > 0;
+  // Much of what such a program does it does not report, such as the imports of a constructor.
+  return phase != ddp::progress::Phase::kStart && phase != ddp::progress::Phase::kOther;
 }
 
 using namespace std::chrono_literals;
@@ -43,6 +46,7 @@ constexpr milliseconds kShortestInterval = 20ms;
 constexpr milliseconds kLongestStorePause = 60s;
 // Of all nodes, after others were found to make progress.
 constexpr milliseconds kAskRankAgain = 1s;
+constexpr std::size_t kMostUnseenStacks = 8;
 // For a rank to answer with its stack.
 constexpr auto kStackTimeout = 2s;
 // For a program that prints its stack itself, before it is perhaps stopped.
@@ -55,15 +59,16 @@ constexpr milliseconds kOthersTimeout = 2500ms;
 Observer::Observer(std::chrono::milliseconds interval, std::string host)
     : interval_(interval), host_(std::move(host)) {}
 
-// Whether what the family does is progress.
-bool Observer::look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed, bool has_begun) {
+// What the family does.
+Observer::Work Observer::look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed,
+                                        bool has_begun) {
   // Who has had no processor time has started nothing, read nothing and written nothing: a rank that waits costs a
   // system call for each of its processes. Now and then all is read, whatever that says.
   const bool is_family_due = track.looks++ % kLooksAtFamily == 0;
   const auto time = family_time(track.family);
   if (!is_family_due && time && time == track.processor_time) {
     track.cpu_share = 0;
-    return !has_begun && is_any_ready(track.family);
+    return !has_begun && is_any_ready(track.family) ? track.ready_work() : Work::kNone;
   }
   // Child processes of a rank that reports its progress are not worth a scan of all threads each time.
   if (!has_begun || is_family_due) track.family = family_of(rank.pid);
@@ -74,9 +79,15 @@ bool Observer::look_at_family(const WatchedRank& rank, Track& track, Clock::dura
   // time.
   const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.work.cpu_ticks);
   const bool computes = elapsed > 0s && seconds_of_ticks(ticks) / in_seconds(elapsed) > kComputes;
-  const bool works = computes || work.is_ready || work.io_bytes >= track.work.io_bytes + kReadsOrWrites;
+  const bool reads_or_writes = work.io_bytes >= track.work.io_bytes + kReadsOrWrites;
   track.work = work;
-  return !has_begun && works;
+  if (has_begun || !(computes || work.is_ready || reads_or_writes)) return Work::kNone;
+  if (reads_or_writes) {
+    track.loop.reset();
+    return Work::kProgress;
+  }
+  if (ticks > 0) track.loop.look(track.family, work.faults);
+  return track.ready_work();
 }
 
 void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now) {
@@ -86,11 +97,12 @@ void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration el
   const std::uint64_t activity = rank.page != nullptr ? ddp::detail::last_activity(*rank.page) : 0;
   const bool begun = activity != 0 && has_begun_to_train(*rank.page);
   has_begun_ = has_begun_ || begun;
-  const bool works = look_at_family(rank, track, elapsed, begun);
-  const bool progresses = works || activity != track.activity;
+  const Work work = look_at_family(rank, track, elapsed, begun);
+  const bool progresses = work == Work::kProgress || activity != track.activity;
   track.activity = activity;
-  track.idle =
-      progresses ? 0us : track.idle + duration_cast<microseconds>(std::min<Clock::duration>(elapsed, 2 * interval_));
+  const auto counted = duration_cast<microseconds>(std::min<Clock::duration>(elapsed, 2 * interval_));
+  track.unchanged = progresses ? 0us : track.unchanged + counted;
+  track.idle = progresses || work == Work::kLoop ? 0us : track.idle + counted;
   note_step(rank, track, now);
 }
 
@@ -120,11 +132,13 @@ void Observer::look(const std::vector<WatchedRank>& ranks, Clock::time_point now
 }
 
 microseconds Observer::idle_time() const {
-  std::optional<microseconds> shortest;
+  std::vector<RankView> seen;
   for (const auto& [rank, track] : tracks_) {
-    if (track.runs && (!shortest || track.idle < *shortest)) shortest = track.idle;
+    if (!track.runs) continue;
+    seen.push_back({.idle_us = static_cast<std::uint64_t>(track.idle.count()),
+                    .unchanged_us = static_cast<std::uint64_t>(track.unchanged.count())});
   }
-  return shortest.value_or(0us);
+  return microseconds(launcher::idle_time(seen));
 }
 
 std::optional<double> Observer::steps_per_second(int rank) const {
@@ -143,6 +157,7 @@ std::vector<RankView> Observer::views(const std::vector<WatchedRank>& ranks) con
       if (view.process) view.process->resident_bytes = std::max(work.resident_bytes, view.process->resident_bytes);
       view.processes = static_cast<int>(work.ticks.size());
       view.idle_us = static_cast<std::uint64_t>(track->second.idle.count());
+      view.unchanged_us = static_cast<std::uint64_t>(track->second.unchanged.count());
       view.cpu_share = track->second.cpu_share;
     }
     views.push_back(std::move(view));
@@ -198,6 +213,14 @@ void HangWatch::go_on() {
 // Before they are in a group, ranks wait at the store for those that have not come there.
 std::vector<RankView> HangWatch::views(const std::vector<WatchedRank>& ranks) const {
   std::vector<RankView> views = observer_.views(ranks);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const auto* const page = ranks[i].page;
+    if (!views[i].runs() || (views[i].progress && !ddp::detail::is_python(*page))) continue;
+    const pid_t program = program_of(ranks[i]);
+    const auto stacks = python_stacks(program);
+    const auto main = stacks.find(program);
+    if (main != stacks.end() && !main->second.empty()) views[i].python = place_of(main->second);
+  }
   std::vector<pid_t> before_group;
   for (const RankView& view : views) {
     if (view.runs() && !view.is_in_group()) before_group.push_back(view.pid);
@@ -251,8 +274,15 @@ std::vector<int> HangWatch::begin_report() {
   seen_at_ = ddp::detail::page_clock();
   std::vector<int> wanted;
   const Verdict& verdict = report_.verdict;
-  if (!verdict.culprits.empty()) wanted.push_back(verdict.culprits.front());
-  if (verdict.waiter && (wanted.empty() || *verdict.waiter != wanted.front())) wanted.push_back(*verdict.waiter);
+  // Of those that report nothing all: what they wait in is in their stacks alone.
+  for (const int culprit : verdict.culprits) {
+    const auto view =
+        std::find_if(views_.begin(), views_.end(), [&](const auto& each) { return each.rank == culprit; });
+    const bool is_seen = view != views_.end() && view->progress;
+    if (wanted.empty() || (!is_seen && wanted.size() < kMostUnseenStacks)) wanted.push_back(culprit);
+  }
+  const bool is_wanted = verdict.waiter && std::find(wanted.begin(), wanted.end(), *verdict.waiter) != wanted.end();
+  if (verdict.waiter && !is_wanted) wanted.push_back(*verdict.waiter);
   return wanted;
 }
 

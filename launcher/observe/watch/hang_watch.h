@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/observe/watch/busy_loop.h"
 #include "launcher/observe/watch/hang_report.h"
 #include "launcher/observe/watch/process_state.h"
 #include "launcher/observe/watch/thread_stacks.h"
@@ -30,7 +31,7 @@ class Observer {
   // A rank makes progress when its page changes; one that has not begun to train, or reports nothing, also when it
   // computes, reads or writes.
   void look(const std::vector<WatchedRank>& ranks, Clock::time_point now);
-  // How long none of the running ranks has made progress; 0 when none runs.
+  // idle_time() of what look() saw.
   std::chrono::microseconds idle_time() const;
   // A running rank has begun to train.
   bool has_begun() const { return has_begun_; }
@@ -41,14 +42,20 @@ class Observer {
   std::optional<double> steps_per_second(int rank) const;
 
  private:
+  enum class Work : std::uint8_t { kNone, kLoop, kProgress };
   struct Track {
+    // Of one that computes, or would if it had a processor.
+    Work ready_work() const { return loop.loops() ? Work::kLoop : Work::kProgress; }
+
     pid_t pid = 0;
     std::uint64_t activity = 0;
     std::vector<pid_t> family{};
     unsigned looks = 0;
     FamilyWork work{};
     std::optional<std::uint64_t> processor_time = std::nullopt;  // of the family, before `work` was read
+    BusyLoop loop{};
     std::chrono::microseconds idle{0};
+    std::chrono::microseconds unchanged{0};
     double cpu_share = 0;
     std::uint64_t step = 0;
     std::optional<double> step_rate = std::nullopt;
@@ -56,7 +63,7 @@ class Observer {
     bool runs = false;
   };
   void look_at(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now);
-  static bool look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed, bool has_begun);
+  static Work look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed, bool has_begun);
   static void note_step(const WatchedRank& rank, Track& track, Clock::time_point now);
 
   const std::chrono::milliseconds interval_;

@@ -74,6 +74,7 @@ std::string proc_file(pid_t pid, const char* name) {
 std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint64_t page_bytes) {
   // The command's successor is field number 3, the state.
   constexpr std::size_t kState = 0;
+  constexpr std::size_t kMinorFaults = 7;
   constexpr std::size_t kMajorFaults = 9;
   constexpr std::size_t kUserTicks = 11;
   constexpr std::size_t kSystemTicks = 12;
@@ -85,6 +86,7 @@ std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint
       .state = fields[kState].front(),
       .cpu_ticks = number_in<std::uint64_t>(fields[kUserTicks]) + number_in<std::uint64_t>(fields[kSystemTicks]),
       .resident_bytes = number_in<std::uint64_t>(fields[kResidentPages]) * page_bytes,
+      .minor_faults = number_in<std::uint64_t>(fields[kMinorFaults]),
       .major_faults = number_in<std::uint64_t>(fields[kMajorFaults]),
       .disk_wait_ticks = fields.size() > kDiskWaitTicks ? number_in<std::uint64_t>(fields[kDiskWaitTicks]) : 0};
 }
@@ -99,6 +101,26 @@ bool takes_signal(std::string_view status, int signal_number) {
 
 bool blocks_signal(std::string_view status, int signal_number) {
   return has_signal(value_after(status, "SigBlk"), signal_number);
+}
+
+std::uint64_t voluntary_switches_in(std::string_view status) {
+  return number_in<std::uint64_t>(value_after(status, "voluntary_ctxt_switches"));
+}
+
+std::uint64_t voluntary_switches(pid_t thread) {
+  return voluntary_switches_in(proc_file(thread, "status"));
+}
+
+std::vector<pid_t> thread_numbers(pid_t pid) {
+  std::vector<pid_t> threads;
+  std::error_code none;
+  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid) + "/task", none);
+  if (none) return threads;
+  for (auto entry = begin(entries); entry != end(entries); entry.increment(none)) {
+    const auto thread = number_in<pid_t>(entry->path().filename().native());
+    if (thread > 0) threads.push_back(thread);
+  }
+  return threads;
 }
 
 std::optional<ProcessState> process_stat(pid_t pid) {
@@ -153,6 +175,7 @@ FamilyWork family_work(const std::vector<pid_t>& family) {
     work.cpu_ticks += state->cpu_ticks;
     work.io_bytes += state->io_bytes;
     work.resident_bytes += state->resident_bytes;
+    work.faults += state->minor_faults + state->major_faults;
     work.is_ready = work.is_ready || state->state == 'R';
     work.ticks[pid] = state->cpu_ticks;
   }

@@ -17,6 +17,7 @@ struct ProcessState {
   std::uint64_t cpu_ticks = 0;  // of all threads, user and system
   std::uint64_t io_bytes = 0;   // read and written, of any kind; 0 where nobody may know
   std::uint64_t resident_bytes = 0;
+  std::uint64_t minor_faults = 0;     // pages that had to be mapped
   std::uint64_t major_faults = 0;     // pages that had to be read
   std::uint64_t disk_wait_ticks = 0;  // 0 where the kernel does not count them
   std::string waits_in{};             // the kernel's function; empty where it runs, or nobody may know
@@ -36,6 +37,9 @@ bool takes_signal(std::string_view status, int signal_number);
 // The same of a thread that blocks the signal. Pure.
 bool blocks_signal(std::string_view status, int signal_number);
 
+// The count of waits in the text of /proc/<pid>/status: how often the thread has given its processor away. Pure.
+std::uint64_t voluntary_switches_in(std::string_view status);
+
 // The process as it is now; nothing when it is gone. `in_detail`: with what it waits in.
 std::optional<ProcessState> process_state(pid_t pid, bool in_detail);
 
@@ -45,6 +49,11 @@ std::optional<ProcessState> process_stat(pid_t pid);
 // Nanoseconds of processor time of all threads of the process. One system call, exact: a process of which it is the
 // same as before has done nothing meanwhile. Nothing when the process is gone or the kernel does not say.
 std::optional<std::uint64_t> processor_time(pid_t pid);
+
+// Of a thread, by its number; 0 when it is gone.
+std::uint64_t voluntary_switches(pid_t thread);
+// The threads of a process, in no order.
+std::vector<pid_t> thread_numbers(pid_t pid);
 
 // The processes that this one has started and that have not ended.
 std::vector<pid_t> children_of(pid_t pid);
@@ -56,6 +65,7 @@ struct FamilyWork {
   std::uint64_t cpu_ticks = 0;
   std::uint64_t io_bytes = 0;
   std::uint64_t resident_bytes = 0;        // what they share counts for each
+  std::uint64_t faults = 0;                // pages that had to be mapped or read
   bool is_ready = false;                   // one of them runs, or would if it had a processor
   std::map<pid_t, std::uint64_t> ticks{};  // of each of them
 };

@@ -22,15 +22,34 @@ constexpr std::array<std::string_view, 9> kSystemFiles = {"libc.so",  "libc-",  
                                                           "libgcc_s", "libm.so", "libgomp",    "linux-vdso"};
 
 constexpr std::size_t kMostThreadsInReport = 6;
+constexpr std::size_t kMostPythonFrames = 32;
 
 bool is_system(const StackFrame& frame) {
   return frame.file.empty() || std::any_of(kSystemFiles.begin(), kSystemFiles.end(),
                                            [&](std::string_view name) { return frame.file.starts_with(name); });
 }
 
+std::string lines_of(const RankStacks& rank, const ThreadStack& thread, const std::vector<StackFrame>& frames) {
+  if (!thread.python.empty()) return python_lines(thread.python);
+  const std::string& problem = rank.problem.empty() ? thread.problem : rank.problem;
+  return frames.empty() ? "    " + printable(problem) + "\n" : relevant_lines(frames);
+}
+
+// It is in the program or its libraries; of a Python program, in the program itself.
+bool is_relevant(const ThreadStack& thread, const std::vector<StackFrame>& frames) {
+  return std::any_of(frames.begin(), frames.end(), [](const auto& each) { return !is_system(each); }) ||
+         std::any_of(thread.python.begin(), thread.python.end(), [](const auto& each) { return !each.is_library(); });
+}
+
+// "thread pt_worker"; "process 4711, python3".
+std::string name_of(const ThreadStack& thread) {
+  return thread.is_process ? "process " + std::to_string(thread.thread) + ", " + thread.name : "thread " + thread.name;
+}
+
 // Threads with one stack.
 struct StackGroup {
   bool is_main = false;
+  bool is_process = false;
   bool is_relevant = false;  // a frame is of the program or its libraries
   std::string name{};
   std::string lines{};
@@ -48,7 +67,9 @@ std::string heading_of(const StackGroup& group) {
   if (group.is_main) {
     text += "main thread";
   } else {
-    text += (most == 1 ? "thread " : std::to_string(most) + " threads ") + group.name;
+    text += (most == 1 ? (group.is_process ? "process " : "thread ")
+                       : std::to_string(most) + (group.is_process ? " processes " : " threads ")) +
+            group.name;
     if (most > 1 && counts.size() > 1) text += " each at most";
   }
   for (const std::string& state : group.states) text += ", " + state;
@@ -69,6 +90,14 @@ std::string relevant_lines(const std::vector<StackFrame>& frames) {
   return text;
 }
 
+std::string python_lines(const std::vector<PythonFrame>& frames) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(frames.size(), kMostPythonFrames); ++i) {
+    text += "    #" + std::to_string(i) + " " + printable(frames[i].text()) + "\n";
+  }
+  return text;
+}
+
 void learn_frames(SymbolNames& names, const std::vector<RankStacks>& ranks) {
   std::vector<std::pair<int, std::vector<std::uint64_t>>> stacks;
   for (const RankStacks& rank : ranks) {
@@ -83,12 +112,12 @@ std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& 
     for (const ThreadStack& thread : rank.threads) {
       const bool is_main = thread.thread == rank.pid;
       const auto frames = name_frames(rank.pid, thread.frames);
-      const std::string& problem = rank.problem.empty() ? thread.problem : rank.problem;
-      const std::string lines = frames.empty() ? "    " + printable(problem) + "\n" : relevant_lines(frames);
+      const std::string lines = lines_of(rank, thread, frames);
       const std::string name = is_main ? "" : thread.name;
       StackGroup& group = groups[{is_main, name, lines}];
       group.is_main = is_main;
-      group.is_relevant = std::any_of(frames.begin(), frames.end(), [](const auto& each) { return !is_system(each); });
+      group.is_process = thread.is_process;
+      group.is_relevant = is_relevant(thread, frames);
       group.name = name;
       group.lines = lines;
       group.ranks.push_back(rank.rank);
@@ -109,13 +138,15 @@ std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& 
 std::string report_text(const RankStacks& rank, const NameFrames& name_frames) {
   if (!rank.problem.empty() || rank.threads.empty()) return rank.problem.empty() ? "none, as it ends" : rank.problem;
   const ThreadStack& main = rank.threads.front();
-  std::string text = main.frames.empty() ? main.problem : relevant_lines(name_frames(rank.pid, main.frames));
+  const auto main_frames = name_frames(rank.pid, main.frames);
+  const bool is_known = !main_frames.empty() || !main.python.empty();
+  std::string text = is_known ? lines_of(rank, main, main_frames) : main.problem;
   std::map<std::string, std::pair<int, const ThreadStack*>> others;
   for (const ThreadStack& thread : rank.threads) {
     if (&thread == &main) continue;
     const auto frames = name_frames(rank.pid, thread.frames);
-    if (std::all_of(frames.begin(), frames.end(), is_system)) continue;
-    auto& [count, one] = others[relevant_lines(frames)];
+    if (!is_relevant(thread, frames)) continue;
+    auto& [count, one] = others[lines_of(rank, thread, frames)];
     ++count;
     one = &thread;
   }
@@ -125,14 +156,36 @@ std::string report_text(const RankStacks& rank, const NameFrames& name_frames) {
   for (const auto& [lines, threads] : others) {
     if (++shown > kMostThreadsInReport) break;
     const auto& [count, one] = threads;
-    text += "   " + (count == 1 ? " thread " : " " + std::to_string(count) + " threads ") + one->name + ", " +
-            one->state + ":\n" + lines;
+    text += "    " +
+            (count == 1 ? name_of(*one)
+                        : std::to_string(count) + (one->is_process ? " processes " : " threads ") + one->name) +
+            ", " + one->state + ":\n" + lines;
   }
   if (others.size() > kMostThreadsInReport) {
     text += "    and " + std::to_string(others.size() - kMostThreadsInReport) + " more: ddprun stack\n";
   }
   return text;
 }
+
+namespace {
+
+ordered_json json_of(const std::vector<PythonFrame>& frames) {
+  ordered_json list = ordered_json::array();
+  for (const PythonFrame& frame : frames) {
+    list.push_back({{"function", frame.function}, {"file", frame.file}, {"line", frame.line}});
+  }
+  return list;
+}
+
+std::vector<PythonFrame> python_from(const nlohmann::json& list) {
+  std::vector<PythonFrame> frames;
+  for (const auto& each : list) {
+    frames.push_back({.function = each.at("function"), .file = each.at("file"), .line = each.at("line")});
+  }
+  return frames;
+}
+
+}  // namespace
 
 ordered_json json_of(const std::vector<RankStacks>& ranks) {
   ordered_json list = ordered_json::array();
@@ -143,6 +196,8 @@ ordered_json json_of(const std::vector<RankStacks>& ranks) {
                          {"name", thread.name},
                          {"state", thread.state},
                          {"frames", thread.frames},
+                         {"python", json_of(thread.python)},
+                         {"is_process", thread.is_process},
                          {"problem", thread.problem}});
     }
     list.push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"problem", rank.problem}, {"threads", threads}});
@@ -159,7 +214,9 @@ std::optional<std::vector<RankStacks>> stacks_from(const std::string& text) try 
                               .name = printable(each.at("name").get<std::string>()),
                               .state = printable(each.at("state").get<std::string>()),
                               .frames = each.at("frames"),
-                              .problem = each.at("problem")});
+                              .python = python_from(each.at("python")),
+                              .problem = each.at("problem"),
+                              .is_process = each.at("is_process")});
     }
     ranks.push_back(std::move(rank));
   }

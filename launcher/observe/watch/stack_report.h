@@ -20,6 +20,9 @@ using NameFrames = std::function<std::vector<StackFrame>(int pid, const std::vec
 // its libraries to the last one; those of the C and C++ libraries around them say nothing.
 std::string relevant_lines(const std::vector<StackFrame>& frames);
 
+// The same of Python's functions, "    #0 load (train.py:12)".
+std::string python_lines(const std::vector<PythonFrame>& frames);
+
 // "ranks 0-62, main thread, sleeping in ...:" and its frames, for each stack that differs.
 std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& name_frames);
 

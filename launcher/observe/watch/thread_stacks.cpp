@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
+#include "launcher/observe/watch/python_process.h"
 #include "launcher/os/system/utf8.h"
 
 namespace launcher {
@@ -32,27 +30,44 @@ std::string proc_text(pid_t thread, const char* name) {
 
 // The main thread first, which has the process's number.
 std::vector<pid_t> threads_of(pid_t pid) {
-  std::vector<pid_t> threads;
-  std::error_code none;
-  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid) + "/task", none);
-  if (none) return threads;
-  for (auto entry = begin(entries); entry != end(entries) && threads.size() < kMostThreads; entry.increment(none)) {
-    const std::string name = entry->path().filename().string();
-    pid_t thread = 0;
-    std::from_chars(name.data(), name.data() + name.size(), thread);
-    if (thread > 0) threads.push_back(thread);
-  }
+  std::vector<pid_t> threads = thread_numbers(pid);
   std::sort(threads.begin(), threads.end());
   const auto main = std::find(threads.begin(), threads.end(), pid);
   if (main != threads.end()) std::rotate(threads.begin(), main, main + 1);
+  threads.resize(std::min(threads.size(), kMostThreads));
   return threads;
 }
+
+constexpr std::size_t kMostProcesses = 16;
 
 ThreadStack seen_from_outside(pid_t thread) {
   std::string name = proc_text(thread, "comm");
   if (name.ends_with('\n')) name.pop_back();
   const auto state = process_state(thread, /*in_detail=*/true);
   return {.thread = thread, .name = printable(name), .state = state ? to_text(*state) : "ended"};
+}
+
+// False where the rank's program is not in Python, or its memory cannot be read.
+bool read_python(RankStacks& rank) {
+  auto frames = python_stacks(rank.pid);
+  if (frames[rank.pid].empty()) return false;
+  for (ThreadStack& thread : rank.threads) {
+    thread.python = std::move(frames[thread.thread]);
+    if (thread.python.empty()) thread.problem = "none, as it runs no Python";
+  }
+  const auto family = family_of(rank.pid);
+  for (std::size_t i = 1; i < std::min(family.size(), kMostProcesses + 1); ++i) {
+    ThreadStack process = seen_from_outside(family[i]);
+    process.is_process = true;
+    process.python = std::move(python_stacks(family[i])[family[i]]);
+    // One that was forked has the frames of its parent below its own.
+    const auto first = std::find_if(process.python.begin(), process.python.end(), [](const PythonFrame& frame) {
+      return frame.function.ends_with("_bootstrap") && frame.file.ends_with("/multiprocessing/process.py");
+    });
+    process.python.erase(first, process.python.end());
+    if (!process.python.empty()) rank.threads.push_back(std::move(process));
+  }
+  return true;
 }
 
 }  // namespace
@@ -80,8 +95,13 @@ StackAsker::Asked StackAsker::begin(const WatchedRank& rank) const {
   Asked asked{.stacks = {.rank = rank.rank, .pid = program_of(rank)}};
   RankStacks& stacks = asked.stacks;
   for (const pid_t thread : threads_of(stacks.pid)) stacks.threads.push_back(seen_from_outside(thread));
+  if (read_python(stacks)) {
+    asked.next = stacks.threads.size();
+    return asked;
+  }
   const auto process = process_state(stacks.pid, /*in_detail=*/false);
-  const bool has_page = rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0;
+  const bool has_page =
+      rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0 && !ddp::detail::is_python(*rank.page);
   if (process && process->is_stopped()) {
     stacks.problem = "none, as it is stopped";
   } else if (!takes_signal(proc_text(stacks.pid, "status"), signal_)) {  // others would be ended by it

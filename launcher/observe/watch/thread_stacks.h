@@ -1,5 +1,6 @@
 // Asks ranks for the stacks of their threads, by the signal on which programs of the library leave theirs in the
-// rank's page: one thread of a rank after the other, all ranks at the same time.
+// rank's page: one thread of a rank after the other, all ranks at the same time. Those of Python programs are read from
+// their memory, without a signal.
 #pragma once
 
 #include <sys/types.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/observe/watch/python_frames.h"
 #include "launcher/observe/watch/watched_rank.h"
 #include "launcher/os/system/event_loop.h"
 
@@ -21,7 +23,9 @@ struct ThreadStack {
   std::string name{};
   std::string state{};                  // "sleeping in futex_wait_queue"
   std::vector<std::uint64_t> frames{};  // addresses in the process, innermost first
+  std::vector<PythonFrame> python{};    // of a Python program, in place of them
   std::string problem{};                // why the stacks are missing
+  bool is_process = false;              // the main thread of one that the rank has started, such as a loader's worker
 };
 
 struct RankStacks {

@@ -6,6 +6,7 @@
 
 #include "launcher/observe/watch/collective_text.h"
 #include "launcher/observe/watch/group_calls.h"
+#include "launcher/observe/watch/unseen_ranks.h"
 
 namespace launcher {
 namespace {
@@ -23,13 +24,15 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   const std::string stopped =
       rank.process && rank.process->is_stopped() ? " is " + to_text(*rank.process) + ";" : std::string();
   const std::string begin = stopped.empty() ? subject : std::string(subject) + stopped + " it";
-  if (!rank.progress) return begin + " reports nothing about itself";
+  const std::string line = rank.python ? rank.python->line : "";
+  if (!rank.progress) return begin + (line.empty() ? " reports nothing about itself" : " is at " + line);
+  const std::string at = line.empty() ? "" : ", at " + line;
   const std::uint64_t since = rank.progress->phase_since;
   const std::string time = duration_text(now > since ? now - since : 0);
   const RankPhase phase = rank.progress->phase;
-  if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time;
-  if (phase == RankPhase::kStart) return begin + " has reported no phase of its work for " + time;
-  return begin + " has been in " + rank.progress->phase_name + " for " + time;
+  if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time + at;
+  if (phase == RankPhase::kStart) return begin + " has reported no phase of its work for " + time + at;
+  return begin + " has been in " + rank.progress->phase_name + " for " + time + at;
 }
 
 // Of each, as far as there is room in a sentence.
@@ -194,20 +197,12 @@ Verdict no_rank_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
     if (!rank.progress || rank.progress->phase != RankPhase::kClosing) at_work.push_back(&rank);
   }
   if (at_work.empty()) at_work = running;
-  const bool is_seen =
-      std::any_of(running.begin(), running.end(), [](const RankView* rank) { return rank->progress.has_value(); });
-  Verdict verdict{.kind = is_seen ? Verdict::Kind::kNoneWaits : Verdict::Kind::kUnseen, .culprits = ranks_of(at_work)};
+  Verdict verdict{.kind = Verdict::Kind::kNoneWaits, .culprits = ranks_of(at_work)};
   if (at_work.size() < running.size() && !running.empty()) {
     for (const RankView* rank : running) {
       const bool closes = std::find(at_work.begin(), at_work.end(), rank) == at_work.end();
       if (closes && !verdict.waiter) verdict.waiter = rank->rank;
     }
-  }
-  if (!is_seen) {
-    verdict.sentence = rank_ranges(verdict.culprits) +
-                       ": no processor time, and nothing read or written; programs that do not use the library are "
-                       "seen from outside only";
-    return verdict;
   }
   // Beside them another thread may be in an older one.
   const bool has_older = std::any_of(running.begin(), running.end(), [](const RankView* rank) {
@@ -248,6 +243,9 @@ Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
     const auto culprits = free_ranks(waits);
     return culprits.empty() ? cycle(waits, now) : missing(Verdict::Kind::kMissing, culprits, waits, now);
   }
+  const bool is_any_unseen =
+      std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) { return rank.runs() && !rank.progress; });
+  if (is_any_unseen) return judge_unseen(ranks);
   if (auto verdict = unfinished(groups)) return *verdict;
   return no_rank_waits(ranks, now);
 }

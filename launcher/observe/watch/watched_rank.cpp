@@ -6,7 +6,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace launcher {
+
+std::uint64_t idle_time(const std::vector<RankView>& ranks) {
+  std::optional<std::uint64_t> unchanged;
+  std::uint64_t longest = 0;
+  for (const RankView& rank : ranks) {
+    if (!rank.runs()) continue;
+    unchanged = std::min(unchanged.value_or(rank.unchanged_us), rank.unchanged_us);
+    longest = std::max(longest, rank.idle_us);
+  }
+  return std::min(unchanged.value_or(0), longest);
+}
 
 RankPage::RankPage() {
   using ddp::detail::Page;
@@ -44,8 +57,9 @@ pid_t program_of(const WatchedRank& rank) {
     if (!state || state->state != 'S' || children.size() != 1) break;
     const auto child = process_state(children.front(), /*in_detail=*/false);
     // Where nobody may know what it sleeps in, a wrapper has done less than its program.
-    const bool waits = state->waits_in.empty() ? child && child->cpu_ticks > state->cpu_ticks
-                                               : state->waits_in.find("do_wait") != std::string::npos;
+    const bool waits = state->waits_in.empty()
+                           ? child && child->cpu_ticks > state->cpu_ticks
+                           : state->waits_in.starts_with("do_wait") || state->waits_in.starts_with("__do_wait");
     if (!child || !waits) break;
     program = children.front();
   }

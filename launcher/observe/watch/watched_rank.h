@@ -14,6 +14,7 @@
 #include "base/progress/page_reader.h"
 #include "base/timeline/layout.h"
 #include "launcher/observe/watch/process_state.h"
+#include "launcher/observe/watch/python_frames.h"
 #include "launcher/os/system/unique_fd.h"
 
 namespace launcher {
@@ -29,13 +30,21 @@ struct RankView {
   int processes = 0;          // the rank's own and those below it
   std::string ended{};        // "exited with status 0"; empty while it runs
   std::uint64_t idle_us = 0;  // how long no progress of it was seen
-  double cpu_share = 0;       // processors that it and those below it used between the last two looks
+  // The same, where a loop that does nothing else is no progress: at least idle_us.
+  std::uint64_t unchanged_us = 0;
+  double cpu_share = 0;  // processors that it and those below it used between the last two looks
+  // Where a Python program is that reports nothing; nothing where that cannot be seen.
+  std::optional<PythonPlace> python{};
   // It has a connection to the job's store. Nothing: not asked, as for ranks that are in a group.
   std::optional<bool> at_store{};
 
   bool runs() const { return ended.empty(); }
   bool is_in_group() const { return progress && !progress->groups.empty(); }
 };
+
+// How long none of the running ranks has made progress; 0 when none runs. A rank that loops makes none where others do
+// nothing at all: it is for that rank that they wait.
+std::uint64_t idle_time(const std::vector<RankView>& ranks);
 
 // The progress page that one rank shares with ddprun: memory without a name, which is gone with those who have it.
 class RankPage {

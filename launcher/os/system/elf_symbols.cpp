@@ -52,6 +52,18 @@ std::optional<std::uint64_t> address_of(std::string_view file, const Elf64_Ehdr&
   return std::nullopt;
 }
 
+// Where the linker has put the first byte of an executable mapping, which begins at a page.
+std::optional<std::uint64_t> begin_of(std::string_view file, const Elf64_Ehdr& header, const MappedFile& mapped) {
+  constexpr std::uint64_t kLargestPage = 65536;
+  for (const Elf64_Phdr& part : records_at<Elf64_Phdr>(file, header.e_phoff, header.e_phnum)) {
+    if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
+    const bool begins_in_page = mapped.offset <= part.p_offset && part.p_offset - mapped.offset < kLargestPage;
+    const bool is_within = mapped.offset >= part.p_offset && mapped.offset - part.p_offset < part.p_filesz;
+    if (begins_in_page || is_within) return part.p_vaddr - part.p_offset + mapped.offset;
+  }
+  return std::nullopt;
+}
+
 std::string name_at(std::string_view file, const Elf64_Shdr& names, std::uint64_t index) {
   if (names.sh_offset > file.size() || index >= names.sh_size || names.sh_size > file.size() - names.sh_offset)
     return "";
@@ -94,15 +106,31 @@ std::uint64_t hexadecimal(std::string_view text) {
   return value;
 }
 
+// A regular file's bytes.
+class FileBytes {
+ public:
+  explicit FileBytes(const std::string& path) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return;
+    void* memory = ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
+    if (memory != MAP_FAILED) bytes_ = {static_cast<const char*>(memory), static_cast<std::size_t>(status.st_size)};
+  }
+  ~FileBytes() {
+    if (!bytes_.empty()) ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+  }
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
+
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  std::string_view bytes_;
+};
+
 std::map<std::uint64_t, std::string> functions_in(const std::string& path, const std::set<std::uint64_t>& offsets) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return {};
-  const auto size = static_cast<std::size_t>(status.st_size);
-  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (memory == MAP_FAILED) return {};
-  auto names = functions_at({static_cast<const char*>(memory), size}, offsets);
-  ::munmap(memory, size);
+  const FileBytes file(path);
+  auto names = functions_at(file.bytes(), offsets);
   for (auto& [offset, name] : names) name = printable(ddp::detail::symbol_name(name, kLongestSymbol));
   return names;
 }
@@ -139,6 +167,28 @@ std::map<std::uint64_t, std::string> functions_at(std::string_view file, const s
     for (auto offset = begin; offset != end && !name.empty(); ++offset) found[offset->second] = name;
   }
   return found;
+}
+
+std::optional<std::uint64_t> variable_in(std::string_view file, std::string_view name, const MappedFile& mapped) {
+  const auto header = header_of(file);
+  const auto begin = header ? begin_of(file, *header, mapped) : std::nullopt;
+  if (!begin) return std::nullopt;
+  const auto sections = records_at<Elf64_Shdr>(file, header->e_shoff, header->e_shnum);
+  for (const Elf64_Shdr& section : sections) {
+    if (section.sh_type != SHT_DYNSYM || section.sh_link >= sections.size()) continue;
+    for (const Elf64_Sym& symbol :
+         records_at<Elf64_Sym>(file, section.sh_offset, section.sh_size / sizeof(Elf64_Sym))) {
+      const bool is_variable = ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && symbol.st_shndx != SHN_UNDEF;
+      if (!is_variable || name_at(file, sections[section.sh_link], symbol.st_name) != name) continue;
+      return symbol.st_value - *begin + mapped.begin;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> variable_at(const std::string& path, std::string_view name, const MappedFile& mapped) {
+  const FileBytes file(path);
+  return variable_in(file.bytes(), name, mapped);
 }
 
 std::vector<MappedFile> executable_files(std::string_view maps) {

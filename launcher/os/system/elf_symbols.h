@@ -25,6 +25,11 @@ struct MappedFile {
 // The executable ones in the text of /proc/<pid>/maps. Pure.
 std::vector<MappedFile> executable_files(std::string_view maps);
 
+// Where the variable `name` of a 64-bit ELF file's bytes is in a process that has mapped the file so. Pure.
+std::optional<std::uint64_t> variable_in(std::string_view file, std::string_view name, const MappedFile& mapped);
+// The same of the file at `path`, which is `mapped`'s as this process sees it.
+std::optional<std::uint64_t> variable_at(const std::string& path, std::string_view name, const MappedFile& mapped);
+
 // A place in a program or library.
 struct StackFrame {
   std::string function{};    // empty: not known

@@ -37,7 +37,9 @@ RankView view_of(int rank, int size, bool is_missing) {
           .progress = progress,
           .process = ProcessState{.state = 'S', .waits_in = "futex"},
           .idle_us = 121'000'000,
-          .cpu_share = 0.5};
+          .unchanged_us = 122'000'000,
+          .cpu_share = 0.5,
+          .python = PythonPlace{.call = "all_reduce", .line = "main (train.py:3)"}};
 }
 
 TEST_CASE("View JSON: a rank arrives as it was seen, by the clock of who reads it") {
@@ -50,6 +52,8 @@ TEST_CASE("View JSON: a rank arrives as it was seen, by the clock of who reads i
   CHECK(read->process->state == 'S');
   CHECK(read->process->waits_in == "futex");
   CHECK(read->idle_us == sent.idle_us);
+  CHECK(read->unchanged_us == sent.unchanged_us);
+  CHECK(read->python->is_same(*sent.python));
   CHECK(read->progress->phase_since == kGathered / 2 - 121'000'000);
   CHECK(read->progress->phase_name == "backward");
   REQUIRE(read->progress->collectives.size() == 5);
@@ -199,10 +203,29 @@ TEST_CASE("Hang gathering: a node that asks while the verdict is on its way take
 TEST_CASE("Hang gathering: where ranks of another node make progress nothing is reported") {
   Nodes nodes(2);
   nodes.views = {{view_of(0, 2, true)}, {view_of(1, 2, false)}};
-  nodes.views[0][0].idle_us = 10'000;
+  nodes.views[0][0].idle_us = nodes.views[0][0].unchanged_us = 10'000;
   nodes[1].ask(120s);
   nodes.run_until_said(1);
   CHECK(nodes.said[1] == std::vector<std::string>{"progress"});
+  CHECK(nodes.reports.empty());
+}
+
+TEST_CASE("Hang gathering: a rank that only loops on another node does not vouch for those that wait") {
+  Nodes nodes(2);
+  nodes.views = {{view_of(0, 2, true)}, {view_of(1, 2, false)}};
+  nodes.views[0][0].idle_us = 0;
+  nodes[1].ask(120s);
+  nodes.run_until_said(1);
+  REQUIRE(nodes.reports.size() == 2);
+  CHECK(nodes.reports[0].verdict.culprits == std::vector{0});
+}
+
+TEST_CASE("Hang gathering: where all ranks compute nothing is reported") {
+  Nodes nodes(2);
+  nodes.views = {{view_of(0, 2, true)}, {view_of(1, 2, false)}};
+  for (auto& views : nodes.views) views[0].idle_us = 0;
+  nodes[1].ask(120s);
+  nodes.run_until_said(1);
   CHECK(nodes.reports.empty());
 }
 

@@ -255,6 +255,80 @@ TEST_CASE("Hang verdict: of programs without the library is said that nothing is
   CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("seen from outside only"));
 }
 
+// Ranks in Python that report nothing, and are where these say.
+std::vector<RankView> python_job(const std::vector<PythonPlace>& places) {
+  std::vector<RankView> ranks;
+  for (const PythonPlace& place : places) {
+    ranks.push_back({.rank = static_cast<int>(ranks.size()),
+                     .process = ProcessState{.state = 'S', .waits_in = "futex_wait"},
+                     .python = place});
+  }
+  return ranks;
+}
+const PythonPlace kReduces{.call = "all_reduce", .line = "main (train.py:20)"};
+const PythonPlace kGathers{.call = "all_gather", .line = "main (train.py:22)"};
+const PythonPlace kLoads{.call = "", .line = "load (train.py:7)"};
+
+TEST_CASE("Hang verdict: of ranks in Python those are named that are in no collective while others are") {
+  auto ranks = python_job({kReduces, kLoads, kReduces});
+  const Verdict verdict = judge(ranks, kNow);
+  CHECK(verdict.kind == Verdict::Kind::kMissing);
+  CHECK(verdict.culprits == std::vector{1});
+  CHECK(verdict.waiter == 0);
+  CHECK(verdict.sentence ==
+        "rank 1 is sleeping in futex_wait at load (train.py:7); ranks 0 and 2 are in all_reduce at main (train.py:20), "
+        "and "
+        "wait for it");
+  ranks[1].cpu_share = 0.9;
+  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("rank 1 is running at load (train.py:7)"));
+  ranks[1].ended = "exited with status 0";
+  CHECK(judge(ranks, kNow).culprits == std::vector{1});
+  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("rank 1 has ended (exited with status 0)"));
+}
+
+TEST_CASE("Hang verdict: of ranks in Python those are named that are in another collective than most") {
+  const Verdict verdict = judge(python_job({kReduces, kReduces, kGathers}), kNow);
+  CHECK(verdict.kind == Verdict::Kind::kDifferentCalls);
+  CHECK(verdict.culprits == std::vector{2});
+  CHECK(judge(python_job({kReduces, kGathers}), kNow).culprits == std::vector{0, 1});
+  const Verdict same = judge(python_job({kReduces, kReduces}), kNow);
+  CHECK(same.kind == Verdict::Kind::kUnfinished);
+  CHECK(same.culprits.empty());
+}
+
+TEST_CASE("Hang verdict: where no rank in Python is in a collective, those are named that are elsewhere than most") {
+  const PythonPlace other{.call = "", .line = "save (train.py:30)"};
+  const Verdict verdict = judge(python_job({kLoads, kLoads, other}), kNow);
+  CHECK(verdict.kind == Verdict::Kind::kUnseen);
+  CHECK(verdict.culprits == std::vector{2});
+  CHECK(judge(python_job({kLoads, kLoads}), kNow).culprits == std::vector{0, 1});
+}
+
+TEST_CASE("Hang verdict: of programs that nothing is known of those are named that do something else than most") {
+  std::vector<RankView> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.push_back({.rank = rank, .process = ProcessState{.state = 'S', .waits_in = "pipe_read"}});
+  ranks[2].process->waits_in = "hrtimer_nanosleep";
+  const Verdict verdict = judge(ranks, kNow);
+  CHECK(verdict.culprits == std::vector{2});
+  CHECK_THAT(verdict.sentence, ContainsSubstring("seen from outside only"));
+}
+
+TEST_CASE("Hang verdict: ranks in Python and in C++ number their collectives each on their own") {
+  auto ranks = job(2, 5, "all_reduce of a gradient bucket of 332 bytes");
+  for (const RankView& rank : job(2, 3, "all_reduce")) ranks.push_back(rank);
+  for (int rank = 2; rank < 4; ++rank) {
+    RankView& python = ranks[static_cast<std::size_t>(rank)];
+    python.rank = rank;
+    python.progress->groups = {{.path = "python/", .rank = rank, .size = 4, .leader = 0}};
+  }
+  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kUnfinished);
+  hold(ranks[3], Phase::kData);
+  const Verdict verdict = judge(ranks, kNow);
+  CHECK(verdict.culprits == std::vector{3});
+  CHECK_THAT(verdict.sentence, ContainsSubstring("rank 3 has not entered all_reduce #3 (step 812)"));
+}
+
 TEST_CASE("Hang verdict: nothing diverges where all ranks have called the same") {
   CHECK(divergence(job(3, 5, "barrier")).empty());
   auto ranks = job(3, 5, "barrier");

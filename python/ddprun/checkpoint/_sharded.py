@@ -1,4 +1,4 @@
-"""Sharded checkpoints in Python: every rank of a job writes its part and reads its part. See ddprun_checkpoint.save_sharded() and
+"""Sharded checkpoints in Python: every rank of a job writes its part and reads its part. See ddprun.checkpoint.save_sharded() and
 load_sharded().
 
 Needs torch with torch.distributed, and safetensors. All ranks see the same file system.
@@ -16,9 +16,9 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-import ddprun_checkpoint_folder as folders
-import ddprun_checkpoint_states as states
-from ddprun_checkpoint_manifest import DamagedCheckpoint, crc32c_blocks, crc32c_of_blocks, file_bytes, format_blocks, read_manifest
+from . import _folder as folders
+from . import _states as states
+from ._manifest import DamagedCheckpoint, crc32c_blocks, crc32c_of_blocks, file_bytes, format_blocks, read_manifest
 
 _WRAPPERS = re.compile(r"_orig_mod\.|_checkpoint_wrapped_module\.")
 

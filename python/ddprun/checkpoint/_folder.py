@@ -1,6 +1,6 @@
 """The checkpoint folders of ddprun's CheckpointManager on disk: found, opened, and committed whole or not at all.
 
-Needs torch alone. What is in the files is ddprun_checkpoint.py's.
+Needs torch alone. What is in the files is ddprun.checkpoint's.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import shutil
 import socket
 import stat
 
-from ddprun_checkpoint_manifest import (
+from ._manifest import (
     MANIFEST, STEP, DamagedCheckpoint, crc32c, file_bytes, format_manifest, refuse_unread,
     read_manifest,
 )  # fmt: skip

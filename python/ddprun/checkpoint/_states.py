@@ -1,4 +1,4 @@
-"""How ddprun_checkpoint.py's files hold states: tensors in safetensors files, all else as JSON, and what Python's classes make of
+"""How ddprun.checkpoint's files hold states: tensors in safetensors files, all else as JSON, and what Python's classes make of
 it. Needs torch and safetensors."""
 
 import collections

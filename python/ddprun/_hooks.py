@@ -1,0 +1,337 @@
+"""Reports what torch does in this rank, by hooks of torch and light wrappers: data, forward, backward, optimizer, and collectives.
+
+A group's collectives are numbered as the rank calls them, so the ranks' numbers are the same. Gradients that
+DistributedDataParallel reduces in one backward are one collective, from when the rank has computed its own.
+"""
+
+import contextlib
+import functools
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from . import _progress
+from ._progress import _enter, _leave, _reporter
+
+_MOST_HOOKED = 16  # tensors of a model's output
+_COLLECTIVES = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter",
+                "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "all_reduce_coalesced", "all_gather_coalesced", "barrier",
+                "monitored_barrier", "all_gather_single", "reduce_scatter_single")  # fmt: skip
+_MESSAGES = ("send", "recv")
+
+
+class Calls:
+    """The collectives of this rank: their groups and numbers."""
+
+    def __init__(self):
+        self.numbers = weakref.WeakKeyDictionary()  # process group: [index in the page, next number, next message]
+        self.works = weakref.WeakKeyDictionary()  # a handle that has not been waited for: the collective
+        self.dtypes = {}
+
+    def of(self, group):
+        """[index in the page, next number, next message] of a group, None for the default one."""
+        group = group if group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER else dist.group.WORLD
+        entry = self.numbers.get(group)
+        if entry is None:
+            ranks = dist.get_process_group_ranks(group)
+            name = "" if group is dist.group.WORLD else f"group {group.group_name}/"
+            entry = [_reporter.page.group(f"python/{name}", dist.get_rank(group), len(ranks), ranks[0]), 0, 0]
+            self.numbers[group] = entry
+        return entry
+
+    def begin(self, group, text):
+        entry = self.of(group)
+        number = entry[1]
+        entry[1] = number + 1
+        return _reporter.page.begin(entry[0], number, text)
+
+    def begin_message(self, group, text):
+        entry = self.of(group)
+        number = entry[2]
+        entry[2] = number + 1
+        return _reporter.page.begin(entry[0], number, text, is_message=True)
+
+    def tensor_text(self, tensor):
+        """ " of Float [2, 3]" """
+        dtype = self.dtypes.get(tensor.dtype)
+        if dtype is None:
+            dtype = self.dtypes[tensor.dtype] = _dtype_name(tensor)
+        return f" of {dtype} {list(tensor.shape)}"
+
+
+_calls = Calls()
+
+
+def _dtype_name(tensor):
+    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "int16": "Short",
+             "int8": "Char", "uint8": "Byte", "bool": "Bool"}  # fmt: skip
+    name = str(tensor.dtype).rpartition(".")[2]
+    return names.get(name, name)
+
+
+@_reporter.guarded
+def _begin_call(name, arguments, options):
+    """What has begun, or None: ranks outside the group take no part."""
+    group = options.get("group")
+    tensor = options.get("tensor")
+    for each in arguments:
+        if isinstance(each, dist.ProcessGroup):
+            group = each
+        elif tensor is None and isinstance(each, torch.Tensor):
+            tensor = each
+    if not dist.is_initialized() or group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        return None
+    if name in _MESSAGES:
+        return _calls.begin_message(group, _message_text(name, tensor, arguments, options, group))
+    how = ""
+    if "reduce" in name:
+        op = options.get("op", next((each for each in arguments if isinstance(each, (dist.ReduceOp, dist.ReduceOp.RedOpType))), dist.ReduceOp.SUM))
+        how = f" ({str(op).rpartition('.')[2].lower()})"
+    # Those of the others may differ between the ranks.
+    has_same_tensors = isinstance(tensor, torch.Tensor) and name not in ("gather", "scatter", "all_to_all", "all_to_all_single", "reduce_scatter")
+    return _calls.begin(group, name + how + (_calls.tensor_text(tensor) if has_same_tensors else ""))
+
+
+def _message_text(name, tensor, arguments, options, group):
+    """Ranks in these texts are ranks in the group."""
+    peer = options.get("dst" if name == "send" else "src", arguments[1] if len(arguments) > 1 else None)
+    tag = options.get("tag", arguments[3] if len(arguments) > 3 else 0)
+    in_group = options.get("group_dst" if name == "send" else "group_src")
+    if in_group is None and peer is not None:
+        in_group = dist.get_group_rank(group, peer) if group is not None and group is not dist.group.WORLD else peer
+    whom = f"rank {in_group}" if in_group is not None else "any rank"
+    return f"{name} ({'to' if name == 'send' else 'from'} {whom}, tag {tag}){_calls.tensor_text(tensor)}"
+
+
+@_reporter.guarded
+def _end_call(call, work):
+    if call is None:
+        return
+    if work is not None and isinstance(work, dist.Work):
+        _reporter.page.finish(call, waited=False)  # until it is waited for
+        _calls.works[work] = call
+    else:
+        _reporter.page.finish(call)
+
+
+@_reporter.guarded
+def _begin_wait(work):
+    call = _calls.works.pop(work, None)
+    if call is not None:
+        _reporter.page.reopen(call)
+    return call
+
+
+def _logged(name, function):
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        if _reporter.page is None or torch.compiler.is_compiling():
+            return function(*arguments, **options)
+        begun = _begin_call(name, arguments, options)
+        result = None
+        try:
+            result = function(*arguments, **options)
+        finally:
+            _end_call(begun, result)
+        return result
+
+    return call
+
+
+def _log_collectives():
+    implementation = dist.distributed_c10d
+    for name in _COLLECTIVES + _MESSAGES:
+        original = getattr(implementation, name, None)
+        if original is None:
+            continue
+        logged = _logged(name, original)
+        for module in (implementation, dist):
+            if getattr(module, name, None) is original:
+                setattr(module, name, logged)
+    wait = dist.Work.wait
+
+    def wait_logged(work, *arguments, **options):
+        begun = _begin_wait(work) if _calls.works else None
+        try:
+            return wait(work, *arguments, **options)
+        finally:
+            if begun is not None:
+                _end_call(begun, None)
+
+    dist.Work.wait = functools.wraps(wait)(wait_logged)
+
+
+def _in_phase(name, owner, function_name):
+    """While the function runs, the rank is in that phase."""
+    original = getattr(owner, function_name)
+
+    @functools.wraps(original)
+    def call(*arguments, **options):
+        before = _enter(name)
+        try:
+            return original(*arguments, **options)
+        finally:
+            _leave(before)
+
+    setattr(owner, function_name, call)
+    return original, call
+
+
+def _report_groups():
+    """Ranks are known to be in a group from its begin on, and to close it at its end."""
+    implementation = dist.distributed_c10d
+    original, closing = _in_phase("closing", implementation, "destroy_process_group")
+    if dist.destroy_process_group is original:
+        dist.destroy_process_group = closing
+    initialize = implementation.init_process_group
+    know_group = _reporter.guarded(lambda: _calls.of(None))
+
+    @functools.wraps(initialize)
+    def call(*arguments, **options):
+        result = initialize(*arguments, **options)
+        know_group()
+        return result
+
+    implementation.init_process_group = call
+    if dist.init_process_group is initialize:
+        dist.init_process_group = call
+
+
+def _report_optimizer():
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    before = []
+
+    def begin(_optimizer, _arguments, _options):
+        if not torch.compiler.is_compiling():
+            before.append(_enter("optimizer"))
+
+    def end(_optimizer, _arguments, _options):
+        if before and not torch.compiler.is_compiling():
+            _leave(before.pop())
+            _progress._end_step(False)
+
+    register_optimizer_step_pre_hook(begin)
+    register_optimizer_step_post_hook(end)
+
+
+class _Step:
+    """One forward and backward of a DistributedDataParallel."""
+
+    def __init__(self, wrapper):
+        self.group = wrapper.process_group
+        self.reduces = bool(wrapper.require_backward_grad_sync)
+        self.has_begun = False
+
+    @_reporter.guarded
+    def begin_backward(self, _gradient):
+        if self.has_begun:
+            return
+        self.has_begun = True
+        _enter("backward")
+        # Called once all gradients of the rank are computed, before c10d's reducer waits for the others, which adds a function of its own later.
+        with contextlib.suppress(RuntimeError):  # not in a backward: a hook that the program calls itself
+            torch.autograd.Variable._execution_engine.queue_callback(self._wait)
+
+    @_reporter.guarded
+    def _wait(self):
+        call = _begin_reduction(self.group) if self.reduces else None
+        with contextlib.suppress(RuntimeError):
+            torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._end, call))
+
+    @staticmethod
+    def _end(call):
+        _end_call(call, None)
+        _enter("between phases")
+
+
+@_reporter.guarded
+def _begin_reduction(group):
+    return _calls.begin(group, "all_reduce of the gradients")
+
+
+def _tensors(output, found):
+    if isinstance(output, torch.Tensor):
+        if output.requires_grad and len(found) < _MOST_HOOKED:
+            found.append(output)
+    elif isinstance(output, dict):
+        for each in output.values():
+            _tensors(each, found)
+    elif isinstance(output, (list, tuple)):
+        for each in output:
+            _tensors(each, found)
+    return found
+
+
+@_reporter.guarded
+def _hook_output(wrapper, output):
+    """Whether a backward may follow, before whose begin the rank stays in forward."""
+    tensors = _tensors(output, []) if torch.is_grad_enabled() else []
+    if tensors:
+        step = _Step(wrapper)
+        for tensor in tensors:
+            tensor.register_hook(step.begin_backward)
+    return bool(tensors)
+
+
+def _report_forward(owner):
+    """A method of the class: a hook of a module would be saved with it."""
+    original = owner.forward
+
+    @functools.wraps(original)
+    def forward(self, *arguments, **options):
+        if _reporter.page is None or torch.compiler.is_compiling():
+            return original(self, *arguments, **options)
+        before = _enter("forward")
+        keeps_phase = False
+        try:
+            output = original(self, *arguments, **options)
+            keeps_phase = _hook_output(self, output)
+        finally:
+            if not keeps_phase:
+                _leave(before)
+        return output
+
+    owner.forward = forward
+
+
+def _logged_method(owner, name, text):
+    """What a method of DistributedDataParallel's does together with the other ranks."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+    begin_call = _reporter.guarded(lambda wrapper, group: _calls.begin(group or getattr(wrapper, "process_group", None), text))
+
+    @functools.wraps(original)
+    def call(self, *arguments, **options):
+        if _reporter.page is None or torch.compiler.is_compiling() or not dist.is_initialized():
+            return original(self, *arguments, **options)
+        begun = begin_call(self, options.get("process_group"))
+        try:
+            return original(self, *arguments, **options)
+        finally:
+            _end_call(begun, None)
+
+    setattr(owner, name, call)
+
+
+def _report_data_parallel():
+    wrapper = torch.nn.parallel.DistributedDataParallel
+    _logged_method(wrapper, "__init__", "construction_of_DistributedDataParallel")
+    _logged_method(wrapper, "_sync_buffers", "broadcast of the buffers")
+    _report_forward(wrapper)
+
+
+def install():
+    """Once in each process; torch has been imported."""
+    if _reporter.page is None:
+        return
+    _report_optimizer()
+    if torch.distributed.is_available():
+        _log_collectives()
+        _report_groups()
+        _report_data_parallel()
+    from torch.utils.data import dataloader
+
+    _in_phase("data", dataloader._BaseDataLoaderIter, "__next__")

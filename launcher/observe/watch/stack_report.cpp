@@ -107,7 +107,8 @@ std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& 
 }
 
 std::string report_text(const RankStacks& rank, const NameFrames& name_frames) {
-  if (!rank.problem.empty() || rank.threads.empty()) return rank.problem.empty() ? "none, as it ends" : rank.problem;
+  if (!rank.problem.empty() || rank.threads.empty())
+    return rank.problem.empty() ? "no stack: its process is ending" : rank.problem;
   const ThreadStack& main = rank.threads.front();
   std::string text = main.frames.empty() ? main.problem : relevant_lines(name_frames(rank.pid, main.frames));
   std::map<std::string, std::pair<int, const ThreadStack*>> others;

@@ -224,10 +224,10 @@ TEST_CASE("functional: a rank whose backward has another collective is named wit
                 // Sums of equal sizes do not fail by themselves: the next one that waits does.
                 gradient_of((group.rank() == 1 ? first : functional::broadcast(input, 0, group)).sum(), input);
               });
-              RANK_CHECK_THAT(
-                  text, ContainsSubstring("the ranks disagree at number 2: rank 1 called all_reduce (sum, gradient "
-                                          "of number 1) of Float [3], the others all_reduce (sum, gradient of "
-                                          "number 0) of Float [3]"));
+              RANK_CHECK_THAT(text, ContainsSubstring(
+                                        "the ranks disagree on call number 2: rank 1 called all_reduce (sum, gradient "
+                                        "of number 1) of Float [3], the others all_reduce (sum, gradient of "
+                                        "number 0) of Float [3]"));
             },
             {.timeout = std::chrono::seconds(3)});
 }
@@ -271,7 +271,7 @@ TEST_CASE("functional: on gloo ranks wait where they would add up different grad
               is_all(torch::autograd::grad({(first + second).sum()}, {input}, {}, true).front(), 2 * group.size()));
           RANK_CHECK_THAT(
               error_of<std::runtime_error>([&] { gradient_of((group.rank() % 2 == 0 ? first : second).sum(), input); }),
-              ContainsSubstring("the ranks disagree at number 4") && ContainsSubstring("gradient of number 0") &&
+              ContainsSubstring("the ranks disagree on call number 4") && ContainsSubstring("gradient of number 0") &&
                   ContainsSubstring("gradient of number 1"));
         },
         {.wire = wire, .timeout = std::chrono::seconds(2)});

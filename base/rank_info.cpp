@@ -74,7 +74,7 @@ void refuse_pods(const EnvironmentLookup& lookup, const RankInfo& info) {
   for (const char* name : {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"}) {
     const auto ranks = lookup(name);
     if (!ranks || ranks->empty() || *ranks == "1") continue;
-    fail(who(info) + ": RANK and WORLD_SIZE count pods here, as there is no LOCAL_RANK, and " + name + "='" + *ranks +
+    fail(who(info) + ": RANK and WORLD_SIZE number the pods, as LOCAL_RANK is not set, but " + name + "='" + *ranks +
          "' asks for more than one rank in each. Start the program with ddprun, which reads these variables, or set "
          "LOCAL_RANK and LOCAL_WORLD_SIZE too.");
   }

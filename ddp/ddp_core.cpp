@@ -365,7 +365,7 @@ NoSyncGuard::~NoSyncGuard() {
 void refuse_to_move() {
   throw std::logic_error(
       "a model wrapped in DistributedDataParallel cannot be moved to another device or dtype: its gradient buckets "
-      "would stay behind. Call to() on the model before wrapping it.");
+      "would not be moved. Call to() on the model before wrapping it.");
 }
 
 }  // namespace ddp

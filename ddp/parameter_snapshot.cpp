@@ -9,7 +9,7 @@ namespace ddp {
 void refuse_changed_model(const std::string& rank, const std::string& what) {
   throw std::runtime_error(
       rank + ": " + what +
-      " after the model was wrapped in DistributedDataParallel, whose gradient buckets don't follow. "
+      " after the model was wrapped in DistributedDataParallel, whose gradient buckets do not include the change. "
       "Change the model before wrapping it, or wrap it again on all ranks.");
 }
 

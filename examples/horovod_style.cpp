@@ -36,16 +36,16 @@ void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.job);
   app.add_option("--steps", args.steps, "Optimizer steps")->check(ddp::whole(0))->capture_default_str();
   const auto set_op = [&args](const std::string& op) { args.op = op == "adasum" ? Op::kAdasum : Op::kAverage; };
-  app.add_option_function<std::string>("--op", set_op, "How gradients become one (default: average)")
+  app.add_option_function<std::string>("--op", set_op, "How gradients are reduced (default: average)")
       ->check(CLI::IsMember({"average", "adasum"}));
-  app.add_flag("--fp16-allreduce", args.fp16, "Send gradients in half precision");
-  app.add_option("--checkpoint-dir", args.checkpoint_dir, "Where the checkpoints go")
+  app.add_flag("--fp16-allreduce", args.fp16, "Reduce gradients in half precision");
+  app.add_option("--checkpoint-dir", args.checkpoint_dir, "Folder for checkpoints")
       ->check(ddp::output_folder())
       ->capture_default_str();
   app.add_option("--save-every", args.save_every, "Steps between checkpoints")
       ->check(ddp::whole(1))
       ->capture_default_str();
-  app.add_option("--resume", args.resume, "From FOLDER, or the newest in --checkpoint-dir")
+  app.add_option("--resume", args.resume, "Resume FOLDER, or the newest checkpoint")
       ->type_name("[FOLDER]")
       ->expected(0, 1);
   app.add_option("--tensorboard", args.tensorboard, "Write the loss for TensorBoard into DIR")

@@ -33,9 +33,9 @@ struct Arguments {
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.job);
   app.add_option("--epochs", args.epochs, "Passes over the data")->check(ddp::whole(1))->capture_default_str();
-  app.add_flag("--no-set-epoch", args.no_set_epoch, "No set_epoch(): each epoch has one partition");
+  app.add_flag("--no-set-epoch", args.no_set_epoch, "Do not call set_epoch(): one order of samples");
   app.add_option("--checkpoint", args.checkpoint, "File to save to, after each epoch")->capture_default_str();
-  app.add_flag("--resume", args.resume, "Go on where --checkpoint was saved, if it is there");
+  app.add_flag("--resume", args.resume, "Resume from --checkpoint, if it exists");
   app.add_option("--tensorboard", args.tensorboard, "Loss, weight and bias for TensorBoard")->type_name("DIR");
 }
 

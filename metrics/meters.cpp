@@ -63,7 +63,7 @@ void Average::reset() {
 
 Accuracy::Accuracy(std::vector<int64_t> top_k) : top_k_(std::move(top_k)) {
   if (top_k_.empty() || *std::min_element(top_k_.begin(), top_k_.end()) < 1) {
-    throw std::invalid_argument("Accuracy: expected numbers of guesses of at least 1, such as {1, 5}");
+    throw std::invalid_argument("Accuracy: expected values of top_k of at least 1, such as {1, 5}");
   }
 }
 

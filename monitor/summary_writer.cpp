@@ -28,7 +28,7 @@ std::optional<int64_t> purge_step_of(const SummaryWriterOptions& options) {
   if (!options.resume_after) return options.purge_step;
   if (options.purge_step) {
     throw std::invalid_argument(
-        "SummaryWriter: `.purge_step` and `.resume_after` say the same: the first step to drop, or the last to keep");
+        "SummaryWriter: give either `.purge_step`, the first step to drop, or `.resume_after`, the last step to keep");
   }
   return *options.resume_after + 1;
 }

@@ -55,7 +55,7 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
       return parameter.scalar_type() != all.front().scalar_type();
     });
     if (std::get<0>(options.eps()) || !is_mixed) return "";
-    return "a group has parameters of several dtypes, and their first one sets eps[0], which is not given: set it";
+    return "the default of eps[0] depends on the dtype, but a group has parameters of several dtypes: set eps[0]";
   }
 
   // The root of the mean square, divided by `divisor`: a number on the CPU.

@@ -23,7 +23,7 @@ void check_gradient(const at::Tensor& parameter, const at::Tensor& gradient, con
   if (at::has_internal_overlap(parameter) == at::MemOverlap::Yes) {
     std::ostringstream text;
     text << rank_prefix() << type << ": a parameter of shape " << parameter.sizes()
-         << " shows the same memory more than once, as expand() makes it, and cannot be changed in place: clone() it";
+         << " has elements that share memory, as after expand(), and cannot be changed in place: clone() it";
     throw std::invalid_argument(text.str());
   }
   if (gradient.layout() != at::kStrided) {

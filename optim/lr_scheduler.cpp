@@ -68,8 +68,8 @@ nlohmann::json from_python(const nlohmann::json& schedule, int64_t interval) {
                                 std::to_string(progress.last_lrs.size()) + " last learning rates");
   }
   if (progress.last_epoch < 0 || progress.last_epoch > std::numeric_limits<int64_t>::max() / interval) {
-    throw std::invalid_argument(rank_prefix() + "LrScheduler: the state counts " + std::to_string(progress.last_epoch) +
-                                " steps");
+    throw std::invalid_argument(rank_prefix() + "LrScheduler: the state has an invalid number of steps, " +
+                                std::to_string(progress.last_epoch));
   }
   nlohmann::json state = {{"calls", progress.last_epoch * interval}, {"schedule", schedule}};
   state["groups"] = nlohmann::json::array();
@@ -135,7 +135,7 @@ void LrScheduler::load(const std::string& text) {
     const auto& saved = state.at("groups");
     if (calls < 0 || !saved.is_array() || saved.size() != groups.size()) {
       throw std::invalid_argument(rank_prefix() + "LrScheduler: the optimizer has " + std::to_string(groups.size()) +
-                                  " parameter groups, the state another number");
+                                  " parameter groups, but the state has a different number");
     }
     for (size_t i = 0; i < groups.size(); ++i) {
       groups[i].lr = saved[i].at("lr").get<double>();

@@ -52,7 +52,9 @@ struct Reader {
   template <typename... Numbers>
   void operator()(std::tuple<Numbers...>* value) const {
     const auto& elements = stored.toTupleRef().elements();
-    if (elements.size() != sizeof...(Numbers)) throw std::invalid_argument("an option has another number of values");
+    if (elements.size() != sizeof...(Numbers))
+      throw std::invalid_argument("an option has " + std::to_string(elements.size()) + " values, expected " +
+                                  std::to_string(sizeof...(Numbers)));
     auto next = elements.begin();
     std::apply([&](Numbers&... each) { ((each = (next++)->template to<Numbers>()), ...); }, *value);
   }

@@ -103,7 +103,7 @@ void EpochSampler::reset(std::optional<size_t> new_size) {
     }
     if (!kind.can_change_length) {
       throw std::invalid_argument(std::string(kind.name) + ": made for " + std::to_string(kind.length) +
-                                  " samples per epoch, which cannot become " + std::to_string(*new_size));
+                                  " samples per epoch, which cannot be changed to " + std::to_string(*new_size));
     }
     kind.length = static_cast<int64_t>(*new_size);
     state_->consumed = 0;

@@ -77,7 +77,7 @@ void Plateau::load(const std::string& text) {
   // A cooldown below 0 means no cooldown, in Python too; the counter is set to it.
   const int64_t least = std::min<int64_t>(options_.cooldown, 0);
   require(loaded.last_epoch >= 0 && loaded.cooldown_counter >= least && loaded.num_bad_epochs >= 0,
-          "the state of ReduceLROnPlateau counts below 0");
+          "the state of ReduceLROnPlateau has a negative counter");
   state_ = loaded;
 }
 

@@ -85,7 +85,7 @@ void LRScheduler::load(const nlohmann::json& state, int64_t sequences) {
   const int64_t step_count = step_count_at(state, "_step_count");
   // Within sequences, a scheduler whose turn has not come is one step back for each of them; one not started counts -1.
   require(last_epoch >= -std::max<int64_t>(sequences, 1) && step_count >= 0,
-          "the state of " + name() + " counts steps below 0");
+          "the state of " + name() + " has a negative number of steps");
   require(base_lrs_.empty() || base_lrs.size() == base_lrs_.size(),
           name() + " was started with " + std::to_string(base_lrs_.size()) + " parameter groups, the state with " +
               std::to_string(base_lrs.size()));

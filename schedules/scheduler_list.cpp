@@ -72,7 +72,7 @@ class SequentialLR : public Cloneable<SequentialLR, SchedulerList> {
   void load(const nlohmann::json& state, int64_t sequences) override {
     SchedulerList::load(state, sequences + 1);
     const int64_t last_epoch = step_count_at(state, "last_epoch");
-    require(last_epoch >= 0, "the state of SequentialLR counts steps below 0");
+    require(last_epoch >= 0, "the state of SequentialLR has a negative number of steps");
     last_epoch_ = last_epoch;
   }
 
@@ -103,7 +103,7 @@ void SchedulerList::load(const nlohmann::json& state, int64_t sequences) {
   require_type(state, name());
   const auto& parts = state.at("_schedulers");
   require(parts.is_array() && parts.size() == schedules_.size(),
-          name() + " has " + std::to_string(schedules_.size()) + " schedules, the state another number");
+          name() + " has " + std::to_string(schedules_.size()) + " schedules, but the state has a different number");
   for (size_t i = 0; i < schedules_.size(); ++i) schedules_[i].scheduler().load(parts[i], sequences);
 }
 

@@ -35,8 +35,8 @@ class ConstantLR : public Cloneable<ConstantLR> {
   double get_lr(const Group& group, size_t) override {
     if (last_epoch_ == 0) return group.lr * options_.factor;
     if (last_epoch_ != options_.total_iters) return group.lr;
-    require(options_.factor != 0, "ConstantLR: there is no way back from a factor of 0, which total_iters=" +
-                                      std::to_string(options_.total_iters) + " asks for (Python divides by zero here)");
+    require(options_.factor != 0, "ConstantLR: a factor of 0 cannot be undone, which total_iters=" +
+                                      std::to_string(options_.total_iters) + " requires (Python divides by zero here)");
     return group.lr * (1.0 / options_.factor);
   }
   double closed_form_lr(const Group&, size_t i) override {

@@ -190,12 +190,12 @@ std::map<int, RankRecord> records_of(const Trace& trace, const std::map<int, Ran
 }
 
 [[noreturn]] void refuse(std::size_t reductions) {
-  constexpr std::string_view kExpected = "expected at least two steps in a row of DistributedDataParallel";
-  throw TraceError("nothing can be predicted from it: " + std::string(kExpected) + ", got " +
+  constexpr std::string_view kExpected = "expected at least two consecutive steps of DistributedDataParallel";
+  throw TraceError("no prediction is possible: " + std::string(kExpected) + ", got " +
                    (reductions == 0
-                        ? "no whole backward that reduced buckets of gradients"
+                        ? "no complete backward that reduced buckets of gradients"
                         : std::to_string(reductions) + " that reduced buckets of gradients, and no two of " +
-                              "them in a row on one rank; record more steps"));
+                              "them are consecutive on one rank; record more steps"));
 }
 
 void check_bytes(const std::vector<std::int64_t>& bytes) {
@@ -204,7 +204,7 @@ void check_bytes(const std::vector<std::int64_t>& bytes) {
   if (total > 0 && total <= kMost) return;
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.6g", total);
-  throw TraceError("nothing can be predicted from it: expected buckets of 1 to 1e15 bytes in all, got " +
+  throw TraceError("no prediction is possible: expected buckets of 1 to 1e15 bytes in all, got " +
                    std::string(text.data()));
 }
 

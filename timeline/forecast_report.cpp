@@ -47,7 +47,8 @@ std::string recorded(const Cycles& cycles) {
   }
   const double waits = mean(cycles, &Cycle::other_waits);
   if (waits > mean(cycles, &Cycle::recorded) / 100) {
-    text += time_text(waits) + " of a step are waits for other collectives than of gradients, and not predicted\n";
+    text += time_text(waits) +
+            " of a step are waits for collectives other than gradient reductions, which are not predicted\n";
   }
   return text;
 }

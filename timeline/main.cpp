@@ -77,7 +77,7 @@ void explain(const Options& options) {
 void merge(const Options& options) {
   const MergeResult result = merge_traces(options.parts, options.out);
   for (const std::string& file : result.by_time_of_day) {
-    std::fprintf(stderr, "%s is of another host than %s, and was aligned by the time of day\n", file.c_str(),
+    std::fprintf(stderr, "%s is from another host than %s, so it was aligned by wall-clock time\n", file.c_str(),
                  options.parts.front().c_str());
   }
   print(options.out + ": " + std::to_string(result.events) + " events\n");
@@ -87,7 +87,7 @@ void merge(const Options& options) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Tells where the time of the steps goes that `ddprun --timeline FILE` or\n"
+      "Shows how steps spend their time, from a file that `ddprun --timeline FILE` or\n"
       "ddp::Timeline has recorded.",
       "ddprun-timeline");
   Options options;
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   join->add_option("-o,--out", options.out, "The file to write")->required();
   join->add_option("FILES", options.parts, "trace.rank0.json trace.rank1.json ...")->required();
   app.footer(
-      "Exit status: 0; 1 when a file cannot be read or written, or is no timeline;\n"
+      "Exit status: 0; 1 when a file cannot be read or written, or is not a timeline;\n"
       "2 when the command line is wrong.");
   try {
     app.parse(argc, argv);

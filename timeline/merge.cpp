@@ -158,7 +158,7 @@ std::vector<Part> open_parts(const std::vector<std::string>& files, const std::s
     const auto identity = identity_of(name);
     if (identity && identity == target) refuse(out, "it is one of the files to merge");
     if (identity && !known.emplace(*identity, name).second) {
-      refuse(name, known.at(*identity) == name ? "it is named twice" : "it is the same file as " + known.at(*identity));
+      refuse(name, known.at(*identity) == name ? "it is given twice" : "it is the same file as " + known.at(*identity));
     }
     part.header = read_header(part.file, name);
     parts.push_back(std::move(part));

@@ -114,7 +114,7 @@ std::string shares(const Trace& trace, const Analysis& analysis, std::size_t col
     if (has_rest) row.push_back(share_text(rest_of(share), share.total));
     rows.push_back(std::move(row));
   }
-  return "\nwhere the time of the steps goes:\n" + detail::text_table(rows, columns);
+  return "\nhow the steps spend their time:\n" + detail::text_table(rows, columns);
 }
 
 std::string overlap(const Analysis& analysis, std::size_t columns) {

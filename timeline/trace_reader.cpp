@@ -42,7 +42,7 @@ class CheckedBytes : public std::streambuf {
       length_ = 0;
       return;
     }
-    if (++length_ > most_) throw TraceError("a text of more than " + std::to_string(most_) + " bytes is in it");
+    if (++length_ > most_) throw TraceError("it has a string of more than " + std::to_string(most_) + " bytes");
     if (std::exchange(is_escaped_, false)) return;
     is_escaped_ = byte == '\\';
     in_string_ = byte != '"';
@@ -209,7 +209,7 @@ class Handler : public json::json_sax_t {
   std::int64_t nanoseconds(const char* what, double microseconds, double least = -kMostMicroseconds) const {
     if (!(least <= microseconds && microseconds < kMostMicroseconds)) {
       throw TraceError("the " + std::string(what) + " of event " + std::to_string(events_seen_) +
-                       " in traceEvents is no time: " + number_text(microseconds));
+                       " in traceEvents is not a valid time: " + number_text(microseconds));
     }
     return std::llround(microseconds * 1000);
   }

@@ -85,7 +85,8 @@ void RunRecorder::report() {
   if (!std::isfinite(mean)) {
     std::ostringstream message;
     message << "the loss is " << (std::isnan(mean) ? "nan" : "infinite") << " at step " << step_of_epoch_
-            << " of epoch " << epoch_ << ", so training stops without saving this epoch; mostly the learning rate is "
+            << " of epoch " << epoch_
+            << ", so training stops without saving this epoch; usual causes: the learning rate is "
             << "too high (it is " << learning_rate() << "), the data are not finite, or 16-bit numbers overflow";
     throw std::runtime_error(message.str());
   }
@@ -132,7 +133,7 @@ void RunRecorder::warn_of_validation(double loss) const {
   if (group_.rank() != 0) return;
   std::ostringstream message;
   message << "WARNING: the validation loss of epoch " << epoch_ << " is " << (std::isnan(loss) ? "nan" : "infinite")
-          << ", though the loss of training is finite: nothing was evaluated, or weights, batch norm's running "
+          << ", though the loss of training is finite: either nothing was evaluated, or weights, batch norm's running "
              "statistics or 16-bit numbers are not finite any more\n";
   std::fputs(message.str().c_str(), stderr);
 }

@@ -44,7 +44,7 @@ MasterAddress of_slurm(const VariableLookup& lookup) {
 // mpirun's ways to hand a variable to all ranks.
 std::string advice_for(const std::string& launcher) {
   const bool is_open_mpi = launcher == "Open MPI";
-  return std::string(" mpirun hands them to all ranks: ") +
+  return std::string(" To pass them to all ranks with mpirun: ") +
          (is_open_mpi ? "-x MASTER_ADDR=HOST -x MASTER_PORT=PORT." : "-genv MASTER_ADDR HOST -genv MASTER_PORT PORT.");
 }
 
@@ -64,7 +64,7 @@ MasterAddress of_jsrun(const VariableLookup& lookup, bool is_one_host) {
     if (hosts.size() > 1) point.host = hosts[1];
   }
   if (const auto job = lookup("LSB_JOBID"); job && !job->empty()) point.port = port_of_job(*job);
-  point.obstacle = " jsrun hands them to all ranks: -E MASTER_ADDR=HOST -E MASTER_PORT=PORT.";
+  point.obstacle = " To pass them to all ranks with jsrun: -E MASTER_ADDR=HOST -E MASTER_PORT=PORT.";
   return point;
 }
 

@@ -44,7 +44,7 @@ std::vector<std::string> expand_numbers(std::string_view list, std::string_view 
     if (!first || !last || *last < *first) {
       throw HostListError(list, "'" + std::string(range) + "' is neither a number nor a range");
     }
-    if (*last - *first >= kMostHosts - numbers.size()) throw HostListError(list, "it names too many");
+    if (*last - *first >= kMostHosts - numbers.size()) throw HostListError(list, "it has too many hosts");
     const std::size_t width = dash == std::string_view::npos ? range.size() : dash;
     for (unsigned number = *first; number <= *last; ++number) numbers.push_back(padded(number, width));
     if (comma == std::string_view::npos) return numbers;
@@ -53,7 +53,7 @@ std::vector<std::string> expand_numbers(std::string_view list, std::string_view 
 }
 
 void append_to_each(std::vector<std::string>& names, const std::vector<std::string>& endings, std::string_view list) {
-  if (names.size() * endings.size() > kMostHosts) throw HostListError(list, "it names too many");
+  if (names.size() * endings.size() > kMostHosts) throw HostListError(list, "it has too many hosts");
   std::vector<std::string> longer;
   longer.reserve(names.size() * endings.size());
   for (const std::string& name : names) {
@@ -133,7 +133,7 @@ std::vector<std::string> expand_slurm_hosts(std::string_view list) {
     const std::size_t end = end_of_entry(list, left);
     if (end == 0) throw HostListError(list, "a name is empty");
     for (std::string& host : expand_entry(list, left.substr(0, end))) hosts.push_back(std::move(host));
-    if (hosts.size() > kMostHosts) throw HostListError(list, "it names too many");
+    if (hosts.size() > kMostHosts) throw HostListError(list, "it has too many hosts");
     if (end == left.size()) return hosts;
     left.remove_prefix(end + 1);
   }

@@ -70,8 +70,8 @@ struct Timeline::Parts {
   void say_problem() {
     if (file.problem().empty() || has_said) return;
     has_said = true;
-    std::fprintf(stderr, "%sthe timeline in %s ends here: %s\n", prefix.c_str(), file.path().c_str(),
-                 file.problem().c_str());
+    std::fprintf(stderr, "%sno further events are written to the timeline %s: %s\n", prefix.c_str(),
+                 file.path().c_str(), file.problem().c_str());
   }
 
   std::string prefix;

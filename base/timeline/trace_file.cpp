@@ -63,7 +63,7 @@ TraceFile::TraceFile(std::string path, std::string_view about) : path_(std::move
   struct stat status {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) refuse(fd, "not a regular file");
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) refuse(fd, "another job writes its timeline there");
-  if (is_own_output(status)) refuse(fd, "the output of this process goes there");
+  if (is_own_output(status)) refuse(fd, "it is the standard output or error of this process");
   fd_ = fd;
   identity_ = {status.st_dev, status.st_ino};
   const std::string head = std::string(kHead).append(about).append(kEvents);
@@ -203,7 +203,7 @@ void TraceFile::write_out() {
   buffer_.clear();
 }
 
-void mend_trace_file(const std::string& path) noexcept {
+void repair_trace_file(const std::string& path) noexcept {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0) return;
   struct stat status {};

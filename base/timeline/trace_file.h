@@ -65,6 +65,6 @@ class TraceFile {
 
 // Ends a file after its last whole event, where its writer was killed in the middle of one. Does nothing with a file
 // that is whole, that somebody writes, or that is no timeline of ours.
-void mend_trace_file(const std::string& path) noexcept;
+void repair_trace_file(const std::string& path) noexcept;
 
 }  // namespace ddp::detail

@@ -49,7 +49,7 @@ void register_backend(BackendType type) {
     throw std::invalid_argument("register_backend '" + name + "': " + why);
   };
   if (name.empty() || name.find_first_of(":,") != std::string::npos) refuse("expected a name without ':' and ','");
-  if (!type.traits.serves_cpu && !type.traits.serves_cuda) refuse("it serves neither the CPU nor CUDA");
+  if (!type.traits.serves_cpu && !type.traits.serves_cuda) refuse("it supports neither the CPU nor CUDA");
   if (!type.make) refuse("its function `make` is empty");
   const std::lock_guard lock(table().mutex);
   const auto same = [&](const BackendType& known) { return known.traits.name == name; };

@@ -134,7 +134,7 @@ ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d
 
 ShmBackend::WorkPtr ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor tensor = only(tensors, "reduce");
-  TORCH_CHECK(options.rootTensor == 0, "shm: reduce: expected the list's only tensor as the root's");
+  TORCH_CHECK(options.rootTensor == 0, "shm: reduce: expected rootTensor 0, as the list has one tensor");
   ContiguousCopies copies;
   const at::Tensor data = real_numbers(copies.out(tensor), options.reduceOp);
   return start(call_of(c10d::OpType::REDUCE, "shm:reduce", tensors, tensors, options, std::move(copies)),

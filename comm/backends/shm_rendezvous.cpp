@@ -173,7 +173,7 @@ class Rendezvous {
   shm::Segment create(int host, int ranks) {
     try {
       if (ranks > kMostRanks)
-        throw std::runtime_error("shared memory serves at most " + std::to_string(kMostRanks) + " ranks");
+        throw std::runtime_error("shared memory supports at most " + std::to_string(kMostRanks) + " ranks");
       shm::Segment segment = shm::Segment::create(ranks);
       put(ticket_key(host), segment.ticket());
       return segment;

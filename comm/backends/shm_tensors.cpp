@@ -50,7 +50,7 @@ shm::Operator operator_of(const c10d::ReduceOp& op, const at::Tensor& tensor) {
     case c10d::ReduceOp::BXOR:
       return shm::Operator::kXor;
     default:
-      TORCH_CHECK(false, "shm: this ReduceOp is for NCCL");
+      TORCH_CHECK(false, "shm: this ReduceOp is supported by NCCL only");
   }
 }
 

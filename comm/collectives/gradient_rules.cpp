@@ -62,8 +62,8 @@ struct Recorded : torch::autograd::Function<Recorded> {
 
 [[noreturn]] void refuse_backward(const char* operation, ReduceOp op, const Scope& scope) {
   throw std::runtime_error(who(scope.group.info()) + ": " + operation + " (" + detail::name_of(op) +
-                           ") has no gradient; it was met in a backward (" + scope.note +
-                           "). Use sum or avg, or call it without gradient mode");
+                           ") is not differentiable, but a backward needs its gradient (" + scope.note +
+                           "). Use sum or avg, or call it under torch::NoGradGuard");
 }
 
 detail::StartedWithOutputs as_lists(detail::StartedWithOutput one) {

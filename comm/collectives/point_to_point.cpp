@@ -20,7 +20,7 @@ const char* name(Message::Direction direction) {
 void check_tag(int tag, const GroupHandle& group, const char* operation) {
   if (tag < 0) detail::refuse(group, operation, "expected a tag of at least 0, got " + std::to_string(tag));
   if (tag == detail::kPairExchangeTag)
-    detail::refuse(group, operation, "tag " + std::to_string(tag) + " is the library's own: take a smaller one");
+    detail::refuse(group, operation, "tag " + std::to_string(tag) + " is reserved for the library: use a smaller one");
 }
 
 void check(const Message& message, const GroupHandle& group, const char* operation) {
@@ -33,7 +33,7 @@ void check(const Message& message, const GroupHandle& group, const char* operati
   const BackendTraits* backend = detail::backend_for(group, message.tensor.device());
   if (!message.tensor.is_cpu() && !backend->sends_on_device) {
     detail::refuse(group, operation,
-                   backend->title + "'s messages between two ranks are for CPU tensors, got a " +
+                   backend->title + "'s point-to-point operations support CPU tensors only, got a " +
                        detail::describe(message.tensor) + ": use NCCL, or send .cpu()");
   }
   check_tag(message.tag, group, operation);

@@ -49,8 +49,8 @@ class Parser {
     if (backend == nullptr) fail_unknown(name);
     if (backend->for_one_rank) fail(name + " is for a single process and cannot be part of a list");
     const bool is_cpu = device == "cpu";
-    if (is_cpu && !backend->serves_cpu) fail(name + " serves CUDA tensors only");
-    if (!is_cpu && !backend->serves_cuda) fail(name + " serves CPU tensors only");
+    if (is_cpu && !backend->serves_cpu) fail(name + " supports CUDA tensors only");
+    if (!is_cpu && !backend->serves_cuda) fail(name + " supports CPU tensors only");
     const BackendTraits*& slot = is_cpu ? map_.cpu : map_.cuda;
     if (slot != nullptr) fail("device '" + device + "' is named twice");
     slot = backend;

@@ -77,7 +77,7 @@ std::optional<Difference> first_difference(const std::vector<RankState>& ranks) 
 std::string describe_different(const std::vector<RankState>& ranks) {
   const auto difference = first_difference(ranks);
   if (!difference) return "";
-  std::string text = "; the ranks disagree at number " + std::to_string(difference->number) + ": ";
+  std::string text = "; the ranks disagree on call number " + std::to_string(difference->number) + ": ";
   bool first = true;
   for (const auto& [signature, who] : difference->callers) {
     if (signature == difference->majority) continue;
@@ -108,10 +108,10 @@ std::string describe_elsewhere(const std::vector<RankState>& ranks, uint64_t num
     const RankState& state = ranks[static_cast<size_t>(rank)];
     if (state.report.since_last < longest / 2) continue;
     const std::string last = state.report.calls.empty()
-                                 ? "it has called none yet"
-                                 : "its last was number " + std::to_string(state.report.calls.back().number) + ", " +
-                                       state.report.calls.back().signature;
-    text += not_participating({rank}, "it lives, but has been outside of every collective of this group for " +
+                                 ? "it has not called any collective yet"
+                                 : "its last call was number " + std::to_string(state.report.calls.back().number) +
+                                       ", " + state.report.calls.back().signature;
+    text += not_participating({rank}, "it is running, but has been in no collective of this group for " +
                                           seconds(state.report.since_last) + "; " + last);
   }
   return text;
@@ -120,10 +120,10 @@ std::string describe_elsewhere(const std::vector<RankState>& ranks, uint64_t num
 // Wherever they were: ranks that are one collective apart see the same failure.
 std::string describe_gone(const std::vector<RankState>& ranks) {
   if (const Ranks found = ranks_of_kind(ranks, Kind::kGaveUp); !found.empty()) {
-    return not_participating(found, "it gave up earlier, because of its own error");
+    return not_participating(found, "it stopped earlier because of its own error");
   }
   if (const Ranks found = ranks_of_kind(ranks, Kind::kSilent); !found.empty()) {
-    return not_participating(found, "no answer: ended, stopped or cut off");
+    return not_participating(found, "no answer: ended, stopped or unreachable");
   }
   return "";
 }

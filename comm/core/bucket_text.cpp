@@ -17,11 +17,11 @@ std::vector<size_t> indices_from(const std::string& line) {
   for (std::string word; words >> word;) {
     const char* const end = word.data() + word.size();
     if (std::from_chars(word.data(), end, indices.emplace_back()).ptr != end || word.size() > 18) {
-      throw std::invalid_argument("not a text of gradient buckets: '" + shown_text(line.substr(0, 80)) +
+      throw std::invalid_argument("invalid gradient buckets: '" + shown_text(line.substr(0, 80)) +
                                   "' is not a list of parameter numbers");
     }
   }
-  if (indices.empty()) throw std::invalid_argument("not a text of gradient buckets: a line is empty");
+  if (indices.empty()) throw std::invalid_argument("invalid gradient buckets: a line is empty");
   return indices;
 }
 
@@ -41,7 +41,7 @@ BucketIndices buckets_from(const std::string& text, size_t parameters) {
   std::istringstream lines(text);
   std::string line;
   if (!std::getline(lines, line) || line != kTitle) {
-    throw std::invalid_argument("not a text of gradient buckets: it begins with '" + shown_text(line.substr(0, 80)) +
+    throw std::invalid_argument("invalid gradient buckets: it begins with '" + shown_text(line.substr(0, 80)) +
                                 "', expected '" + kTitle + "'");
   }
   BucketIndices buckets;

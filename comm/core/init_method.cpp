@@ -95,7 +95,8 @@ InitMethod parse_init_method(const std::string& url) {
   const std::string_view query = question == std::string_view::npos ? std::string_view() : rest.substr(question + 1);
   rest = rest.substr(0, question);
   if (scheme == "env") {
-    if (!rest.empty() && rest != "/") refuse(url, "env:// takes no address: the environment names it");
+    if (!rest.empty() && rest != "/")
+      refuse(url, "expected env:// without an address: MASTER_ADDR and MASTER_PORT have it");
   } else if (scheme == "tcp") {
     method.kind = InitMethod::Kind::kTcp;
     if (rest.ends_with('/')) rest.remove_suffix(1);
@@ -125,7 +126,7 @@ RankInfo place_for(const InitMethod& method, const std::optional<RankInfo>& give
   }
   if (!given && !method.rank && launcher_variables(lookup) == nullptr) {
     throw std::invalid_argument(
-        "init_process_group: init_method says where the ranks meet, but not which one this is: add "
+        "init_process_group: init_method has an address, but not the rank of this process: add "
         "?rank=R&world_size=N, set rank_info, or start the program with a launcher (or RANK and WORLD_SIZE)");
   }
   RankInfo info = given ? *given : place_of_environment(method, lookup);

@@ -17,7 +17,7 @@ namespace {
 
 void check_served(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
   if (backend_for(group, tensor.device()) == nullptr) {
-    refuse(group, operation, "backend '" + group.backend() + "' does not serve a " + describe(tensor));
+    refuse(group, operation, "backend '" + group.backend() + "' does not support a " + describe(tensor));
   }
 }
 
@@ -90,8 +90,8 @@ void check_wait(const CollectiveOptions& options, const GroupHandle& group, cons
 }
 
 c10::Device host_value_device(const GroupHandle& group) {
-  refuse_capture(who(group.info()) + ": a collective with numbers or texts for the host",
-                 "the host waits for them, and replays would not renew them. Leave it out of the capture");
+  refuse_capture(who(group.info()) + ": a collective of numbers or strings",
+                 "the host waits for them, and replays would not update them. Leave it out of the capture");
   return backends_of(group).cpu == nullptr ? group.device() : c10::Device(c10::kCPU);
 }
 

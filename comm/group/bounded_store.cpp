@@ -117,7 +117,7 @@ void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono:
   if (outcome == StoreConnection::Wait::kTimeout && allowed < timeout) throw StoreOutOfTime(kTooSlow);
   TORCH_CHECK(outcome != StoreConnection::Wait::kTimeout, "no value for ", keys.front(), " in the job's store after ",
               timeout.count(), " ms");
-  TORCH_CHECK(outcome == StoreConnection::Wait::kReady, "the wait for ", keys.front(), " was given up");
+  TORCH_CHECK(outcome == StoreConnection::Wait::kReady, "the wait for ", keys.front(), " was cancelled");
 }
 
 }  // namespace ddp::detail

@@ -46,7 +46,7 @@ void claim_gpu(c10d::Store& store, const RankInfo& info, const GpuClaim& claim) 
   try {
     text = refusal(store, info, claim);
   } catch (const StoreUnreachable& error) {
-    throw std::runtime_error(who(info) + ": could not agree with the other ranks on who uses which GPU" +
+    throw std::runtime_error(who(info) + ": could not agree with the other ranks on which rank uses which GPU" +
                              about_store(info, error.what()));
   }
   if (!text.empty()) throw std::runtime_error(who(info) + ": " + text);

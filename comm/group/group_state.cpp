@@ -240,9 +240,9 @@ void GroupState::publish_exception(const UncaughtException& exception) {
   // Of the groups in which nothing is under way none is concerned.
   const auto open = std::ranges::find(calls.calls, false, &CallRecord::ended);
   if (open == calls.calls.end()) return;
-  const std::string text = who(info_) +
-                           ": another rank has called another collective, or has sent other sizes: " + exception.what +
-                           failure_cause(*this, open->number);
+  const std::string text =
+      who(info_) + ": another rank has called a different collective, or with different sizes: " + exception.what +
+      failure_cause(*this, open->number);
   static_cast<void>(report(std::runtime_error(text)));
   if (hosts_store_) wait_until_failure_is_known(info_, job_);
 }

@@ -225,7 +225,7 @@ void CpuReducer::tell_engine() {
   if (ready.size() == places_.size()) {
     throw std::runtime_error(context_->rank() +
                              ": the last backward ended before its gradients were reduced, so the ranks' gradients " +
-                             "differ. Catch nothing in backward that all ranks do not catch");
+                             "differ. Do not catch exceptions of backward on some ranks only");
   }
   stage_ = Stage::kIdle;
   engine_->pretend_ready(ready);

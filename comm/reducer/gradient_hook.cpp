@@ -41,7 +41,7 @@ GradientHook::GradientHook(const at::Tensor& parameter, std::unique_ptr<torch::a
   if (!parameter.defined() || !parameter.requires_grad() || !parameter.is_leaf()) {
     throw std::invalid_argument("GradientHook: expected a leaf that requires gradients, got " +
                                 std::string(!parameter.defined()         ? "an undefined tensor"
-                                            : !parameter.requires_grad() ? "a tensor that requires none"
+                                            : !parameter.requires_grad() ? "a tensor that does not require gradients"
                                                                          : "the result of an operation"));
   }
   auto node = torch::autograd::impl::grad_accumulator(parameter);

@@ -331,7 +331,7 @@ std::string GradientRouter::unfinished() const {
   const std::lock_guard lock(mutex_);
   if (has_refused_ || missing_.empty() || !context_->failure()->get().empty()) return "";
   return context_->rank() +
-         ": DistributedDataParallel: the last backward brought no gradient for some parameters of the model: " +
+         ": DistributedDataParallel: the last backward gave no gradient to some parameters of the model: " +
          names_of_missing() + ". Set DdpOptions::find_unused_parameters = true for such models";
 }
 

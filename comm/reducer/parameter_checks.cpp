@@ -24,7 +24,7 @@ void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<
     }
     if (detail::backend_for(group, device) == nullptr) {
       throw std::invalid_argument(begin + ", which backend '" + group.backend() +
-                                  "' does not serve: move the model to " + group.device().str() + " first");
+                                  "' does not support: move the model to " + group.device().str() + " first");
     }
     if (device.is_cuda() && group.device().is_cuda() && device != group.device()) {
       throw std::invalid_argument(begin + ", but the device of its process group is " + group.device().str() +

@@ -203,17 +203,17 @@ void GradientReducer::check_capture(const ForwardSettings& forward) const {
   const DdpOptions& options = context_->options();
   if (options.find_unused_parameters) refuse("find_unused_parameters reads on the host which parameters were used");
   if (options.check_gradients) refuse("check_gradients reads every bucket on the host");
-  if (forward.active_ranks) refuse("join() asks on the host which ranks still train");
+  if (forward.active_ranks) refuse("join() determines on the host which ranks still have inputs");
   if (tuning_ && !tuning_->is_finished()) refuse("the size of the buckets is still being measured");
   const int64_t done = reducing_forwards_;
   if (done < kWarmUp) {
     refuse("it needs " + std::to_string(kWarmUp) +
-           " iterations before, on a stream that is not the default one, and had " + std::to_string(done));
+           " iterations on a non-default stream before the capture, and has had " + std::to_string(done));
   }
   const int64_t rate = engine_->sample_rate();
   if (done % rate == 0 || (done + 1) % rate == 0) {
-    refuse("c10d takes times in every iteration whose number is a multiple of " + std::to_string(rate) +
-           ", and this is number " + std::to_string(done + 1) + ". Run two more before");
+    refuse("c10d measures times in each iteration whose number is a multiple of " + std::to_string(rate) +
+           ", and this is number " + std::to_string(done + 1) + ". Run two more iterations before the capture");
   }
 }
 
@@ -250,8 +250,8 @@ void GradientReducer::regrouped() {
 
 void GradientReducer::refuse_to_own(const std::string& beyond) const {
   if (beyond.empty()) return;
-  throw std::invalid_argument(context_->rank() + ": DistributedDataParallel: own_engine does not go with " + beyond +
-                              ": leave own_engine out, then c10d's engine reduces");
+  throw std::invalid_argument(context_->rank() + ": DistributedDataParallel: own_engine cannot be combined with " +
+                              beyond + ": leave own_engine out to reduce with c10d's engine");
 }
 
 std::vector<size_t> GradientReducer::indices_of_bucket_ends() const {

@@ -58,18 +58,18 @@ void check_file_limit(size_t bytes) {
 int open_memory(size_t bytes, size_t reserved) {
   check_file_limit(bytes);
   Descriptor descriptor(memfd_create("ddprun ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (descriptor.number() < 0) fail("no shared memory (memfd_create)");
-  if (ftruncate(descriptor.number(), static_cast<off_t>(bytes)) != 0) fail("no shared memory (ftruncate)");
+  if (descriptor.number() < 0) fail("cannot create shared memory (memfd_create)");
+  if (ftruncate(descriptor.number(), static_cast<off_t>(bytes)) != 0) fail("cannot resize shared memory (ftruncate)");
   // What is missing is said now, not by a signal later.
   if (const int error = posix_fallocate(descriptor.number(), 0, static_cast<off_t>(reserved)); error != 0) {
     errno = error;
-    fail("no " + std::to_string(reserved) + " bytes of shared memory");
+    fail("cannot reserve " + std::to_string(reserved) + " bytes of shared memory");
   }
   if (fcntl(descriptor.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     fail("shared memory cannot be sealed");
   }
   const int kept = dup(descriptor.number());
-  if (kept < 0) fail("no descriptor for shared memory");
+  if (kept < 0) fail("cannot duplicate the descriptor of shared memory");
   fcntl(kept, F_SETFD, FD_CLOEXEC);
   return kept;
 }
@@ -129,7 +129,9 @@ Segment Segment::attach(const std::string& ticket) {
   const auto* header = reinterpret_cast<const Header*>(mapping->data());
   const bool is_it = has_size && header->magic == kMagic && Places(header->ranks).end == bytes &&
                      token == std::string(header->token.data(), header->token.size());
-  if (!is_it) throw std::runtime_error(path + " is not the ranks' shared memory: another host or container");
+  if (!is_it)
+    throw std::runtime_error(
+        path + " is not the shared memory of these ranks: is the other rank on another host or in another container?");
   mapping->close_descriptor();
   const auto ranks = static_cast<int>(header->ranks);
   return Segment(std::move(mapping), ranks);

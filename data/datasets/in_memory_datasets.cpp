@@ -35,8 +35,9 @@ ByteText::ByteText(std::string text, int64_t length) : text_(std::move(text)), l
     throw std::invalid_argument("ByteText: expected sequences of at least 1 byte, got " + std::to_string(length));
   }
   if (size() < 1) {
-    throw std::invalid_argument("ByteText: a text of " + std::to_string(text_.size()) + " bytes has no sequence of " +
-                                std::to_string(length) + " and the byte after it");
+    throw std::invalid_argument("ByteText: a text of " + std::to_string(text_.size()) +
+                                " bytes is too short for a sequence of " + std::to_string(length) +
+                                " bytes and the byte after it");
   }
 }
 

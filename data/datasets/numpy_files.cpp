@@ -106,7 +106,7 @@ at::Tensor view_array(std::span<uint8_t> bytes, const std::shared_ptr<void>& own
                               std::to_string(bytes.size() - position) + ": the file is cut short");
   }
   if (header.is_big_endian && header.item_bytes > 1) {
-    throw DataError(path, "its elements are big-endian, which cannot be mapped: load it, which converts them");
+    throw DataError(path, "its elements are big-endian, so it cannot be mapped: load it, which converts them");
   }
   const std::span data = bytes.subspan(position, size);
   const auto alignment = static_cast<uint64_t>(header.kind == 'c' ? header.item_bytes / 2 : header.item_bytes);
@@ -114,7 +114,8 @@ at::Tensor view_array(std::span<uint8_t> bytes, const std::shared_ptr<void>& own
     throw DataError(path, "its elements are not at a multiple of their size, so they cannot be mapped: load them");
   }
   if (header.kind == 'b' && !are_bools(data)) {
-    throw DataError(path, "has bools other than 0 and 1, which cannot be mapped: load it, which makes them 1");
+    throw DataError(path,
+                    "has bool values other than 0 and 1, so it cannot be mapped: load it, which converts them to 1");
   }
   const auto options = at::TensorOptions().dtype(dtype_of(header));
   if (data.empty()) return at::empty_strided(header.shape, strides_of(header), options);

@@ -61,7 +61,7 @@ void ShardWriter::add(const std::string& key, const std::vector<std::pair<std::s
     const bool is_twice = std::ranges::find(seen, suffix) != seen.end();
     if (key == state.last_key || is_twice || suffix.empty() || !read || *read != std::pair(key, suffix)) {
       throw std::invalid_argument(
-          "ShardWriter: expected a key other than the one before, without a dot behind its last "
+          "ShardWriter: expected a key other than the one before, without a dot after its last "
           "slash, and different suffixes in lower case, got '" +
           key + "' and '" + suffix + "'");
     }

@@ -107,7 +107,7 @@ struct Tokens::File {
     if (ends.empty() || ends.back() < 1) {
       throw DataError(mapped.path(), "its " + std::to_string(index.tokens) + " tokens" +
                                          (options.cross_documents ? "" : ", document by document,") +
-                                         " have no window of " + std::to_string(options.length) +
+                                         " are too few for a window of " + std::to_string(options.length) +
                                          " and the token after it");
     }
   }

@@ -17,7 +17,7 @@ using Names = std::vector<std::string>;
 
 void check_count(size_t count) {
   if (count > kMostNames) {
-    throw std::invalid_argument("expand_shards: the pattern stands for more than 10,000,000 addresses");
+    throw std::invalid_argument("expand_shards: the pattern expands to more than 10,000,000 addresses");
   }
 }
 

@@ -151,8 +151,8 @@ void read_cifar10_file(const fs::path& file, std::span<uint8_t> images, std::spa
   constexpr size_t kImage = kCifar10ImageBytes;
   constexpr size_t kRecordsPerRead = 256;
   if (images.size() != labels.size() * kImage) {
-    throw std::invalid_argument("read_cifar10_file: room for " + std::to_string(labels.size()) + " labels but for " +
-                                std::to_string(images.size()) + " bytes of images");
+    throw std::invalid_argument("read_cifar10_file: the buffers are for " + std::to_string(labels.size()) +
+                                " labels but " + std::to_string(images.size()) + " bytes of images");
   }
   std::ifstream stream = open_file(file);
   std::vector<char> records(kRecordsPerRead * kRecord);
@@ -162,7 +162,8 @@ void read_cifar10_file(const fs::path& file, std::span<uint8_t> images, std::spa
     if (!stream.read(records.data(), static_cast<std::streamsize>(count * kRecord))) {
       const size_t got = begin * kRecord + static_cast<size_t>(stream.gcount());
       throw DataError(file, "expected " + std::to_string(labels.size() * kRecord) + " bytes, could read " +
-                                std::to_string(got) + ": " + (stream.eof() ? "the file shrank while reading" : reason()));
+                                std::to_string(got) + ": " +
+                                (stream.eof() ? "the file shrank while reading" : reason()));
     }
     for (size_t i = 0; i < count; ++i) {
       const auto* record = reinterpret_cast<const uint8_t*>(records.data()) + i * kRecord;

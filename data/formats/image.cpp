@@ -27,9 +27,9 @@ void check_image_size(const std::filesystem::path& path, int64_t height, int64_t
   if (height >= 1 && width >= 1 && height <= options.most_pixels / width) {
     if (height <= kMostPictureSide && width <= kMostPictureSide) return;
     throw DataError(path, "expected sides of at most " + std::to_string(kMostPictureSide) +
-                              " pixels, its header says " + std::to_string(width) + "x" + std::to_string(height));
+                              " pixels, but its header says " + std::to_string(width) + "x" + std::to_string(height));
   }
-  throw DataError(path, "expected 1 to " + std::to_string(options.most_pixels) + " pixels, its header says " +
+  throw DataError(path, "expected 1 to " + std::to_string(options.most_pixels) + " pixels, but its header says " +
                             std::to_string(width) + "x" + std::to_string(height));
 }
 

@@ -65,14 +65,14 @@ std::string notice_of(const fs::path& root, const LeftOut& left_out) {
                        const std::string& cause) {
     if (some.count == 0) return;
     notice += (notice.empty() ? root.string() + ": " : "; ") + std::to_string(some.count) + " " +
-              (some.count == 1 ? one : several) + " passed over, such as " +
-              some.first.lexically_relative(root).string() + ": " + cause;
+              (some.count == 1 ? one : several) + " skipped, such as " + some.first.lexically_relative(root).string() +
+              ": " + cause;
   };
   for (const auto& [format, files] : left_out.formats) {
     add(files, format_name(format) + " file", format_name(format) + " files", how_to_read(format));
   }
   add(left_out.dead_links, "link", "links", "its target does not exist");
-  add(left_out.circles, "link to a folder", "links to folders", "it points to a folder that it lies in");
+  add(left_out.circles, "link to a folder", "links to folders", "it points to a folder that contains it");
   add(left_out.others, "file", "files", "it is a pipe, socket or device");
   return notice;
 }

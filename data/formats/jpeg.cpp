@@ -191,10 +191,11 @@ int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, int fir
 
 [[noreturn]] void refuse_scans(ErrorHandler& handler, int64_t most, bool is_many) {
   if (most == 0) {
-    std::snprintf(handler.message.data(), handler.message.size(), "arithmetic coding of so large a picture");
+    std::snprintf(handler.message.data(), handler.message.size(),
+                  "arithmetic coding is not read for a picture of this size");
   } else {
     std::snprintf(handler.message.data(), handler.message.size(), "more than %d scans%s", static_cast<int>(most),
-                  is_many ? "" : " of so large a picture");
+                  is_many ? "" : " for a picture of this size");
   }
   std::longjmp(handler.back, 1);
 }

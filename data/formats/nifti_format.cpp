@@ -31,7 +31,7 @@ class Header {
                                       : std::memcmp(bytes_.data() + 344, "n+1", 4) == 0;
     if ((!is_second_ && !has_size(kHeaderBytes1)) || !has_magic) {
       throw DataError(path_,
-                      "expected a NIfTI-1 or NIfTI-2 file that has header and volume in one (magic n+1, n+2), got "
+                      "expected a NIfTI-1 or NIfTI-2 file with header and volume in one file (magic n+1, n+2), got "
                       "another file");
     }
   }
@@ -70,11 +70,12 @@ void check_dimensions(const std::filesystem::path& path, const Header& header, b
   for (int64_t i = 1; i <= count; ++i) {
     const int64_t size = header.dimension(static_cast<size_t>(i));
     if (size >= 1 && (i <= (series ? 4 : 3) || size == 1)) continue;
-    throw DataError(path, "dimension " + std::to_string(i) + " has size " + std::to_string(size) +
-                              (series ? "; expected a series of volumes, so 1 or more for the first four and 1 for the "
-                                        "others"
-                                      : "; expected a single volume, so 1 or more for the first three and 1 for the "
-                                        "others"));
+    throw DataError(path,
+                    "dimension " + std::to_string(i) + " has size " + std::to_string(size) +
+                        (series ? "; expected a series of volumes: sizes of 1 or more in the first four dimensions "
+                                  "and 1 in the others"
+                                : "; expected a single volume: sizes of 1 or more in the first three dimensions "
+                                  "and 1 in the others"));
   }
 }
 
@@ -106,9 +107,7 @@ void convert(std::span<const uint8_t> stored, const Header& header, std::span<fl
 
 void check_scaling(const std::filesystem::path& path, const Header& header) {
   if (header.slope() == 0 || !std::isfinite(header.slope()) || std::isfinite(header.intercept())) return;
-  throw DataError(
-      path,
-      "its voxels are to be scaled, but what is to be added to them is not a finite number: the header is damaged");
+  throw DataError(path, "the offset of its voxels (scl_inter) is not a finite number: the header is damaged");
 }
 
 template <typename Number>
@@ -119,7 +118,7 @@ void read_values(ByteSource& source, const Header& header, std::vector<float>& v
   constexpr uint64_t kAlways = uint64_t{1} << 28;
   constexpr uint64_t kPerByte = 128;
   if (source.is_compressed() && count > kAlways + kPerByte * source.file_bytes()) {
-    throw DataError(source.path(), "its " + std::to_string(source.file_bytes()) + " bytes would be unpacked to " +
+    throw DataError(source.path(), "its " + std::to_string(source.file_bytes()) + " bytes would be decompressed to " +
                                        std::to_string(count) + " voxels: expected at most 2^28 plus 128 per byte");
   }
   values.reserve(static_cast<size_t>(count));  // used as the voxels come

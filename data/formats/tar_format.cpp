@@ -200,7 +200,7 @@ std::optional<TarMember> TarReader::next() {
     skip_rest();
     Header header;
     if (!read_header(header)) {
-      if (first) fail("expected a file after its long name or pax header, got the end");
+      if (first) fail("expected a file after its long name or pax header, got the end of the archive");
       return std::nullopt;
     }
     if (!first) first = at_;

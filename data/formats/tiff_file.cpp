@@ -228,8 +228,8 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
   const int64_t work = layout.height * layout.width * layout.samples / kCoefficients *
                        (has_several_scans ? kMostScans : 1) * (is_arithmetic ? kCoefficients : 1);
   if (work <= most_jpeg_work(file_bytes())) return;
-  refuse(has_several_scans ? "so large a picture in JPEGs of several scans"
-                           : "so large a picture in JPEGs with arithmetic coding");
+  refuse(has_several_scans ? "JPEGs of several scans are not read for a picture of this size"
+                           : "JPEGs with arithmetic coding are not read for a picture of this size");
 }
 
 void TiffFile::read_rows(const TiffLayout& layout, int used, const std::function<void(const TiffRow&)>& take) {

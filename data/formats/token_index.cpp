@@ -87,7 +87,7 @@ void set_type(TokenIndex& index, int code, const std::filesystem::path& path) {
 TokenIndex read_token_index(std::string_view bytes, const std::filesystem::path& path) {
   Numbers numbers(bytes, path);
   if (!bytes.starts_with(kMagic)) {
-    throw DataError(path, "expected an index of Megatron-LM's, which begins with \"MMIDIDX\", got other bytes");
+    throw DataError(path, "expected a Megatron-LM index, which begins with \"MMIDIDX\", got other bytes");
   }
   numbers.take(kMagic.size());
   if (const auto version = numbers.get<uint64_t>(); version != 1) {

@@ -150,7 +150,7 @@ ZipMember read_entry(DirectoryFields& fields, std::string_view file, const std::
   fields.take(comment);
   if ((flags & kFlagEncrypted) != 0) throw DataError(path, "is encrypted, which is not read");
   if (method != 0 && method != kDeflated) {
-    throw DataError(path, "is packed by method " + std::to_string(method) +
+    throw DataError(path, "is compressed with method " + std::to_string(method) +
                               ", expected none or deflate: numpy.savez or numpy.savez_compressed write these");
   }
   member.is_deflated = method == kDeflated;
@@ -215,7 +215,7 @@ std::vector<ZipMember> read_zip_directory(std::string_view file, const std::file
   if (members.size() != place.count || packed > file.size()) entries.fail();
   std::ranges::sort(members, {}, &ZipMember::name);
   const auto twice = std::ranges::adjacent_find(members, {}, &ZipMember::name);
-  if (twice != members.end()) throw DataError(path, "holds two members of one name: it is damaged");
+  if (twice != members.end()) throw DataError(path, "holds two members of the same name: it is damaged");
   return members;
 }
 

@@ -59,8 +59,8 @@ Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t s
 
 void normalize_image(const Image& image, bool is_flipped, const NormalizationTable& table, std::span<float> out) {
   if (out.size() != image.pixels.size()) {
-    throw std::invalid_argument("normalize_image: " + std::to_string(image.pixels.size()) + " values, but room for " +
-                                std::to_string(out.size()));
+    throw std::invalid_argument("normalize_image: the image has " + std::to_string(image.pixels.size()) +
+                                " values, but the output has room for " + std::to_string(out.size()));
   }
   const int64_t width = image.width;
   const int64_t plane = image.height * width;

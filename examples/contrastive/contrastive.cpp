@@ -39,7 +39,7 @@ void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
   app.add_option("--data-dir", args.data_dir, "Folder with data_batch_*.bin and test_batch.bin")->capture_default_str();
   app.add_option("--momentum", args.momentum, "Momentum of SGD")->check(ddp::finite(0))->capture_default_str();
-  app.add_option("--temperature", args.temperature, "Divides the similarities of views")
+  app.add_option("--temperature", args.temperature, "Temperature of the contrastive loss")
       ->check(ddp::above(0))
       ->capture_default_str();
   app.add_option("--step-losses", args.step_losses, "Write each step's loss into FILE, .csv or .jsonl")

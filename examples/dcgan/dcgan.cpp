@@ -31,10 +31,10 @@ struct Arguments {
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
   app.add_option("--data-dir", args.data_dir, "Folder with data_batch_*.bin and test_batch.bin")->capture_default_str();
-  app.add_option("--noise", args.nets.noise, "Numbers that a picture is made of")
+  app.add_option("--noise", args.nets.noise, "Dimension of the noise vector")
       ->check(ddp::whole(1))
       ->capture_default_str();
-  app.add_option("--width", args.nets.width, "Channels next to the picture")
+  app.add_option("--width", args.nets.width, "Channels of the layer at the picture")
       ->check(ddp::whole(1))
       ->capture_default_str();
   app.add_option("--samples", args.samples, "Write pictures into FILE, .safetensors")->type_name("FILE");

@@ -32,10 +32,10 @@ void declare(CLI::App& app, Arguments& args) {
     return app.add_option(name, value, help)->capture_default_str();
   };
   option("--model", args.model, "The TorchScript file to start from")->required()->check(CLI::ExistingFile);
-  option("--out", args.out, "Where the trained model goes, as TorchScript")->required();
+  option("--out", args.out, "File for the trained TorchScript model")->required();
   option("--data-dir", args.data_dir, "Folder with data_batch_*.bin and test_batch.bin");
   option("--epochs", args.epochs, "Passes over the data")->check(ddp::whole(1));
-  option("--batch-size", args.loader.batch_size, "Per rank")->check(ddp::whole(1));
+  option("--batch-size", args.loader.batch_size, "Batch size per rank")->check(ddp::whole(1));
   option("--lr", args.lr, "Learning rate of SGD")->check(ddp::finite(0));
   option("--momentum", args.momentum, "Momentum of SGD")->check(ddp::finite(0));
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());

@@ -45,22 +45,22 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
-  app.get_option("--lr")->description("Per rank (resumed: the checkpoint's)");
+  app.get_option("--lr")->description("Learning rate per rank (resumed: the checkpoint's)");
   app.remove_option(app.get_option("--metrics"));  // --step-losses and TensorBoard tell more
   const auto option = [&app](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
-  option("--dist-url", args.training.process_group.init_method, "Where the ranks meet (default: env://)");
+  option("--dist-url", args.training.process_group.init_method, "Address of the rendezvous (default: env://)");
   option("--data-path", args.data_path, "Folder with a folder of pictures per class")->required();
-  option("--val-ratio", args.validation_ratio, "Part of each class for validation")->check(ddp::finite(0, 1));
+  option("--val-ratio", args.validation_ratio, "Fraction of each class for validation")->check(ddp::finite(0, 1));
   option("--net", args.net, "resnet18, resnet34 or resnet50");
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
-  option("--weights-dir", args.weights_dir, "Where each epoch's weights go")->check(ddp::output_folder());
-  option("--lrf", args.lrf, "The last learning rate, as a part of the first")->check(ddp::finite(0));
-  option("--image-size", args.image_size, "Height and width that the net gets")->check(ddp::whole(16, 4096));
+  option("--weights-dir", args.weights_dir, "Folder for the weights of each epoch")->check(ddp::output_folder());
+  option("--lrf", args.lrf, "Last learning rate divided by the first")->check(ddp::finite(0));
+  option("--image-size", args.image_size, "Height and width of the net's input")->check(ddp::whole(16, 4096));
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());
   app.add_flag("--freeze-layers", args.freeze_layers, "Train the classifier alone");
-  app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
+  app.add_flag("--syncBN", args.sync_bn, "Synchronize batch norm over all ranks");
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");
 }
 

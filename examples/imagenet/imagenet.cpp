@@ -43,19 +43,19 @@ void declare(CLI::App& app, Arguments& args) {
   const auto option = [&app](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
-  auto* data = option("--data-dir", args.data_dir, "Has train and val, with a folder of each class");
-  auto* synthetic = app.add_option("--synthetic", args.synthetic, "Instead: train on so many made-up pictures");
+  auto* data = option("--data-dir", args.data_dir, "Folder with train and val, a folder per class");
+  auto* synthetic = app.add_option("--synthetic", args.synthetic, "Train on this number of synthetic pictures");
   synthetic->check(ddp::whole(1))->excludes(data);
-  option("--classes", args.classes, "Classes of made-up pictures")->check(ddp::whole(1, 1'000'000));
+  option("--classes", args.classes, "Number of classes of synthetic pictures")->check(ddp::whole(1, 1'000'000));
   option("--net", args.net, "alexnet, vgg16, googlenet, inception_v3, resnet*");
-  option("--parallel", args.parallel, "How several devices are used")
+  option("--parallel", args.parallel, "How to use several devices")
       ->check(CLI::IsMember({"none", "dp", "ddp", "horovod", "apex"}));
   option("--replicas", args.replicas, "With dp, on a CPU: copies of the net")->check(ddp::whole(1));
   option("--image-size", args.image_size, "Height and width (0: the net's usual ones)")->check(ddp::whole(0, 4096));
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());
-  app.add_flag("--transform-input", args.transform_input, "Trained googlenet and inception_v3 need it");
-  app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
+  app.add_flag("--transform-input", args.transform_input, "For torchvision's googlenet and inception_v3");
+  app.add_flag("--syncBN", args.sync_bn, "Synchronize batch norm over all ranks");
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");
 }
 
@@ -187,7 +187,7 @@ int run(Arguments args) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  CLI::App app("Trains a net for ImageNet, and tells what an epoch takes.");
+  CLI::App app("Trains a net for ImageNet, and prints the time of each epoch.");
   Arguments args;
   declare(app, args);
   CLI11_PARSE(app, argc, argv);

@@ -50,7 +50,7 @@ inline ParallelStep make_parallel_step(const std::string& parallel, const std::s
 
   if (parallel == "dp") {  // one process: a copy of the net on each device
     if (amp.properties().cast_model_type) {
-      throw std::invalid_argument("--parallel dp takes --opt-level O1 alone, as apex's DataParallel does");
+      throw std::invalid_argument("--parallel dp supports --opt-level O1 only, as apex's DataParallel does");
     }
     if (!group.device().is_cpu()) replicas.replicas = 0;
     ddp::DataParallel model(net, replicas);

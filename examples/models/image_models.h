@@ -26,7 +26,7 @@ inline bool has_input_transform(const std::string& name) {
 inline std::shared_ptr<ImageClassifier> make_image_model(const std::string& name, int64_t classes,
                                                          bool transform_input = false) {
   if (transform_input && !has_input_transform(name)) {
-    throw std::invalid_argument(name + " has no transformed input: googlenet and inception_v3 have");
+    throw std::invalid_argument(name + " does not support a transformed input; googlenet and inception_v3 do");
   }
   if (name == "alexnet") return std::make_shared<AlexNetImpl>(AlexNetOptions{.num_classes = classes});
   if (name == "vgg16") return std::make_shared<Vgg16Impl>(Vgg16Options{.num_classes = classes});
@@ -54,7 +54,7 @@ inline int64_t image_size_of(const std::string& name, int64_t wished = 0) {
                         : name == "googlenet" ? 15
                                               : 1;
   if (wished >= least) return wished;
-  throw std::invalid_argument(name + " trains on pictures of at least " + std::to_string(least) + " pixels, not " +
+  throw std::invalid_argument(name + " needs pictures of at least " + std::to_string(least) + " pixels, got " +
                               std::to_string(wished));
 }
 

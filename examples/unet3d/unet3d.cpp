@@ -40,12 +40,12 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
-  app.get_option("--lr")->description("Per rank (resumed: the checkpoint's)");
+  app.get_option("--lr")->description("Learning rate per rank (resumed: the checkpoint's)");
   ddp::add_options(app, args.precision);
-  app.add_option("--data-dir", args.data_dir, "Has imagesTr, labelsTr, imagesVal, labelsVal")->required();
-  app.add_option("--size", args.size, "Cut cubes of this side (default: whole volumes)")->check(ddp::whole(1));
+  app.add_option("--data-dir", args.data_dir, "Folder with imagesTr, labelsTr, imagesVal, ...")->required();
+  app.add_option("--size", args.size, "Side of cropped cubes (default: whole volumes)")->check(ddp::whole(1));
   app.add_option("--width", args.width, "Channels at full resolution")->check(ddp::whole(1))->capture_default_str();
-  app.add_option("--warmup-epochs", args.warmup_epochs, "Epochs until --lr is that of all ranks")
+  app.add_option("--warmup-epochs", args.warmup_epochs, "Epochs of learning-rate warmup")
       ->check(ddp::whole(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--milestones", args.milestones, "Epochs after which --lr is divided by 10")
@@ -54,7 +54,7 @@ void declare(CLI::App& app, Arguments& args) {
       ->check(ddp::whole(1, 1'000'000'000))
       ->capture_default_str();
   app.add_flag("--recompute", args.recompute, "Recompute the blocks in backward to save memory");
-  app.add_flag("--syncBN,!--no-syncBN", args.sync_bn, "Batch statistics over all ranks (default: on)");
+  app.add_flag("--syncBN,!--no-syncBN", args.sync_bn, "Synchronize batch norm (default: on)");
   app.add_flag("--augment,!--no-augment", args.augment, "Mirror, and crop at random (default: on)");
   app.add_option("--step-losses", args.step_losses, "Write each step's loss into FILE, .csv or .jsonl")
       ->type_name("FILE")

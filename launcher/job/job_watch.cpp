@@ -76,7 +76,7 @@ void JobWatch::watch_for_hangs() {
                                     .views = [this] { return hang_watch_->views(supervisor_->watched_ranks()); },
                                     .reports = options.timeout.count() > 0,
                                     .on_report = [this](const HangReport& report) { hang_watch_->report(report); },
-                                    .on_progress = [this] { hang_watch_->go_on(); },
+                                    .on_progress = [this] { hang_watch_->resume_after_hang(); },
                                     .on_silence = [this] { hang_watch_->judge_alone(); }});
   }
   hang_watch_.emplace(loop_, messages_, std::move(options));
@@ -206,8 +206,8 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
 std::string JobWatch::answer(const std::string& question) {
   constexpr std::string_view kTimeline = "timeline ";
   const std::string line = question.substr(0, question.find('\n'));
-  if (StackAnswers::is_meant(line)) {
-    if (!hang_watch_) return "error: no rank runs now\n";
+  if (StackAnswers::is_stack_request(line)) {
+    if (!hang_watch_) return "error: no rank is running\n";
     return stack_answers_.answer(line, hang_watch_->stacks(), supervisor_->watched_ranks());
   }
   if (!question.starts_with(kTimeline)) return json_text(document());

@@ -125,7 +125,7 @@ void run_as_agent_child(Options& options) {
   const int secret = *options.part_descriptor;
   struct stat status {};
   if (::fcntl(secret, F_SETFD, FD_CLOEXEC) != 0 || ::fstat(secret, &status) != 0) {
-    throw LaunchError("--part_of_job is for ddprun itself");
+    throw LaunchError("--part_of_job is an internal option of ddprun: leave it out");
   }
   if (options.nnodes > 1 && status.st_size > 0) options.secret_file = "/proc/self/fd/" + std::to_string(secret);
 }
@@ -179,7 +179,7 @@ void print_exposure(const Options& options) {
       options.nnodes > 1 && !options.part_descriptor ? control::exposure_of(options.secret_file) : "";
   if (!exposure.empty()) print_line(exposure);
   if (options.nnodes > 1 && options.rdzv_backend == "etcd-v2") {
-    print_line("--rdzv_backend etcd-v2 is etcd here: with API v3, of etcd 3.4 or newer");
+    print_line("--rdzv_backend etcd-v2 is treated as etcd: ddprun uses the API v3 of etcd 3.4 or newer");
   }
 }
 
@@ -217,7 +217,7 @@ int run_job(Options options, Program program, ProcessTitle& title) {
   });
   if (::getpid() != guardian) return status;
   // The supervising process may have been killed in the middle of an event.
-  if (!request.options.timeline_file.empty()) ddp::detail::mend_trace_file(request.options.timeline_file);
+  if (!request.options.timeline_file.empty()) ddp::detail::repair_trace_file(request.options.timeline_file);
   events.job_ended(status);  // by the guardian, as the supervising process may have been killed
   return status == 0 ? with_events(status, events) : status;
 }

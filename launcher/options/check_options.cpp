@@ -125,8 +125,7 @@ void check_rendezvous(Options& options) {
   check_backend(options.rdzv_backend);
   const RendezvousKind* kind = find_rendezvous(options);
   if (kind == nullptr) {
-    throw UsageError("--rdzv_backend " + options.rdzv_backend + ": several nodes meet by " + rendezvous_names() +
-                     " only");
+    throw UsageError("--rdzv_backend " + options.rdzv_backend + ": for several nodes expected " + rendezvous_names());
   }
   if (options.nnodes > 1) read_endpoint(options);
   remove_brackets(options.master_addr);

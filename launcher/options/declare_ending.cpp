@@ -35,17 +35,17 @@ std::vector<int> parse_stop_signals(const std::string& text) {
 }  // namespace
 
 void declare_ending(OptionTable& table, EndingOptions& options) {
-  table.group("How it ends");
+  table.group("Stopping and restarting");
   table.seconds({"--grace", "Time between asking a process to stop and killing it",
                  "Under [Slurm](many-nodes.md#slurm) it ends before KillWait does."},
                 options.grace);
   table.seconds({"--timeout", "Stop the job after this time, with status 124",
                  "Whatever it is doing, even waiting for a restart."},
                 options.timeout);
-  table.number(torchruns({"--max_restarts", "Times that a failed job is started again",
+  table.number(torchruns({"--max_restarts", "How often a failed job is restarted",
                           "As a whole (on all nodes) and with a fresh store."}),
                options.max_restarts);
-  table.seconds({"--restart_backoff", "Before each restart"}, options.restart_backoff);
+  table.seconds({"--restart_backoff", "Time to wait before each restart"}, options.restart_backoff);
   table.flag({"--keep_daemons", "Do not end processes that the ranks leave running", "Unless ddprun itself fails."},
              options.keep_daemons);
   table.choice({"--exit_code", "Status of a failed job: the first failing rank's, or always 1",

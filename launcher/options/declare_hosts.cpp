@@ -7,7 +7,7 @@ namespace launcher {
 
 void declare_hosts(OptionTable& table, Options& options) {
   SshOptions& ssh = options.ssh;
-  table.group("On which hosts", "[How one command runs on several hosts](many-nodes.md#one-command).");
+  table.group("Hosts", "[How one command runs on several hosts](many-nodes.md#one-command).");
   table.text({"-H,--hosts,--host HOST[:N],...",
               "Start N ranks on each of these hosts, by ssh unless it is this machine, as mpirun and horovodrun do",
               "A host may also be `user@host` or `[IPv6 address]:N`. Without `-n` each host gets N ranks, without `:N` "
@@ -23,7 +23,7 @@ void declare_hosts(OptionTable& table, Options& options) {
               {.unset = "all"}},
              options.include);
   table.text({"--exclude HOST[:SLOT,...]@...", "Leave out these hosts, or these of their GPUs"}, options.exclude);
-  table.port({"--ssh_port", "Where the hosts' ssh servers listen", "", {.unset = "ssh's"}}, ssh.port, 1);
+  table.port({"--ssh_port", "Port of the hosts' ssh servers", "", {.unset = "ssh's"}}, ssh.port, 1);
   table.text({"--ssh_identity FILE", "Private key for the hosts", "", {.unset = "ssh's"}}, ssh.identity);
   table.text({"--ssh_command COMMAND", "Command to run instead of ssh, which may include options",
               "As in `\"ssh -F config -J gateway\"`; it must take ssh's options."},
@@ -32,7 +32,7 @@ void declare_hosts(OptionTable& table, Options& options) {
                 ssh.timeout, std::chrono::seconds(1));
   table.number({"--ssh_fanout", "Connections that one ddprun opens; further hosts are reached through these"},
                ssh.fanout, {1, 4096});
-  table.text({"--remote_ddprun FILE", "ddprun on the hosts", "", {.unset = "where this one is, else in PATH"}},
+  table.text({"--remote_ddprun FILE", "Path of ddprun on the hosts", "", {.unset = "path of this ddprun, else PATH"}},
              ssh.remote_ddprun);
   // Not for users: a ddprun that was started for one node has it.
   table.hidden("--part_of_job", [&](const std::string& text) {

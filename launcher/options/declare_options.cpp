@@ -27,7 +27,7 @@ bool is_torchruns_name(std::string name) {
   OptionTable table(app);
   declare_options(table, options);
   std::replace(name.begin(), name.end(), '-', '_');
-  const auto names = table.torchruns_names();
+  const auto names = table.torchrun_names();
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 

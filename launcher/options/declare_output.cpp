@@ -79,7 +79,7 @@ void declare_copies(OptionTable& table, OutputOptions& options) {
 }  // namespace
 
 void declare_output(OptionTable& table, OutputOptions& options) {
-  table.group("What they print");
+  table.group("Output");
   declare_prefixes(table, options);
   table.text(torchruns({"--log_dir DIR",
                         "Folder for log files: `DIR/<run>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}`",
@@ -102,7 +102,8 @@ void declare_output(OptionTable& table, OutputOptions& options) {
                ranks_text(options.console_ranks),
                [&](const std::string& text) { options.console_ranks = parse_shown_ranks(text); });
   declare_copies(table, options);
-  table.parsed({"--stdin RANK|all|none", "Reader of ddprun's standard input"}, reader_text(options.standard_input),
+  table.parsed({"--stdin RANK|all|none", "Ranks that read ddprun's standard input"},
+               reader_text(options.standard_input),
                [&](const std::string& text) { options.standard_input = parse_standard_input(text); });
   table.text({"--events FILE", "Append one JSON line per start, exit, restart, failure and end", "[Events](#events)."},
              options.event_file);

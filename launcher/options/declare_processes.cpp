@@ -57,7 +57,7 @@ std::string nodes_text(const Options& options) {
 }  // namespace
 
 void declare_processes(OptionTable& table, Options& options) {
-  table.group("Which processes");
+  table.group("Processes");
   table.parsed(
       torchruns({"-n,--nproc_per_node N|gpu|cpu|auto",
                  "Ranks on this node: a number, one per visible GPU, one per usable CPU, or `auto`: GPUs, else CPUs. "
@@ -65,7 +65,7 @@ void declare_processes(OptionTable& table, Options& options) {
                  "Visible GPUs are those that CUDA_VISIBLE_DEVICES shows."}),
       shown_ranks(options.nproc_per_node),
       [&](const std::string& text) { options.nproc_per_node = parse_ranks(text); });
-  table.parsed(torchruns({"--nnodes N|MIN:MAX", "Nodes of the job; with MIN:MAX they may come and go",
+  table.parsed(torchruns({"--nnodes N|MIN:MAX", "Nodes of the job; with MIN:MAX their number may change during the job",
                           "[How](many-nodes.md#nodes-that-come-and-go)."}),
                nodes_text(options), [&](const std::string& text) { parse_nodes(text, options); });
   table.number(torchruns({"--node_rank", "This node's number, from 0", "Node 0 hosts the store."}), options.node_rank);
@@ -81,13 +81,13 @@ void declare_processes(OptionTable& table, Options& options) {
       {"--expand_arguments",
        "Replace `${rank}`, `${local_rank}`, `${world_size}` and `${local_world_size}` in the program's arguments"},
       options.expand_arguments);
-  table.text(torchruns({"--role NAME", "Value of ROLE_NAME"}), options.role);
+  table.text(torchruns({"--role NAME", "Value of the variable ROLE_NAME"}), options.role);
   table.list({"-x,--export NAME[=VALUE]",
               "Set a variable for the ranks, or pass it on from ddprun's environment; may be repeated"},
              options.exported);
   table.text({"--wdir FOLDER",
               "Folder in which the ranks start",
-              "PROGRAM is looked up in it, as after `cd FOLDER`.",
+              "A relative path of PROGRAM starts there, as after `cd FOLDER`.",
               {.unset = "ddprun's"}},
              options.working_folder);
 }

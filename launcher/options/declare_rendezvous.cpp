@@ -14,24 +14,25 @@ void declare_store(OptionTable& table, RendezvousOptions& options) {
                options.store, {{"agent", Store::kLauncher}, {"rank0", Store::kRank0}});
   using Proxy = RendezvousOptions::StoreProxy;
   table.choice({"--store_proxy",
-                "Which ranks of the other nodes reach the store through their ddprun: programs of the C++ library, or "
+                "Ranks of the other nodes that reach the store through their ddprun: those of the C++ library, or "
                 "all, which then get MASTER_ADDR=127.0.0.1",
                 "[One connection per node](many-nodes.md#one-connection-per-node)."},
                options.store_proxy, {{"library", Proxy::kLibrary}, {"all", Proxy::kAll}, {"off", Proxy::kOff}});
 }
 
 void declare_times(OptionTable& table, RendezvousOptions& options) {
-  table.seconds({"--join_timeout", "For all nodes to arrive",
+  table.seconds({"--join_timeout", "Longest time until all nodes have joined",
                  "The value of the node with the store applies to all nodes that have arrived."},
                 options.join_timeout);
-  table.seconds({"--node_timeout",
-                 "Several nodes: a launcher that sends nothing for this long is lost; shorter interruptions of the "
-                 "network are survived",
-                 "[Interruptions](many-nodes.md#interruptions-of-the-network)."},
-                options.node_timeout, std::chrono::milliseconds(1));
+  table.seconds(
+      {"--node_timeout",
+       "Several nodes: a launcher that sends nothing for this long counts as lost; shorter interruptions of the "
+       "network are survived",
+       "[Interruptions](many-nodes.md#interruptions-of-the-network)."},
+      options.node_timeout, std::chrono::milliseconds(1));
   table.choice({"--node_order", "How `--rdzv_backend c10d` numbers the nodes: as they arrive, or by their host names"},
                options.order_by_host, {{"arrival", false}, {"host", true}});
-  table.seconds({"--start_timeout", "For every rank to reach the store; the missing ones are named",
+  table.seconds({"--start_timeout", "Longest time until every rank has reached the store; the missing ones are named",
                  "The job is stopped then, with status 124."},
                 options.start_timeout, std::chrono::milliseconds(1));
 }
@@ -39,8 +40,8 @@ void declare_times(OptionTable& table, RendezvousOptions& options) {
 }  // namespace
 
 void declare_rendezvous(OptionTable& table, RendezvousOptions& options) {
-  table.group("Where they meet");
-  table.flag(torchruns({"--standalone", "One node with a free port, as one node always has",
+  table.group("Rendezvous and store");
+  table.flag(torchruns({"--standalone", "One node with a free port, as is the default for one node",
                         "On the command line it overrides PET_NNODES, PET_NODE_RANK and PET_MASTER_PORT."}),
              options.standalone);
   table.text({"--master_addr,--master_address HOST",

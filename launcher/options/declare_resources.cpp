@@ -30,7 +30,7 @@ std::vector<std::string> parse_gpus(const std::string& text) {
 
 void declare_resources(OptionTable& table, ResourceOptions& options) {
   using Binding = ResourceOptions::Binding;
-  table.group("On which resources");
+  table.group("GPUs and CPUs");
   table.parsed({"--gpus LIST",
                 "GPUs of this job: numbers or UUIDs; one rank per GPU unless `-n` is given",
                 "As in `2,4,7`. Sets the ranks' CUDA_VISIBLE_DEVICES; checked against the driver if there is one.",

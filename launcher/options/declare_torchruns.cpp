@@ -141,22 +141,23 @@ void declare_accepted(OptionTable& table) {
   table.accepted(torchruns({"--start_method spawn|fork|forkserver", nothing}), check_start_method);
   table.accepted(torchruns({"--event_log_handler null", nothing + "; see `--events`"}), check_event_handler);
   table.accepted(torchruns({"--logs_specs default", nothing}), check_logs_specs);
-  table.accepted_flag(torchruns({"--use_env", "Accepted: ranks always get their numbers in the environment"}));
+  table.accepted_flag(
+      torchruns({"--use_env", "Accepted without effect: ranks always get their numbers in the environment"}));
 }
 
 }  // namespace
 
 void declare_torchruns(OptionTable& table, Options& options) {
-  table.group("Of torchrun and torch.distributed.launch");
+  table.group("For compatibility with torchrun and torch.distributed.launch");
   table.text({"--rdzv_backend NAME",
-              "Several nodes: `static`; or, with the same command on each node and no `--node_rank`, `c10d` or `etcd`",
+              "Several nodes: `static`, with `--node_rank`; `c10d` or `etcd`, with the same command on each node",
               "[`etcd`](many-nodes.md#a-coordinator-that-can-be-replaced) is also called `etcd-v2`.",
               {.unset = backend_text(), .is_torchruns = true, .may_be_empty = true}},
              options.rdzv_backend);
   table.text({"--rdzv_endpoint HOST[:PORT]",
               "Several nodes: another way to give `--master_addr` and `--master_port`",
-              "Without PORT it is " + std::to_string(Options::kC10dPort) + " with `c10d`, and etcd's, " +
-                  std::to_string(Options::kEtcdPort) + ", with `etcd`.",
+              "The default of PORT is " + std::to_string(Options::kC10dPort) + " with `c10d` and " +
+                  std::to_string(Options::kEtcdPort) + " with `etcd`.",
               {.is_torchruns = true, .may_be_empty = true}},
              options.rdzv_endpoint);
   table.accepted(

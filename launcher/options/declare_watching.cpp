@@ -71,11 +71,11 @@ std::string steps_text(const WatchOptions& options) {
 }  // namespace
 
 void declare_watching(OptionTable& table, WatchOptions& options) {
-  table.group("How it is watched",
+  table.group("Monitoring",
               "[watching.md](watching.md) has what is known of each rank, `ddprun status` and `ddprun top`.");
   OptionText hang = {
       "--hang_timeout SECONDS",
-      "When no rank makes progress for this long, report which rank the others wait for",
+      "When no rank makes progress for this long, report the rank that the others wait for",
       "[When it hangs](watching.md#when-it-hangs). Jobs that do not train are reported only if the option is given.",
       {.zero = "never"}};
   table.parsed(hang, shown_seconds(options.hang_timeout), [&](const std::string& text) {
@@ -83,19 +83,19 @@ void declare_watching(OptionTable& table, WatchOptions& options) {
     options.has_hang_timeout = true;
   });
   using OnHang = WatchOptions::OnHang;
-  table.choice({"--on_hang", "What follows that report: nothing, the end of the job with status 124, or a restart"},
+  table.choice({"--on_hang", "What to do after that report: nothing more, stop the job with status 124, or restart it"},
                options.on_hang, {{"report", OnHang::kReport}, {"stop", OnHang::kStop}, {"restart", OnHang::kRestart}});
   table.text({"--on_hang_command COMMAND",
               "Run COMMAND by /bin/sh when that report is printed, before the job is stopped or restarted",
               "[Its variables](watching.md#a-command-for-each-hang). On several nodes the first one runs it."},
              options.on_hang_command);
-  table.parsed(
-      {"--straggler_threshold PERCENT",
-       "Report a rank whose own time per step is this much above the median of all, and at the end where the time went",
-       "[A rank that delays the others](watching.md#when-one-rank-delays-the-others).",
-       {.zero = "never"}},
-      shown_number(std::round(options.straggler_threshold * 1e6) / 1e4),
-      [&](const std::string& text) { options.straggler_threshold = read_percent(text); });
+  table.parsed({"--straggler_threshold PERCENT",
+                "Report a rank whose own time per step is this much above the median of all, and print at the end how "
+                "the time was spent",
+                "[A rank that delays the others](watching.md#when-one-rank-delays-the-others).",
+                {.zero = "never"}},
+               shown_number(std::round(options.straggler_threshold * 1e6) / 1e4),
+               [&](const std::string& text) { options.straggler_threshold = read_percent(text); });
   table.parsed({"--metrics_port [ADDRESS:]PORT",
                 "Serve what each rank is doing as OpenMetrics at /metrics, on loopback unless an address is given; "
                 "port 0: a free one, which is printed",

@@ -65,7 +65,7 @@ constexpr std::array kHorovodrunOptions = std::to_array<ForeignOption>({
     {"deepspeed", "--enable-each-rank-log", "DIR", kTranslated, "--log_dir=$1\n--tee=3"},
     {"deepspeed", "--launcher-args", "ARGUMENTS", kTranslated, "--ssh_command=ssh $1"},
     {"deepspeed", "--force-multi,--no-ssh-check,--no-local-rank", "", kAccepted, ""},
-    {"deepspeed", "--save-pid", "", kIgnored, "--events FILE has the process numbers"},
+    {"deepspeed", "--save-pid", "", kIgnored, "--events FILE has the process IDs"},
     {"deepspeed", "--elastic-training,--no-ssh", "", kRefused, kComeAndGo},
 
     {"accelerate", "--num-processes", "N", kTranslated, "-np=$1"},

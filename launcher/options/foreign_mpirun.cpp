@@ -86,7 +86,7 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"mpirun", "--display-map,--display-allocation,--display-devel-map,--report-bindings", "", kIgnored, kDryRun},
     {"mpirun", "--display", "WHAT", kIgnored, kDryRun},
     {"mpirun", "--do-not-launch", "", kTranslated, "--dry_run"},
-    {"mpirun", "--report-pid,--report-uri", "FILE", kIgnored, "--events FILE has the process numbers"},
+    {"mpirun", "--report-pid,--report-uri", "FILE", kIgnored, "--events FILE has the process IDs"},
     {"mpirun", "--get-stack-traces,--report-state-on-timeout", "", kIgnored,
      "--hang_timeout reports where each rank is"},
     {"mpirun", "--enable-recovery,--disable-recovery,--abort-on-non-zero-status,--continuous", "", kIgnored,

@@ -60,7 +60,7 @@ std::span<const GeneratedText> generated_texts() {
 
 std::string generated_text(const std::string& kind, const OptionTable& table) {
   const auto text = std::find_if(kTexts.begin(), kTexts.end(), [&](const auto& other) { return other.kind == kind; });
-  if (text == kTexts.end()) throw UsageError("--generate: nothing is known to make for " + kind);
+  if (text == kTexts.end()) throw UsageError("--generate: there is no text named " + kind);
   return text->make(table);
 }
 

@@ -69,7 +69,7 @@ inline constexpr std::string_view kRunningJobs =
     R"sed(sed -nE 's/^\{"job":"([A-Za-z0-9._-]+)",.*/\1/p;t;s/^\{"job":"([^"\\]|\\.)*","pid":([0-9]+).*/\2/p')sed";
 
 // What -h and --help of a subcommand do.
-inline constexpr std::string_view kHelpMeaning = "Print what this command takes";
+inline constexpr std::string_view kHelpMeaning = "Print the options of this command";
 
 // One word in single quotes, without a meaning for bash and zsh; fish reads "\\" in quotes as one backslash.
 std::string single_quoted(std::string_view text);

@@ -188,7 +188,7 @@ std::vector<Entry> exit_statuses() {
        "ddprun itself failed: bad option, a host of `-H` that cannot be reached, nodes that were started with "
        "different "
        "options, an answer (`--help`, `--check`, ...) that cannot be written, port in use, output lost on a full disk, "
-       "by a closed standard output, or dropped because nobody read it"},
+       "by a closed standard output, or dropped because no process read it"},
       {marked(ExitStatus::kNotExecutable), "PROGRAM cannot be executed; nothing was started"},
       {marked(ExitStatus::kNotFound), "There is no such PROGRAM; nothing was started"},
   };

@@ -93,7 +93,7 @@ class OptionTable {
   CLI::App& app() const { return app_; }
   const std::vector<ShownGroup>& groups() const { return groups_; }
   // Long names without dashes.
-  std::span<const std::string> torchruns_names() const { return torchruns_names_; }
+  std::span<const std::string> torchrun_names() const { return torchrun_names_; }
   bool may_be_empty(std::string_view long_name) const;
 
  private:
@@ -105,7 +105,7 @@ class OptionTable {
   CLI::App& app_;
   std::vector<ShownGroup> groups_;
   std::size_t current_group_ = 0;
-  std::vector<std::string> torchruns_names_;
+  std::vector<std::string> torchrun_names_;
   std::vector<std::string> emptiable_names_;
 };
 

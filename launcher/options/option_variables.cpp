@@ -78,7 +78,7 @@ const char* value_of(const char* name) {
 void take_grace(const CLI::App& app, Options& options) {
   const bool has_grace = app.count("--grace") > 0;
   if (has_grace && options.shutdown_timeout) {
-    throw UsageError("--grace and --shutdown_timeout are two names of one time: give one of them");
+    throw UsageError("--grace and --shutdown_timeout are two names of one option: give one of them");
   }
   if (options.shutdown_timeout) options.grace = *options.shutdown_timeout;
   if (has_grace || options.shutdown_timeout) return;
@@ -142,7 +142,8 @@ void ignore_outranked_variables(CLI::App& app, const SplitArguments& split) {
   for (const std::string& name : split.emptied) ignore_variable(app, name);
   const std::vector<const CLI::Option*> typed = typed_options(app, split.own);
   const auto is_given = [&](const char* name) {
-    return std::any_of(typed.begin(), typed.end(), [&](const CLI::Option* option) { return option->check_lname(name); });
+    return std::any_of(typed.begin(), typed.end(),
+                       [&](const CLI::Option* option) { return option->check_lname(name); });
   };
   for (const auto& [first, second] : kAlternatives) {
     const bool has_first = is_given(first);

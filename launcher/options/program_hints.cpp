@@ -116,7 +116,7 @@ std::string hint_on_word(const Options& options) {
     return "it is a command of the shell: ddprun ... sh -c '" + name + " ... && exec ./PROGRAM'";
   constexpr std::array<std::string_view, 5> kAnswers = {"help", "version", "check", "dry_run", "show_env"};
   if (is_one_of(kAnswers, name)) return "did you mean ddprun --" + name + "?";
-  if (name.starts_with('-')) return "after -- comes the program; options of ddprun come before it";
+  if (name.starts_with('-')) return "the program follows --; options of ddprun come before it";
   if (is_whole_number(name)) return hint_on_number(name, options);
   const std::size_t equals = name.find('=');
   if (equals != std::string::npos && equals > 0 && name.find('/') > equals) return hint_on_assignment(name);

@@ -60,7 +60,7 @@ Word split_word(const OptionTable& table, const std::string& argument) {
     Word word{argument.substr(2, equals == std::string::npos ? equals : equals - 2), after_equals()};
     std::replace(word.name.begin(), word.name.end(), '-', '_');
     const bool is_known = app.get_option_no_throw("--" + word.name) != nullptr;
-    if (!is_known) word.name = complete_name(word.name, table.torchruns_names()).value_or(word.name);
+    if (!is_known) word.name = complete_name(word.name, table.torchrun_names()).value_or(word.name);
     return word;
   }
   if (argument.substr(0, equals) == kMpirunsRanks) return {"nproc_per_node", after_equals()};

@@ -44,8 +44,8 @@ struct Subcommand {
 };
 
 inline std::vector<Subcommand> subcommands() {
-  const std::string id = "its --rdzv_id, or ddprun's process number; ";
-  const std::string not_answering = "0; 1 when there is no such job, or one does not answer.";
+  const std::string id = "its --rdzv_id, or ddprun's process ID; ";
+  const std::string not_answering = "0 on success; 1 if there is no such job, or one does not answer.";
   const ShownOption all_users{.names = {"--all_users"}, .meaning = "for root: the jobs of all users"};
   return {
       {.word = "status",
@@ -62,11 +62,12 @@ inline std::vector<Subcommand> subcommands() {
        .forms = {{.options = {all_users}}},
        .exit_status = not_answering},
       {.word = "stack",
-       .meaning = "Shows the stacks of all threads of a running job's ranks on this machine; equal ones once. No rank "
+       .meaning = "Shows the stacks of all threads of a running job's ranks on this machine; equal stacks are shown "
+                  "once. No rank "
                   "ends or waits for it.",
        .job = id + "may be left out where only one job runs. RANK: only these ranks",
        .forms = {{.after_job = "[RANK ...]"}},
-       .exit_status = "0; 1 when there is no such job or rank here, or it does not answer."},
+       .exit_status = "0 on success; 1 if there is no such job or rank here, or it does not answer."},
       {.word = "timeline",
        .meaning =
            "Records what each rank of a running job does and when, for Perfetto and ddprun-timeline. To record a "
@@ -77,7 +78,7 @@ inline std::vector<Subcommand> subcommands() {
                                .value = "FILE",
                                .meaning = "the file to write; without it the file of the job's --timeline"}}},
                  {.verb = "stop"}},
-       .exit_status = "0; 1 when there is no such job, or it refuses."}};
+       .exit_status = "0 on success; 1 if there is no such job, or it refuses."}};
 }
 
 }  // namespace launcher

@@ -43,11 +43,11 @@ bool is_number(std::string_view text) {
   if (entry.empty()) {
     text += ": a host is missing beside a comma";
   } else if (entry.find_first_of(" \t") != std::string_view::npos) {
-    text += ": write no blanks";
+    text += ": remove the blanks";
   } else if (is_number(entry)) {
-    text += ": a number alone is no host; the ranks of a host come after a colon";
+    text += ": a number alone is not a host; the ranks of a host follow a colon";
   } else if (entry.size() < list.size() && entry.size() <= kMostQuoted) {
-    text += ": '" + printable(entry) + "' is wrong";
+    text += ": '" + printable(entry) + "' is invalid";
   }
   throw LaunchError(text);
 }
@@ -155,7 +155,7 @@ std::vector<HostSlots> parse_host_file(std::string_view text, const std::string&
     tally.add(std::move(*entry));
   }
   std::vector<HostSlots> hosts = tally.take();
-  if (hosts.empty()) throw LaunchError("--hostfile " + file + " names no host");
+  if (hosts.empty()) throw LaunchError("--hostfile " + file + " contains no host");
   return hosts;
 }
 

@@ -57,7 +57,7 @@ void share_out(std::vector<HostCapacity>& capacities, int ranks) {
 void give_each(std::vector<HostCapacity>& capacities, int ranks) {
   for (HostCapacity& capacity : capacities) {
     if (capacity.slots > 0 && ranks > capacity.slots) {
-      throw LaunchError("host " + capacity.node.host + " has room for " + std::to_string(capacity.slots) +
+      throw LaunchError("host " + capacity.node.host + " has slots for " + std::to_string(capacity.slots) +
                         ", not for " + ranks_text(ranks));
     }
     capacity.node.ranks = ranks;

@@ -50,7 +50,7 @@ class Taker {
   // Why the scheduler is not asked for this node's place.
   std::string option_conflict() const {
     for (const char* name : {"standalone", "hosts"}) {
-      if (is_given(name)) return std::string("--") + name + " is for this node alone";
+      if (is_given(name)) return std::string("--") + name + " concerns this node alone";
     }
     if (is_given("nnodes") && options_.nnodes == 1) return "--nnodes is 1, from " + given_.at("nnodes");
     return "";
@@ -63,7 +63,8 @@ class Taker {
     const bool has_both = is_given("nnodes") && is_given("node_rank");
     if (!place.obstacle.empty() && !has_both) throw LaunchError(place.obstacle);
     check_agreement(place);
-    if (!take_one("nnodes", place.nnodes, options_.nnodes, number)) note_line("one node, as nothing says otherwise");
+    if (!take_one("nnodes", place.nnodes, options_.nnodes, number))
+      note_line("one node, as no option and no variable gives their number");
     if (options_.nproc_per_node == Options::kUnset && options_.gpus.empty()) {
       take_one("nproc_per_node", place.nproc_per_node, options_.nproc_per_node, number);
     }
@@ -119,7 +120,7 @@ class Taker {
     const std::string why =
         found_.place->system + " kills " + seconds + " s after TERM (" + found_.place->kill_wait->why + ")";
     if (is_given("grace")) {
-      if (options_.grace > longest) note_line("--grace is longer than a cancelled job has, as " + why);
+      if (options_.grace > longest) note_line("--grace is longer than the time that a cancelled job has, as " + why);
       return;
     }
     if (longest >= options_.grace) return;

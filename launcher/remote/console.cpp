@@ -187,7 +187,7 @@ std::string Console::problem() const {
     if (error != 0 && error != EPIPE) return std::string("output was lost: ") + std::strerror(error);
   }
   if (dropped_ == 0) return "";
-  return "output was lost: " + std::to_string(dropped_) + " bytes were dropped because nobody read them";
+  return "output was lost: " + std::to_string(dropped_) + " bytes were dropped because no process read them";
 }
 
 }  // namespace launcher::remote

@@ -73,7 +73,7 @@ bool HostStates::have_all_ended() const {
   return std::all_of(states_.begin(), states_.end(), [](const HostState& state) { return state.has_ended(); });
 }
 
-bool HostStates::are_all_over() const {
+bool HostStates::are_all_finished() const {
   return std::all_of(states_.begin(), states_.end(), [](const HostState& state) { return state.is_over(); });
 }
 

@@ -47,7 +47,7 @@ class HostStates {
   // Each has answered, or cannot be reached.
   bool have_all_answered() const;
   bool have_all_ended() const;
-  bool are_all_over() const;
+  bool are_all_finished() const;
   // "host b", "hosts b, c" or "hosts b, c, d, e and 7 more": those that have not ended.
   std::string names_of_unfinished() const;
 

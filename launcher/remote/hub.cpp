@@ -72,9 +72,9 @@ std::size_t Link::on_preamble(std::string_view bytes) {
   const Greeting found = find_greeting(bytes, kDdprunVersion);
   if (found.kind == Greeting::Kind::kNone && bytes.size() < kMaxPreamble) return std::string::npos;
   if (found.kind != Greeting::Kind::kSame) {
-    fail(found.version.empty() ? "its shell printed something else than ddprun's greeting"
-                               : "it has ddprun " + found.version + ", and this is " + kDdprunVersion +
-                                     "; --remote_ddprun names another one");
+    fail(found.version.empty() ? "its shell printed other text before the first message of ddprun"
+                               : "its ddprun has version " + found.version + ", this one has " + kDdprunVersion +
+                                     "; --remote_ddprun chooses another one");
     kill();
     return std::string::npos;
   }

@@ -54,7 +54,7 @@ SshSettings ssh_settings(const Options& options) {
 void check_for_hosts(const Options& options, const std::vector<JobNode>& nodes) {
   if (options.debug_rank) throw LaunchError("--debug works on this machine only, not on the hosts of -H");
   if (options.store == Options::Store::kRank0 && nodes.size() > 1) {
-    throw LaunchError("--store rank0 works on one node only: the nodes meet at node 0's store");
+    throw LaunchError("--store rank0 works on one node only: several nodes use the store of node 0's launcher");
   }
   input_nodes(nodes, options.standard_input);
 }

@@ -90,7 +90,7 @@ int Session::run() {
 
 bool Session::is_over() const {
   if (gives_up_ || !has_begun_) return gives_up_ || is_stopping_;
-  return check_ ? hosts_.are_all_over() : hosts_.have_all_ended();  // whose output may have to wait for its reader
+  return check_ ? hosts_.are_all_finished() : hosts_.have_all_ended();  // whose output may have to wait for its reader
 }
 
 void Session::on_signals() {
@@ -143,7 +143,7 @@ void Session::on_frame(Frame frame) {
     case Kind::kHello:
       host->hello = decode<Hello>(bytes);
       host->trouble.reset();
-      if (!host->hello) host->trouble = "its ddprun sent a message that this ddprun does not know";
+      if (!host->hello) host->trouble = "its ddprun sent an unknown message: use the same version on all hosts";
       begin_when_all_are_there();
       return;
     case Kind::kUnreachable:
@@ -304,7 +304,7 @@ int Session::finish() {
   close_links();
   std::string problem = console_.problem();
   if (problem.empty() && is_output_lost_)
-    problem = "output was lost: it was dropped on the hosts because nobody read it";
+    problem = "output was lost: it was dropped on the hosts because no process read it";
   if (!problem.empty()) {
     console_.print(problem);
     note_status(to_int(ExitStatus::kLauncherError));
@@ -316,7 +316,9 @@ int Session::finish() {
 void Session::write_all() {
   ReaderTimeout timeout{
       .begin = EventLoop::Clock::now(), .grace = options_.grace, .kill_time = kill_time_, .ended_well = status_ == 0};
-  const auto has_more = [this] { return !console_.is_empty() || (has_begun_ && !gives_up_ && !hosts_.are_all_over()); };
+  const auto has_more = [this] {
+    return !console_.is_empty() || (has_begun_ && !gives_up_ && !hosts_.are_all_finished());
+  };
   while (has_more() && !is_impatient_) {
     timeout.timed_out_at = timed_out_at_;
     const auto deadline = timeout.deadline(console_.last_progress());

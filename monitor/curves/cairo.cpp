@@ -22,7 +22,7 @@ class Loader {
  private:
   [[noreturn]] static void refuse() {
     const char* reason = dlerror();
-    throw MissingLibrary(std::string("pixels are drawn by the library cairo, which cannot be loaded (") +
+    throw MissingLibrary(std::string("PNG pictures need the library cairo, which cannot be loaded (") +
                          (reason != nullptr ? reason : "no reason given") +
                          "): install it (Debian, Ubuntu: libcairo2; Fedora: cairo), or draw an .svg picture");
   }

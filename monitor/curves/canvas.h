@@ -8,13 +8,13 @@
 namespace ddp::curves {
 
 /// In pixels from the picture's upper left corner, rightwards and downwards.
-struct Spot {
+struct PixelPoint {
   double x = 0;
   double y = 0;
 };
 
 /// Points joined by straight lines; at least two.
-using Polyline = std::vector<Spot>;
+using Polyline = std::vector<PixelPoint>;
 
 struct Colour {
   uint8_t red = 0;
@@ -48,12 +48,12 @@ class Canvas {
   Canvas& operator=(const Canvas&) = delete;
 
   /// A thin line, horizontal or vertical.
-  virtual void rule(Spot from, Spot to, Colour colour) = 0;
+  virtual void rule(PixelPoint from, PixelPoint to, Colour colour) = 0;
   /// Round ends and corners.
   virtual void lines(const std::vector<Polyline>& pieces, const LineStyle& style) = 0;
-  virtual void dot(Spot centre, double radius, Colour colour) = 0;
+  virtual void dot(PixelPoint centre, double radius, Colour colour) = 0;
   /// UTF-8 with the left end of its base line, its middle or its right end at `place`.
-  virtual void text(Spot place, const TextStyle& style, const std::string& text) = 0;
+  virtual void text(PixelPoint place, const TextStyle& style, const std::string& text) = 0;
 };
 
 }  // namespace ddp::curves

@@ -21,15 +21,15 @@ constexpr int64_t kMostSide = 4096;
 Bitmap Figure::draw() const {
   for (const int64_t side : {width, height}) {
     if (side < kLeastSide || side > kMostSide) {
-      throw std::invalid_argument("a figure's sides are from 150 to 4096 pixels, got " + std::to_string(width) + "x" +
-                                  std::to_string(height));
+      throw std::invalid_argument("expected sides of a figure from 150 to 4096 pixels, got " + std::to_string(width) +
+                                  "x" + std::to_string(height));
     }
   }
   curves::Chart chart{.title = title, .x_label = x_label};
   for (const FigureLine& line : lines) {
     if (line.x.size() != line.y.size()) {
       throw std::invalid_argument("the figure's line '" + line.label + "' has " + std::to_string(line.x.size()) +
-                                  " x and " + std::to_string(line.y.size()) + " y: expected as many of both");
+                                  " x and " + std::to_string(line.y.size()) + " y: expected the same number of both");
     }
     chart.lines.push_back({.label = line.label, .x = line.x, .y = line.y});
   }

@@ -90,7 +90,7 @@ bool fit_beside_each_other(const Axis& axis, const std::vector<std::string>& lab
 
 class ChartDrawing {
  public:
-  ChartDrawing(const Chart& chart, Spot corner, const ChartOptions& options)
+  ChartDrawing(const Chart& chart, PixelPoint corner, const ChartOptions& options)
       : chart_(chart),
         corner_(corner),
         size_{static_cast<double>(options.width), static_cast<double>(options.height)},
@@ -175,21 +175,21 @@ class ChartDrawing {
         pieces.emplace_back();
       }
     }
-    std::vector<Spot> alone;  // one point makes no line
+    std::vector<PixelPoint> alone;  // one point makes no line
     for (const Polyline& piece : pieces) {
       if (piece.size() == 1) alone.push_back(piece[0]);
     }
     std::erase_if(pieces, [](const Polyline& piece) { return piece.size() < 2; });
     if (!pieces.empty()) canvas.lines(pieces, style);
-    for (const Spot spot : alone) canvas.dot(spot, pieces.empty() ? 3 : style.width, style.colour);
+    for (const PixelPoint spot : alone) canvas.dot(spot, pieces.empty() ? 3 : style.width, style.colour);
     if (chart_.lines.size() == 1 && line.x.size() == 1 && alone.size() == 1) {
       canvas.text({alone[0].x + 8, alone[0].y + kFontSize / 3}, {.colour = kDark}, tick_label(line.y[0]));
     }
   }
 
   const Chart& chart_;
-  Spot corner_;
-  Spot size_;
+  PixelPoint corner_;
+  PixelPoint size_;
   Legend legend_;
   Range x_range_;
   Range y_range_;
@@ -219,8 +219,8 @@ void draw_charts(const std::vector<Chart>& charts, const ChartOptions& options, 
   std::vector<size_t> legend_rows(charts.size() / columns + 1);  // by row of the grid
   std::vector<double> label_widths(columns);                     // by column
   for (size_t i = 0; i < charts.size(); ++i) {
-    const Spot corner{static_cast<double>(i % columns) * static_cast<double>(options.width),
-                      static_cast<double>(i / columns) * static_cast<double>(options.height)};
+    const PixelPoint corner{static_cast<double>(i % columns) * static_cast<double>(options.width),
+                            static_cast<double>(i / columns) * static_cast<double>(options.height)};
     drawings.emplace_back(charts[i], corner, options);
     legend_rows[i / columns] = std::max(legend_rows[i / columns], drawings[i].legend_rows());
   }

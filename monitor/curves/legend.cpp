@@ -101,7 +101,7 @@ Legend make_legend(const Chart& chart, double width, size_t most_rows) {
   return legend_of(labels, fits(labels.size()) ? labels.size() : most_that(fits, labels.size() - 1), width);
 }
 
-void draw_legend(const Legend& legend, Spot place, const LineStyles& styles, Canvas& canvas) {
+void draw_legend(const Legend& legend, PixelPoint place, const LineStyles& styles, Canvas& canvas) {
   for (const LegendEntry& entry : legend.entries) {
     const double left = place.x + entry.left;
     const double base = place.y + static_cast<double>(entry.row) * kLegendRow + kFontSize;

@@ -40,7 +40,7 @@ inline constexpr double kLegendRow = 16;
 Legend make_legend(const Chart& chart, double width, size_t most_rows);
 
 /// Draws it with its upper left corner at `place`.
-void draw_legend(const Legend& legend, Spot place, const LineStyles& styles, Canvas& canvas);
+void draw_legend(const Legend& legend, PixelPoint place, const LineStyles& styles, Canvas& canvas);
 
 /// The text, or its beginning and end with "…" between, so that it is not wider than `width` pixels.
 std::string shortened(const std::string& text, double width);

@@ -38,16 +38,16 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("PATH", options.paths, "Event files, or folders that hold some")->required();
+  app.add_option("PATH", options.paths, "Event files, or folders with event files")->required();
   app.add_option("-o,--out", options.out, "The picture to write: .png or .svg")->capture_default_str();
-  app.add_option("--tag", options.tags, "Only curves whose tag begins so; repeatable");
+  app.add_option("--tag", options.tags, "Only tags with this prefix; repeatable");
   app.add_option("--x", options.x, "Horizontal axis: step, or seconds")
       ->check(CLI::IsMember({"step", "time"}))
       ->capture_default_str();
-  app.add_option("--smooth", options.smooth, "Weight of the past, 0 to below 1")
+  app.add_option("--smooth", options.smooth, "Smoothing factor, 0 to below 1")
       ->check(ddp::finite(0, 0.999999))
       ->capture_default_str();
-  app.add_option("--columns", options.charts.columns, "Charts beside each other")
+  app.add_option("--columns", options.charts.columns, "Charts in a row")
       ->check(ddp::whole(1, 100))
       ->capture_default_str();
   app.add_option("--width", options.charts.width, "Width of a chart in pixels")
@@ -56,7 +56,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--height", options.charts.height, "Height of a chart in pixels")
       ->check(ddp::whole(120, 10000))
       ->capture_default_str();
-  app.add_option("--scale", options.scale, "PNG: pixels of the picture for each of these")
+  app.add_option("--scale", options.scale, "PNG: scale factor of width and height")
       ->check(ddp::finite(0.5, 10))
       ->capture_default_str();
 }

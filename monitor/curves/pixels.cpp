@@ -39,10 +39,10 @@ class PixelCanvas : public Canvas {
     cairo_.set_font_size(context_.get(), kFontSize);
   }
 
-  void rule(Spot from, Spot to, Colour colour) override {
+  void rule(PixelPoint from, PixelPoint to, Colour colour) override {
     // Whole pixels: smooth edges would make it wider and fainter.
-    const Spot begin = pixel_corner({std::min(from.x, to.x), std::min(from.y, to.y)});
-    const Spot end = pixel_corner({std::max(from.x, to.x), std::max(from.y, to.y)});
+    const PixelPoint begin = pixel_corner({std::min(from.x, to.x), std::min(from.y, to.y)});
+    const PixelPoint end = pixel_corner({std::max(from.x, to.x), std::max(from.y, to.y)});
     set_colour(colour);
     cairo_.set_antialias(context_.get(), kCairoAntialiasNone);
     cairo_.rectangle(context_.get(), begin.x, begin.y, end.x - begin.x + thickness_, end.y - begin.y + thickness_);
@@ -57,19 +57,19 @@ class PixelCanvas : public Canvas {
     cairo_.set_dash(context_.get(), style.dashes.data(), static_cast<int>(style.dashes.size()), 0);
     for (const Polyline& piece : pieces) {
       cairo_.move_to(context_.get(), piece.front().x, piece.front().y);
-      for (const Spot spot : piece) cairo_.line_to(context_.get(), spot.x, spot.y);
+      for (const PixelPoint spot : piece) cairo_.line_to(context_.get(), spot.x, spot.y);
     }
     cairo_.stroke(context_.get());
   }
 
-  void dot(Spot centre, double radius, Colour colour) override {
+  void dot(PixelPoint centre, double radius, Colour colour) override {
     set_colour(colour);
     cairo_.new_path(context_.get());
     cairo_.arc(context_.get(), centre.x, centre.y, radius, 0, 2 * std::numbers::pi);
     cairo_.fill(context_.get());
   }
 
-  void text(Spot place, const TextStyle& style, const std::string& text) override {
+  void text(PixelPoint place, const TextStyle& style, const std::string& text) override {
     // cairo draws nothing more after a text that is not UTF-8.
     const std::string valid = detail::shown_text(text);
     set_colour(style.colour);
@@ -102,7 +102,7 @@ class PixelCanvas : public Canvas {
   void set_colour(Colour colour) {
     cairo_.set_source_rgb(context_.get(), colour.red / 255.0, colour.green / 255.0, colour.blue / 255.0);
   }
-  Spot pixel_corner(Spot spot) const {
+  PixelPoint pixel_corner(PixelPoint spot) const {
     return {std::floor(spot.x * scale_) / scale_, std::floor(spot.y * scale_) / scale_};
   }
 

@@ -258,7 +258,7 @@ Runs read_runs(const fs::path& path) {
   Runs found;
   std::error_code error;
   const auto status = fs::status(path, error);
-  if (!fs::status_known(status)) throw std::runtime_error(path.string() + ": cannot be looked at: " + error.message());
+  if (!fs::status_known(status)) throw std::runtime_error(path.string() + ": cannot be examined: " + error.message());
   if (!fs::exists(status)) throw std::runtime_error(path.string() + ": no such file or folder");
   const bool is_folder = fs::is_directory(status);
   const auto files = is_folder ? event_files_below(path) : std::vector<fs::path>{path};

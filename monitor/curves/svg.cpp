@@ -58,7 +58,7 @@ class SvgCanvas : public Canvas {
     svg_.append(">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n");
   }
 
-  void rule(Spot from, Spot to, Colour colour) override {
+  void rule(PixelPoint from, PixelPoint to, Colour colour) override {
     svg_.append("<line");
     attribute("x1", number(from.x)).attribute("y1", number(from.y));
     attribute("x2", number(to.x)).attribute("y2", number(to.y)).attribute("stroke", code(colour));
@@ -69,7 +69,7 @@ class SvgCanvas : public Canvas {
     std::string path;
     for (const Polyline& piece : pieces) {
       const char* command = " M";
-      for (const Spot spot : piece) {
+      for (const PixelPoint spot : piece) {
         path.append(command).append(number(spot.x)).append(",").append(number(spot.y));
         command = " L";
       }
@@ -85,14 +85,14 @@ class SvgCanvas : public Canvas {
     svg_.append("/>\n");
   }
 
-  void dot(Spot centre, double radius, Colour colour) override {
+  void dot(PixelPoint centre, double radius, Colour colour) override {
     svg_.append("<circle");
     attribute("cx", number(centre.x)).attribute("cy", number(centre.y)).attribute("r", number(radius));
     attribute("fill", code(colour));
     svg_.append("/>\n");
   }
 
-  void text(Spot place, const TextStyle& style, const std::string& text) override {
+  void text(PixelPoint place, const TextStyle& style, const std::string& text) override {
     constexpr std::array<std::string_view, 3> kAnchors = {"start", "middle", "end"};
     svg_.append("<text");
     attribute("x", number(place.x)).attribute("y", number(place.y));

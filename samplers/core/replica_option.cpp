@@ -24,7 +24,7 @@ Replica require_replica(const std::string& sampler, std::optional<int> num_repli
   }
   if (!num_replicas && job.size > 1) {
     const std::string share =
-        rank ? "`.rank = " + std::to_string(*rank) + "` without `.num_replicas`" : "it does not know which rank this is";
+        rank ? "`.rank = " + std::to_string(*rank) + "` without `.num_replicas`" : "no group and no rank were given";
     refuse(job, sampler, share + ", so all " + std::to_string(job.size) + " ranks would get every sample");
   }
   return {.num_replicas = num_replicas.value_or(1), .rank = rank.value_or(0)};

@@ -17,7 +17,7 @@ SamplerState sampler_state_from_json(const std::string& text) {
     const auto state = nlohmann::json::parse(text);
     for (const auto* key : {"seed", "epoch", "consumed", "length"}) {
       if (!state.at(key).is_number_integer()) {
-        throw std::invalid_argument(std::string("Sampler state: \"") + key + "\" is no whole number");
+        throw std::invalid_argument(std::string("Sampler state: \"") + key + "\" is not an integer");
       }
     }
     return {.seed = state.at("seed").get<uint64_t>(),

@@ -143,7 +143,8 @@ void StreamSampler::load(const std::string& state) {
 
 StreamPass StreamSampler::pass(int64_t parts) const {
   const State& state = *state_;
-  if (parts < 0) throw std::invalid_argument("StreamSampler: a dataset has " + std::to_string(parts) + " parts");
+  if (parts < 0)
+    throw std::invalid_argument("StreamSampler: expected 0 or more parts of a dataset, got " + std::to_string(parts));
   if (!state.next.stages.empty() && parts != state.parts) {
     throw std::invalid_argument("StreamSampler: the state was saved in an epoch of " + std::to_string(state.parts) +
                                 " parts, but the dataset has " + std::to_string(parts) +
@@ -193,7 +194,7 @@ detail::StreamRankPlan StreamPass::plan(const detail::StreamPartSize& size) cons
 
 void StreamPass::used(int64_t samples) const {
   if (samples < 0)
-    throw std::invalid_argument("StreamSampler: a pass has used " + std::to_string(samples) + " samples");
+    throw std::invalid_argument("StreamSampler: expected 0 or more used samples, got " + std::to_string(samples));
   report(samples, false);
 }
 

@@ -46,8 +46,8 @@ TEST_CASE("RankOption: comes from the group") {
 // One that refused a wrong rank only would throw on some ranks, and the others would wait for them.
 TEST_CASE("RankOption: is refused beside the group on every rank") {
   for (const int rank : {0, 1}) {
-    const auto is_refused = MessageMatches(ContainsSubstring("Thing: `.rank = " + std::to_string(rank) +
-                                                             "` beside the group, which says it on every rank"));
+    const auto is_refused =
+        MessageMatches(ContainsSubstring("Thing: `.rank = " + std::to_string(rank) + "` and a group were given"));
     CHECK_THROWS_MATCHES(with_rank("Thing", Options{.rank = rank}, Group()), std::invalid_argument, is_refused);
     CHECK_THROWS_MATCHES(with_rank("Thing", Options{.rank = rank}, GroupOfOne()), std::invalid_argument, is_refused);
   }
@@ -65,9 +65,8 @@ TEST_CASE("RankOption: is refused when missing under a launcher") {
   ::setenv("WORLD_SIZE", "2", 1);
   CHECK_THROWS_MATCHES(
       rank_of(std::nullopt), std::invalid_argument,
-      MessageMatches(
-          StartsWith("rank 1 of 2: Thing: it does not know which rank this is, so all 2 ranks would write x") &&
-          ContainsSubstring("Give it the group, Thing(path, group), or `.rank`.")));
+      MessageMatches(StartsWith("rank 1 of 2: Thing: no group and no rank were given, so all 2 ranks would write x") &&
+                     ContainsSubstring("Give it the group, Thing(path, group), or `.rank`.")));
   INFO("who says it means it");
   CHECK(rank_of(0) == 0);
   ::unsetenv("RANK");
@@ -77,7 +76,7 @@ TEST_CASE("RankOption: is refused when missing under a launcher") {
 TEST_CASE("RankOption: is refused when missing in a rank that is a thread") {
   const ThreadJob job({.rank = 0, .size = 4});
   CHECK_THROWS_MATCHES(rank_of(std::nullopt), std::invalid_argument,
-                       MessageMatches(ContainsSubstring("rank 0 of 4: Thing: it does not know")));
+                       MessageMatches(ContainsSubstring("rank 0 of 4: Thing: no group and no rank were given")));
   CHECK(rank_of(3) == 3);
 }
 

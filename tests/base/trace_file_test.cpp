@@ -194,7 +194,7 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: where this process's output goes is
     try {
       const TraceFile file(name.empty() ? path : name + std::to_string(descriptor), "{}");
     } catch (const std::runtime_error& error) {
-      ::_exit(std::string(error.what()).find("output of this process") != std::string::npos ? 0 : 2);
+      ::_exit(std::string(error.what()).find("output or error of this process") != std::string::npos ? 0 : 2);
     }
     ::_exit(1);
   }
@@ -209,18 +209,18 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: one that was cut off anywhere is me
     for (int i = 0; i < 20; ++i) file.add("{\"name\":\"event " + std::to_string(i) + "\",\"args\":{\"i\":1}}");
   }
   const std::string whole = content_of(path);
-  mend_trace_file(path);
+  repair_trace_file(path);
   CHECK(content_of(path) == whole);
   const std::size_t first_event = whole.find("event 0\"") + 30;
   for (std::size_t length = first_event; length < whole.size(); ++length) {
     std::ofstream(path, std::ios::trunc) << whole.substr(0, length);
-    mend_trace_file(path);
+    repair_trace_file(path);
     const json events = events_of(path);
     REQUIRE(!events.empty());
     REQUIRE(events.back().at("name") == "event " + std::to_string(events.size() - 1));
   }
   std::ofstream(path, std::ios::trunc) << "no timeline {\n";
-  mend_trace_file(path);
+  repair_trace_file(path);
   CHECK(content_of(path) == "no timeline {\n");
 }
 

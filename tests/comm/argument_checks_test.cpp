@@ -139,7 +139,7 @@ TEST_CASE("ArgumentChecks: a backend of every device serves none but the CPU and
     CHECK_THAT(error_of<std::invalid_argument>([&] {
                  operation.run(at::empty({2, 2}, at::device(at::kMeta)), alone, {});
                }),
-               ContainsSubstring("does not serve a Float tensor of shape [2, 2] on meta"));
+               ContainsSubstring("does not support a Float tensor of shape [2, 2] on meta"));
   }
 }
 

@@ -28,7 +28,7 @@ RankState state(BlameKind kind, std::vector<CallRecord> calls = {}) {
 TEST_CASE("Blame: a rank that does not answer is named") {
   CHECK(blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kSilent),
                state(BlameKind::kAnswered, {waiting(7)})},
-              7) == "; did not take part in it: rank 1 (no answer: ended, stopped or cut off)");
+              7) == "; did not take part in it: rank 1 (no answer: ended, stopped or unreachable)");
 }
 
 TEST_CASE("Blame: a living rank one collective behind or ahead is not named beside a dead one") {
@@ -36,7 +36,7 @@ TEST_CASE("Blame: a living rank one collective behind or ahead is not named besi
       blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kAnswered, {waiting(6)}),
              state(BlameKind::kSilent), state(BlameKind::kFailed, {ended(7), waiting(8)})},
             7);
-  CHECK(text == "; did not take part in it: rank 2 (no answer: ended, stopped or cut off)");
+  CHECK(text == "; did not take part in it: rank 2 (no answer: ended, stopped or unreachable)");
 }
 
 TEST_CASE("Blame: a rank that waits elsewhere or has failed is a victim") {
@@ -50,7 +50,7 @@ TEST_CASE("Blame: a rank that gave up is named wherever it was") {
     CHECK_THAT(blame({state(BlameKind::kFailed, {waiting(6)}), state(BlameKind::kGaveUp, {ended(last)}),
                       state(BlameKind::kFailed)},
                      6),
-               ContainsSubstring("; did not take part in it: rank 1 (it gave up earlier"));
+               ContainsSubstring("; did not take part in it: rank 1 (it stopped earlier"));
   }
 }
 
@@ -67,9 +67,10 @@ TEST_CASE("Blame: the minority that called something else in the same place is n
       blame({state(BlameKind::kFailed, {ended(40), bucket}), state(BlameKind::kAnswered, {ended(40), bucket}),
              state(BlameKind::kAnswered, {ended(40), buffers})},
             41);
-  CHECK(text ==
-        "; the ranks disagree at number 41: rank 2 called broadcast (root 0) of Float [8], the others all_reduce of "
-        "a gradient bucket of 332 bytes");
+  CHECK(
+      text ==
+      "; the ranks disagree on call number 41: rank 2 called broadcast (root 0) of Float [8], the others all_reduce of "
+      "a gradient bucket of 332 bytes");
 }
 
 TEST_CASE("Blame: ranks that have not come there yet do not count for the majority") {
@@ -78,7 +79,8 @@ TEST_CASE("Blame: ranks that have not come there yet do not count for the majori
   CHECK(blame({state(BlameKind::kAnswered, {ended(11)}), state(BlameKind::kFailed, {ended(11), bucket}),
                state(BlameKind::kAnswered, {ended(11), statistics}), state(BlameKind::kAnswered, {ended(11), bucket})},
               12) ==
-        "; the ranks disagree at number 12: rank 2 called all_reduce (sum) of Double [2, 8], the others all_reduce of "
+        "; the ranks disagree on call number 12: rank 2 called all_reduce (sum) of Double [2, 8], the others "
+        "all_reduce of "
         "a gradient bucket of 332 bytes");
 }
 
@@ -96,7 +98,8 @@ TEST_CASE("Blame: is undecided while a rank that lives has not come to where the
 
 TEST_CASE("Blame: without a majority all are listed") {
   CHECK(blame({state(BlameKind::kFailed, {waiting(3)}), state(BlameKind::kAnswered, {waiting(3, "barrier")})}, 3) ==
-        "; the ranks disagree at number 3: rank 0 called all_reduce of a gradient bucket of 332 bytes, rank 1 called "
+        "; the ranks disagree on call number 3: rank 0 called all_reduce of a gradient bucket of 332 bytes, rank 1 "
+        "called "
         "barrier");
 }
 
@@ -105,14 +108,14 @@ TEST_CASE("Blame: the first difference counts") {
                                   state(BlameKind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
                                   state(BlameKind::kAnswered, {ended(3, "a"), ended(4, "a"), waiting(5, "b")})},
                                  5);
-  CHECK_THAT(text, ContainsSubstring("at number 4: rank 2 called a, the others b") && !ContainsSubstring("rank 0"));
+  CHECK_THAT(text, ContainsSubstring("on call number 4: rank 2 called a, the others b") && !ContainsSubstring("rank 0"));
 }
 
 TEST_CASE("Blame: a rank that does something else is named with what it did last") {
   RankState busy = state(BlameKind::kAnswered, {ended(5)});
   busy.report.since_last = std::chrono::milliseconds(5200);
   const std::string text = blame({state(BlameKind::kFailed, {ended(5), waiting(6)}), busy}, 6);
-  CHECK_THAT(text, ContainsSubstring("did not take part in it: rank 1 (it lives") && ContainsSubstring("5.2 s") &&
+  CHECK_THAT(text, ContainsSubstring("did not take part in it: rank 1 (it is running") && ContainsSubstring("5.2 s") &&
                        ContainsSubstring("number 5, all_reduce of a gradient bucket"));
 }
 
@@ -122,7 +125,7 @@ TEST_CASE("Blame: a rank that is on its way is not named beside one that stays a
   RankState on_its_way = state(BlameKind::kAnswered, {ended(5)});
   on_its_way.report.since_last = std::chrono::milliseconds(300);
   CHECK_THAT(blame({state(BlameKind::kFailed, {ended(5), waiting(6)}), on_its_way, away}, 6),
-             ContainsSubstring("rank 2 (it lives") && !ContainsSubstring("rank 1"));
+             ContainsSubstring("rank 2 (it is running") && !ContainsSubstring("rank 1"));
 }
 
 TEST_CASE("Blame: ranks that cannot be asked are never named") {
@@ -131,10 +134,10 @@ TEST_CASE("Blame: ranks that cannot be asked are never named") {
 
 TEST_CASE("BlameForConnecting: who died or gave up is named before who has not come") {
   CHECK(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kSilent), state(BlameKind::kNeverArrived)}) ==
-        "; did not take part in it: rank 1 (no answer: ended, stopped or cut off)");
+        "; did not take part in it: rank 1 (no answer: ended, stopped or unreachable)");
   CHECK_THAT(
       blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kGaveUp), state(BlameKind::kNeverArrived)}),
-      ContainsSubstring("rank 1 (it gave up earlier"));
+      ContainsSubstring("rank 1 (it stopped earlier"));
   CHECK(blame_for_connecting({state(BlameKind::kNeverArrived), state(BlameKind::kFailed),
                               state(BlameKind::kNeverArrived)}) == "; never arrived: rank 0, 2");
 }
@@ -156,9 +159,9 @@ TEST_CASE("Blame: whoever is the one that is gone is the one that is named") {
       const std::string name = "; did not take part in it: rank " + std::to_string(guilty) + " (";
       auto ranks = all_waiting(size);
       ranks[guilty] = state(BlameKind::kSilent);
-      CHECK(blame(ranks, 6) == name + "no answer: ended, stopped or cut off)");
+      CHECK(blame(ranks, 6) == name + "no answer: ended, stopped or unreachable)");
       ranks[guilty] = state(BlameKind::kGaveUp, {ended(5)});
-      CHECK(blame(ranks, 6) == name + "it gave up earlier, because of its own error)");
+      CHECK(blame(ranks, 6) == name + "it stopped earlier because of its own error)");
       ranks[guilty] = state(BlameKind::kClosed, {ended(5)});
       CHECK(blame(ranks, 6) == name + "it has closed its group)");
       ranks[guilty] = state(BlameKind::kUnknown);
@@ -177,14 +180,14 @@ TEST_CASE("Blame: where all wait in the same collective nobody is named") {
 TEST_CASE("Blame: several that are gone are named together, in order") {
   auto ranks = all_waiting(5);
   ranks[3] = ranks[1] = ranks[4] = state(BlameKind::kSilent);
-  CHECK(blame(ranks, 6) == "; did not take part in it: rank 1, 3, 4 (no answer: ended, stopped or cut off)");
+  CHECK(blame(ranks, 6) == "; did not take part in it: rank 1, 3, 4 (no answer: ended, stopped or unreachable)");
 }
 
 TEST_CASE("Blame: a rank that gave up explains one that is silent, which then followed it") {
   auto ranks = all_waiting(4);
   ranks[1] = state(BlameKind::kSilent);
   ranks[2] = state(BlameKind::kGaveUp);
-  CHECK_THAT(blame(ranks, 6), ContainsSubstring("rank 2 (it gave up") && !ContainsSubstring("rank 1"));
+  CHECK_THAT(blame(ranks, 6), ContainsSubstring("rank 2 (it stopped earlier") && !ContainsSubstring("rank 1"));
 }
 
 TEST_CASE("Blame: any minority is named with what it called") {
@@ -193,7 +196,7 @@ TEST_CASE("Blame: any minority is named with what it called") {
       auto ranks = all_waiting(size);
       ranks[odd] = state(BlameKind::kFailed, {ended(5), waiting(6, "barrier")});
       INFO("rank " << odd << " of " << size);
-      CHECK(blame(ranks, 6) == "; the ranks disagree at number 6: rank " + std::to_string(odd) +
+      CHECK(blame(ranks, 6) == "; the ranks disagree on call number 6: rank " + std::to_string(odd) +
                                    " called barrier, the others all_reduce of a gradient bucket of 332 bytes");
       CHECK_FALSE(is_undecided(ranks));
     }
@@ -204,7 +207,8 @@ TEST_CASE("Blame: of three opinions none of which has a majority all are told") 
   const std::vector<RankState> ranks{
       state(BlameKind::kFailed, {waiting(6, "a")}), state(BlameKind::kFailed, {waiting(6, "b")}),
       state(BlameKind::kFailed, {waiting(6, "a")}), state(BlameKind::kFailed, {waiting(6, "c")})};
-  CHECK(blame(ranks, 6) == "; the ranks disagree at number 6: rank 0, 2 called a, rank 1 called b, rank 3 called c");
+  CHECK(blame(ranks, 6) ==
+        "; the ranks disagree on call number 6: rank 0, 2 called a, rank 1 called b, rank 3 called c");
 }
 
 TEST_CASE("Blame: that a call has ended makes no difference to what was called") {
@@ -220,7 +224,7 @@ TEST_CASE("Blame: a rank in an earlier collective waits, and is not away") {
   UNSCOPED_INFO("but one that has left it is");
   ranks[1] = state(BlameKind::kAnswered, {ended(4), ended(5)});
   CHECK_THAT(blame(ranks, 6),
-             ContainsSubstring("rank 1 (it lives") && ContainsSubstring("its last was number 5, all_reduce"));
+             ContainsSubstring("rank 1 (it is running") && ContainsSubstring("its last call was number 5, all_reduce"));
 }
 
 TEST_CASE("Blame: a rank that has called nothing yet is told so") {
@@ -228,8 +232,8 @@ TEST_CASE("Blame: a rank that has called nothing yet is told so") {
   ranks[1] = state(BlameKind::kAnswered);
   ranks[1].report.since_last = std::chrono::milliseconds(61'250);
   CHECK(blame(ranks, 6) ==
-        "; did not take part in it: rank 1 (it lives, but has been outside of every collective of this group for 61.2 "
-        "s; it has called none yet)");
+        "; did not take part in it: rank 1 (it is running, but has been in no collective of this group for 61.2 "
+        "s; it has not called any collective yet)");
 }
 
 TEST_CASE("Blame: all that are away for about as long are named") {

@@ -160,7 +160,7 @@ TEST_CASE_METHOD(BoundedStores, "BoundedStore: a clone is a connection of its ow
 TEST_CASE_METHOD(BoundedStores, "BoundedStore: an interrupt ends a wait of another thread") {
   std::thread waiting([&] {
     RANK_CHECK_THAT(error_of<std::exception>([&] { ours_->wait({"never"}, std::chrono::hours(1)); }),
-                    ContainsSubstring("the wait for never was given up"));
+                    ContainsSubstring("the wait for never was cancelled"));
   });
   ours_->interrupt();
   waiting.join();

@@ -21,17 +21,16 @@ TEST_CASE("BucketText: what is no text of buckets is refused with the reason") {
     INFO(text);
     CHECK_THROWS_MATCHES(reads(text)(), std::invalid_argument, Message(why));
   };
-  refuses("", "not a text of gradient buckets: it begins with '', expected 'gradient buckets'");
-  refuses("buckets", "not a text of gradient buckets: it begins with 'buckets', expected 'gradient buckets'");
+  refuses("", "invalid gradient buckets: it begins with '', expected 'gradient buckets'");
+  refuses("buckets", "invalid gradient buckets: it begins with 'buckets', expected 'gradient buckets'");
   refuses("gradient buckets\r\n0 1 2\r\n",
-          "not a text of gradient buckets: it begins with 'gradient buckets ', expected 'gradient buckets'");
-  refuses("gradient buckets\n0 \x1B[2J\n",
-          "not a text of gradient buckets: '0  [2J' is not a list of parameter numbers");
-  refuses("gradient buckets\n0 x\n", "not a text of gradient buckets: '0 x' is not a list of parameter numbers");
-  refuses("gradient buckets\n0 1 2\n\n", "not a text of gradient buckets: a line is empty");
+          "invalid gradient buckets: it begins with 'gradient buckets ', expected 'gradient buckets'");
+  refuses("gradient buckets\n0 \x1B[2J\n", "invalid gradient buckets: '0  [2J' is not a list of parameter numbers");
+  refuses("gradient buckets\n0 x\n", "invalid gradient buckets: '0 x' is not a list of parameter numbers");
+  refuses("gradient buckets\n0 1 2\n\n", "invalid gradient buckets: a line is empty");
   refuses("gradient buckets\n0 1 99999999999999999999\n",
-          "not a text of gradient buckets: '0 1 99999999999999999999' is not a list of parameter numbers");
-  refuses("gradient buckets\n0 -1 2\n", "not a text of gradient buckets: '0 -1 2' is not a list of parameter numbers");
+          "invalid gradient buckets: '0 1 99999999999999999999' is not a list of parameter numbers");
+  refuses("gradient buckets\n0 -1 2\n", "invalid gradient buckets: '0 -1 2' is not a list of parameter numbers");
   refuses("gradient buckets\n0 3 1\n", "the gradient buckets name parameter 3, the model has 3");
   refuses("gradient buckets\n0 1\n1 2\n", "the gradient buckets name parameter 1 twice");
   refuses("gradient buckets\n0 2\n", "the gradient buckets have 2 parameters, the model 3");

@@ -51,7 +51,7 @@ TEST_CASE("FailureCause: collectives of one rank that fail at once ask the other
     for (std::string& cause : causes) threads.emplace_back([&] { cause = failure_cause(group.state(), 5); });
     for (std::thread& thread : threads) thread.join();
     for (const std::string& cause : causes) {
-      RANK_CHECK_THAT(cause, ContainsSubstring("did not take part in it: rank 2 (it gave up earlier"));
+      RANK_CHECK_THAT(cause, ContainsSubstring("did not take part in it: rank 2 (it stopped earlier"));
     }
     // The first of them may let the host of the store go, and then nobody could be asked again.
     RANK_CHECK(store.add(keys::investigators(), 0) == 1);
@@ -64,7 +64,7 @@ TEST_CASE("FailureCause: a comparison names the rank that is gone, not the one t
     const std::string error =
         test::error_of<std::runtime_error>([&] { verify_equal_across_ranks("parameters", {"a"}, group, 100ms); });
     RANK_CHECK_THAT(error, ContainsSubstring("rank 0 of 3: parameters cannot be compared; did not take part in it: "
-                                             "rank 2 (it gave up earlier, because of its own error)") &&
+                                             "rank 2 (it stopped earlier because of its own error)") &&
                                !ContainsSubstring("rank 1"));
   });
 }
@@ -75,7 +75,8 @@ TEST_CASE("FailureCause: a rank that compares is not blamed by one that calls a 
     if (group.rank() == 1) {
       const std::string error =
           test::error_of<std::runtime_error>([&] { verify_equal_across_ranks("parameters", {"a"}, group, 600ms); });
-      RANK_CHECK_THAT(error, ContainsSubstring("cannot be compared: waited for rank 0, which did not reach the same point"));
+      RANK_CHECK_THAT(error,
+                      ContainsSubstring("cannot be compared: waited for rank 0, which did not reach the same point"));
       is_over = true;
       return;
     }

@@ -79,7 +79,7 @@ TEST_CASE_METHOD(GpuClaims, "GpuClaims: a store that is gone is named") {
   const auto store = c10::make_intrusive<BoundedStore>("127.0.0.1", server_->getPort(), kClaimLimit);
   server_.reset();
   CHECK_THAT(error_of([&] { claim_gpu(*store, info, {.uuid = "a", .backend = "NCCL"}); }),
-             ContainsSubstring("rank 1 of 2: could not agree with the other ranks on who uses which GPU"));
+             ContainsSubstring("rank 1 of 2: could not agree with the other ranks on which rank uses which GPU"));
 }
 
 }  // namespace

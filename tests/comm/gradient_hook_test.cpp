@@ -109,9 +109,10 @@ TEST_CASE("GradientHook: other memory takes it away, and keep brings it back as 
 }
 
 TEST_CASE("GradientHook: refuses what has no gradient of its own") {
-  const std::vector<std::pair<at::Tensor, std::string>> cases{{at::ones({2}), "a tensor that requires none"},
-                                                              {parameter().mul(2), "the result of an operation"},
-                                                              {at::Tensor(), "an undefined tensor"}};
+  const std::vector<std::pair<at::Tensor, std::string>> cases{
+      {at::ones({2}), "a tensor that does not require gradients"},
+      {parameter().mul(2), "the result of an operation"},
+      {at::Tensor(), "an undefined tensor"}};
   for (const auto& [tensor, got] : cases) {
     const at::Tensor& refused = tensor;
     const auto expected = ContainsSubstring("expected a leaf that requires gradients, got " + got);

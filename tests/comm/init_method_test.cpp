@@ -53,7 +53,7 @@ TEST_CASE("parse_init_method: what cannot be meant is refused with what is expec
                                                     {"file://relative", "file:///path"},
                                                     {"file://other-host/x", "file:///path"},
                                                     {"file:///", "file:///path"},
-                                                    {"env://host0:1", "env:// takes no address"}};
+                                                    {"env://host0:1", "expected env:// without an address"}};
   for (const auto& [url, text] : wrong) {
     CAPTURE(url);
     CHECK_THROWS_WITH(parse_init_method(url), ContainsSubstring(text) && ContainsSubstring("'" + url + "'"));

@@ -60,7 +60,7 @@ TEST_CASE_METHOD(Devices, "ParameterChecks: parameters on the group's device pas
 TEST_CASE_METHOD(Devices, "ParameterChecks: one on a device that no backend serves is named, with what to do") {
   expect({on_meta({2})}, {"layer.weight"},
          "parameter 'layer.weight' is on meta, which backend '" + std::string(test::backend_of(wire_)) +
-             "' does not serve: move the model to cpu first");
+             "' does not support: move the model to cpu first");
   expect({on_meta({0}), on_meta({})}, {"empty", "scalar"}, "parameter 'empty' is on meta");
 }
 

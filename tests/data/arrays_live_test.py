@@ -107,7 +107,7 @@ class Arrays(unittest.TestCase):
         big = self.folder / "big.npy"
         numpy.save(big, numpy.arange(3, dtype=">i4"))
         answers = self.run_program([f"load {file} x" for file in files.values()] + [f"map {big} x"])
-        for answer, problem in zip(answers, [problem for _, problem in arrays.values()] + ["big-endian, which cannot be mapped"]):
+        for answer, problem in zip(answers, [problem for _, problem in arrays.values()] + ["big-endian, so it cannot be mapped"]):
             self.assertTrue(answer.startswith("error: ") and problem in answer, answer)
 
     def test_flat_tokens_are_nanogpts(self):
@@ -140,7 +140,7 @@ class Arrays(unittest.TestCase):
             lines = [f"tokens {flat} {length} {stride} 0 0 {indices}", f"tokens {prefix}.idx {length} {stride} 0 -1 {indices}"]
             for answer in self.run_program(lines):
                 if not windows:
-                    self.assertIn("have no window", answer)
+                    self.assertIn("are too few for a window", answer)
                     continue
                 self.assertEqual(answer.split()[:3], [str(len(windows)), str(len(whole)), str(len(documents))])
                 self.assertEqual([int(word) for word in answer.split()[3:]], [token for pair in windows for part in pair for token in part])

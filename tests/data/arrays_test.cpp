@@ -105,7 +105,7 @@ TEST_CASE_METHOD(ArraysTest, "Arrays: other and damaged files are refused in one
 TEST_CASE_METHOD(ArraysTest, "Arrays: bools other than 0 and 1 become 1, and are not mapped") {
   const char* header = "{'descr': '|b1', 'fortran_order': False, 'shape': (3,)}";
   CHECK(load_npy(file(npy(header, std::string("\0\1\7", 3)))).equal(at::tensor({0, 1, 1}).to(at::kBool)));
-  refused([&] { map_npy(path()); }, "bools other than 0 and 1");
+  refused([&] { map_npy(path()); }, "bool values other than 0 and 1");
   CHECK(map_npy(file(npy(header, std::string("\0\1\1", 3)))).equal(at::tensor({0, 1, 1}).to(at::kBool)));
 }
 
@@ -192,7 +192,7 @@ TEST_CASE_METHOD(ArraysTest, "Tokens: windows, strides and targets") {
   CHECK(batch.target.equal(at::tensor({5, 6, 7, 8, 1, 2, 3, 65535}, at::kLong).view({2, 4})));
   CHECK(Tokens(tokens, {.length = 4, .stride = 1}).size() == 5);
   CHECK(Tokens(tokens, {.length = 8}).size() == 1);
-  refused([&] { Tokens(tokens, {.length = 9}); }, "its 9 tokens have no window of 9");
+  refused([&] { Tokens(tokens, {.length = 9}); }, "its 9 tokens are too few for a window of 9");
   CHECK_THROWS_AS(windows.get_batch(std::vector<int64_t>{2}), std::out_of_range);
   CHECK_THROWS_AS(windows.get_batch(std::vector<int64_t>{-1}), std::out_of_range);
   CHECK_THROWS_AS(Tokens(tokens, {.length = 0}), std::invalid_argument);
@@ -224,7 +224,7 @@ TEST_CASE_METHOD(ArraysTest, "Tokens: a damaged index is refused in one line") {
   };
   CHECK(open(index({2, 3}, {0, 4}, {0, 1, 2})).size() == 3);
   CHECK(open(index({2, 3}, {0, 4}, {0})).documents() == 1);
-  refused([&] { open("MMID"); }, "expected an index of Megatron-LM's");
+  refused([&] { open("MMID"); }, "expected a Megatron-LM index");
   refused([&] { open(head); }, "cut short");
   refused([&] { open(index({2, 3}, {0, 6}, {0, 1, 2})); }, "sequence 1 does not begin where the one before it ends");
   refused([&] { open(index({2, -3}, {0, 4}, {0, 1, 2})); }, "sequence 1 does not");

@@ -262,7 +262,7 @@ TEST_CASE("ByteText: sequences of bytes follow each other, and each byte's targe
   CHECK(batch.target.equal(at::tensor({102, 103, 104, 255, 98, 99, 100, 101}, at::kLong).view({2, 4})));
   CHECK(ByteText("abcdefgh", 4).size() == 1);  // the last byte of the second would have no target
   CHECK_THROWS_AS(text.get_batch(Indices{2}), std::out_of_range);
-  CHECK_THROWS_WITH(ByteText("abcd", 4), ContainsSubstring("a text of 4 bytes has no sequence of 4"));
+  CHECK_THROWS_WITH(ByteText("abcd", 4), ContainsSubstring("a text of 4 bytes is too short for a sequence of 4"));
   CHECK_THROWS_AS(ByteText("abcd", 0), std::invalid_argument);
 }
 

@@ -65,7 +65,7 @@ class FolderLinks(unittest.TestCase):
         listed, said = self.ours()
         self.assertEqual([entry for entry in self.torchvisions() if entry[1] != "a/0.jpg"], listed)
         self.assertEqual(said.count("\n"), 1)
-        self.assertIn("3 links passed over, such as a/0.jpg", said)
+        self.assertIn("3 links skipped, such as a/0.jpg", said)
 
     def test_a_circle_ends(self):
         # torchvision goes around until the system refuses: the same picture some forty times.
@@ -73,7 +73,7 @@ class FolderLinks(unittest.TestCase):
         self.link("root/a/in/up", "..")
         listed, said = self.ours()
         self.assertEqual(listed, [(0, "a/1.jpg"), (0, "a/in/2.jpg")])
-        self.assertIn("1 link to a folder passed over, such as a/in/up", said)
+        self.assertIn("1 link to a folder skipped, such as a/in/up", said)
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ TEST_CASE("Image: other formats and pictures too large are refused by name") {
   for (const std::string& content : files) {
     CHECK_NOTHROW(decode(content, {.most_pixels = 99}));
     CHECK_THROWS_MATCHES(decode(content, {.most_pixels = 98}), DataError,
-                         MessageMatches(ContainsSubstring("1 to 98 pixels, its header says 11x9")));
+                         MessageMatches(ContainsSubstring("1 to 98 pixels, but its header says 11x9")));
   }
 }
 
@@ -183,11 +183,11 @@ TEST_CASE("Image: sides and strips that a file of its size cannot hold are refus
   if (!can_read(ImageFormat::kTiff)) return;
   using test::TiffBytes;
   const std::string bytes(100, 'x');
-  refuses(TiffBytes{.tags = {{258, {8}}, {277, {1500}}}}.bytes(4096, 4096, bytes), "would be unpacked to");
+  refuses(TiffBytes{.tags = {{258, {8}}, {277, {1500}}}}.bytes(4096, 4096, bytes), "would be decompressed to");
   refuses(TiffBytes{.tags = {{258, {8}}, {277, {65535}}}}.bytes(4096, 4096, bytes),
-          "bytes of memory beside the picture");
+          "bytes of memory in addition to the picture");
   refuses(TiffBytes{.tags = {{322, {16384}}, {323, {16384}}, {324, {8}}, {325, {100}}}}.bytes(4096, 4096, bytes),
-          "tiles of 16384x4096 pixels of 3 samples take 201326592 bytes of memory beside the picture");
+          "tiles of 16384x4096 pixels of 3 samples need 201326592 bytes of memory in addition to the picture");
   refuses(TiffBytes{.is_deflated = true}.bytes(4096, 4096, bytes), "cannot hold 4096x4096 pixels of 3 samples");
   refuses(TiffBytes{}.bytes(4096, 4096, bytes), "more than 16 times the file's bytes");  // libtiff divides the strip
 }
@@ -326,8 +326,8 @@ TEST_CASE_METHOD(FolderTest, "Folder: links in a circle end and what is left out
   CHECK_THAT(names(listing), ElementsAre("a/1.jpg", "a/in/2.jpg", "b/3.jpg"));
   CHECK(listing.notice ==
         root().string() +
-            ": 3 links passed over, such as a/8.jpg: its target does not exist; 2 links to folders passed "
-            "over, such as a/here: it points to a folder that it lies in; 1 file passed over, such as b/pipe.png: it "
+            ": 3 links skipped, such as a/8.jpg: its target does not exist; 2 links to folders skipped, such as "
+            "a/here: it points to a folder that contains it; 1 file skipped, such as b/pipe.png: it "
             "is a pipe, socket or device");
   CHECK(said.text() == "ddprun: " + listing.notice + "\n");
 }

@@ -55,8 +55,8 @@ TEST_CASE_METHOD(ListingWithoutLibraries,
     const ImageListing listing = list_image_folder(root());
     CHECK_THAT(listing.files, SizeIs(2));
     CHECK_THAT(listing.notice, StartsWith(root().string() + ": ") &&
-                                   ContainsSubstring("1 TIFF file passed over, such as b/3.tif") &&
-                                   ContainsSubstring("3 WebP files passed over, such as a/2.webp") &&
+                                   ContainsSubstring("1 TIFF file skipped, such as b/3.tif") &&
+                                   ContainsSubstring("3 WebP files skipped, such as a/2.webp") &&
                                    ContainsSubstring("install libwebp-dev"));
     CHECK(said.text() == (*rank == '1' ? "" : "ddprun: " + listing.notice + "\n"));
   }

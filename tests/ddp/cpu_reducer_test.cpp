@@ -308,11 +308,11 @@ TEST_CASE("CpuReducer: what it cannot do is refused where it is demanded") {
         {{.gradient_as_bucket_view = false}, "gradient_as_bucket_view = false"},
         {{.comm_hook = hooks::noop()}, "comm_hook"}};
     for (const auto& [options, name] : cases) {
-      RANK_CHECK_THAT(message(options), ContainsSubstring("own_engine does not go with " + name));
+      RANK_CHECK_THAT(message(options), ContainsSubstring("own_engine cannot be combined with " + name));
     }
     DistributedDataParallel<TwoLayers> model(make<TwoLayers>(1), group, {.own_engine = true});
     RANK_CHECK_THAT(message_of([&] { model->register_comm_hook(hooks::noop()); }),
-                    ContainsSubstring("own_engine does not go with comm_hook"));
+                    ContainsSubstring("own_engine cannot be combined with comm_hook"));
   });
 }
 

@@ -5,7 +5,7 @@ import re
 # A rank's name for itself.
 SELF = r"rank {rank} of {size}\b"
 # Without a majority all are listed, and nobody is blamed.
-UNDECIDED = r"the ranks disagree at number \d+: .*|differ; the first difference: rank \d+ has .*, rank \d+ has .*"
+UNDECIDED = r"the ranks disagree on call number \d+: .*|differ; the first difference: rank \d+ has .*, rank \d+ has .*"
 
 
 def time_of(what, errors):

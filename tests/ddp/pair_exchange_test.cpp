@@ -125,7 +125,7 @@ TEST_CASE("PairExchange: messages of users may not have its tag") {
   run_ranks(2, [](const GroupHandle& group) {
     const int tag = std::numeric_limits<int>::max();
     RANK_CHECK_THAT(message_of([&] { recv(here(torch::ones({1})), 1 - group.rank(), group, tag); }),
-                    ContainsSubstring("tag 2147483647 is the library's own"));
+                    ContainsSubstring("tag 2147483647 is reserved for the library"));
   });
 }
 

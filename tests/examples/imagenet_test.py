@@ -80,7 +80,7 @@ class ImageNet(ProgramTest):
     def test_what_does_not_go_together_is_refused(self):
         made_up = self.arguments(*self.MADE_UP, "--net", "resnet18", "--epochs", "1")
         self.fail_with(2, "--parallel dp is for one process, this job has 2", *made_up, "--parallel", "dp")
-        self.fail_with(0, "--parallel dp takes --opt-level O1 alone", *made_up, "--parallel", "dp", "--amp", "bf16", "--opt-level", "O2")
+        self.fail_with(0, "--parallel dp supports --opt-level O1 only", *made_up, "--parallel", "dp", "--amp", "bf16", "--opt-level", "O2")
         self.fail_with(0, "unknown net 'resnet51'", *self.arguments(*self.MADE_UP, "--net", "resnet51"))
         self.fail_with(0, "give --data-dir or --synthetic")
 

@@ -202,7 +202,7 @@ class Text(ProgramTest):
     def test_a_text_that_is_too_short_is_refused(self):
         with open(self.text, "w") as file:
             file.write("short")
-        self.fail_with(2, "has no sequence of 32", *self.arguments())
+        self.fail_with(2, "is too short for a sequence of 32", *self.arguments())
 
 
 if __name__ == "__main__":

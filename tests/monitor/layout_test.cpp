@@ -25,7 +25,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct DrawnText {
   std::string text;
-  Spot place;
+  PixelPoint place;
   TextStyle style;
 };
 
@@ -36,10 +36,10 @@ struct DrawnLines {
 
 class Recording : public Canvas {
  public:
-  void rule(Spot from, Spot to, Colour) override { rules.push_back({from, to}); }
+  void rule(PixelPoint from, PixelPoint to, Colour) override { rules.push_back({from, to}); }
   void lines(const std::vector<Polyline>& pieces, const LineStyle& style) override { all.push_back({pieces, style}); }
-  void dot(Spot centre, double, Colour) override { dots.push_back(centre); }
-  void text(Spot place, const TextStyle& style, const std::string& text) override {
+  void dot(PixelPoint centre, double, Colour) override { dots.push_back(centre); }
+  void text(PixelPoint place, const TextStyle& style, const std::string& text) override {
     texts.push_back({text, place, style});
   }
 
@@ -54,15 +54,15 @@ class Recording : public Canvas {
     return found == texts.end() ? nullptr : &*found;
   }
   /// The lower right corner of the grid.
-  Spot plot_end() const {
-    Spot end;
+  PixelPoint plot_end() const {
+    PixelPoint end;
     for (const auto& [from, to] : rules) end = {std::max(end.x, to.x), std::max(end.y, to.y)};
     return end;
   }
 
-  std::vector<std::pair<Spot, Spot>> rules;
+  std::vector<std::pair<PixelPoint, PixelPoint>> rules;
   std::vector<DrawnLines> all;  // curves, then the legend's pieces of line
-  std::vector<Spot> dots;
+  std::vector<PixelPoint> dots;
   std::vector<DrawnText> texts;
 };
 
@@ -80,12 +80,12 @@ Line line(const std::string& label, std::vector<double> y) {
 
 TEST_CASE("Layout: legends stand below the curves and not on them") {
   const auto canvas = draw({{.title = "loss", .lines = {line("first", {0, 10}), line("second", {10, 0})}}});
-  const Spot end = canvas->plot_end();
+  const PixelPoint end = canvas->plot_end();
   for (const char* label : {"first", "second"}) {
     REQUIRE(canvas->find(label) != nullptr);
     CHECK(canvas->find(label)->place.y - kFontSize > end.y);
   }
-  for (const Spot spot : canvas->all.at(0).pieces.at(0)) CHECK(spot.y < end.y);
+  for (const PixelPoint spot : canvas->all.at(0).pieces.at(0)) CHECK(spot.y < end.y);
 }
 
 TEST_CASE("Layout: a single run needs no legend") {
@@ -101,10 +101,10 @@ TEST_CASE("Layout: curves keep a distance from their frame and texts from the ed
   }
   const ChartOptions options{.columns = 1, .width = 300, .height = 250};
   const auto canvas = draw({{.title = std::string(200, 'W'), .x_label = "step", .lines = lines}}, options);
-  const Spot end = canvas->plot_end();
-  const Spot begin = canvas->rules.at(0).first;
+  const PixelPoint end = canvas->plot_end();
+  const PixelPoint begin = canvas->rules.at(0).first;
   for (const Polyline& piece : canvas->all.at(0).pieces) {
-    for (const Spot spot : piece) {
+    for (const PixelPoint spot : piece) {
       CHECK(spot.x > begin.x + 2);
       CHECK(spot.x < end.x - 2);
       CHECK(spot.y < end.y - 2);
@@ -185,7 +185,7 @@ TEST_CASE("Layout: a million points are thinned and keep their extremes") {
   const auto canvas = draw({{.lines = {long_line}}});
   const Polyline& points = canvas->all.at(0).pieces.at(0);
   CHECK(points.size() < 1000U);
-  const auto top = std::min_element(points.begin(), points.end(), [](Spot a, Spot b) { return a.y < b.y; });
+  const auto top = std::min_element(points.begin(), points.end(), [](PixelPoint a, PixelPoint b) { return a.y < b.y; });
   CHECK(top->y < points[0].y - 100);
 }
 

@@ -128,7 +128,7 @@ TEST_CASE("SummaryWriter: a run that goes on after a step keeps that steps value
   UNSCOPED_INFO("the first step to drop");
   CHECK(test::field_at(records.at(1), {2}).integer == 11U);
   CHECK_THROWS_MATCHES(SummaryWriter(folder.path(), {.rank = 1, .resume_after = 10, .purge_step = 11}),
-                       std::invalid_argument, MessageMatches(ContainsSubstring("say the same")));
+                       std::invalid_argument, MessageMatches(ContainsSubstring("give either `.purge_step`")));
 }
 
 TEST_CASE("SummaryWriter: a resumed run tells readers from where to drop and keeps the earlier file") {

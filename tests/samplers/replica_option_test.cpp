@@ -34,10 +34,10 @@ TEST_CASE("ReplicaOption: replicas without a rank are refused everywhere") {
 
 TEST_CASE("ReplicaOption: of several ranks each must say what it wants") {
   const ThreadJob job({.rank = 1, .size = 2});
-  CHECK_THROWS_MATCHES(share(std::nullopt, std::nullopt), std::invalid_argument,
-                       MessageMatches(StartsWith(
-                           "rank 1 of 2: Sampler: it does not know which rank this is, so all 2 ranks would get every "
-                           "sample. Give it the group")));
+  CHECK_THROWS_MATCHES(
+      share(std::nullopt, std::nullopt), std::invalid_argument,
+      MessageMatches(StartsWith("rank 1 of 2: Sampler: no group and no rank were given, so all 2 ranks would get every "
+                                "sample. Give it the group")));
   CHECK_THROWS_MATCHES(share(std::nullopt, 0), std::invalid_argument,
                        MessageMatches(ContainsSubstring("`.rank = 0` without `.num_replicas`")));
   CHECK(share(2, 1) == std::pair(2, 1));
@@ -64,7 +64,7 @@ TEST_CASE("ReplicaOption: comes from the group and no second word for it") {
   CHECK_THROWS_MATCHES(with_replica("Sampler", Options{.num_replicas = 1}, OptionGroup()), std::invalid_argument,
                        MessageMatches(ContainsSubstring("`.num_replicas = 1` contradicts the group, which says 3")));
   CHECK_THROWS_MATCHES(with_replica("Sampler", Options{.num_replicas = 3, .rank = 1}, OptionGroup()),
-                       std::invalid_argument, MessageMatches(ContainsSubstring("`.rank = 1` beside the group")));
+                       std::invalid_argument, MessageMatches(ContainsSubstring("`.rank = 1` and a group were given")));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST_CASE("RandomSampler: is that of Python on one rank and shared in turns on s
   CHECK_THROWS_MATCHES(RandomSampler(0, {.num_samples = 3}), std::invalid_argument,
                        MessageMatches(ContainsSubstring("3 samples from a dataset of size 0")));
   RandomSampler fixed(5);
-  CHECK_THROWS_MATCHES(fixed.reset(6), std::invalid_argument, MessageMatches(ContainsSubstring("cannot become 6")));
+  CHECK_THROWS_MATCHES(fixed.reset(6), std::invalid_argument, MessageMatches(ContainsSubstring("cannot be changed to 6")));
   CHECK_NOTHROW(fixed.reset(5));
 }
 

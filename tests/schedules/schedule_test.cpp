@@ -133,7 +133,7 @@ TEST_CASE("Schedule: states of another number of groups or further back than the
   REQUIRE(back != std::string::npos);
   sequence.load(state);
   state.replace(back, 15, R"("last_epoch":-2)");
-  refused([&] { sequence.load(state); }, "counts steps below 0");
+  refused([&] { sequence.load(state); }, "has a negative number of steps");
 }
 
 TEST_CASE("Schedule: damaged states are refused and change nothing") {

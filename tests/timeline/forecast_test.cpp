@@ -314,8 +314,8 @@ TEST_CASE("Cycles: a file of which nothing can be predicted is refused with what
     return "";
   };
   TraceText text;
-  CHECK_THAT(refused(text), ContainsSubstring("expected at least two steps in a row") &&
-                                ContainsSubstring("got no whole backward that reduced buckets"));
+  CHECK_THAT(refused(text), ContainsSubstring("expected at least two consecutive steps") &&
+                                ContainsSubstring("got no complete backward that reduced buckets"));
   add_step(text, 0, 0, 0);
   CHECK_THAT(refused(text), ContainsSubstring("got 1 that reduced") && ContainsSubstring("record more steps"));
   add_step(text, 0, 7, 100);

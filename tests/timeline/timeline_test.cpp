@@ -215,8 +215,8 @@ TEST_CASE("Timeline: a time that is none is told with its place") {
     }
     return std::string("none");
   };
-  CHECK(error_of(slice(0, "device", 20, 10)) == "the dur of event 2 in traceEvents is no time: -10");
-  CHECK(error_of(slice(0, "forward", 1e15, 2e15)) == "the ts of event 2 in traceEvents is no time: 1e+15");
+  CHECK(error_of(slice(0, "device", 20, 10)) == "the dur of event 2 in traceEvents is not a valid time: -10");
+  CHECK(error_of(slice(0, "forward", 1e15, 2e15)) == "the ts of event 2 in traceEvents is not a valid time: 1e+15");
 }
 
 TEST_CASE("Timeline: the critical path goes on with the rank that came last") {
@@ -341,9 +341,9 @@ TEST_CASE("Timeline: files of others and nonsense are refused") {
   CHECK_THROWS_WITH(read(""), refused);
   CHECK_THROWS_WITH(read(kHead + "{]}, nonsense"), Catch::Matchers::ContainsSubstring("not JSON at byte"));
   CHECK_THROWS_WITH(read(file_of({slice(0, "forward", 1e300, 1e301)})),
-                    Catch::Matchers::ContainsSubstring("of event 1 in traceEvents is no time"));
+                    Catch::Matchers::ContainsSubstring("of event 1 in traceEvents is not a valid time"));
   CHECK_THROWS_WITH(read(file_of({slice(0, "forward", 0, 1, std::string(2 << 20, 'x'))})),
-                    Catch::Matchers::ContainsSubstring("a text of more than"));
+                    Catch::Matchers::ContainsSubstring("a string of more than"));
   CHECK_THROWS_AS(read(kHead + std::string(1'000'000, '[') + "}, nonsense"), TraceError);
   std::istringstream stream(file_of({slice(0, "forward", 0, 1), slice(0, "forward", 1, 2)}));
   CHECK_THROWS_WITH(read_trace(stream, {.events = 1}), Catch::Matchers::ContainsSubstring("more than 1 events"));
@@ -380,7 +380,8 @@ TEST_CASE("Timeline: files are merged on one clock") {
   const auto lines = rank_lines(trace);
   CHECK_THAT(report_text(trace, lines, analyse(lines)),
              Catch::Matchers::ContainsSubstring("; clocks of different hosts agree within 122 us"));
-  CHECK_THROWS_WITH(merge_traces({first, same_host, first}, out), Catch::Matchers::ContainsSubstring("named twice"));
+  CHECK_THROWS_WITH(merge_traces({first, same_host, first}, out),
+                    Catch::Matchers::ContainsSubstring("it is given twice"));
   CHECK_THROWS_WITH(merge_traces({first, folder / "./1", same_host}, out),
                     Catch::Matchers::ContainsSubstring("it is the same file as"));
   const std::string later = write("4", R"("boot":"c","steady_ns":9,"wall_ns":1000005)",

@@ -70,7 +70,7 @@ class WhatIf(unittest.TestCase):
             without = json.loads(RECORDING.read_text())
             without["traceEvents"] = [event for event in without["traceEvents"] if event.get("cat") != "bucket"]
             file.write_text(json.dumps(without))
-            self.refused(1, f"{file}: nothing can be predicted from it: expected at least two steps in a row", file, "--what-if", good)
+            self.refused(1, f"{file}: no prediction is possible: expected at least two consecutive steps", file, "--what-if", good)
 
     def test_what_was_cut_off_is_predicted_from_as_far_as_it_goes(self):
         with tempfile.TemporaryDirectory() as folder:

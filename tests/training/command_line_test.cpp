@@ -143,11 +143,11 @@ TEST_CASE_METHOD(CommandLine, "CommandLine: outputs that cannot be written are r
   for (const std::string& good : {in(""), in("new"), in("a/b/"), std::string("runs"), std::string()}) {
     CHECK(refusal(output_folder(), good) == "");
   }
-  const std::string no_folder = ": " + in("file") + " is no folder";
+  const std::string no_folder = ": " + in("file") + " is not a folder";
   CHECK(refusal(metrics_file(), "rows.txt") == "rows.txt: expected a file that ends in .csv or .jsonl");
   CHECK(refusal(metrics_file(), in("folder.csv")) == in("folder.csv") + ": it is a folder");
   CHECK(refusal(metrics_file(), in("file/x.csv")) == in("file/x.csv") + no_folder);
-  CHECK(refusal(output_folder(), in("file")) == in("file") + ": it is no folder");
+  CHECK(refusal(output_folder(), in("file")) == in("file") + ": it is not a folder");
   CHECK(refusal(output_folder(), in("file/a/b")) == in("file/a/b") + no_folder);
   CHECK(refusal(output_folder(), "/proc/self/x").ends_with("cannot be written"));
   for (const char* option : {"--metrics", "--tensorboard", "--checkpoint-dir"}) {

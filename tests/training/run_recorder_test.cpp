@@ -138,10 +138,11 @@ TEST_CASE_METHOD(RunRecorderTest, "RunRecorder: a loss that is not finite stops 
             recorder.step(group.rank() == 1 ? at::tensor(value) : at::ones({}), 1);
             RANK_FAIL_CHECK("rank " << group.rank() << " goes on");
           } catch (const std::runtime_error& error) {
-            RANK_CHECK(std::string(error.what()) ==
-                       std::string("the loss is ") + (is_nan ? "nan" : "infinite") +
-                           " at step 2 of epoch 3, so training stops without saving this epoch; mostly the learning "
-                           "rate is too high (it is 0.25), the data are not finite, or 16-bit numbers overflow");
+            RANK_CHECK(
+                std::string(error.what()) ==
+                std::string("the loss is ") + (is_nan ? "nan" : "infinite") +
+                    " at step 2 of epoch 3, so training stops without saving this epoch; usual causes: the learning "
+                    "rate is too high (it is 0.25), the data are not finite, or 16-bit numbers overflow");
           }
         },
         {.wire = wire_});

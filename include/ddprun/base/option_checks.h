@@ -96,7 +96,7 @@ inline std::string why_not_made(const std::filesystem::path& path) {
   std::filesystem::path folder = std::filesystem::absolute(path, error).lexically_normal();
   do folder = folder.parent_path();
   while (folder.has_relative_path() && !std::filesystem::exists(std::filesystem::status(folder, error)));
-  if (!std::filesystem::is_directory(folder, error)) return folder.string() + " is no folder";
+  if (!std::filesystem::is_directory(folder, error)) return folder.string() + " is not a folder";
   return ::access(folder.c_str(), W_OK | X_OK) == 0 ? "" : "folder " + folder.string() + " cannot be written";
 }
 
@@ -105,7 +105,7 @@ inline std::string why_not_written(const std::filesystem::path& path, bool is_fo
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) return why_not_made(path);
-  if (std::filesystem::is_directory(status) != is_folder) return is_folder ? "it is no folder" : "it is a folder";
+  if (std::filesystem::is_directory(status) != is_folder) return is_folder ? "it is not a folder" : "it is a folder";
   return ::access(path.c_str(), is_folder ? W_OK | X_OK : W_OK) == 0 ? "" : "it cannot be written";
 }
 

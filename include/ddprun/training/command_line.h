@@ -69,7 +69,7 @@ inline void add_options(CLI::App& app, amp::Options& options) {
                      "Mixed precision with fp16 or bf16")
                   ->check(CLI::IsMember({"fp16", "bf16"}))
                   ->group("Precision");
-  app.add_option("--opt-level", options.opt_level, "With --amp: O0, O1, O2 or O3, as apex had them")
+  app.add_option("--opt-level", options.opt_level, "With --amp: apex's O0, O1, O2 or O3")
       ->check(CLI::IsMember({"O0", "O1", "O2", "O3"}))
       ->needs(amp)
       ->capture_default_str()
@@ -79,11 +79,11 @@ inline void add_options(CLI::App& app, amp::Options& options) {
 /// --tensorboard, --metrics.
 inline void add_options(CLI::App& app, RunRecorderOptions& options) {
   app.option_defaults()->take_last();
-  app.add_option("--tensorboard", options.tensorboard, "Loss, metrics, images, weights for TensorBoard")
+  app.add_option("--tensorboard", options.tensorboard, "Write TensorBoard events into DIR")
       ->check(output_folder())
       ->type_name("DIR")
       ->group("Output");
-  app.add_option("--metrics", options.metrics, "A row of each epoch, .csv or .jsonl")
+  app.add_option("--metrics", options.metrics, "Write metrics of each epoch, .csv or .jsonl")
       ->check(metrics_file())
       ->type_name("FILE")
       ->group("Output");
@@ -101,16 +101,16 @@ inline void add_options(CLI::App& app, TrainingOptions& options) {
       ->check(finite(0))
       ->capture_default_str()
       ->group("Training");
-  app.add_option("--seed", options.seed, "For weights and order (resumed: the checkpoint's)")
+  app.add_option("--seed", options.seed, "Random seed (resumed: the checkpoint's)")
       ->check(unsigned64())
       ->capture_default_str()
       ->group("Training");
   add_options(app, options.loader);
-  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Where each epoch's checkpoint goes")
+  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Folder for the checkpoint of each epoch")
       ->check(output_folder())
       ->capture_default_str()
       ->group("Checkpoints");
-  app.add_option("--resume", options.resume, "From FOLDER, or the newest in --checkpoint-dir")
+  app.add_option("--resume", options.resume, "Resume FOLDER, or the newest checkpoint")
       ->type_name("[FOLDER]")
       ->expected(0, 1)
       ->group("Checkpoints");

@@ -20,7 +20,7 @@ void make_folder(const std::string& folder, const std::string& option) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    throw LaunchError(option + ": cannot make the folder " + folder + ": " + error.message() +
+    throw LaunchError(option + ": cannot create the folder " + folder + ": " + error.message() +
                       "; choose a folder in which you can write");
 }
 
@@ -29,7 +29,7 @@ std::string make_unique_folder(const std::string& parent, const std::string& nam
   for (const char c : name) path.push_back(c == '/' ? '_' : c);
   path += "_XXXXXX";
   if (::mkdtemp(path.data()) == nullptr) {
-    throw LaunchError(option + ": cannot make a folder in " + parent + ": " + std::strerror(errno));
+    throw LaunchError(option + ": cannot create a folder in " + parent + ": " + std::strerror(errno));
   }
   return path;
 }

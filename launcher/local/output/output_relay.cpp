@@ -311,7 +311,8 @@ void OutputRelay::drop_rest() {
   std::size_t dropped = *std::exchange(unshown_, std::nullopt) + output_->drop_all();
   if (error_output_) dropped += error_output_->drop_all();
   if (dropped > 0) {
-    note_problem("output was lost: " + std::to_string(dropped) + " bytes were dropped, as nobody read them in time");
+    note_problem("output was lost: " + std::to_string(dropped) +
+                 " bytes were dropped because no process read them in time");
   }
 }
 

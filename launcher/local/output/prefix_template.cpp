@@ -19,7 +19,7 @@ PrefixTemplate::Field PrefixTemplate::field_named(std::string_view name) {
   return Field::kText;
 }
 
-PrefixTemplate::Field PrefixTemplate::torchruns_field(std::string_view name) {
+PrefixTemplate::Field PrefixTemplate::torchrun_field(std::string_view name) {
   if (name == "hostname") return Field::kHost;
   return name == "rank" || name == "local_rank" ? field_named(name) : Field::kText;
 }
@@ -40,7 +40,7 @@ PrefixTemplate::PrefixTemplate(std::string_view text) {
     const Field field = field_named(text.substr(open + 1, close - open - 1));
     if (field == Field::kText) {
       throw LaunchError("--prefix '" + std::string(given) +
-                        "': unknown field; there are {rank}, {local_rank}, {host}, {stream} and {time}");
+                        "': unknown field; the fields are {rank}, {local_rank}, {host}, {stream} and {time}");
     }
     pieces_.push_back({field});
     text.remove_prefix(close + 1);
@@ -66,7 +66,7 @@ PrefixTemplate PrefixTemplate::of_torchrun(std::string_view text, std::string_vi
     const std::string_view name = text.substr(braced ? 2 : 1, end - (braced ? 2 : 1));
     if (braced && end < text.size() && text[end] == '}') ++end;
     const bool is_complete = !braced || text[end - 1] == '}';
-    if (const Field field = torchruns_field(name); is_complete && field != Field::kText) {
+    if (const Field field = torchrun_field(name); is_complete && field != Field::kText) {
       prefix.pieces_.push_back({field});
     } else {
       prefix.add_text(is_complete && name == "role_name" ? role : text.substr(0, end));

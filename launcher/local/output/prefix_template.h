@@ -33,7 +33,7 @@ class PrefixTemplate {
   };
   PrefixTemplate() = default;
   static Field field_named(std::string_view name);  // kText: unknown name
-  static Field torchruns_field(std::string_view name);
+  static Field torchrun_field(std::string_view name);
   void add_text(std::string_view text);
 
   std::vector<Piece> pieces_;

@@ -61,14 +61,14 @@ std::optional<TimerRequest> parse_timer_request(std::string_view line) {
 FileTimer::FileTimer(EventLoop& loop, Messages& messages, std::string path)
     : loop_(loop), messages_(messages), path_(std::move(path)) {
   const auto refuse = [this](const std::string& why) {
-    throw LaunchError(std::string(kTimerFile) + ": cannot make the named pipe " + path_ + ": " + why);
+    throw LaunchError(std::string(kTimerFile) + ": cannot create the named pipe " + path_ + ": " + why);
   };
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0) {
-    if (!S_ISFIFO(status.st_mode)) refuse("a file that is not a named pipe has this name");
+    if (!S_ISFIFO(status.st_mode)) refuse("the file exists and is not a named pipe");
     // A launcher that was killed leaves its pipe behind. One that runs reads it.
     if (UniqueFd(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC))) {
-      refuse("another launcher serves it; give each launcher on a host its own name");
+      refuse("another launcher reads from it; give each launcher on a host its own name");
     }
     ::unlink(path_.c_str());
   }
@@ -175,7 +175,7 @@ void FileTimer::end_process(const Timer& timer, const std::vector<ProcessIdentit
   const std::string scope = "file timer '" + printable(request.scope) + "'";
   const std::string what = rank_text(request.pid) + ": its " + scope + " expired";
   if (request.signal <= 0) {
-    messages_.print(what + "; the request names no signal");
+    messages_.print(what + "; the request has no signal, so none is sent");
     return;
   }
   messages_.print(what + "; ddprun sends it " + signal_name(request.signal));

@@ -81,11 +81,11 @@ OrphanSweep::OrphanSweep(EventLoop& loop, Messages& messages, Orphans& orphans, 
     : loop_(loop), messages_(messages), orphans_(orphans), phase_(phase), on_end_(std::move(on_end)) {}
 
 void OrphanSweep::begin() {
-  hurry();
+  shorten_interval();
   look();
 }
 
-void OrphanSweep::hurry() {
+void OrphanSweep::shorten_interval() {
   pause_ = kFirstPause;
 }
 
@@ -97,7 +97,7 @@ void OrphanSweep::look() {
     return;
   }
   if (!identify(::getpid())) {
-    messages_.print("cannot find the processes that the ranks left behind: /proc is not readable here");
+    messages_.print("cannot find the processes that the ranks left running: /proc is not readable here");
     on_end_(PhaseEvent::kGiveUp);
     return;
   }

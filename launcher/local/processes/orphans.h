@@ -54,7 +54,7 @@ class OrphanSweep {
 
   void begin();
   // Looks more often again: what is left has just been killed.
-  void hurry();
+  void shorten_interval();
 
  private:
   void look();

@@ -74,7 +74,7 @@ void Supervisor::start(std::vector<RankPlan> plans) {
   workers_.fork(std::move(plans));
   // Before the gate opens: a debugger that reads the terminal from the background would be suspended.
   if (const auto debugged = workers_.in_terminal()) {
-    terminal_.lend_to(workers_[*debugged].process.pid, guarded_.guardian_group);
+    terminal_.give_to(workers_[*debugged].process.pid, guarded_.guardian_group);
   }
   // Rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end.
   if (!options_.may_restart) guarded_.terminal_input.reset();
@@ -284,7 +284,7 @@ void Supervisor::print_running_ranks() {
   const auto left = std::chrono::ceil<std::chrono::seconds>(kill_at_ - Clock::now());
   const std::size_t running = workers_.running();
   const std::string what = running > 0 ? std::to_string(running) + (running == 1 ? " rank" : " ranks")
-                                       : std::string("processes that the ranks left behind");
+                                       : std::string("processes that the ranks left running");
   messages_.print("waiting up to " + std::to_string(left.count()) + " s for " + what +
                   " to stop; Ctrl-C kills at once");
 }
@@ -294,7 +294,7 @@ void Supervisor::kill_everything() {
   advance(PhaseEvent::kKill);
   workers_.kill_all();
   orphans_.kill();
-  sweep_.hurry();
+  sweep_.shorten_interval();
 }
 
 // The ranks are gone: ends what they left behind.
@@ -312,7 +312,7 @@ void Supervisor::give_up() {
   if (is_done(phase_)) return;
   std::string pids;
   for (const auto& process : processes_of_job(guarded_.cgroup)) pids.append(" ").append(std::to_string(process.pid));
-  messages_.print("these processes do not end although they were killed, the kernel may be holding them:" + pids);
+  messages_.print("these processes were killed but have not ended; the kernel may be blocking them:" + pids);
   advance(PhaseEvent::kGiveUp);
 }
 

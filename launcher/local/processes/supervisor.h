@@ -131,7 +131,7 @@ class Supervisor {
   Phase phase_ = Phase::kRunning;
   OrphanSweep sweep_;
   UserSignalForwarder user_signals_;
-  TerminalLoan terminal_;
+  ForegroundTerminal terminal_;
   RootCauseWait root_cause_;
   Guardian guardian_ = Guardian::kRuns;
   JobEnd end_;

@@ -24,13 +24,13 @@ bool is_in_foreground() {
 
 }  // namespace
 
-void TerminalLoan::lend_to(pid_t group, pid_t owner) {
+void ForegroundTerminal::give_to(pid_t group, pid_t owner) {
   if (::tcgetpgrp(STDIN_FILENO) != owner) return;
   owner_ = owner;
   ::tcsetpgrp(STDIN_FILENO, group);
 }
 
-void TerminalLoan::take_back() {
+void ForegroundTerminal::take_back() {
   if (owner_ > 0) ::tcsetpgrp(STDIN_FILENO, owner_);
   owner_ = 0;
 }

@@ -13,15 +13,15 @@
 namespace launcher {
 
 // ddprun's terminal, lent to a rank that reads it: the rank's process group is the foreground one meanwhile.
-class TerminalLoan {
+class ForegroundTerminal {
  public:
-  TerminalLoan() = default;
-  ~TerminalLoan() { take_back(); }
-  TerminalLoan(const TerminalLoan&) = delete;
-  TerminalLoan& operator=(const TerminalLoan&) = delete;
+  ForegroundTerminal() = default;
+  ~ForegroundTerminal() { take_back(); }
+  ForegroundTerminal(const ForegroundTerminal&) = delete;
+  ForegroundTerminal& operator=(const ForegroundTerminal&) = delete;
 
   // Nothing happens when `owner` is not in the foreground: then the rank is treated as any background job.
-  void lend_to(pid_t group, pid_t owner);
+  void give_to(pid_t group, pid_t owner);
   void take_back();
 
  private:

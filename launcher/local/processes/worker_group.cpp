@@ -38,7 +38,7 @@ std::size_t total_bytes(std::span<const std::string> strings) {
 std::string too_big(std::span<const std::string> arguments, std::span<const std::string> environment,
                     const ExecLimits& limits) {
   const auto is_too_long = [&](const std::string& text) { return text.size() + 1 > limits.of_one; };
-  const std::string longest = ", and the kernel takes at most " + kilobytes(limits.of_one) + " in one";
+  const std::string longest = ", and the kernel accepts at most " + kilobytes(limits.of_one) + " in one";
   if (const auto found = std::find_if(environment.begin(), environment.end(), is_too_long);
       found != environment.end()) {
     return "the variable " + found->substr(0, found->find('=')) + " has " + kilobytes(found->size()) + longest;
@@ -48,7 +48,7 @@ std::string too_big(std::span<const std::string> arguments, std::span<const std:
   }
   return "the arguments have " + kilobytes(total_bytes(arguments)) + " and the environment has " +
          kilobytes(total_bytes(environment)) + "; the limit for both is " + kilobytes(limits.of_both) +
-         (limits.of_both < kMostOfBoth ? ", a quarter of ulimit -s" : ", the kernel's highest");
+         (limits.of_both < kMostOfBoth ? ", a quarter of ulimit -s" : ", the maximum of the kernel");
 }
 
 // "a", "b" -> a null-terminated array of pointers into `strings`, as exec wants it (it changes nothing).

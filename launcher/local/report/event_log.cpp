@@ -44,7 +44,7 @@ EventLog::EventLog(const std::string& file) : file_(file) {
   fd_.reset(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
   if (!fd_) {
     throw LaunchError("--events " + file + ": " +
-                      (errno == ENXIO ? "nobody reads it" : std::string(std::strerror(errno))));
+                      (errno == ENXIO ? "no process reads from this pipe" : std::string(std::strerror(errno))));
   }
 }
 
@@ -126,7 +126,7 @@ void EventLog::write(const char* event, const ordered_json& fields) {
     const ssize_t written = ::write(fd_.get(), text.data() + done, text.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      problem_ = "--events " + file_ + ": " + error_text(errno) + (done > 0 ? "; its last line is not whole" : "");
+      problem_ = "--events " + file_ + ": " + error_text(errno) + (done > 0 ? "; its last line is incomplete" : "");
       return;
     }
     done += static_cast<std::size_t>(written);

@@ -62,7 +62,7 @@ constexpr std::array kLastLines = std::to_array<LastLine>({
      "the dynamic linker does not find a library; ldd PROGRAM lists them, and -x LD_LIBRARY_PATH=FOLDER names its "
      "folder"},
     {"' not found (required by", "the program was built on a newer system than this one; build it here"},
-    {"No module named", "the interpreter is python3 of PATH; PYTHON_EXEC=FILE chooses another one"},
+    {"No module named", "the interpreter is the python3 in PATH; PYTHON_EXEC=FILE chooses another one"},
     {"Too many open files", "limit on open files: ulimit -n"},
     {"File too large", "limit on the size of files: ulimit -f"},
 });

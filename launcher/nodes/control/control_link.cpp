@@ -61,9 +61,9 @@ void ControlLink::send(const Message& message) {
 }
 
 void ControlLink::send_frame(const std::string& frame) {
-  if (is_over_ || has_overflown_) return;
+  if (is_over_ || has_overflowed_) return;
   if (outgoing_.size() > kMaxOutgoing) {
-    has_overflown_ = true;
+    has_overflowed_ = true;
     return;
   }
   outgoing_ += frame;
@@ -71,7 +71,7 @@ void ControlLink::send_frame(const std::string& frame) {
 }
 
 void ControlLink::acknowledge() {
-  if (!fd_ || has_overflown_ || received_ == announced_) return;
+  if (!fd_ || has_overflowed_ || received_ == announced_) return;
   announced_ = received_;
   outgoing_ += acknowledgement(received_);
 }
@@ -209,7 +209,7 @@ UniqueFd ControlLink::release() {
 }
 
 bool ControlLink::resume(UniqueFd fd, std::uint64_t position, std::string_view rest) {
-  if (is_over_ || has_overflown_ || !sent_.rewind(position)) return false;
+  if (is_over_ || has_overflowed_ || !sent_.rewind(position)) return false;
   release();
   fd_ = std::move(fd);
   incoming_.take_rest();

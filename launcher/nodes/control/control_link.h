@@ -81,7 +81,7 @@ class ControlLink {
   // The kernel has sent data several times for at least this time, and the other end has acknowledged nothing.
   bool is_stalled(std::chrono::steady_clock::time_point now, std::chrono::milliseconds time) const;
   // More messages wait than a launcher that takes any would leave: some of them were dropped.
-  bool has_overflown() const { return has_overflown_; }
+  bool has_overflowed() const { return has_overflowed_; }
 
  private:
   static constexpr std::size_t kMaxCarried = std::size_t{256} << 10;
@@ -113,7 +113,7 @@ class ControlLink {
   bool was_full_ = false;
   bool waits_to_write_ = false;
   bool is_over_ = false;
-  bool has_overflown_ = false;
+  bool has_overflowed_ = false;
   std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);  // false once destroyed, perhaps by a callback
 };
 

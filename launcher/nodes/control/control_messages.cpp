@@ -180,15 +180,15 @@ struct Format<NodeDropped> {
   static NodeDropped read(JsonReader& /*r*/) { return {}; }
 };
 template <>
-struct Format<Inquiry> {
+struct Format<FailureQuery> {
   static constexpr std::string_view kName = "inquiry";
-  static json write(const Inquiry& m) {
+  static json write(const FailureQuery& m) {
     json object = json::object({{"round", m.round}});
     if (m.stop_because) object["stop"] = control::write(*m.stop_because);
     return object;
   }
-  static Inquiry read(JsonReader& r) {
-    Inquiry m{.round = r.integer("round", 0, kMaxRound)};
+  static FailureQuery read(JsonReader& r) {
+    FailureQuery m{.round = r.integer("round", 0, kMaxRound)};
     if (r.has("stop")) m.stop_because = read_notice(r, "stop");
     return m;
   }

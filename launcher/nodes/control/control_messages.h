@@ -103,7 +103,7 @@ struct CoordinatorSilent {
   FailureNotice notice{};
 };
 // Asks a node which failure it knows of. With a notice: it also stops its ranks, for that reason.
-struct Inquiry {
+struct FailureQuery {
   int round = 0;
   std::optional<FailureNotice> stop_because = std::nullopt;
 };
@@ -158,7 +158,7 @@ struct Pong {
 };
 
 using Message = std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, Waiting, Start, Leaving, Failed,
-                             CoordinatorSilent, NodeDropped, Inquiry, Report, Verdict, Acknowledged, Stopped,
+                             CoordinatorSilent, NodeDropped, FailureQuery, Report, Verdict, Acknowledged, Stopped,
                              AllStopped, Ended, AllEnded, Word, Ping, Pong>;
 
 // At most kMaxMessageBytes long.

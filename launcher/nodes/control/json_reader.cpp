@@ -54,7 +54,7 @@ std::vector<std::string> JsonReader::texts(const char* name, std::size_t most_it
   return texts;
 }
 
-JsonReader JsonReader::inside(const char* name) {
+JsonReader JsonReader::nested_object(const char* name) {
   const nlohmann::json* value = member(name);
   is_good_ = is_good_ && value != nullptr && value->is_object();
   JsonReader inner = *this;

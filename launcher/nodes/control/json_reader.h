@@ -27,7 +27,7 @@ class JsonReader {
   // The same of each of a list's first `most_items`.
   std::vector<std::string> texts(const char* name, std::size_t most_items, std::size_t most);
   // The members of `name`, an object. When they have been read, require() that they were good.
-  JsonReader inside(const char* name);
+  JsonReader nested_object(const char* name);
   void require(const JsonReader& other) { is_good_ = is_good_ && other.is_good_; }
 
  private:

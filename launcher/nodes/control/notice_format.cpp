@@ -31,7 +31,7 @@ json write(const JoinFailure& reason) {
   return json::object({{"text", shortened(reason.text, kMaxText)}, {"status", reason.exit_status}});
 }
 JoinFailure read_reason(JsonReader& reader, const char* name, int least_status) {
-  JsonReader inner = reader.inside(name);
+  JsonReader inner = reader.nested_object(name);
   JoinFailure reason{inner.text("text", kMaxText), inner.integer("status", least_status, 255)};
   reader.require(inner);
   return reason;
@@ -51,7 +51,7 @@ json write(const FailureNotice& notice) {
                        {"details", shortened(notice.details)}});
 }
 FailureNotice read_notice(JsonReader& reader, const char* name) {
-  JsonReader inner = reader.inside(name);
+  JsonReader inner = reader.nested_object(name);
   FailureNotice notice{
       .node = inner.integer("node", 0, kMaxRanks),
       .exit_status = inner.integer("status", 0, 255),

@@ -23,7 +23,7 @@ std::string exposure_of(const std::string& path) {
   std::array<char, 8> octal{};
   std::snprintf(octal.data(), octal.size(), "%04o", mode);
   return "--rdzv_secret_file " + path + " has the mode " + octal.data() +
-         ", so others than its owner may know the secret: chmod 600";
+         ", so other users may know the secret: chmod 600";
 }
 
 #ifdef DDPRUN_HAS_SODIUM
@@ -69,7 +69,7 @@ std::string Secret::proof(const Claim& claim) const {
   return hexadecimal(result.data(), result.size());
 }
 
-bool Secret::is_proof(std::string_view proof, const Claim& claim) const {
+bool Secret::is_valid_proof(std::string_view proof, const Claim& claim) const {
   const std::string expected = this->proof(claim);
   return proof.size() == expected.size() && ::sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
 }
@@ -86,7 +86,7 @@ Secret Secret::read(const std::string& /*path*/) {
 std::string Secret::proof(const Claim& /*claim*/) const {
   return "";
 }
-bool Secret::is_proof(std::string_view /*proof*/, const Claim& /*claim*/) const {
+bool Secret::is_valid_proof(std::string_view /*proof*/, const Claim& /*claim*/) const {
   return false;
 }
 bool has_secrets() {

@@ -31,7 +31,7 @@ class Secret {
   // 64 hexadecimal digits.
   std::string proof(const Claim& claim) const;
   // Takes as long for any wrong one.
-  bool is_proof(std::string_view proof, const Claim& claim) const;
+  bool is_valid_proof(std::string_view proof, const Claim& claim) const;
 
  private:
   explicit Secret(std::string bytes) : bytes_(std::move(bytes)) {}

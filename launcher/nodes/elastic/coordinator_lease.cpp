@@ -138,7 +138,7 @@ void CoordinatorLease::grant() {
       granted_ = asked;
       step();
     } else if (phase_ == Phase::kTaking) {
-      miss();
+      fail_to_take();
     } else {
       timer_.start_in(kRetry, [this] { step(); });
     }
@@ -227,7 +227,7 @@ void CoordinatorLease::write() {
 void CoordinatorLease::on_written(const std::optional<EtcdOutcome>& outcome, int sent) {
   const bool is_useless = !outcome || outcome->is_lease_missing;
   if (is_useless && phase_ == Phase::kTaking) {
-    miss();
+    fail_to_take();
   } else if (is_useless) {
     if (outcome) memory_ = end_memory_ = 0;  // the key's own lease is looked at by the next renewal
     timer_.start_in(kRetry, [this] { step(); });
@@ -254,7 +254,7 @@ void CoordinatorLease::on_conditions_failed(const EtcdOutcome& outcome) {
     if (!std::exchange(is_written_, true)) renewed_ = granted_;
     phase_ == Phase::kTaking ? become_owner(outcome) : step();
   } else if (phase_ == Phase::kTaking) {
-    miss();
+    fail_to_take();
   } else if (entry == outcome.found.end()) {
     restore();
   } else {
@@ -284,7 +284,7 @@ void CoordinatorLease::become_owner(const EtcdOutcome& outcome) {
   step();
 }
 
-void CoordinatorLease::miss() {
+void CoordinatorLease::fail_to_take() {
   phase_ = Phase::kNone;
   callbacks_.on_missed();
 }

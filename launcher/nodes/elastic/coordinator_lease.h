@@ -70,7 +70,7 @@ class CoordinatorLease {
   void renew_memory();
   void write();
   void restore();
-  void miss();
+  void fail_to_take();
   void on_written(const std::optional<EtcdOutcome>& outcome, int sent);
   void on_conditions_failed(const EtcdOutcome& outcome);
   void become_owner(const EtcdOutcome& outcome);

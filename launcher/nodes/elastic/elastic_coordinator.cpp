@@ -85,7 +85,7 @@ void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
     return;
   }
   if (reason) {
-    messages_.print(reason->text + ": it does not take part");
+    messages_.print(reason->text + ": it is not admitted to the job");
     turn_away(id, *reason);
     return;
   }
@@ -200,7 +200,7 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   return first;
 }
 
-void ElasticCoordinator::on_good_end() {
+void ElasticCoordinator::on_success() {
   dismiss_spares({"the job has ended successfully without this node", 0});
   on_change_(Change::kEnd);
 }

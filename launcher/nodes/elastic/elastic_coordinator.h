@@ -67,7 +67,7 @@ class ElasticCoordinator : public RoundCoordinator {
   void on_gone(Id id, const CoordinatorLinks::Loss& loss) override;
   std::string name(Id id) const override;
   FailureNotice judge(FailureNotice first) override;
-  void on_good_end() override;
+  void on_success() override;
   bool may_end_without_one() const override { return numbers_.size() >= least_; }
   bool awaits_lost_nodes() const override;
   int size() const override { return static_cast<int>(hosts_.size()); }

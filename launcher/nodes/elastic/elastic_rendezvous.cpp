@@ -51,7 +51,7 @@ std::string nodes_and_ranks(const NodePlace& place) {
 
 std::string EtcdRendezvous::option_conflict(const Options& options) {
   const std::string backend = "--rdzv_backend " + options.rdzv_backend;
-  if (!options.hosts.empty()) return "-H is for one node; with " + backend + " use -n";
+  if (!options.hosts.empty()) return "-H cannot be combined with " + backend + "; use -n";
   if (options.store == Options::Store::kRank0) return "--store rank0 works on one node only, not with " + backend;
   if (options.master_addr.empty()) return backend + ": --rdzv_endpoint must name the host of etcd";
   if (options.master_port == 0) return backend + ": --rdzv_endpoint needs etcd's port, not 0";
@@ -68,11 +68,11 @@ std::string ElasticRendezvous::option_conflict(const Options& options) {
   if (options.rdzv_backend == "static") {
     return nodes + ": with --rdzv_backend static the number of nodes is fixed; use c10d, or leave it out";
   }
-  if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
+  if (!options.hosts.empty()) return "-H cannot be combined with " + nodes + "; use -n";
   if (options.store == Options::Store::kRank0) return "--store rank0 works on one node only, not with " + nodes;
   if (options.master_addr.empty())
     return nodes + ": --rdzv_endpoint is missing: choose one node and give its HOST:PORT on every node";
-  if (options.master_port == 0) return nodes + ": --rdzv_endpoint needs a port that all know, not 0";
+  if (options.master_port == 0) return nodes + ": --rdzv_endpoint needs a fixed port, the same on all nodes, not 0";
   return "";
 }
 
@@ -251,7 +251,7 @@ void ElasticRendezvous::meet(UniqueFd fd) {
   options.on_lost = [this](const std::string& reason) { return looks_again(reason); };
   if (discovery_->is_lasting()) {
     options.is_coordinator_replaceable = true;
-    options.loss_note = "; another node takes its place";
+    options.loss_note = "; another node becomes the coordinator";
   } else {
     options.may_come_back = [this] { return can_come_back(); };
     options.on_dropped = [this] { search_again(); };

@@ -152,18 +152,18 @@ EtcdClient::EtcdClient(EventLoop& loop, const std::string& host, std::uint16_t p
 void EtcdClient::carry_out(const EtcdTransaction& transaction, OnOutcome on_outcome) {
   http_.ask(transaction_request(transaction), [this, done = std::move(on_outcome)](const auto& reply) {
     const auto outcome = reply ? parse_outcome(*reply) : std::nullopt;
-    understand(reply, outcome.has_value(), [outcome, done] { done(outcome); });
+    handle_reply(reply, outcome.has_value(), [outcome, done] { done(outcome); });
   });
 }
 
 void EtcdClient::ask_lease(HttpRequest request, OnLease on_lease) {
   http_.ask(std::move(request), [this, done = std::move(on_lease)](const auto& reply) {
     const auto lease = reply ? parse_lease(*reply) : std::nullopt;
-    understand(reply, lease.has_value(), [lease, done] { done(lease); });
+    handle_reply(reply, lease.has_value(), [lease, done] { done(lease); });
   });
 }
 
-void EtcdClient::understand(const std::optional<HttpReply>& reply, bool is_good, std::function<void()> then) {
+void EtcdClient::handle_reply(const std::optional<HttpReply>& reply, bool is_good, std::function<void()> then) {
   if (!reply || is_good) {
     problem_ = {};
     then();

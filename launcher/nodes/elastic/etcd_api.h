@@ -120,7 +120,7 @@ class EtcdClient {
 
  private:
   void ask_lease(HttpRequest request, OnLease on_lease);
-  void understand(const std::optional<HttpReply>& reply, bool is_good, std::function<void()> then);
+  void handle_reply(const std::optional<HttpReply>& reply, bool is_good, std::function<void()> then);
 
   HttpClient http_;
   EtcdProblem problem_;

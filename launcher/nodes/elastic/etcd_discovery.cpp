@@ -101,7 +101,7 @@ void EtcdDiscovery::on_silence() {
   const auto now = Clock::now();
   if (etcd_.was_refused()) last_contact_ = now;
   if (has_taken_part_ && now - last_contact_ > search_timeout()) {
-    callbacks_.on_impossible({"this node was cut off from the job: nothing was heard of " + name() + " for " +
+    callbacks_.on_impossible({"this node was cut off from the job: there was no answer from " + name() + " for " +
                                   std::to_string(search_timeout() / 1s) + " s (" + etcd_.problem() + ")",
                               1});
   } else {
@@ -126,7 +126,7 @@ void EtcdDiscovery::on_free(const EtcdOutcome& outcome) {
 void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
   const auto record = parse_coordinator_record(entry.value);
   if (!record) {
-    problem_ = "its key " + own_.key() + " does not tell who coordinates";
+    problem_ = "its key " + own_.key() + " does not name the coordinator";
     look_again();
     return;
   }
@@ -135,7 +135,7 @@ void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
     return;
   }
   record_ = *record;
-  problem_ = "host " + record->host + " coordinates, and does not answer";
+  problem_ = "the coordinator on host " + record->host + " does not answer";
   if (record->port == 0) {
     look_again();
   } else if (record->token == lost_token_) {

@@ -174,8 +174,8 @@ Rounds::Decisions Rounds::decide(Time now) {
     last_call_.reset();
     if (alone_until_ && now >= *alone_until_) {
       return end_with(
-          "no other node was heard from for so long that they have ended: this node, which coordinates "
-          "the job, was cut off from them");
+          "this node, which coordinates the job, has had no connection to any other node for so long that "
+          "the other nodes have ended");
     }
     if (!is_late) return {};
     phase_ = Phase::kOver;
@@ -237,7 +237,7 @@ std::string Rounds::cause_to_end(Cause cause, const std::string& host, Time now)
 }
 
 std::string Rounds::is_over(Cause cause, const std::string& host, Time now) {
-  if (phase_ != Phase::kRunning) return "it is over";
+  if (phase_ != Phase::kRunning) return "it has ended";
   std::string reason = cause_to_end(cause, host, now);
   if (reason.empty()) {
     begin_joining(now);
@@ -284,7 +284,7 @@ History Rounds::history(Time now) const {
 std::string Rounds::who_is_there() const {
   const std::size_t ready = those_ready().size();
   return std::to_string(ready) + " of " + std::to_string(options_.min_nodes) + " to " +
-         std::to_string(options_.max_nodes) + " nodes " + (ready == 1 ? "is" : "are") + " there";
+         std::to_string(options_.max_nodes) + " nodes " + (ready == 1 ? "has" : "have") + " joined";
 }
 
 }  // namespace launcher::elastic

@@ -117,7 +117,7 @@ class Rounds {
   int round() const { return round_; }
   bool is_running() const { return phase_ == Phase::kRunning; }
   History history(Time now) const;
-  // "1 of 2 to 4 nodes are there", for those who wait for more.
+  // "1 of 2 to 4 nodes has joined", for those that wait for more.
   std::string who_is_there() const;
 
  private:

@@ -82,7 +82,7 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
     return;
   }
   auto reason = roster_.admit(id, hello);
-  if (!reason && torchrun_ && torchrun_->has_come(hello.node_rank)) {
+  if (!reason && torchrun_ && torchrun_->has_arrived(hello.node_rank)) {
     reason = roster_.admit_foreign({.role = "", .node = hello.node_rank, .local_world_size = 1});
   }
   if (reason && phase_ == Phase::kJoining && round_ <= 0) {

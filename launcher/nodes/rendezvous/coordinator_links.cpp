@@ -62,7 +62,7 @@ CoordinatorLinks::CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks
 UniqueFd CoordinatorLinks::connect_locally() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
-    throw LaunchError(std::string("cannot make a pair of sockets: ") + std::strerror(errno));
+    throw LaunchError(std::string("cannot create a pair of sockets: ") + std::strerror(errno));
   }
   UniqueFd other(ends[1]);
   add(UniqueFd(ends[0]));
@@ -175,14 +175,15 @@ std::string CoordinatorLinks::protocol_violation(const Peer& peer, const control
   if (hello != nullptr && hello->protocol != control::kProtocol) {
     return "is of another version of ddprun (" + hello->version + ") and cannot talk to";
   }
-  if (answer == nullptr) return settings_.secret ? "has no --rdzv_secret_file as" : "did not answer the challenge of";
-  if (settings_.secret && answer->proof.empty()) return "has no --rdzv_secret_file as";
+  if (answer == nullptr)
+    return settings_.secret ? "has no --rdzv_secret_file, unlike" : "did not answer the challenge of";
+  if (settings_.secret && answer->proof.empty()) return "has no --rdzv_secret_file, unlike";
   const control::Secret::Claim claim{.speaker = control::kNode,
                                      .own_challenge = answer->challenge,
                                      .other_challenge = peer.challenge,
                                      .session = answer->session,
                                      .received = answer->received};
-  if (settings_.secret && !settings_.secret->is_proof(answer->proof, claim)) {
+  if (settings_.secret && !settings_.secret->is_valid_proof(answer->proof, claim)) {
     return "has another --rdzv_secret_file than";
   }
   if (answer->repeated != peer.challenge || answer->session.empty()) {
@@ -239,7 +240,8 @@ void CoordinatorLinks::resume_session(Id unknown, Id id, const control::Answer& 
     return;
   }
   if (!peer.link->can_resume(answer.received)) {
-    from.link->send(control::Refusal{{"this node's session cannot continue: it has received more than was sent", 1}});
+    from.link->send(control::Refusal{
+        {"the connection of this node cannot be resumed: it reports that it has received more than was sent", 1}});
     from.is_given_up = true;
     return;
   }
@@ -298,7 +300,7 @@ void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
   const bool is_missed = !peers_.at(id).is_given_up && !unknown_peers_.contains(id);
   drop(id);
   // Where this launcher was delayed, the node may only have given it up.
-  const bool is_silent = was_held_up(settings_.reconnect_after);
+  const bool is_silent = was_delayed(settings_.reconnect_after);
   if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now(), .is_silent = is_silent});
 }
 
@@ -321,7 +323,7 @@ void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
            .is_silent = true});
 }
 
-bool CoordinatorLinks::was_held_up(std::chrono::milliseconds time) const {
+bool CoordinatorLinks::was_delayed(std::chrono::milliseconds time) const {
   const auto now = Clock::now();
   return now - next_ping_ >= time || (longest_delay_ >= time && now - delayed_ <= kRecently);
 }
@@ -342,14 +344,14 @@ void CoordinatorLinks::end_useless(Clock::time_point now) {
   std::vector<Id> forgotten;
   for (const auto& [id, peer] : peers_) {
     const bool is_known = !unknown_peers_.contains(id);
-    if (is_known && peer.link->has_overflown()) overflown.push_back(id);
+    if (is_known && peer.link->has_overflowed()) overflown.push_back(id);
     if (is_known && peer.is_given_up && now - peer.given_up > kDroppedPeerTimeout && !peer.link->is_connected()) {
       forgotten.push_back(id);
     }
   }
   for (const Id id : forgotten) drop(id);
   for (const Id id : overflown) {
-    if (peers_.contains(id)) on_closed(id, "it does not read what it is sent");
+    if (peers_.contains(id)) on_closed(id, "it does not read what is sent to it");
   }
 }
 

@@ -70,7 +70,7 @@ class CoordinatorLinks {
   // At once, as timeout() has changed.
   void ping_all();
   // This launcher did nothing for `time` or longer, a moment ago.
-  bool was_held_up(std::chrono::milliseconds time) const;
+  bool was_delayed(std::chrono::milliseconds time) const;
   // By how much its clock is ahead of ours, as well as that is known; and its steady clock.
   std::chrono::microseconds clock_offset(Id id) const;
   std::optional<ClockDifference> steady_difference(Id id) const;

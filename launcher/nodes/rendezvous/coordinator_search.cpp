@@ -51,7 +51,7 @@ void CoordinatorSearch::ask_store() {
   connector_.reset();
   store_ = std::make_unique<store::StoreClient>(
       loop_, host_, port_, [this] { on_store_lost(); }, early_pause_);
-  if (!is_slow_) store_->provoke_after(other_answers_ > 0 ? kOtherServiceReply : kSlowReply);
+  if (!is_slow_) store_->probe_after(other_answers_ > 0 ? kOtherServiceReply : kSlowReply);
   store_->check(kControlPortKey, [this](bool exists) {
     other_answers_ = 0;
     if (!exists) {
@@ -65,7 +65,7 @@ void CoordinatorSearch::ask_store() {
 // A proxy may accept connections before the server that it forwards to has started, so one try is not enough.
 void CoordinatorSearch::on_store_lost() {
   if (store_->other_service().empty()) {
-    is_slow_ = is_slow_ || store_->has_provoked();
+    is_slow_ = is_slow_ || store_->has_probed();
     ask_again("the program that listens there closed the connection without an answer");
     return;
   }

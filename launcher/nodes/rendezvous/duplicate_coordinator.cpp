@@ -24,8 +24,8 @@ DuplicateCoordinator::DuplicateCoordinator(EventLoop& loop, Messages& messages, 
           .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
           .on_foreign =
               [this] {
-                on_found_({"a store of another program than ddprun is at " + place() +
-                               ", as torchrun's node 0 would have: start this node with another --node_rank, or choose "
+                on_found_({"a store of a program other than ddprun is at " + place() +
+                               " (torchrun's node 0, for example): start this node with another --node_rank, or choose "
                                "another --master_port",
                            to_int(ExitStatus::kLauncherError)});
               },

@@ -28,7 +28,7 @@ JoinFailure torchrun_is_there(const std::string& place) {
 std::string EndpointRendezvous::option_conflict(const Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
   if (options.store == Options::Store::kRank0) {
-    return "--store rank0 works on one node only: the nodes meet at a launcher's store";
+    return "--store rank0 works on one node only: several nodes use a launcher's store";
   }
   if (options.master_addr.empty())
     return nodes +

@@ -34,8 +34,8 @@ inline ListenChoice choose_listening(const std::string& master_addr, const std::
   if (!own.empty()) return {{ListenAt::Kind::kAddresses, std::move(own)}, ""};
   if (is_loopback(addresses.front())) {
     return {{ListenAt::Kind::kEverywhere},
-            master_addr + " is " + host_in(addresses.front()) + " on this machine, where no other can reach it" +
-                everywhere};
+            master_addr + " is " + host_in(addresses.front()) +
+                " on this machine, where other machines cannot reach it" + everywhere};
   }
   const std::string number = host_in(addresses.front());
   const std::string shown = number == master_addr ? number : master_addr + " (" + number + ")";

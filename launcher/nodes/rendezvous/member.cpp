@@ -77,7 +77,7 @@ void Member::on_connected(UniqueFd fd, const control::Welcome& welcome, std::str
   heartbeat_.received(Clock::now());
   reconnect_after_ = welcome.reconnect_after;
   if (!link_->can_resume(welcome.received)) {
-    give_up("it claims to have received more than was sent");
+    give_up("it reports that it has received more than was sent");
     return;
   }
   link_->resume(std::move(fd), welcome.received, rest);
@@ -235,7 +235,7 @@ void Member::on_carried(std::uint32_t round, std::string_view bytes) {
   if (static_cast<int>(round) == round_ && store_channel_ && store_channel_->on_bytes) store_channel_->on_bytes(bytes);
 }
 
-void Member::on(const control::Inquiry& inquiry) {
+void Member::on(const control::FailureQuery& inquiry) {
   if (inquiry.round != round_ || !has_started_) return;
   if (inquiry.stop_because) stop_because(*inquiry.stop_because);
   link_->send(control::Report{round_, own_failure_, options_.is_any_ending()});
@@ -341,8 +341,8 @@ void Member::watch() {
 }
 
 void Member::check_connection(Clock::time_point now) {
-  if (link_->has_overflown()) {
-    give_up_silent("it does not read what it is sent");
+  if (link_->has_overflowed()) {
+    give_up_silent("it does not read what is sent to it");
   } else if (heartbeat_.is_expired(now)) {
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - heartbeat_.last_received());
     give_up_silent("it has sent nothing for " + std::to_string(silence.count()) +

@@ -109,7 +109,7 @@ class Member {
   void on(const control::Refusal& refusal);
   void on(const control::Waiting& waiting);
   void on(const control::Start& start);
-  void on(const control::Inquiry& inquiry);
+  void on(const control::FailureQuery& inquiry);
   void on(const control::Verdict& verdict);
   void on(const control::AllStopped& all_stopped);
   void on(const control::AllEnded& all_ended);

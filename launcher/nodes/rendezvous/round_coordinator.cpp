@@ -192,7 +192,7 @@ void RoundCoordinator::ask_all() {
   cancel_timers();
   asked_.clear();
   is_any_ending_ = false;
-  control::Inquiry inquiry{.round = round_};
+  control::FailureQuery inquiry{.round = round_};
   if (first_failure_.has_cause()) inquiry.stop_because = first_failure_.first();
   for (const auto& [id, number] : numbers_) {
     asked_.insert(id);
@@ -286,7 +286,7 @@ void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
   phase_ = phase;
   asked_.clear();
   for (const auto& [id, number] : numbers_) asked_.insert(id);
-  for (const auto& [id, number] : numbers_) links_.send(id, control::Inquiry{.round = round_});
+  for (const auto& [id, number] : numbers_) links_.send(id, control::FailureQuery{.round = round_});
   call_in(kSilentWait, &RoundCoordinator::print_who_is_silent);
   end_when_all_are_there();
 }
@@ -354,7 +354,7 @@ void RoundCoordinator::end_round() {
   phase_ = Phase::kEnded;
   await_acknowledgements();
   links_.send_to_all(control::AllEnded{round_});
-  on_good_end();
+  on_success();
 }
 
 }  // namespace launcher

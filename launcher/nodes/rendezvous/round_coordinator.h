@@ -109,7 +109,7 @@ class RoundCoordinator {
   virtual std::string name(Id id) const = 0;
   virtual void forget_round() {}
   virtual FailureNotice judge(FailureNotice first) { return first; }
-  virtual void on_good_end() {}
+  virtual void on_success() {}
   // The ranks of all have ended well, and a node was lost before it confirmed that: the others end well without it.
   virtual bool may_end_without_one() const { return false; }
   // Nodes that were lost look for this coordinator, and are to hear how the job has ended.

@@ -155,7 +155,7 @@ void SessionConnector::on(const control::Welcome& welcome) {
                                      .other_challenge = ours_,
                                      .session = session_,
                                      .received = welcome.received};
-  if (settings_.secret && !settings_.secret->is_proof(welcome.proof, claim)) {
+  if (settings_.secret && !settings_.secret->is_valid_proof(welcome.proof, claim)) {
     refuse({"the program at " + settings_.coordinator + " does not have the secret of --rdzv_secret_file",
             to_int(ExitStatus::kLauncherError)});
     return;

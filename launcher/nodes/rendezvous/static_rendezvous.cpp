@@ -35,7 +35,7 @@ std::string StaticRendezvous::option_conflict(const Options& options) {
            " the nodes are numbered from 0 to " + std::to_string(options.nnodes - 1);
   }
   if (options.store == Options::Store::kRank0) {
-    return "--store rank0 works on one node only: the nodes meet at node 0's store";
+    return "--store rank0 works on one node only: several nodes use the store of node 0's launcher";
   }
   if (options.node_rank > 0 && options.master_addr.empty())
     return nodes + ": --master_addr is missing: give the name or address of node 0's host";
@@ -247,7 +247,7 @@ const std::optional<FailureNotice>& StaticRendezvous::first_failure() const {
 void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
   if (leave_timer_.is_running()) answer_at_once(false);
   if (leave_timer_.is_running() && torchrun_) {
-    leave_by(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
+    set_leave_deadline(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
   }
   if (!is_own) settings_.on_failure(notice);
 }
@@ -267,10 +267,10 @@ void StaticRendezvous::leave(bool ended_well) {
   if (ended_well && torchrun_) torchrun_->leave();
   const EventLoop::Clock::duration good = has_foreign_nodes_ ? kForeignExitBarrier : kExitBarrier;
   const EventLoop::Clock::duration bad = torchrun_ ? kFailureTimeout : kVerdict + settings_.node_timeout;
-  leave_by(EventLoop::Clock::now() + (ended_well ? good : bad));
+  set_leave_deadline(EventLoop::Clock::now() + (ended_well ? good : bad));
 }
 
-void StaticRendezvous::leave_by(EventLoop::Clock::time_point deadline) {
+void StaticRendezvous::set_leave_deadline(EventLoop::Clock::time_point deadline) {
   leave_timer_.cancel();
   leave_deadline_ = deadline;
   leave_timer_.start_at(deadline, [] {});

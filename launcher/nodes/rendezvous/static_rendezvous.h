@@ -92,7 +92,7 @@ class StaticRendezvous : public Rendezvous {
   void watch_search();
   void end_search();
   void on_failure(const FailureNotice& notice, bool is_own);
-  void leave_by(EventLoop::Clock::time_point deadline);
+  void set_leave_deadline(EventLoop::Clock::time_point deadline);
 
   ListenAt where_{};
   std::string own_address_{};

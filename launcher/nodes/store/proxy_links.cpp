@@ -74,7 +74,7 @@ void ProxyLinks::serve(ConnectionId id, Client& client) {
     problem = client.session.answer();
     if (problem.empty()) problem = client.session.charge();
   } catch (const std::bad_alloc&) {
-    problem = "there is not enough memory for what it asks (ulimit -v, or the container's limit)";
+    problem = "there is not enough memory for its request (ulimit -v, or the container's limit)";
   }
   if (!problem.empty()) {
     refuse(id, problem);

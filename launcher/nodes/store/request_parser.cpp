@@ -69,7 +69,7 @@ bool RequestParser::begin_request() {
   if (unread().empty()) return false;
   const auto opcode = static_cast<std::uint8_t>(buffer_[position_]);
   if (!validated_ && opcode != static_cast<std::uint8_t>(Opcode::kValidate)) {
-    return fail("it does not begin as a torch store client does");
+    return fail("its first bytes are not those of a torch store client");
   }
   if (opcode >= kOpcodes) {
     return fail("unknown operation " + std::to_string(opcode) + " (is its torch newer than this ddprun?)");
@@ -165,7 +165,7 @@ std::optional<Request> RequestParser::next() {
   in_request_ = false;
   if (request_.opcode == Opcode::kValidate) {
     if (request_.number != kValidationNumber) {
-      fail("it does not begin as a torch store client does");
+      fail("its first bytes are not those of a torch store client");
       return std::nullopt;
     }
     validated_ = true;

@@ -127,11 +127,11 @@ StoreClient::~StoreClient() {
   if (fd_) loop_.remove(fd_.get());
 }
 
-void StoreClient::provoke() {
+void StoreClient::send_probe() {
   const bool waits_for_check =
       state_ == State::kConnected && incoming_.empty() && !replies_.empty() && replies_.front().on_answer;
   if (!waits_for_check) return;
-  has_provoked_ = true;
+  has_probed_ = true;
   request("\r\n\r\n");
 }
 
@@ -139,7 +139,7 @@ void StoreClient::on_connected(UniqueFd fd) {
   fd_ = std::move(fd);
   state_ = State::kConnected;
   loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_event(events); });
-  if (silence_) timer_.start_in(*silence_, [this] { provoke(); });
+  if (silence_) timer_.start_in(*silence_, [this] { send_probe(); });
   send_pending();
 }
 
@@ -169,7 +169,7 @@ void StoreClient::on_event(std::uint32_t events) {
     return;
   }
   incoming_.append(bytes.data(), static_cast<std::size_t>(count));
-  if (state_ != State::kOtherService && (is_no_reply() || has_provoked_)) {
+  if (state_ != State::kOtherService && (is_no_reply() || has_probed_)) {
     state_ = State::kOtherService;
     timer_.start_in(kOtherServiceWait, [this] { read_other_service(); });
   }
@@ -192,7 +192,7 @@ bool StoreClient::is_no_reply() const {
 
 void StoreClient::read_other_service() {
   // A single byte of a check that was merely slow says nothing against a store.
-  const bool is_late_answer = has_provoked_ && incoming_.size() == 1 && (incoming_[0] == 0 || incoming_[0] == 1);
+  const bool is_late_answer = has_probed_ && incoming_.size() == 1 && (incoming_[0] == 0 || incoming_[0] == 1);
   if (!is_late_answer) other_service_ = describe_service(incoming_);
   lose();
 }

@@ -50,8 +50,8 @@ class StoreClient {
   // Where nothing has been answered for so long after the connection, a line of text is sent: servers of protocols made
   // of lines say nothing until they have got one. What a store that is merely slow answers then is not used, as it may
   // have taken the line for requests.
-  void provoke_after(std::chrono::milliseconds time) { silence_ = time; }
-  bool has_provoked() const { return has_provoked_; }
+  void probe_after(std::chrono::milliseconds time) { silence_ = time; }
+  bool has_probed() const { return has_probed_; }
   // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.
   const std::string& other_service() const { return other_service_; }
   const std::string& problem() const { return connector_.problem(); }
@@ -72,7 +72,7 @@ class StoreClient {
   void parse_replies();
   bool is_no_reply() const;
   void read_other_service();
-  void provoke();
+  void send_probe();
   void lose();
   void request(std::string_view bytes);
   void ask(Opcode opcode, std::string_view key);
@@ -85,7 +85,7 @@ class StoreClient {
   std::string incoming_;
   std::deque<Reply> replies_;
   std::optional<std::chrono::milliseconds> silence_;  // until a line is sent
-  bool has_provoked_ = false;
+  bool has_probed_ = false;
   std::string other_service_;
   EventLoop::Timer timer_{loop_};
   Connector connector_;

@@ -56,7 +56,7 @@ std::optional<Eviction> find_greediest(const std::vector<EvictionCandidate>& can
   const auto largest =
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (largest == counts.end() || largest->second <= kFairShare) return std::nullopt;
-  return oldest(candidates, "its process has the most",
+  return oldest(candidates, "its process has the most connections",
                 [&](const EvictionCandidate& c) { return c.owner == largest->first; });
 }
 
@@ -184,7 +184,7 @@ void StoreServer::on_event(ConnectionId id, std::uint32_t events) {
   try {
     serve(connection, events);
   } catch (const std::bad_alloc&) {
-    refuse(connection, "there is not enough memory for what it asks (ulimit -v, or the container's limit)");
+    refuse(connection, "there is not enough memory for its request (ulimit -v, or the container's limit)");
   }
   flush_woken();
   if (connection.broken) {

@@ -31,7 +31,7 @@ void TorchrunPeers::expect(int node) {
   expected_ = node;
   // A connection for each: a wait that is given up would answer later, in the middle of others.
   watch_ = std::make_unique<store::StoreClient>(loop_, store_.host(), store_.port(), [] {});
-  watch_->wait(keys_.role_info(node), [this, node] { soon([this, node] { on_come(node); }); });
+  watch_->wait(keys_.role_info(node), [this, node] { soon([this, node] { on_arrival(node); }); });
 }
 
 // The callee may expect another node, and so replace the connection whose reply this is.
@@ -39,14 +39,14 @@ void TorchrunPeers::soon(std::function<void()> action) {
   soon_.start_in({}, std::move(action));
 }
 
-void TorchrunPeers::on_come(int node) {
+void TorchrunPeers::on_arrival(int node) {
   if (node != expected_) return;
   const std::string text = store_.look_up(keys_.role_info(node));
   const auto info = parse_role_info(text);
   if (info && info->node == node) {
     callbacks_.on_arrived(*info);
   } else {
-    callbacks_.on_nonsense("node " + std::to_string(node) + " introduced itself as '" +
+    callbacks_.on_nonsense("node " + std::to_string(node) + " sent an invalid description of itself: '" +
                            printable(beginning(text, kMaxQuoted)) + "'");
   }
 }

@@ -33,14 +33,14 @@ class TorchrunPeers {
   // Waits for this node until it has arrived as one of torchrun's, or another one is expected.
   void expect(int node);
   // Whether a torchrun node has arrived under this number.
-  bool has_come(int node) const { return !store_.look_up(keys_.role_info(node)).empty(); }
+  bool has_arrived(int node) const { return !store_.look_up(keys_.role_info(node)).empty(); }
   void assign(int node, const NodeRanks& ranks);
   // One of ddprun's nodes, of `nnodes` in all, has ended well.
   void node_ended(int nnodes);
   void watch_end();
 
  private:
-  void on_come(int node);
+  void on_arrival(int node);
   void check_for_second();
   void soon(std::function<void()> action);
 

@@ -56,7 +56,8 @@ void TorchrunRound::fail_to_join(const std::string& reason) {
 void TorchrunRound::join(const std::string& text) {
   const auto ranks = parse_node_ranks(text);
   if (!ranks) {
-    fail_to_join("node 0 sent no ranks but '" + printable(beginning(text, kMaxQuotedName)) + "'");
+    fail_to_join("expected the ranks of this node from node 0, got '" + printable(beginning(text, kMaxQuotedName)) +
+                 "'");
     return;
   }
   has_joined_ = true;

@@ -49,8 +49,8 @@ struct RankShare {
   DelayCounters delays{};                                  // what was added; `cpus` as they are now
   std::optional<GpuState> gpu{};
 
-  double own() const { return time - waited; }
-  double own_per_step() const { return steps > 0 ? own() / static_cast<double>(steps) : 0; }
+  double own_time() const { return time - waited; }
+  double own_per_step() const { return steps > 0 ? own_time() / static_cast<double>(steps) : 0; }
   double waited_per_step() const { return steps > 0 ? waited / static_cast<double>(steps) : 0; }
   double phase_per_step(std::size_t kind) const { return steps > 0 ? phases[kind] / static_cast<double>(steps) : 0; }
   double named_per_step(const std::string& name) const {

@@ -183,9 +183,9 @@ std::string reason_of_disk(const RankShare& slow, const StepInterval& all) {
 // What its own time is made of, where nothing sets the rank apart from the others. As the slow one it hardly waits for
 // them, so nearly all that it computes is in its own time; of the others that is not known.
 std::string make_of_own_time(const RankShare& slow) {
-  if (slow.delays.on_cpu_us == 0 || slow.own() <= 0) return "";
-  const double computes = std::min(1.0, static_cast<double>(slow.delays.on_cpu_us) / slow.own());
-  const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.delays.run_delay_us) / slow.own());
+  if (slow.delays.on_cpu_us == 0 || slow.own_time() <= 0) return "";
+  const double computes = std::min(1.0, static_cast<double>(slow.delays.on_cpu_us) / slow.own_time());
+  const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.delays.run_delay_us) / slow.own_time());
   if (sleeps > kSleeps) {
     return "it sleeps " + percent(sleeps) +
            " of its own time, waiting for example for a lock, the network, a device or another process";
@@ -256,7 +256,7 @@ std::string reason_of(const RankShare& slow, const StepInterval& all) {
                                 : "";
   const Value delayed = share_of_time(&DelayCounters::run_delay_us);
   if (above_median(slow, all, delayed) > kWaitsForCpu) {
-    return "it is ready and without a CPU " + percent(delayed(slow)) + " of the time: others run on its CPUs" +
+    return "it is runnable but has no CPU " + percent(delayed(slow)) + " of the time: other processes run on its CPUs" +
            (fewer.empty() ? "" : " (" + fewer + ")");
   }
   if (!fewer.empty()) return fewer;

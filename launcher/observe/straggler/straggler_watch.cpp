@@ -71,7 +71,7 @@ std::string Efficiency::text() const {
       duration_text(static_cast<std::uint64_t>(lost_)) + " (" + percent(lost_ / longest) + ") lost to the slowest rank";
   const auto worst =
       std::max_element(blame_.begin(), blame_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return text + (worst->second > lost_ / 2 ? ", mostly rank " + std::to_string(worst->first) : ", in turn");
+  return text + (worst->second > lost_ / 2 ? ", mostly rank " + std::to_string(worst->first) : ", which varies");
 }
 
 StragglerWatch::StragglerWatch(EventLoop& loop, StragglerWatchOptions options)

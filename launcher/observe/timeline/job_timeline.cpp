@@ -112,8 +112,8 @@ std::string JobTimeline::ranks_without_memory() const {
   }
   return ranks.empty() ? ""
                        : "nothing of " + rank_ranges(ranks) +
-                             " is recorded: there is no memory for it (each rank needs up to 17 MB of shared memory; "
-                             "ulimit -f and ulimit -v count it)";
+                             " is recorded: there is not enough shared memory (each rank needs up to 17 MB; "
+                             "ulimit -f and ulimit -v limit it)";
 }
 
 void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
@@ -138,10 +138,10 @@ void JobTimeline::print_why_empty() {
   if (!writer_ || plan_.mode == RecordingMode::kOff || writer_->events() > 0 || std::exchange(has_said_empty_, true)) {
     return;
   }
-  const std::string why =
-      plan_.mode == RecordingMode::kSteps && most_steps_ > 0
-          ? "no rank reached step " + std::to_string(plan_.first) + "; there were " + std::to_string(most_steps_)
-          : "no rank recorded anything; only programs that use ddprun's library do";
+  const std::string why = plan_.mode == RecordingMode::kSteps && most_steps_ > 0
+                              ? "no rank reached step " + std::to_string(plan_.first) + "; the number of steps was " +
+                                    std::to_string(most_steps_)
+                              : "no rank recorded anything; only programs that use ddprun's library do";
   messages_.print("the timeline in " + writer_->path() + " is empty: " + why);
 }
 
@@ -208,7 +208,7 @@ void JobTimeline::send_some() {
 void JobTimeline::print_problem() {
   const std::string problem = writer_->take_problem();
   if (problem.empty()) return;
-  messages_.print("the timeline in " + writer_->path() + " ends here: " + problem);
+  messages_.print("the timeline in " + writer_->path() + " has stopped: " + problem);
   plan_.mode = RecordingMode::kOff;
   apply(plan_);
   notify_others();

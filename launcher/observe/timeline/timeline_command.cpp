@@ -20,7 +20,7 @@ constexpr auto kBetweenQuestions = 20ms;
 
 struct Order {
   std::string word{};
-  std::string job{};   // its name or ddprun's process number; empty: the only one
+  std::string job{};   // its name or ddprun's process ID; empty: the only one
   std::string file{};  // empty: the job's own
 };
 
@@ -72,9 +72,9 @@ int run_timeline_command(std::span<const std::string> arguments) {
   }
   if (jobs.size() > 1) {
     throw LaunchError(order.job.empty()
-                          ? "several jobs of yours run on this machine: name one (ddprun status shows them)"
-                          : "several jobs of yours are called '" + order.job +
-                                "': name one by ddprun's process number (ddprun status shows it)");
+                          ? "several of your jobs run on this machine: name one (ddprun status shows them)"
+                          : "several of your jobs are named '" + order.job +
+                                "': name one by ddprun's process ID (ddprun status shows it)");
   }
   const std::string words = order.word + (order.file.empty() ? "" : " " + order.file);
   std::string answer = answer_to(jobs.front().socket, words);

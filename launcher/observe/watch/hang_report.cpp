@@ -14,7 +14,7 @@ constexpr std::size_t kMostRows = 64;
 using Row = std::vector<std::string>;
 
 std::string collective_of(const RankView& rank) {
-  if (!rank.progress) return "not seen: it reports nothing";
+  if (!rank.progress) return "unknown: it reports nothing";
   const auto& calls = rank.progress->collectives;
   if (calls.empty()) return "none yet";
   const auto open = std::find_if(calls.begin(), calls.end(), [](const auto& call) { return call.is_open(); });

@@ -205,7 +205,7 @@ void HangWatch::begin_diagnosis() {
   }
 }
 
-void HangWatch::go_on() {
+void HangWatch::resume_after_hang() {
   is_reported_ = false;
   ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kAskRankAgain);
 }

@@ -83,7 +83,7 @@ struct HangWatchOptions {
   // Which of these processes take part in a job: they, or processes below them, are connected to the store. Asked for
   // all at once, as an answer costs a look at all sockets.
   std::function<std::set<pid_t>(const std::vector<pid_t>& pids)> store_users{};
-  // On several nodes: asks them all; report(), go_on() or judge_alone() follows. Null on a single node.
+  // On several nodes: asks them all; report(), resume_after_hang() or judge_alone() follows. Null on a single node.
   std::function<void(std::chrono::milliseconds timeout)> ask_others{};
   // Behind the report. `views` are this node's ranks.
   std::function<void(const HangReport& report, const std::vector<RankView>& views)> on_hang{};
@@ -100,12 +100,12 @@ class HangWatch {
   std::vector<RankView> views(const std::vector<WatchedRank>& ranks) const;
 
   // For `ddprun stack`.
-  StackAsker& stacks() { return stacks_; }
+  StackRequester& stacks() { return stacks_; }
 
   // The ranks of all nodes make no progress, whether this node has asked or not.
   void report(const HangReport& report);
   // Elsewhere ranks make progress.
-  void go_on();
+  void resume_after_hang();
   // Nobody else can be asked.
   void judge_alone();
 
@@ -132,7 +132,7 @@ class HangWatch {
   std::vector<RankView> views_;            // when it was seen that nobody makes progress
   std::uint64_t seen_at_ = 0;              // by the clock of the pages
   HangReport report_;
-  StackAsker stacks_;
+  StackRequester stacks_;
 };
 
 }  // namespace launcher

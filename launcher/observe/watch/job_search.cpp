@@ -106,8 +106,9 @@ std::string why_silent(pid_t ddprun) {
     return begin + " within " + std::to_string(kSearchTimeout.count()) + " s" +
            (states.empty() ? "" : " (" + states + ")") + "; ask again later";
   }
-  return begin + ": of its processes " + ddp::detail::joined(stopped) + (stopped.size() == 1 ? " is " : " are ") + how +
-         "; its ranks may continue; `kill -CONT " + ddp::detail::joined(stopped, " ") + "` resumes it";
+  return begin + ": its process" + (stopped.size() == 1 ? " " : "es ") + ddp::detail::joined(stopped) +
+         (stopped.size() == 1 ? " is " : " are ") + how + "; its ranks may continue; `kill -CONT " +
+         ddp::detail::joined(stopped, " ") + "` resumes it";
 }
 
 bool has_name(const std::string& document, const std::string& job) try {
@@ -157,8 +158,8 @@ std::optional<std::string> ask(const std::string& socket, const std::string& que
   return answer.empty() ? std::nullopt : std::optional(std::move(answer));
 }
 
-std::vector<FoundJob> find_jobs(const std::string& job, WhoseJobs whose) {
-  const bool is_of_all = whose == WhoseJobs::kAll;
+std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose) {
+  const bool is_of_all = whose == JobScope::kAll;
   std::vector<Asked> all;
   for (const std::string& socket : is_of_all ? all_sockets() : own_sockets()) {
     UniqueFd fd = connect_to(socket);
@@ -183,15 +184,14 @@ std::vector<FoundJob> find_jobs(const std::string& job, WhoseJobs whose) {
   return found;
 }
 
-int refuse_job(const std::string& job, WhoseJobs whose) {
-  if (whose == WhoseJobs::kAll) {
+int refuse_job(const std::string& job, JobScope whose) {
+  if (whose == JobScope::kAll) {
     print_line(job.empty() ? "no job runs on this machine" : "no job '" + job + "' runs on this machine");
     return 1;
   }
   const char* const others = ::geteuid() == 0 ? "; --all_users looks for those of other users too" : "";
-  print_line((job.empty()
-                  ? "no job of yours runs on this machine"
-                  : "no job '" + job + "' of yours runs on this machine (its name, or ddprun's process number)") +
+  print_line((job.empty() ? "none of your jobs runs on this machine"
+                          : "you have no job '" + job + "' on this machine (its name, or ddprun's process ID)") +
              std::string(others));
   return 1;
 }

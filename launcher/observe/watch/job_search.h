@@ -10,7 +10,7 @@
 
 namespace launcher {
 
-enum class WhoseJobs : std::uint8_t { kOwn, kAll };
+enum class JobScope : std::uint8_t { kOwn, kAll };
 
 struct FoundJob {
   std::string socket{};
@@ -23,10 +23,10 @@ struct FoundJob {
 // All of them, or the one with this name or process number. Of those that do not answer the name is not known: they
 // are among all, and where no other one has the name. Throws LaunchError when the folder with their sockets cannot be
 // used. kAll is for root, whom every ddprun answers.
-std::vector<FoundJob> find_jobs(const std::string& job, WhoseJobs whose = WhoseJobs::kOwn);
+std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose = JobScope::kOwn);
 // What the ddprun at `socket` answers to a line; nothing when it ends meanwhile.
 std::optional<std::string> ask(const std::string& socket, const std::string& question);
 // Says that there is no such job; returns the exit status.
-int refuse_job(const std::string& job, WhoseJobs whose = WhoseJobs::kOwn);
+int refuse_job(const std::string& job, JobScope whose = JobScope::kOwn);
 
 }  // namespace launcher

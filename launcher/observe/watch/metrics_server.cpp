@@ -30,7 +30,7 @@ ListenAt place_of(const std::string& host) {
     six->sin6_family = AF_INET6;
     address.length = sizeof *six;
   } else {
-    throw LaunchError("expected PORT or ADDRESS:PORT, and '" + host + "' is no address");
+    throw LaunchError("expected PORT or ADDRESS:PORT, but '" + host + "' is not an address");
   }
   return {.kind = ListenAt::Kind::kAddresses, .addresses = {address}};
 }

@@ -48,17 +48,17 @@ struct RankFamily {
   const char* field;
 };
 constexpr std::array kRankFamilies = {
-    RankFamily{{"up", "gauge", "", "1 while the rank runs."}, "runs"},
-    RankFamily{{"steps", "counter", "", "Training steps that have ended."}, "step"},
-    RankFamily{{"steps_per_second", "gauge", "", "Training steps in a second, lately."}, "steps_per_second"},
-    RankFamily{{"own_step_seconds", "gauge", "seconds", "A step's time lately, without waiting for other ranks."},
+    RankFamily{{"up", "gauge", "", "1 if the rank is running."}, "runs"},
+    RankFamily{{"steps", "counter", "", "Completed training steps."}, "step"},
+    RankFamily{{"steps_per_second", "gauge", "", "Recent training steps per second."}, "steps_per_second"},
+    RankFamily{{"own_step_seconds", "gauge", "seconds", "Time of recent steps, without waiting for other ranks."},
                "own_step_seconds"},
-    RankFamily{{"waited_step_seconds", "gauge", "seconds", "A step's time lately in which the rank waited for others."},
+    RankFamily{{"waited_step_seconds", "gauge", "seconds", "Time of recent steps in which the rank waited for others."},
                "waited_step_seconds"},
-    RankFamily{{"collectives", "counter", "", "Collectives that were begun."}, "collectives"},
-    RankFamily{{"idle_seconds", "gauge", "seconds", "Time without progress of the rank."}, "idle_seconds"},
+    RankFamily{{"collectives", "counter", "", "Collectives that were started."}, "collectives"},
+    RankFamily{{"idle_seconds", "gauge", "seconds", "Time since the last progress of the rank."}, "idle_seconds"},
     RankFamily{{"memory_bytes", "gauge", "bytes", "Resident memory of the rank's processes."}, "memory_bytes"},
-    RankFamily{{"cpu_share", "gauge", "", "Processors that the rank's processes use."}, "cpu_share"}};
+    RankFamily{{"cpu_share", "gauge", "", "CPUs that the rank's processes use, as a number."}, "cpu_share"}};
 
 // The same of a rank's GPU; the driver's number is multiplied by `scale`.
 struct GpuFamily {
@@ -67,11 +67,9 @@ struct GpuFamily {
   double scale;
 };
 constexpr std::array kGpuFamilies = {
-    GpuFamily{{"gpu_use_ratio", "gauge", "ratio", "Share of the time in which the rank's GPU worked, 0 to 1."},
-              "use_percent",
-              0.01},
+    GpuFamily{{"gpu_use_ratio", "gauge", "ratio", "Utilization of the rank's GPU, 0 to 1."}, "use_percent", 0.01},
     GpuFamily{{"gpu_memory_bytes", "gauge", "bytes", "Memory in use on the rank's GPU."}, "memory_bytes", 1},
-    GpuFamily{{"gpu_clock_hertz", "gauge", "hertz", "Clock of the rank's GPU."}, "clock_mhz", 1e6},
+    GpuFamily{{"gpu_clock_hertz", "gauge", "hertz", "Clock frequency of the rank's GPU."}, "clock_mhz", 1e6},
     GpuFamily{{"gpu_temperature_celsius", "gauge", "celsius", "Temperature of the rank's GPU."}, "celsius", 1}};
 
 // "all": job's labels alone.
@@ -111,11 +109,11 @@ class MetricsPage {
 
 void add_hang(MetricsPage& page, const ordered_json& document) {
   const ordered_json hang = document.value("hang", ordered_json());
-  page.begin({"hang", "gauge", "", "1 while no rank makes progress, and for longer than --hang_timeout."});
+  page.begin({"hang", "gauge", "", "1 if no rank has made progress for longer than --hang_timeout."});
   page.sample(nullptr, hang.is_object());
   page.begin({"hang_seconds", "gauge", "seconds", "Duration of the current hang; 0 without a hang."});
   page.sample(nullptr, hang.is_object() ? hang.at("seconds") : ordered_json(0));
-  page.begin({"hang_cause", "gauge", "", "1 where this rank causes the hang that lasts."});
+  page.begin({"hang_cause", "gauge", "", "1 if this rank causes the current hang."});
   for (const auto& rank : document.at("ranks")) {
     const bool is_cause = hang.is_object() && std::find(hang.at("ranks").begin(), hang.at("ranks").end(),
                                                         rank.at("rank")) != hang.at("ranks").end();
@@ -124,7 +122,7 @@ void add_hang(MetricsPage& page, const ordered_json& document) {
 }
 
 void add_stragglers(MetricsPage& page, const ordered_json& document) {
-  page.begin({"straggler", "gauge", "", "1 where this rank delays the others."});
+  page.begin({"straggler", "gauge", "", "1 if this rank delays the others."});
   for (const auto& rank : document.at("ranks")) {
     if (rank.contains("holds_up")) page.sample(&rank, !rank.at("holds_up").is_null());
   }
@@ -160,7 +158,7 @@ std::string metrics_text(const ordered_json& document, MetricsFormat format) {
   }
   page.begin({"phase_seconds", "counter", "seconds", "Time that the rank spent in each phase."});
   add_named(page, document, "seconds_in_phases", "phase");
-  page.begin({"value", "gauge", "", "What the program reports under each name."});
+  page.begin({"value", "gauge", "", "Values that the program reports, by name."});
   add_named(page, document, "values", "name");
   return page.text();
 }

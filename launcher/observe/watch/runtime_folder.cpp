@@ -56,20 +56,20 @@ std::string runtime_folder() {
 std::string make_runtime_folder(const std::string& folder) {
   constexpr const char* kOther = ", or set XDG_RUNTIME_DIR to a folder of yours";
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return folder + " cannot be made: " + std::strerror(errno) + "; set XDG_RUNTIME_DIR to a folder of yours";
+    return folder + " cannot be created: " + std::strerror(errno) + "; set XDG_RUNTIME_DIR to a folder of yours";
   }
   struct stat status {};
   // Somebody else may have made it in /tmp.
-  if (::lstat(folder.c_str(), &status) != 0) return folder + " cannot be looked at: " + std::strerror(errno);
+  if (::lstat(folder.c_str(), &status) != 0) return folder + " cannot be examined: " + std::strerror(errno);
   if (status.st_uid != ::geteuid()) {
-    return folder + " belongs to another user, with number " + std::to_string(status.st_uid) + ": have it removed" +
+    return folder + " belongs to another user, with user ID " + std::to_string(status.st_uid) + ": have it removed" +
            kOther;
   }
-  if (!S_ISDIR(status.st_mode)) return folder + " is no folder but a file or a link: remove it" + kOther;
+  if (!S_ISDIR(status.st_mode)) return folder + " is not a folder but a file or a link: remove it" + kOther;
   if ((status.st_mode & 0077) == 0) return "";
   std::array<char, 8> mode{};
   std::snprintf(mode.data(), mode.size(), "%03o", static_cast<unsigned>(status.st_mode & 0777));
-  return "others may enter " + folder + ", whose mode is " + mode.data() + ": chmod 700 " + folder + kOther;
+  return "other users can access " + folder + ", whose mode is " + mode.data() + ": chmod 700 " + folder + kOther;
 }
 
 UniqueFd connect_to(const std::string& socket) {
@@ -116,7 +116,7 @@ ListeningSocket listen_in(const std::string& folder, pid_t pid) {
   const int error = errno;
   if (is_bound) ::unlink(early.c_str());
   if (!result.path.empty()) return result;
-  return {.problem = "no socket can be made in " + folder + ": " + std::strerror(error)};
+  return {.problem = "cannot create a socket in " + folder + ": " + std::strerror(error)};
 }
 
 std::vector<std::string> living_sockets(const std::string& folder) {

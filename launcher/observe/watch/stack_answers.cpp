@@ -23,7 +23,7 @@ constexpr std::size_t kMostResults = 16;
 
 }  // namespace
 
-std::string StackAnswers::answer(const std::string& question, StackAsker& asker,
+std::string StackAnswers::answer(const std::string& question, StackRequester& asker,
                                  const std::vector<WatchedRank>& ranks) {
   if (!question.starts_with(kWaiting)) return begin(question, asker, ranks);
   const int number = std::atoi(question.c_str() + std::string_view(kWaiting).size());
@@ -35,7 +35,8 @@ std::string StackAnswers::answer(const std::string& question, StackAsker& asker,
   return result;
 }
 
-std::string StackAnswers::begin(const std::string& question, StackAsker& asker, const std::vector<WatchedRank>& ranks) {
+std::string StackAnswers::begin(const std::string& question, StackRequester& asker,
+                                const std::vector<WatchedRank>& ranks) {
   if (ranks.empty()) return "error: no rank runs here, or the job is suspended or being stopped\n";
   std::vector<int> wanted;
   std::istringstream words(question.substr(std::string_view(kQuestion).size()));

@@ -16,13 +16,13 @@ class StackAnswers {
   static constexpr const char* kWaiting = "stacks of ask ";  // and the number of the request
 
   // `asker` must outlive the call alone; `ranks` are this node's. Without the line's end. The answer has one.
-  std::string answer(const std::string& question, StackAsker& asker, const std::vector<WatchedRank>& ranks);
-  static bool is_meant(const std::string& question) { return question.starts_with(kQuestion); }
+  std::string answer(const std::string& question, StackRequester& asker, const std::vector<WatchedRank>& ranks);
+  static bool is_stack_request(const std::string& question) { return question.starts_with(kQuestion); }
   // No stacks come any more.
   void end_attempt() { results_.clear(); }
 
  private:
-  std::string begin(const std::string& question, StackAsker& asker, const std::vector<WatchedRank>& ranks);
+  std::string begin(const std::string& question, StackRequester& asker, const std::vector<WatchedRank>& ranks);
 
   int number_ = 0;
   std::map<int, std::string> results_;  // by request; empty: waited for

@@ -44,7 +44,7 @@ StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
   if (answer.ends_with('\n')) answer.pop_back();
   if (answer.starts_with("error: ")) return {.problem = answer.substr(7)};
   const auto stacks = stacks_from(answer);
-  if (!stacks) return {.problem = "the job's ddprun does not know this question: it is of another version"};
+  if (!stacks) return {.problem = "the job's ddprun does not support this request: it is another version of ddprun"};
   SymbolNames names;
   learn_frames(names, *stacks);
   return {.text = stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); })};
@@ -67,9 +67,9 @@ int run_stack_command(std::span<const std::string> arguments) {
   const auto jobs = find_jobs(job);
   if (jobs.empty()) return refuse_job(job);
   if (jobs.size() > 1) {
-    throw LaunchError(job.empty() ? "several jobs of yours run on this machine: name one (ddprun status shows them)"
-                                  : "several jobs of yours are called '" + job +
-                                        "': name one by ddprun's process number (ddprun status shows it)");
+    throw LaunchError(job.empty() ? "several of your jobs run on this machine: name one (ddprun status shows them)"
+                                  : "several of your jobs are named '" + job +
+                                        "': name one by ddprun's process ID (ddprun status shows it)");
   }
   if (!jobs.front().problem.empty()) return failed_with(jobs.front().problem);
   const StackReply reply = ask_for_stacks(jobs.front().socket, ranks);

@@ -136,7 +136,8 @@ std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& 
 }
 
 std::string report_text(const RankStacks& rank, const NameFrames& name_frames) {
-  if (!rank.problem.empty() || rank.threads.empty()) return rank.problem.empty() ? "none, as it ends" : rank.problem;
+  if (!rank.problem.empty() || rank.threads.empty())
+    return rank.problem.empty() ? "no stack: its process is ending" : rank.problem;
   const ThreadStack& main = rank.threads.front();
   const auto main_frames = name_frames(rank.pid, main.frames);
   const bool is_known = !main_frames.empty() || !main.python.empty();

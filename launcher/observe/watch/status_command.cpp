@@ -21,10 +21,10 @@ namespace {
 using ddp::detail::terminal_size;
 
 struct Question {
-  std::string job{};  // its name or ddprun's process number; empty: all
+  std::string job{};  // its name or ddprun's process ID; empty: all
   bool json = false;
   bool refreshes = false;
-  WhoseJobs whose = WhoseJobs::kOwn;
+  JobScope whose = JobScope::kOwn;
 };
 
 Question parse_question(std::span<const std::string> arguments) {
@@ -33,7 +33,7 @@ Question parse_question(std::span<const std::string> arguments) {
     if (word == "--json" && !question.refreshes) {
       question.json = true;
     } else if (word == "--all_users" || word == "--all-users") {
-      question.whose = WhoseJobs::kAll;
+      question.whose = JobScope::kAll;
     } else if (word.starts_with('-') || !question.job.empty()) {
       throw LaunchError("expected ddprun status [JOB] [--json] [--all_users] or ddprun top [JOB] [--all_users], got '" +
                         word + "'");
@@ -41,9 +41,9 @@ Question parse_question(std::span<const std::string> arguments) {
       question.job = word;
     }
   }
-  if (question.whose == WhoseJobs::kAll && ::geteuid() != 0) {
+  if (question.whose == JobScope::kAll && ::geteuid() != 0) {
     print_line("--all_users: only root can see the jobs of other users; these are yours");
-    question.whose = WhoseJobs::kOwn;
+    question.whose = JobScope::kOwn;
   }
   return question;
 }

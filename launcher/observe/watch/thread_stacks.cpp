@@ -72,15 +72,15 @@ bool read_python(RankStacks& rank) {
 
 }  // namespace
 
-StackAsker::StackAsker(EventLoop& loop, int stack_signal, WatchedRanks ranks)
+StackRequester::StackRequester(EventLoop& loop, int stack_signal, WatchedRanks ranks)
     : loop_(loop), signal_(stack_signal), ranks_(std::move(ranks)) {}
 
-void StackAsker::ask(StackRequest request) {
+void StackRequester::ask(StackRequest request) {
   requests_.push_back(std::move(request));
   if (requests_.size() == 1) begin();
 }
 
-void StackAsker::begin() {
+void StackRequester::begin() {
   begin_ = EventLoop::Clock::now();
   asked_.clear();
   const auto& wanted = requests_.front().ranks;
@@ -91,7 +91,7 @@ void StackAsker::begin() {
   look();
 }
 
-StackAsker::Asked StackAsker::begin(const WatchedRank& rank) const {
+StackRequester::Asked StackRequester::begin(const WatchedRank& rank) const {
   Asked asked{.stacks = {.rank = rank.rank, .pid = program_of(rank)}};
   RankStacks& stacks = asked.stacks;
   for (const pid_t thread : threads_of(stacks.pid)) stacks.threads.push_back(seen_from_outside(thread));
@@ -103,11 +103,11 @@ StackAsker::Asked StackAsker::begin(const WatchedRank& rank) const {
   const bool has_page =
       rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0 && !ddp::detail::is_python(*rank.page);
   if (process && process->is_stopped()) {
-    stacks.problem = "none, as it is stopped";
+    stacks.problem = "no stack: its process is stopped";
   } else if (!takes_signal(proc_text(stacks.pid, "status"), signal_)) {  // others would be ended by it
-    stacks.problem = "none, as its program has no handler of signal " + std::to_string(signal_);
+    stacks.problem = "no stack: its program has no handler for signal " + std::to_string(signal_);
   } else if (!has_page) {
-    stacks.problem = "its program has been asked to print it";
+    stacks.problem = "its program was asked to print its stack";
     asked.prints = true;
     ::syscall(SYS_tgkill, stacks.pid, stacks.pid, signal_);
   }
@@ -115,7 +115,7 @@ StackAsker::Asked StackAsker::begin(const WatchedRank& rank) const {
   return asked;
 }
 
-void StackAsker::look() {
+void StackRequester::look() {
   const auto now = EventLoop::Clock::now();
   const auto ranks = ranks_();
   bool waits = false;
@@ -126,7 +126,7 @@ void StackAsker::look() {
 }
 
 // True while there is something to wait for.
-bool StackAsker::advance(Asked& asked, const std::vector<WatchedRank>& ranks) {
+bool StackRequester::advance(Asked& asked, const std::vector<WatchedRank>& ranks) {
   if (asked.prints) return EventLoop::Clock::now() - begin_ < requests_.front().print_time;
   const auto rank =
       std::find_if(ranks.begin(), ranks.end(), [&](const WatchedRank& each) { return each.rank == asked.stacks.rank; });
@@ -138,16 +138,16 @@ bool StackAsker::advance(Asked& asked, const std::vector<WatchedRank>& ranks) {
   return false;
 }
 
-void StackAsker::send(Asked& asked, const ddp::detail::Page& page) const {
+void StackRequester::send(Asked& asked, const ddp::detail::Page& page) const {
   ThreadStack& stack = asked.stacks.threads[asked.next];
   const auto state = process_stat(stack.thread);
   const bool is_main = stack.thread == asked.stacks.pid;
   if (!state || state->state == 'Z' || state->state == 'X') {
-    stack.problem = "none, as it has ended";
+    stack.problem = "no stack: it has ended";
   } else if (state->state == 'D' && !is_main) {
-    stack.problem = "none, as it is " + to_text(*state);
+    stack.problem = "no stack: it is " + to_text(*state);
   } else if (blocks_signal(proc_text(stack.thread, "status"), signal_)) {
-    stack.problem = "none, as it blocks signal " + std::to_string(signal_);
+    stack.problem = "no stack: it blocks signal " + std::to_string(signal_);
   }
   if (!stack.problem.empty()) {
     ++asked.next;
@@ -160,14 +160,14 @@ void StackAsker::send(Asked& asked, const ddp::detail::Page& page) const {
 }
 
 // False while the answer is waited for.
-bool StackAsker::take_answer(Asked& asked, const ddp::detail::Page& page) {
+bool StackRequester::take_answer(Asked& asked, const ddp::detail::Page& page) {
   const auto now = EventLoop::Clock::now();
   auto& threads = asked.stacks.threads;
   auto frames = ddp::detail::read_stack(page, asked.answer);
   if (!frames) {
     const bool is_only = threads.size() == 1;
     if (is_only || now - asked.asked_at < kThreadTimeout) return false;
-    threads[asked.next++].problem = "none, as it does not answer";
+    threads[asked.next++].problem = "no stack: it does not answer";
     asked.is_waiting = false;
     return true;
   }
@@ -188,11 +188,11 @@ bool StackAsker::take_answer(Asked& asked, const ddp::detail::Page& page) {
   return true;
 }
 
-void StackAsker::finish() {
+void StackRequester::finish() {
   std::vector<RankStacks> answers;
   for (Asked& asked : asked_) {
     auto& threads = asked.stacks.threads;
-    for (; asked.next < threads.size(); ++asked.next) threads[asked.next].problem = "none, as it does not answer";
+    for (; asked.next < threads.size(); ++asked.next) threads[asked.next].problem = "no stack: it does not answer";
     answers.push_back(std::move(asked.stacks));
   }
   const StackRequest request = std::move(requests_.front());

@@ -43,10 +43,10 @@ struct StackRequest {
   std::function<void(std::vector<RankStacks>)> done{};
 };
 
-class StackAsker {
+class StackRequester {
  public:
   // `loop` must outlive this.
-  StackAsker(EventLoop& loop, int stack_signal, WatchedRanks ranks);
+  StackRequester(EventLoop& loop, int stack_signal, WatchedRanks ranks);
 
   // Ranks that have ended or are not this node's are left out. One request after the other.
   void ask(StackRequest request);

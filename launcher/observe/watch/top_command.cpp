@@ -125,7 +125,7 @@ std::vector<std::string> shown_stacks(const std::vector<FoundJob>& found) {
 
 }  // namespace
 
-void run_top(const std::string& job, WhoseJobs whose) {
+void run_top(const std::string& job, JobScope whose) {
   const KeyTerminal terminal;
   TopState state;
   auto found = find_jobs(job, whose);

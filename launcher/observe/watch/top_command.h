@@ -8,6 +8,6 @@
 namespace launcher {
 
 // Until all jobs have ended or the user quits. The terminal is as before then.
-void run_top(const std::string& job, WhoseJobs whose);
+void run_top(const std::string& job, JobScope whose);
 
 }  // namespace launcher

@@ -31,7 +31,7 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   const std::string time = duration_text(now > since ? now - since : 0);
   const RankPhase phase = rank.progress->phase;
   if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time + at;
-  if (phase == RankPhase::kStart) return begin + " has reported no phase of its work for " + time + at;
+  if (phase == RankPhase::kStart) return begin + " has reported no phase for " + time + at;
   return begin + " has been in " + rank.progress->phase_name + " for " + time + at;
 }
 
@@ -42,7 +42,7 @@ std::string whereabouts_of_all(const std::vector<const RankView*>& ranks, std::u
   for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
     text += (i == 0 ? "" : "; ") + whereabouts(*ranks[i], now, rank_ranges({ranks[i]->rank}).c_str());
   }
-  return ranks.size() > kNamed ? text + "; and so on" : text;
+  return ranks.size() > kNamed ? text + "; and others" : text;
 }
 
 std::vector<int> ranks_of(const std::vector<const RankView*>& views) {
@@ -179,9 +179,10 @@ std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
     const bool sees_all = static_cast<int>(group.members.size()) >= group.group.size;
     verdict.sentence =
         rank_ranges(inside) + (inside.size() == 1 ? " is in " : " are in ") + collective_text(*call, group.group) +
-        (sees_all ? ", which all ranks have entered and which does not end: the network between them, or their backend"
-                  : ", which all ranks that are seen have entered; who is missing runs on a node that does not say "
-                    "what it sees");
+        (sees_all ? ", which all ranks have entered and which does not complete: check the network between them, and "
+                    "their backend"
+                  : ", which all observed ranks have entered; the missing ranks are on a node that has not reported "
+                    "what they do");
     return verdict;
   }
   return std::nullopt;

@@ -55,19 +55,19 @@ Finding check_pidfd() {
   const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (pidfd) return {Kind::kGood, "process descriptors", "pidfd_open works"};
   return {Kind::kNote, "process descriptors",
-          std::string("no pidfd_open (") + std::strerror(errno) + "): ends of ranks are seen by SIGCHLD instead"};
+          std::string("no pidfd_open (") + std::strerror(errno) + "): SIGCHLD reports the end of ranks instead"};
 }
 
 Finding check_subreaper() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) return {Kind::kGood, "leftovers", "ddprun can be a subreaper"};
-  return {Kind::kNote, "leftovers", "no subreaper: daemons that ranks leave behind cannot be found"};
+  return {Kind::kNote, "leftovers", "ddprun cannot be a subreaper: daemons that ranks leave running cannot be found"};
 }
 
 Finding check_cgroup() {
   const auto folder = own_cgroup_folder();
-  if (!folder) return {Kind::kNote, "cgroup v2", "not mounted: leftovers are found by parentage"};
+  if (!folder) return {Kind::kNote, "cgroup v2", "not mounted: leftover processes are found by their parents"};
   if (is_delegated(*folder)) return {Kind::kGood, "cgroup v2", "delegated: each job gets its own cgroup"};
-  return {Kind::kNote, "cgroup v2", "not delegated (" + *folder + "): leftovers are found by parentage"};
+  return {Kind::kNote, "cgroup v2", "not delegated (" + *folder + "): leftover processes are found by their parents"};
 }
 
 Finding check_terminals() {

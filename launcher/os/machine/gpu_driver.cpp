@@ -106,12 +106,13 @@ GpuDriver ask_gpu_driver(std::chrono::milliseconds limit) {
   const auto status = reap(helper, !answer);
   if (!answer) {
     return {.problem = "the NVIDIA driver (libnvidia-ml.so.1) did not answer within " +
-                       std::to_string(std::chrono::ceil<std::chrono::seconds>(limit).count()) + " s; does nvidia-smi?"};
+                       std::to_string(std::chrono::ceil<std::chrono::seconds>(limit).count()) +
+                       " s; check whether nvidia-smi does"};
   }
   if (answer->ends_with(kEndOfGpus)) return parsed(*answer);
   if (status && WIFSIGNALED(*status)) {
     return {.problem = "the NVIDIA driver's library (libnvidia-ml.so.1) was ended by signal " +
-                       std::to_string(WTERMSIG(*status)) + "; does nvidia-smi run?"};
+                       std::to_string(WTERMSIG(*status)) + "; check whether nvidia-smi runs"};
   }
   return {.problem = "no NVIDIA driver was found (libnvidia-ml.so.1)"};
 }

@@ -28,7 +28,7 @@ SocketAddress with_port(SocketAddress address, std::uint16_t port) {
                     " is in use by another program; choose another one with --master_port");
   }
   throw LaunchError("cannot listen on port " + std::to_string(port) + ": " + std::strerror(error) +
-                    (error == EACCES ? " (ports below 1024 belong to root)" : ""));
+                    (error == EACCES ? " (ports below 1024 are reserved for root)" : ""));
 }
 
 }  // namespace
@@ -205,7 +205,7 @@ std::string loopback_problem() {
   address.sin_port = htons(9);
   if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return "";
   return std::string("127.0.0.1 cannot be reached (") + std::strerror(errno) +
-         "), and ranks meet there: the loopback interface is down (as root: ip link set lo up)";
+         "), where ranks connect: the loopback interface is down (as root: ip link set lo up)";
 }
 
 }  // namespace launcher

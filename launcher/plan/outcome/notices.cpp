@@ -23,7 +23,7 @@ FailureNotice notice_of_failure(const JobEnd& job, std::size_t first) {
 
 FailureNotice notice_of_stop(const std::string& host, int signal) {
   return {.exit_status = to_int(ExitStatus::kSignalBase) + signal,
-          .text = "host " + host + " was told to stop by " + signal_name(signal),
+          .text = "ddprun on host " + host + " received " + signal_name(signal),
           .time = system_clock::now(),
           .is_final = true,
           .may_come_again = true,

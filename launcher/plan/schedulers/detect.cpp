@@ -73,8 +73,8 @@ void find_starter(const ProcessContext& context, Detection& found) {
       found.place = std::move(place);
       continue;
     }
-    found.notes.push_back(place->system + "'s variables do not count, as those of " + found.place->system +
-                          " are nearer to this process");
+    found.notes.push_back(place->system + "'s variables are ignored: those of " + found.place->system +
+                          " take precedence");
     fill(found.place->kill_wait, place->kill_wait);
   }
 }
@@ -100,7 +100,7 @@ Detection detect_scheduler(const ProcessContext& context) {
   const auto rank = text_of(context, "RANK");
   const auto local = text_of(context, "LOCAL_RANK");
   if (rank && local) {
-    found.notes.push_back("no scheduler's variables count, as ddprun runs in a rank of another launcher (" +
+    found.notes.push_back("the variables of schedulers are ignored, as ddprun runs in a rank of another launcher (" +
                           shown("RANK", *rank) + ", " + shown("LOCAL_RANK", *local) + ")");
     return found;
   }

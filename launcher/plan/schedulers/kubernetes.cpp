@@ -14,7 +14,7 @@ std::optional<ScheduledPlace> read_pods(const ProcessContext& context) {
     if (!has(context, name)) return std::nullopt;
   }
   if (has(context, "LOCAL_RANK")) return std::nullopt;
-  ScheduledPlace place{.system = "RANK and WORLD_SIZE without LOCAL_RANK, which count pods"};
+  ScheduledPlace place{.system = "RANK and WORLD_SIZE of pods, without LOCAL_RANK"};
   read_nodes(context, "WORLD_SIZE", "RANK", place);
   // PyTorchJob v1 since 1.7: processes, while RANK continues counting pods; and it says how many each pod is to have.
   if (const auto nodes = number_of(context, "PET_NNODES", 1, kMostScheduledNodes)) place.nnodes = nodes;

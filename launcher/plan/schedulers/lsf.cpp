@@ -33,7 +33,7 @@ std::optional<ScheduledPlace> read_lsf(const ProcessContext& context) {
   }
   place.node_rank = {{static_cast<int>(here - hosts.begin()), "where this host is in " + why}};
   place.master_addr = {{hosts.front(), "the first host of " + why}};
-  place.master_port = {{ddp::detail::port_of_job(*job), "made of " + shown("LSB_JOBID", *job)}};
+  place.master_port = {{ddp::detail::port_of_job(*job), "derived from " + shown("LSB_JOBID", *job)}};
   place.job_id = sourced_text("LSB_JOBID", *job);
   return place;
 }

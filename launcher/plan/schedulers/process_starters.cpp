@@ -62,7 +62,7 @@ std::optional<ScheduledPlace> read_jsrun(const ProcessContext& context) {
   // The first host is the one on which the job's script runs, which is not for computing.
   const auto hosts = ddp::detail::lsf_hosts(*list);
   if (hosts.size() > 1) place->master_addr = {hosts[1], "the second host of " + shown("LSB_MCPU_HOSTS", *list)};
-  place->master_port = {ddp::detail::port_of_job(*job), "made of " + shown("LSB_JOBID", *job)};
+  place->master_port = {ddp::detail::port_of_job(*job), "derived from " + shown("LSB_JOBID", *job)};
   place->job_id = sourced_text("LSB_JOBID", *job);
   return place;
 }

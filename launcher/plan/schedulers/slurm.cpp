@@ -66,7 +66,7 @@ std::optional<ScheduledPlace> read_slurm(const ProcessContext& context) {
   place.node_rank = {step->node, shown("SLURM_NODEID", std::to_string(step->node))};
   const std::string list = text_of(context, "SLURM_STEP_NODELIST").value_or("");
   place.master_addr = {step->first_host, "the first host of " + shown("SLURM_STEP_NODELIST", list)};
-  place.master_port = {step->port, "made of " + job_text};
+  place.master_port = {step->port, "derived from " + job_text};
   place.job_id = {step->name, job_text + ", " + shown("SLURM_STEP_ID", step->name.substr(step->name.find('.') + 1))};
   if (step->tasks_on_node > 1) {
     place.obstacle = "srun started ddprun " + std::to_string(step->tasks_on_node) + " times on this node (" +

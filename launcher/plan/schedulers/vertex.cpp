@@ -53,7 +53,7 @@ VertexMember own_place(const std::string& variable, const Json& document) {
   std::size_t value = 0;
   const char* end = number.data() + number.size();
   const auto [stop, error] = std::from_chars(number.data(), end, value);
-  if (number.empty() || error != std::errc{} || stop != end) refuse(variable, "its task has no whole number \"index\"");
+  if (number.empty() || error != std::errc{} || stop != end) refuse(variable, "its task has no integer \"index\"");
   return {type->get<std::string>(), value};
 }
 
@@ -73,7 +73,7 @@ void read_master(const std::string& variable, const std::string& text, Scheduled
 
 ScheduledPlace read(const std::string& variable, const std::string& text) {
   const Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object()) refuse(variable, "it is no JSON object");
+  if (!document.is_object()) refuse(variable, "it is not a JSON object");
   const auto cluster = document.find("cluster");
   if (cluster == document.end() || !cluster->is_object()) refuse(variable, "it has no object \"cluster\"");
   const VertexMember own = own_place(variable, document);
@@ -85,7 +85,7 @@ ScheduledPlace read(const std::string& variable, const std::string& text) {
     const Json& machines = (*cluster)[pool];
     const auto is_name = [](const Json& machine) { return machine.is_string(); };
     if (!machines.is_array() || !std::all_of(machines.begin(), machines.end(), is_name)) {
-      refuse(variable, "its pool \"" + pool + "\" is no list of machines");
+      refuse(variable, "its pool \"" + pool + "\" is not a list of machines");
     }
     if (first.empty() && !machines.empty()) first = machines.front().get<std::string>();
     if (pool == own.pool && own.index < machines.size()) place_of_own = count + own.index;

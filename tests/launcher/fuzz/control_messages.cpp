@@ -28,7 +28,7 @@ std::vector<std::string> fuzz::seeds() {
           framed(Welcome{"def", "345", 7}),
       framed(NodeDropped{}) + acknowledgement(77) + framed(Acknowledged{1}) + acknowledgement(~std::uint64_t{0}),
       framed(Ready{0}) + framed(Start{0, {1, 2, {4, 8, 2, 6}}, 29500, 0, false}),
-      framed(Failed{0, notice}) + framed(Inquiry{0, notice}) + framed(Report{0, notice, true}),
+      framed(Failed{0, notice}) + framed(FailureQuery{0, notice}) + framed(Report{0, notice, true}),
       framed(Verdict{0, notice}) + framed(Acknowledged{0}) + framed(Ended{0}) + framed(AllEnded{0}),
       framed(Ping{1, std::chrono::seconds(1)}) + framed(Pong{1, 1, std::chrono::seconds(1)}),
       framed(Leaving{{"told to stop", 143}, false}) + framed(Waiting{"a\x1b[2Jb"}) + framed(Refusal{{"no", 125}}),

@@ -69,7 +69,7 @@ class TorchNodes(WithTorchrun):
         wait_until(listens, "torchrun's store", 120)
         status, _, err = self.start(*self.place(port), "--node-rank", "0", "-n", "1", "true").finish(120)
         self.assertEqual(status, 125, err)
-        self.assertIn("a store of another program than ddprun is at 127.0.0.1", err)
+        self.assertIn("a store of a program other than ddprun is at 127.0.0.1", err)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ TEST_CASE_METHOD(EventLogTest, "EventLog: a file that cannot be opened is refuse
                     "--events " + (folder_ / "missing/events").string() + ": No such file or directory");
   CHECK_THROWS_WITH(EventLog(folder_.path().string()), ContainsSubstring("Is a directory"));
   REQUIRE(::mkfifo(path().c_str(), 0600) == 0);
-  CHECK_THROWS_WITH(EventLog(path()), "--events " + path() + ": nobody reads it");
+  CHECK_THROWS_WITH(EventLog(path()), "--events " + path() + ": no process reads from this pipe");
 }
 
 TEST_CASE_METHOD(EventLogTest, "EventLog: a disk that is full is said, and no half of a line is followed by others") {

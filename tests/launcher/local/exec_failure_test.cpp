@@ -29,11 +29,11 @@ TEST_CASE("ExecFailure: says what to look at") {
 TEST_CASE("ExecFailure: names what is too big") {
   const std::string most(131071, 'x');  // with its end 128 KiB: just allowed
   CHECK(exec_failure_text("p", E2BIG, Words{"p", most}, Words{"A=1", "B=" + most}, kLimits) ==
-        "cannot execute p: Argument list too long (the variable B has 129 KiB, and the kernel takes at most 128 "
+        "cannot execute p: Argument list too long (the variable B has 129 KiB, and the kernel accepts at most 128 "
         "KiB in one)");
-  CHECK(
-      exec_failure_text("p", E2BIG, Words{"p", "x" + most}, Words{"A=1"}, kLimits) ==
-      "cannot execute p: Argument list too long (argument 1 has 128 KiB, and the kernel takes at most 128 KiB in one)");
+  CHECK(exec_failure_text("p", E2BIG, Words{"p", "x" + most}, Words{"A=1"}, kLimits) ==
+        "cannot execute p: Argument list too long (argument 1 has 128 KiB, and the kernel accepts at most 128 KiB in "
+        "one)");
   CHECK(
       exec_failure_text("p", E2BIG, Words{"p", most}, Words{most, most}, {.of_both = 256 << 10, .of_one = 128 << 10}) ==
       "cannot execute p: Argument list too long (the arguments have 129 KiB and the environment has 257 KiB; the "
@@ -83,7 +83,7 @@ TEST_CASE("ExecFailure: on a machine with pages of 64 KiB one string may have 2 
              Catch::Matchers::ContainsSubstring("the limit for both is 2048 KiB, a quarter of ulimit -s"));
   CHECK_THAT(
       exec_failure_text("p", E2BIG, Words{"p", most + "x"}, {}, limits),
-      Catch::Matchers::ContainsSubstring("argument 1 has 2048 KiB, and the kernel takes at most 2048 KiB in one"));
+      Catch::Matchers::ContainsSubstring("argument 1 has 2048 KiB, and the kernel accepts at most 2048 KiB in one"));
 }
 
 TEST_CASE("ExecFailure: the limit for both follows the stack's, between the kernel's lowest and highest") {
@@ -92,7 +92,7 @@ TEST_CASE("ExecFailure: the limit for both follows the stack's, between the kern
   const auto unlimited = exec_limits(4096, RLIM_INFINITY);
   CHECK(unlimited.of_both == 6 << 20);
   CHECK_THAT(exec_failure_text("p", E2BIG, {}, {}, unlimited),
-             Catch::Matchers::EndsWith("the limit for both is 6144 KiB, the kernel's highest)"));
+             Catch::Matchers::EndsWith("the limit for both is 6144 KiB, the maximum of the kernel)"));
 }
 
 // Of many small arguments, the bytes of both that are just within the limit, and just beyond.

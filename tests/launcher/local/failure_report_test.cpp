@@ -158,8 +158,9 @@ TEST_CASE("FailureReport: says rank, how, when, where and what became of the oth
 TEST_CASE(
     "FailureReport: a rank that ended with status 0 while others needed it is in the headline, and nowhere else") {
   RankEnd victim = exited(0, 1, 500);
-  victim.error = ErrorRecord{
-      "all_reduce failed: ...; did not take part in it: rank 1 (no answer: ended, stopped or cut off)", std::nullopt};
+  victim.error =
+      ErrorRecord{"all_reduce failed: ...; did not take part in it: rank 1 (no answer: ended, stopped or unreachable)",
+                  std::nullopt};
   for (const bool closed : {false, true}) {
     if (closed) victim.error->message = "Connection closed by peer";
     const std::string text = failure_report(ended_job({exited(1, 0, 400), victim, exited(2, 0, 600)}));

@@ -65,7 +65,7 @@ class FileTimer(LauncherTest):
     def test_a_request_without_a_signal_kills_nobody(self):
         status, out, err = self.run_ranks("ask('s', time.time() - 1, 0)\ntime.sleep(2)\nprint('well')")
         self.assertEqual((status, out), (0, "well\n"), err)
-        self.assertIn("file timer 's' expired; the request names no signal", err)
+        self.assertIn("file timer 's' expired; the request has no signal, so none is sent", err)
 
     def test_a_process_that_a_rank_started_may_have_a_timer(self):
         status, out, err = self.run_ranks(
@@ -106,7 +106,7 @@ class FileTimer(LauncherTest):
         # Another launcher with the same name would take it away.
         status, _, err = self.run_job("true", environment={**ENABLE, "TORCHELASTIC_TIMER_FILE": self.path("timer")})
         self.assertEqual((status, len(err.splitlines())), (125, 1), err)
-        self.assertIn("another launcher serves it", err)
+        self.assertIn("another launcher reads from it", err)
         self.write("end", "")
         self.assertEqual(job.finish()[0], 0)
         self.assertFalse(os.path.lexists(self.path("timer")))
@@ -119,7 +119,7 @@ class FileTimer(LauncherTest):
         for name in ("results", "no/such/folder"):
             status, _, err = self.run_job("true", environment={**ENABLE, "TORCHELASTIC_TIMER_FILE": self.path(name)})
             self.assertEqual((status, len(err.splitlines())), (125, 1), err)
-            self.assertIn(f"TORCHELASTIC_TIMER_FILE: cannot make the named pipe {self.path(name)}", err)
+            self.assertIn(f"TORCHELASTIC_TIMER_FILE: cannot create the named pipe {self.path(name)}", err)
         self.assertEqual(self.read("results"), "kept")
 
     def test_without_the_variable_there_is_no_pipe(self):

@@ -31,10 +31,11 @@ TEST_CASE("LogFile: a folder that cannot be made names the option, the folder an
   const ddp::test::TemporaryFolder folder;
   ddp::test::write_file(folder / "file", "");
   const std::string path = folder / "file/below";
-  CHECK_THROWS_WITH(make_folder(path, "--log_dir"), "--log_dir: cannot make the folder " + path +
+  CHECK_THROWS_WITH(make_folder(path, "--log_dir"), "--log_dir: cannot create the folder " + path +
                                                         ": Not a directory; choose a folder in which you can write");
-  CHECK_THROWS_WITH(make_unique_folder(folder / "missing", "run", "TMPDIR"),
-                    "TMPDIR: cannot make a folder in " + (folder / "missing").string() + ": No such file or directory");
+  CHECK_THROWS_WITH(
+      make_unique_folder(folder / "missing", "run", "TMPDIR"),
+      "TMPDIR: cannot create a folder in " + (folder / "missing").string() + ": No such file or directory");
 }
 
 TEST_CASE("LogFile: unique folders are new ones of our own below the parent, whatever the name") {

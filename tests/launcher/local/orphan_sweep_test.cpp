@@ -92,7 +92,7 @@ TEST_CASE("OrphanSweep: what does not want to end is left alone until it is to b
           sweeping.sweep_->begin();
           std::string text = sweeping.run_for(600ms);
           sweeping.phase_ = Phase::kKillingOrphans;
-          sweeping.sweep_->hurry();
+          sweeping.sweep_->shorten_interval();
           return text + sweeping.run_for(20s);
         }) == "1 all gone 2 ");
 }

@@ -253,7 +253,7 @@ TEST_CASE_METHOD(OutputRelayTest, "OutputRelay: what is given up is counted, and
   relay_->finish([] { return true; });
   const std::size_t shown = take(output_).size();
   CHECK(relay_->problem() == "output was lost: " + std::to_string(bytes.size() - shown) +
-                                 " bytes were dropped, as nobody read them in time");
+                                 " bytes were dropped because no process read them in time");
   CHECK(read_file(folder_ / "copy").size() == bytes.size());
   CHECK(read_file(folder_ / "hidden") == "last words\n");
 }

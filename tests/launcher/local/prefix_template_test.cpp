@@ -55,7 +55,7 @@ TEST_CASE("PrefixTemplate: unknown fields are refused, with the whole template a
   CHECK_THROWS_MATCHES(
       PrefixTemplate(bad), LaunchError,
       Catch::Matchers::Message("--prefix '" + std::string(bad) +
-                               "': unknown field; there are {rank}, {local_rank}, {host}, {stream} and {time}"));
+                               "': unknown field; the fields are {rank}, {local_rank}, {host}, {stream} and {time}"));
 }
 
 TEST_CASE("PrefixTemplate: an empty one is known as such, and values are not looked at again") {

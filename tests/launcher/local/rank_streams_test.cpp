@@ -226,18 +226,18 @@ TEST_CASE_METHOD(RankStreamsTest, "RankStreams: a folder for each rank has one f
 TEST_CASE_METHOD(RankStreamsTest, "RankStreams: folders that cannot be made are refused by the option's name") {
   ddp::test::write_file(folder_ / "file", "");
   options_.log_folder = folder_ / "file/logs";
-  CHECK_THAT(why_not(), StartsWith("--log_dir: cannot make the folder"));
+  CHECK_THAT(why_not(), StartsWith("--log_dir: cannot create the folder"));
   options_.log_folder.clear();
   options_.output_folder = folder_ / "file/out";
-  CHECK_THAT(why_not(), StartsWith("--output_filename: cannot make the folder"));
+  CHECK_THAT(why_not(), StartsWith("--output_filename: cannot create the folder"));
   options_.output_folder.clear();
   options_.tee = *StreamSelection::parse("3");
   const char* before = ::getenv("TMPDIR");
   const std::string kept = before != nullptr ? before : "";
   ::setenv("TMPDIR", (folder_ / "file/tmp").c_str(), 1);
-  CHECK_THAT(why_not(), StartsWith("TMPDIR: cannot make a folder in "));
+  CHECK_THAT(why_not(), StartsWith("TMPDIR: cannot create a folder in "));
   ::setenv("TMPDIR", (folder_ / "mistyped").c_str(), 1);
-  CHECK_THAT(why_not(), StartsWith("TMPDIR: cannot make a folder in ") && EndsWith("No such file or directory"));
+  CHECK_THAT(why_not(), StartsWith("TMPDIR: cannot create a folder in ") && EndsWith("No such file or directory"));
   CHECK_FALSE(std::filesystem::exists(folder_ / "mistyped"));
   before != nullptr ? ::setenv("TMPDIR", kept.c_str(), 1) : ::unsetenv("TMPDIR");
 }
@@ -324,7 +324,7 @@ TEST_CASE_METHOD(RankStreamsTest, "RankStreams: what nobody read is counted, and
   rank = {};
   int asked = 0;
   streams.finish_attempt([&] { return ++asked > 20; });  // asked again though nothing happens
-  CHECK_THAT(streams.problem(), ContainsSubstring("bytes were dropped, as nobody read them in time"));
+  CHECK_THAT(streams.problem(), ContainsSubstring("bytes were dropped because no process read them in time"));
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ class Attempt {
   }
   void note_stop(const FailureNotice& notice) {
     stops_ += notice.text.substr(0, notice.text.find(" on host")) + " / " + std::to_string(notice.exit_status) + "; ";
-    if (notice.text.starts_with("host")) stops_ = "told, " + std::to_string(notice.exit_status) + "; ";
+    if (notice.text.starts_with("ddprun on host")) stops_ = "told, " + std::to_string(notice.exit_status) + "; ";
   }
   std::vector<RankPlan> plans() const {
     std::vector<RankPlan> plans;
@@ -259,7 +259,7 @@ TEST_CASE_METHOD(SupervisorTest,
                     "while [ ! -e ready ]; do sleep 0.01; done; exit 3");
                 return end + " / " + attempt.said_.text;
               }),
-      StartsWith("0 exited with status 3, status 3 / waiting up to 1 s for processes that the ranks left behind to "
+      StartsWith("0 exited with status 3, status 3 / waiting up to 1 s for processes that the ranks left running to "
                  "stop; Ctrl-C kills at once"));
 }
 

@@ -47,8 +47,8 @@ std::vector<Message> one_of_each_kind() {
           Start{1, {1, 2, {4, 8, 2, 6}}, 29500, 1, true},
           Leaving{{"told to stop", 143}, true},
           Failed{1, notice()},
-          Inquiry{1, notice()},
-          Inquiry{1},
+          FailureQuery{1, notice()},
+          FailureQuery{1},
           Report{1, notice(), true},
           Report{1},
           Verdict{1, notice()},
@@ -107,7 +107,7 @@ TEST_CASE("ControlMessages: text of any length and any bytes fits a frame") {
   FailureNotice long_one = notice();
   long_one.text = std::string(1'000'000, '\x01') + "\xff";
   for (int i = 0; i < 100; ++i) long_one.details.push_back(std::string(10'000, i % 2 == 0 ? '"' : '\x01'));
-  const std::string text = to_text(Inquiry{1, long_one});
+  const std::string text = to_text(FailureQuery{1, long_one});
   CHECK(text.size() <= kMaxMessageBytes);
   CHECK(parse_message(text));
   for (const char c : {'\x01', '"', '\xff'}) {

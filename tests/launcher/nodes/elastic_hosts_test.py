@@ -67,7 +67,7 @@ class WithoutEtcd(ElasticHosts):
         self.end("a", "b", "c", status=1)
         for name in "bc":
             self.assertIn("was lost, and not found again", self.log(name))
-        self.assertIn("this node, which coordinates the job, was cut off from them", self.log("a"))
+        self.assertIn("has had no connection to any other node for so long that the other nodes have ended", self.log("a"))
 
 
 class WithEtcd(ElasticHosts):

@@ -89,7 +89,9 @@ TEST_CASE_METHOD(RoundsTest,
     const auto late = rounds.at(now + options.come_back);
     REQUIRE(late.end);
     CHECK(late.end->exit_status == 1);
-    CHECK_THAT(late.end->text, ContainsSubstring("was cut off from them"));
+    CHECK_THAT(
+        late.end->text,
+        ContainsSubstring("has had no connection to any other node for so long that the other nodes have ended"));
   }
   SECTION("one of them is there again") {
     now += options.come_back - 1ms;
@@ -124,7 +126,7 @@ TEST_CASE_METHOD(RoundsTest,
   const auto end = rounds.at(kStart + options.join_timeout).end;
   REQUIRE(end);
   CHECK(end->exit_status == 124);
-  CHECK_THAT(end->text, ContainsSubstring("1 of 2 to 3 nodes is there"));
+  CHECK_THAT(end->text, ContainsSubstring("1 of 2 to 3 nodes has joined"));
 }
 
 TEST_CASE_METHOD(RoundsTest, "Rounds: after a loss those that are left begin again once their ranks have ended") {

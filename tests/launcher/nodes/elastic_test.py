@@ -94,7 +94,7 @@ class Elastic(ElasticTest):
         options = {"nnodes": "3:4", "options": ("--last_call", "1")}
         for name in "ab":
             self.node(name, **options)
-        self.said("b", "2 of 3 to 4 nodes are there")
+        self.said("b", "2 of 3 to 4 nodes have joined")
         self.kill("a")
         self.assertNotEqual(self.nodes["a"].finish()[0], 0)
         for name in "cd":
@@ -116,7 +116,7 @@ class Elastic(ElasticTest):
 
     def test_a_node_that_waits_for_others_says_so_and_ends_when_it_is_told_to(self):
         self.node("a")
-        self.said("a", "1 of 2 to 3 nodes is there")
+        self.said("a", "1 of 2 to 3 nodes has joined")
         self.nodes["a"].signal(signal.SIGTERM)
         self.end("a", status=143)
 
@@ -128,7 +128,7 @@ class Elastic(ElasticTest):
         self.round(0, ["a", "b"])
         self.kill("b")
         self.end("a", status=124)
-        self.assertIn("1 of 2 to 3 nodes is there, and no others joined within --join_timeout", self.log("a"))
+        self.assertIn("1 of 2 to 3 nodes has joined, and no others joined within --join_timeout", self.log("a"))
 
     def test_below_the_fewest_nodes_another_one_is_waited_for(self):
         options = {"nnodes": "2:3", "options": ("--last_call", "0")}
@@ -137,7 +137,7 @@ class Elastic(ElasticTest):
         self.node("b", **options)
         self.round(0, ["a", "b"])
         self.kill("b")
-        self.said("a", "waiting for more nodes at .*1 of 2 to 3 nodes is there")
+        self.said("a", "waiting for more nodes at .*1 of 2 to 3 nodes has joined")
         self.node("c", **options)
         self.round(1, ["a", "c"])
         self.finish_well("a", "c")

@@ -99,7 +99,7 @@ class Answers(LauncherTest):
         entry = {"key": "L2RkcHJ1bi9ub25lL2Nvb3JkaW5hdG9y", "mod_revision": "7", "value": "bm9uc2Vuc2U="}
         odd = {"header": {}, "succeeded": True, "responses": [{"response_range": {"header": {}, "kvs": [entry], "count": "1"}}]}
         whole = reply(odd)
-        text = "its key /ddprun/none/coordinator does not tell who coordinates"
+        text = "its key /ddprun/none/coordinator does not name the coordinator"
         self.said_of(124, text, whole)
         self.said_of(124, text, [whole[i:i + 1] for i in range(0, len(whole), 1)], join_timeout="8")
 
@@ -108,7 +108,7 @@ class Answers(LauncherTest):
                                    "--join_timeout", "3", "true")
         self.assertEqual(got, 124)
         self.assertIn("etcd: Connection refused", err)
-        self.assertIn("--rdzv_backend etcd-v2 is etcd here: with API v3, of etcd 3.4 or newer", err)
+        self.assertIn("--rdzv_backend etcd-v2 is treated as etcd: ddprun uses the API v3 of etcd 3.4 or newer", err)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class EtcdDeaths(EtcdTest):
 
     def test_a_coordinator_that_is_lost_before_the_first_round_takes_no_restart(self):
         self.etcd_node("a", restarts=0)
-        self.said("a", "1 of 2 to 3 nodes is there")
+        self.said("a", "1 of 2 to 3 nodes has joined")
         self.kill("a")
         for name in "bcd":
             self.etcd_node(name, restarts=0)
@@ -91,7 +91,7 @@ class EtcdDeaths(EtcdTest):
     def test_a_coordinator_that_cannot_start_its_ranks_leaves_and_the_others_continue(self):
         """Its disk is full, or it has no memory: here the folder of its logs is gone when the second round begins."""
         self.etcd_node("a", options=("--log_dir", self.path("logs"), "--tee", "3"))
-        self.said("a", "1 of 2 to 3 nodes is there")
+        self.said("a", "1 of 2 to 3 nodes has joined")
         for name in "bc":
             self.etcd_node(name)
         order = self.names_in(0, 3)

@@ -135,7 +135,7 @@ class Etcd(EtcdTest):
         for name, backend in zip("abc", ("etcd-v2", "etcd", "etcd-v2")):
             self.etcd_node(name, options=("--rdzv_backend", backend))
         order = self.names_in(0, 3)
-        self.assertIn("--rdzv_backend etcd-v2 is etcd here: with API v3, of etcd 3.4 or newer", self.log("a"))
+        self.assertIn("--rdzv_backend etcd-v2 is treated as etcd: ddprun uses the API v3 of etcd 3.4 or newer", self.log("a"))
         self.assertNotIn("API v3", self.log("b"))
         self.finish_well(*order)
 

@@ -35,7 +35,8 @@ TEST_CASE("ListenChoice: an address of another machine means all addresses, and 
 TEST_CASE("ListenChoice: a machine that knows its own name as loopback listens where others can reach it") {
   const ListenChoice choice = choose("host0", "127.0.1.1");
   CHECK(choice.where.kind == Kind::kEverywhere);
-  CHECK_THAT(choice.note, ContainsSubstring("host0 is 127.0.1.1 on this machine, where no other can reach it"));
+  CHECK_THAT(choice.note,
+             ContainsSubstring("host0 is 127.0.1.1 on this machine, where other machines cannot reach it"));
 }
 
 TEST_CASE("ListenChoice: a name that means nothing here means all addresses") {

@@ -70,7 +70,7 @@ TEST_CASE("RequestParser: nothing is read before the validation") {
     RequestParser parser;
     parser.feed(first);
     CHECK_FALSE(parser.next());
-    CHECK_THAT(parser.error(), ContainsSubstring("does not begin as a torch store client"));
+    CHECK_THAT(parser.error(), ContainsSubstring("are not those of a torch store client"));
   }
 }
 

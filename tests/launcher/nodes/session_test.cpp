@@ -176,8 +176,8 @@ TEST_CASE_METHOD(SessionTest, "Session: an acknowledgement of what was never sen
 TEST_CASE_METHOD(SessionTest, "Session: messages that nobody takes are bounded") {
   node.link->release();
   const Word word{.text = std::string(20'000, 'w')};
-  for (int i = 0; i < 200 && !node.link->has_overflown(); ++i) node.link->send(word);
-  CHECK(node.link->has_overflown());
+  for (int i = 0; i < 200 && !node.link->has_overflowed(); ++i) node.link->send(word);
+  CHECK(node.link->has_overflowed());
   Ends ends = connection();
   CHECK_FALSE(node.link->resume(std::move(ends.first), 0));
 }

@@ -173,7 +173,7 @@ class StoreProtocol(LauncherTest):
             self.assertTrue(client.is_closed())
         err = self.finish()
         self.assertEqual(err.count("the store closed the connection of 127.0.0.1"), 4, err)
-        self.assertEqual(err.count("does not begin as a torch store client"), 4, err)
+        self.assertEqual(err.count("are not those of a torch store client"), 4, err)
 
     def test_unknown_operations_are_refused_by_number(self):
         client = self.connect()

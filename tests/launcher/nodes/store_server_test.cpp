@@ -117,7 +117,7 @@ TEST_CASE_METHOD(StoreServerTest,
   }
   REQUIRE(messages_.lines.size() == 8);
   CHECK_THAT(messages_.lines[0], ContainsSubstring("the store closed the connection of 127.0.0.1 port ") &&
-                                     ContainsSubstring("it does not begin as a torch store client does"));
+                                     ContainsSubstring("its first bytes are not those of a torch store client"));
   CHECK_THAT(messages_.lines[7], ContainsSubstring("(further ones are not reported)"));
   CHECK(server_->connections() == 0);
 }

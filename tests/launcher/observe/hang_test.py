@@ -170,7 +170,7 @@ echo "rank $RANK again"
     def test_what_only_sleeps_and_never_trains_is_left_alone_unless_asked(self):
         status, _, err = self.run_job("-n", "2", "--hang_timeout", "0.3", "sleep", "1.5")
         self.assertEqual(status, 0)
-        self.assertIn("seen from outside only", err)
+        self.assertIn("nothing else is known about programs that do not use the library", err)
         self.assertEqual(err.count("no rank has made progress"), 1)
 
     def test_a_rank_that_never_comes_to_the_store_is_named(self):

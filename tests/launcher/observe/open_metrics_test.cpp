@@ -53,10 +53,9 @@ TEST_CASE("OpenMetrics: families have units there, and counters their whole name
                        ContainsSubstring("\nddprun_steps_total{run=\"cifar\",rank=\"1\",host=\"node\"} 7\n") &&
                        ContainsSubstring("# TYPE ddprun_phase_seconds counter\n# UNIT ddprun_phase_seconds seconds\n"));
   const std::string text = metrics_text(kHanging, MetricsFormat::kText);
-  CHECK_THAT(text,
-             ContainsSubstring(
-                 "# HELP ddprun_steps_total Training steps that have ended.\n# TYPE ddprun_steps_total counter\n") &&
-                 !ContainsSubstring("# UNIT") && !ContainsSubstring("# EOF"));
+  CHECK_THAT(text, ContainsSubstring(
+                       "# HELP ddprun_steps_total Completed training steps.\n# TYPE ddprun_steps_total counter\n") &&
+                       !ContainsSubstring("# UNIT") && !ContainsSubstring("# EOF"));
 }
 
 TEST_CASE("Findings: keep a hang until it ends, and the last delays") {

@@ -86,7 +86,7 @@ class Status(LauncherTest):
     def test_without_a_job_it_says_so(self):
         status, out, err = self.ask("status")
         self.assertEqual((status, out), (1, ""))
-        self.assertIn("no job of yours", err)
+        self.assertIn("none of your jobs", err)
 
     def test_nobody_else_may_ask(self):
         self.start_training()
@@ -107,13 +107,13 @@ class Status(LauncherTest):
         folder = os.path.join(self.runtime, "ddprun")
         os.mkdir(folder)
         os.chmod(folder, 0o755)
-        self.refuses_folder(f"others may enter {folder}, whose mode is 755: chmod 700 {folder}, or set XDG_RUNTIME_DIR")
+        self.refuses_folder(f"other users can access {folder}, whose mode is 755: chmod 700 {folder}, or set XDG_RUNTIME_DIR")
         self.assertEqual(self.sockets(), [])
 
     def test_what_is_no_folder_is_not_used_and_said_once(self):
         folder = os.path.join(self.runtime, "ddprun")
         os.symlink(self.folder, folder)
-        self.refuses_folder(f"{folder} is no folder but a file or a link: remove it")
+        self.refuses_folder(f"{folder} is not a folder but a file or a link: remove it")
 
     def test_a_folder_of_somebody_else_is_not_used_and_said_once(self):
         if os.geteuid() != 0:
@@ -121,7 +121,7 @@ class Status(LauncherTest):
         folder = os.path.join(self.runtime, "ddprun")
         os.mkdir(folder, 0o700)
         os.chown(folder, 4711, 4711)
-        self.refuses_folder(f"{folder} belongs to another user, with number 4711: have it removed")
+        self.refuses_folder(f"{folder} belongs to another user, with user ID 4711: have it removed")
         self.assertEqual(self.sockets(), [])
 
     def test_a_job_is_found_however_long_its_socket_takes_to_listen(self):
@@ -146,7 +146,7 @@ class Status(LauncherTest):
         wait_until(self.documents, "the job")
         supervisor = job.supervisor()
         os.kill(supervisor, signal.SIGSTOP)
-        said = rf"ddprun {job.process.pid} does not answer: of its processes {supervisor} is stopped by a signal; .*`kill -CONT {supervisor}`"
+        said = rf"ddprun {job.process.pid} does not answer: its process {supervisor} is stopped by a signal; .*`kill -CONT {supervisor}`"
         for words in (("status",), ("status", "cifar"), ("top", str(job.process.pid)), ("timeline", "start", "-o", "x")):
             status, out, err = self.ask(*words)
             self.assertEqual((status, out), (1, ""), words)
@@ -460,7 +460,7 @@ class Status(LauncherTest):
                    and len(self.documents()[0]["ranks"]) == 2, "the ranks")
         status, out, err = self.ask("stack")
         self.assertEqual((status, err), (0, ""))
-        self.assertRegex(out, r"\Aranks 0 and 1, main thread, sleeping.*:\n    none, as its program has no handler of signal \d+\n\Z")
+        self.assertRegex(out, r"\Aranks 0 and 1, main thread, sleeping.*:\n    no stack: its program has no handler for signal \d+\n\Z")
         self.assertTrue(all(rank["runs"] for rank in self.documents()[0]["ranks"]))
         self.assertIsNone(job.process.poll())
 
@@ -531,7 +531,7 @@ class Status(LauncherTest):
         self.assertRegex(err, r"port \d+ is in use by another program; choose another one with --metrics_port")
         status, _, err = self.run_job("--metrics_port", "nowhere:1", "true")
         self.assertEqual(status, 125)
-        self.assertIn("'nowhere' is no address", err)
+        self.assertIn("'nowhere' is not an address", err)
 
 
 if __name__ == "__main__":

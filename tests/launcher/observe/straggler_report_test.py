@@ -138,7 +138,7 @@ class Stragglers(LauncherTest):
                 neighbour.kill()
                 neighbour.wait()
             if named and "a step;" in self.said:  # the kernel's count need not show it
-                self.assertRegex(self.said, "ready and without a CPU [0-9]+ % of the time: others run on its CPUs")
+                self.assertRegex(self.said, "runnable but has no CPU [0-9]+ % of the time: other processes run on its CPUs")
             return (rank, "in forward"), named
         self.name_all(SLOWED, attempt)
 

@@ -268,7 +268,7 @@ TEST_CASE("Straggler: the reason is what kernel and driver say of this rank and 
           for (int rank = 0; rank < 3; ++rank) job.sample(rank).delays.throttled_us += 100'000;
         }).empty());
   CHECK_THAT(reason([](Job& job) { job.sample(2).delays.run_delay_us += 120'000; }),
-             ContainsSubstring("ready and without a CPU"));
+             ContainsSubstring("runnable but has no CPU"));
   CHECK_THAT(reason([](Job& job) { job.sample(2).delays.major_faults += 100; }), ContainsSubstring("swapped in"));
   CHECK_THAT(reason([](Job& job) { job.sample(2).delays.disk_us += 80'000; }), ContainsSubstring("waits for a disk"));
   CHECK_THAT(reason([](Job& job) { ++job.sample(2).delays.disk_looks; }), ContainsSubstring("waits for a disk"));

@@ -60,8 +60,8 @@ class TimelineFiles(Recordings):
         with self.small_disk() as disk:
             self.file = os.path.join(disk, "trace.json")
             out, err = self.record(kind=("steps", "300"))
-            self.assertIn(f"the timeline in {self.file} ends here: No space left on device", err)
-            self.assertEqual(err.count("ends here"), 1)
+            self.assertIn(f"the timeline in {self.file} has stopped: No space left on device", err)
+            self.assertEqual(err.count("has stopped"), 1)
             self.assertTrue(self.slices(name="forward"))
 
     def test_without_room_no_file_is_left_and_the_job_goes_on(self):
@@ -143,20 +143,20 @@ class TimelineFiles(Recordings):
 
     def test_where_nothing_is_recorded_it_is_said_why(self):
         _, err = self.record("--timeline_steps", "5000:")
-        self.assertIn(f"the timeline in {self.file} is empty: no rank reached step 5000; there were 20", err)
+        self.assertIn(f"the timeline in {self.file} is empty: no rank reached step 5000; the number of steps was 20", err)
         done = subprocess.run(["bash", "-c", 'ulimit -f 1000; exec "$@"', "-", DDPRUN, "-n", "2", "--timeline", self.file, PROGRAM, self.folder,
                                "steps", "20"], env=dict(os.environ, **self.variables), capture_output=True, text=True, timeout=180)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("nothing of ranks 0 and 1 is recorded: there is no memory for it", done.stderr)
+        self.assertIn("nothing of ranks 0 and 1 is recorded: there is not enough shared memory", done.stderr)
         self.assertNotIn("is empty", done.stderr)
 
     def test_two_jobs_of_one_name_are_told_apart_by_their_processes(self):
         jobs = [self.start("--rdzv_id", "same", "sleep", "60", environment=self.variables) for _ in range(2)]
         # By a word that does nothing to the first one, should that be alone yet.
-        wait_until(lambda: "name one by ddprun's process number" in self.ask("stop", "same")[1], "two jobs")
+        wait_until(lambda: "name one by ddprun's process ID" in self.ask("stop", "same")[1], "two jobs")
         status, text = self.ask("start", "same", "-o", self.file)
         self.assertEqual(status, 125)
-        self.assertIn("name one by ddprun's process number", text)
+        self.assertIn("name one by ddprun's process ID", text)
         self.assertEqual(self.ask("start", str(jobs[0].process.pid), "-o", self.file)[0], 0)
 
     def test_the_jobs_own_output_is_no_place_for_it(self):
@@ -168,7 +168,7 @@ class TimelineFiles(Recordings):
         for file in ("/dev/stdout", "log"):
             status, text = self.ask("start", "logged", "-o", file)
             self.assertEqual(status, 1)
-            self.assertIn("the output of this process goes there", text)
+            self.assertIn("it is the standard output or error of this process", text)
         with open(self.path("log"), encoding="utf-8") as log:
             self.assertNotIn("traceEvents", log.read())
 

@@ -274,7 +274,7 @@ class Timeline(Recordings):
         self.assertEqual(done.returncode, 1)
         self.assertIn("rank 0 is in", done.stderr)
         os.symlink(self.path("part0.json"), self.path("link.json"))
-        for other, why in (("part0.json", "part0.json: it is named twice"), ("link.json", "link.json: it is the same file as ")):
+        for other, why in (("part0.json", "part0.json: it is given twice"), ("link.json", "link.json: it is the same file as ")):
             before = self.read("joined.json")
             done = self.explain("merge", "-o", self.path("joined.json"), self.path("part0.json"), self.path(other))
             self.assertEqual(done.returncode, 1)

@@ -227,14 +227,14 @@ class Requeue(Slurm):
         job = self.submit(example("train.sbatch"), *arguments)
         self.wait_for_output(job, "epoch")
         self.succeed("scancel", "--signal=TERM", job)  # as --signal=TERM@120 does when the time is near its end
-        self.wait_for_output(job, "told to stop")
+        self.wait_for_output(job, "received SIGTERM")
         wait_until(lambda: "Restarts=1" in self.succeed("scontrol", "show", "job", job), "requeued", PATIENCE)
         # Slurm lets two minutes pass between the two.
         wait_until(lambda: self.state(job) == "PENDING", "pending", PATIENCE)
         self.succeed("scontrol", "update", f"JobId={job}", "StartTime=now")
         self.wait_for_output(job, "resumed from " + checkpoints)
         self.succeed("scancel", "--signal=TERM", job)
-        self.wait_for_output(job, "told to stop", times=2)
+        self.wait_for_output(job, "received SIGTERM", times=2)
         self.succeed("scancel", job)
         self.assertNotIn("Traceback", self.output(job))
 

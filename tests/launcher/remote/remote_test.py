@@ -232,7 +232,7 @@ class Failures(OnHosts):
 
     def test_another_version_is_there(self):
         self.write("forged", "#!/bin/sh\nprintf '\\001ddprun-agent 1 99.7\\n'\nexec cat\n", executable=True)
-        self.refused("-H", self.names(1), "--remote-ddprun", self.path("forged"), text=r"127.0.0.2: it has ddprun 99.7, and this is ")
+        self.refused("-H", self.names(1), "--remote-ddprun", self.path("forged"), text=r"127.0.0.2: its ddprun has version 99.7, this one has ")
 
     def test_an_old_ddprun_is_there(self):
         self.write("old", "#!/bin/sh\necho 'ddprun: unknown option --remote_agent; see ddprun --help' >&2\nexit 125\n", executable=True)
@@ -258,7 +258,7 @@ class Failures(OnHosts):
 
     def test_a_shell_that_prints_without_end_is_given_up(self):
         self.write("endless", "#!/bin/sh\nexec yes\n", executable=True)
-        self.refused("-H", self.names(1), "--remote-ddprun", self.path("endless"), text="its shell printed something else than ddprun's greeting")
+        self.refused("-H", self.names(1), "--remote-ddprun", self.path("endless"), text="its shell printed other text before the first message of ddprun")
 
     def test_no_ssh_at_all(self):
         self.refused("-H", self.names(1), ssh="/no/such/ssh", text="cannot execute /no/such/ssh")

@@ -368,6 +368,9 @@ void ShardedModel::unshard(int number, bool is_async) {
   one.keep_for_program();
   one.start_gather();
   if (!is_async) one.finish_gather(/*in_forward=*/false);
+  // The program may change shards, which are being copied.
+  gather_stream_.lead_current();
+  wait_for_host_memory();
 }
 
 void ShardedModel::reshard() {

@@ -47,8 +47,9 @@ class UnitSchedule {
   /// A backward begins.
   void begin_backward();
   bool is_in_backward() const { return in_backward_; }
-  /// Whether the forward has used `unit` and no backward has used it since.
-  bool awaits_backward(int unit) const { return !uses_[at(unit)].empty(); }
+  /// Whether the forward has used `unit` and no backward has used it since; of a unit without parameters, whether the
+  /// forward has used one inside it.
+  bool awaits_backward(int unit) const { return is_empty_[at(unit)] ? was_used_[at(unit)] : !uses_[at(unit)].empty(); }
   /// The backward begins to use `unit`, in which `is_complete(u)` says whether all gradients of unit u have arrived.
   template <typename IsComplete>
   BackwardUse use_in_backward(int unit, const IsComplete& is_complete) {

@@ -83,11 +83,12 @@ def draw(rng, size, with_python):
         accumulate = "reduce"
     policy, micro = rng.choice(POLICIES), rng.choice([1, 1, 2])
     divide, only_sums = draw_division(rng, size // replicas if replicas else size, policy)
-    interleaved = micro > 1 and rng.random() < 0.3
+    # Between backwards Python gathers a last unit before the root, whose output it is.
+    interleaved = micro > 1 and rng.random() < 0.3 and not with_python
     more = {"divide": divide, "only_sums": only_sums, "reduce_unused": rng.random() < 0.2, "offload": rng.random() < 0.2,
             # Those keep their dtype.
             "ignored": [name for name in names if rng.random() < 0.15] if "param_dtype" not in policy and rng.random() < 0.4 else [],
-            "interleaved": interleaved, "says_last": interleaved and (with_python or rng.random() < 0.5)}
+            "interleaved": interleaved, "says_last": interleaved and rng.random() < 0.5}
     return more | draw_settings(rng, layers, units, with_python) | {"seed": rng.randrange(1000), "layers": layers, "width": width, "head": head, "units": units,
             "frozen": [name for name in names if rng.random() < 0.1], "steps": rng.randint(2, 5), "optimizer": rng.choice(["sgd", "adamw"]),
             "policy": policy, "replicas": replicas, "micro": micro, "accumulate": accumulate,

@@ -289,8 +289,6 @@ const DeferredStorage* Recorder::adopt(const at::Tensor& tensor, const std::shar
   return storage.get();
 }
 
-// ---------------------------------------------------------------------------------------------------------- memory
-
 void Recorder::compute(DeferredStorage& storage) {
   const std::lock_guard lock(mutex_);
   if (storage.has_memory()) return;

@@ -1,5 +1,6 @@
 #include "base/malloc_tuning.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <string_view>
 
@@ -8,6 +9,17 @@
 #endif
 
 namespace ddp {
+namespace {
+
+#if defined(__GLIBC__) && !defined(DDPRUN_NO_MALLOPT)
+// The C library's settings are the process's, and cannot be read.
+std::atomic<bool>& is_tuned() {
+  static std::atomic<bool> tuned = false;
+  return tuned;
+}
+#endif
+
+}  // namespace
 
 void tune_malloc() {
 #if defined(__GLIBC__) && !defined(DDPRUN_NO_MALLOPT)
@@ -17,6 +29,23 @@ void tune_malloc() {
   constexpr int kTrimThresholdBytes = 1 << 30;
   if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
   if (std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) mallopt(M_TRIM_THRESHOLD, kTrimThresholdBytes);
+  is_tuned() = true;
+#endif
+}
+
+FreedMemoryReturns::FreedMemoryReturns() {
+#if defined(__GLIBC__) && !defined(DDPRUN_NO_MALLOPT)
+  constexpr int kDefaultBytes = 128 << 10;  // glibc's, which it raises with what is freed
+  if (std::getenv("MALLOC_MMAP_THRESHOLD_") != nullptr) return;
+  mallopt(M_MMAP_THRESHOLD, kDefaultBytes);
+  mallopt(M_TRIM_THRESHOLD, kDefaultBytes);
+  malloc_trim(0);  // a large free end would serve what should be mapped
+#endif
+}
+
+FreedMemoryReturns::~FreedMemoryReturns() {
+#if defined(__GLIBC__) && !defined(DDPRUN_NO_MALLOPT)
+  if (is_tuned()) tune_malloc();
 #endif
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/malloc_tuning.h"
 #include "base/rank_prefix.h"
 #include "fsdp/deferred/deferred_storage.h"
 #include "fsdp/deferred/recorder.h"
@@ -60,6 +61,7 @@ class DeferredScope::State {
 
  private:
   bool is_outermost_;
+  FreedMemoryReturns freed_memory_returns_;
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_map>
@@ -12,7 +13,9 @@
 #include <ddprun/comm/manual_seed.h>
 #include <ddprun/detail/comm/shard_group.h>
 #include <ddprun/detail/comm/wrapped_parameters.h>
+#include <ddprun/fsdp/deferred_init.h>
 
+#include "base/malloc_tuning.h"
 #include "comm/core/recomputation.h"
 #include "comm/group/verify_across_ranks.h"
 #include "fsdp/clip_shards.h"
@@ -123,6 +126,8 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
   fsdp::InitialValues values(
       *groups_,
       {.broadcasts = options_.init_sync && !has_python_ranks, .computes = options_.initial_values, .device = device});
+  std::optional<FreedMemoryReturns> freed_memory_returns;
+  if (is_deferred(*module_)) freed_memory_returns.emplace();
   values.bring_buffers(*module_);
   move_buffers(*module_, device);
   model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, device, has_python_ranks, values);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -121,6 +122,36 @@ TEST_CASE("fully_shard: one rank may have constructed its model as always, and r
     auto model = fully_shard(placed(nets[static_cast<size_t>(group.rank())]), mesh, block_units());
     check_values(model, eager);
   });
+}
+
+// The model stays on the CPU, whatever the device, and each rank has drawn other values.
+TEST_CASE("fully_shard: a model of deferred_init() with shards in host memory and an ignored parameter") {
+  const DrawnNet eager = drawn(3);
+  for (const bool sync : {true, false}) {
+    const std::vector<DrawnNet> nets = deferred({3, sync ? 4U : 3U, sync ? 5U : 3U});
+    run_ranks(3, [&](const GroupHandle& group) {
+      const auto rank = static_cast<size_t>(group.rank());
+      FullyShardOptions options = block_units();
+      options.offload = CpuOffload{};
+      options.ignored_params = {nets[rank]->key};
+      options.init_sync = sync;
+      auto model = fully_shard(nets[rank], group, options);
+      for (const auto& parameter : eager->named_parameters()) {
+        if (parameter.key() == "key") continue;
+        const test::ThreadNote note(parameter.key());
+        RANK_CHECK(at::equal(model->full_parameter(parameter.key()).cpu(), parameter.value()));
+        RANK_CHECK(model->named_parameters()[parameter.key()].is_cpu());
+      }
+      RANK_CHECK(at::equal(model->named_buffers()["mask"].cpu(), eager->mask));
+      RANK_CHECK(!is_deferred(*nets[rank]));
+      const DrawnNet own = [&] {
+        static std::mutex mutex;  // of the process's random generator
+        const std::lock_guard lock(mutex);
+        return drawn(sync ? 3 + rank : 3);
+      }();
+      RANK_CHECK(at::equal(nets[rank]->key, own->key));
+    });
+  }
 }
 
 TEST_CASE("fully_shard: a model of deferred_init() trains as any other") {

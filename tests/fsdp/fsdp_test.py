@@ -29,14 +29,13 @@ def draw_division(rng, shards, policy):
     return divide, only_sums or (divide not in (None, shards) and not in_16_bits)
 
 
-def draw_settings(rng, layers, units, with_python):
+def draw_settings(rng, layers, units, none):
     """Of single units, each named by its first module; the root is ''."""
     names = [unit[0] for unit in units]
     embeddings = [f"l{i}" for i, layer in enumerate(layers) if layer["kind"] == "embedding"]
-    few = rng.random() < 0.5
 
     def some(of, share):
-        return [] if few else [name for name in of if rng.random() < share]
+        return [] if none else [name for name in of if rng.random() < share]
 
     return {"unit_reshard": [[name, rng.random() < 0.5] for name in some(names, 0.2)],
             "no_unshard": [name for name in names if name in embeddings and rng.random() < 0.5],
@@ -44,7 +43,7 @@ def draw_settings(rng, layers, units, with_python):
                                  for i, name in enumerate(["", *names]) if name in some(["", *names], 0.4)],
             "backward_prefetch": [[name, rng.sample(names, rng.randint(0, min(3, len(names))))] for name in some(["", *names], 0.4)],
             "unshard": [[name, rng.random() < 0.5] for name in some(["", *names], 0.15)],
-            "reshard_all": rng.choice([None, None, None, False] if with_python else [None, None, None, True, False])}
+            "reshard_all": None if none else rng.choice([None, True, False])}
 
 
 def draw(rng, size, with_python):
@@ -89,7 +88,9 @@ def draw(rng, size, with_python):
             # Those keep their dtype.
             "ignored": [name for name in names if rng.random() < 0.15] if "param_dtype" not in policy and rng.random() < 0.4 else [],
             "interleaved": interleaved, "says_last": interleaved and rng.random() < 0.5}
-    return more | draw_settings(rng, layers, units, with_python) | {"seed": rng.randrange(1000), "layers": layers, "width": width, "head": head, "units": units,
+    # For the same reason what is gathered in advance comes at other times.
+    settings = draw_settings(rng, layers, units, rng.random() < 0.5 or with_python)
+    return more | settings | {"seed": rng.randrange(1000), "layers": layers, "width": width, "head": head, "units": units,
             "frozen": [name for name in names if rng.random() < 0.1], "steps": rng.randint(2, 5), "optimizer": rng.choice(["sgd", "adamw"]),
             "policy": policy, "replicas": replicas, "micro": micro, "accumulate": accumulate,
             "clip": rng.choice([0, 0, 0.1]),

@@ -81,6 +81,7 @@ class Groups(unittest.TestCase):
                     tensor = ranks_tensor(rank)
                     dist.all_reduce(tensor, group=group)
                     values.append((dist.get_backend(group), tensor.tolist()))
+            dist.barrier()  # rank 0 has the store, by which the others may still be connecting
             return values
 
         def total(*ranks):
@@ -95,6 +96,7 @@ class Groups(unittest.TestCase):
             group = dist.split_group(split_ranks=[[0, 3], [1, 2]])
             tensor = ranks_tensor(rank)
             dist.all_reduce(tensor, group=group)
+            dist.barrier()
             return tensor.tolist(), dist.get_backend(group), group._get_backend(CPU).options.global_ranks_in_group
 
         found = results(body, 4)

@@ -26,7 +26,11 @@ using nlohmann::json;
 using safetensors::quote_name;
 
 void store(TensorMap& tensors, const std::string& name, const at::Tensor& value) {
-  if (value.defined() && !tensors.emplace(name, value.detach()).second) {
+  if (!value.defined()) return;
+  const auto [found, is_new] = tensors.emplace(name, value.detach());
+  // Modules list a tied weight under each of its names, so LibTorch's optimizers may have it twice.
+  const bool is_same = found->second.is_alias_of(value) || (value.dim() == 0 && found->second.equal(value));
+  if (!is_new && !is_same) {
     throw std::invalid_argument("the model has a tensor named " + quote_name(name) + ", as the optimizer's state has");
   }
 }

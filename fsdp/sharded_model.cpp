@@ -111,15 +111,16 @@ void ShardedModel::begin_forward() {
                              ": fully_shard(): the last backward has failed, and its gradients are incomplete. " +
                              "Call model->reset_iteration() on all ranks before the next forward.");
   }
+  const bool may_have_stepped =
+      steps_.may_have_stepped(std::ranges::any_of(units_, [](const auto& one) { return one->has_gradients(); }));
   for (const auto& one : units_) {
     for (int i = 0; i < static_cast<int>(one->parameters().size()); ++i) {
       one->parameters()[static_cast<size_t>(i)].follow_shard();
       hook(*one, i);
     }
-    // Optimizers change shards past their version counters, by p.data() or fused kernels. Python keeps what is
-    // gathered.
-    const bool may_stay =
-        has_python_ranks_ || one->is_kept_for_program() || (!reshards_after_backward && !one->is_stale());
+    // Python keeps what is gathered.
+    const bool may_stay = has_python_ranks_ || one->is_kept_for_program() ||
+                          (!reshards_after_backward && !may_have_stepped && !one->is_stale());
     if (!may_stay && one->state() != Unit::State::kSharded) one->free();
     one->forget_program();
   }
@@ -322,6 +323,7 @@ void ShardedModel::finish_unit(int number) {
 }
 
 void ShardedModel::start_reduction(Unit& one) {
+  steps_.note_gradients();
   if (reducing_ != nullptr) std::exchange(reducing_, nullptr)->gradients().finish_reduction();
   one.gradients().start_reduction(all_reduces);
   if (one.gradients().is_reducing()) reducing_ = &one;
@@ -343,8 +345,6 @@ void ShardedModel::end_backward() {
   wait_for_host_memory();
   trace_.end_backward(in_forward_);
 }
-
-// --------------------------------------------------------------------------------------------------------------- other
 
 int ShardedModel::unit_named(const std::string& module) const {
   const auto found = unit_of_module_.find(module);

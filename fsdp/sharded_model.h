@@ -14,6 +14,7 @@
 #include <ddprun/detail/comm/gradient_hook.h>
 #include <ddprun/fsdp/options.h>
 
+#include "fsdp/core/step_watch.h"
 #include "fsdp/core/unit_schedule.h"
 #include "fsdp/gradient_offload.h"
 #include "fsdp/model_trace.h"
@@ -101,6 +102,7 @@ class ShardedModel final : public ParameterOwner {
   std::vector<UnitTraits> traits_;
   std::map<std::string, int> unit_of_module_;
   UnitSchedule schedule_;
+  StepWatch steps_;
   bool has_python_ranks_;
   bool in_forward_ = false;
   bool records_ = false;  // the forward may be followed by a backward

@@ -127,6 +127,10 @@ void Unit::free() {
   is_kept_for_program_ = false;
 }
 
+bool Unit::has_gradients() const {
+  return std::ranges::any_of(parameters_, [](const ShardedParameter& one) { return one.shard().grad().defined(); });
+}
+
 bool Unit::is_stale() const {
   return std::ranges::any_of(parameters_, [](const ShardedParameter& one) { return one.has_changed(); });
 }

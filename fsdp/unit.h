@@ -53,6 +53,8 @@ class Unit {
   void forget_program() { is_kept_for_program_ = false; }
   /// Whether it does, and they are those of the shards; the latter not if shards were changed past version counters.
   bool is_kept_for_program() const { return is_kept_for_program_ && !is_stale(); }
+  /// Whether a shard has a gradient.
+  bool has_gradients() const;
   /// Whether a shard was changed since they were gathered; not if past its version counter.
   bool is_stale() const;
   /// Throws std::runtime_error when a shard was changed since the forward.

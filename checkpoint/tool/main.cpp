@@ -201,7 +201,7 @@ CLI::App* add_convert(CLI::App& app, Command& command) {
   auto* convert = app.add_subcommand("convert", "Write TARGET: .pt, .pth or .safetensors; see --to");
   convert->add_option("PATH", command.path, "A folder of a checkpoint, or a file")->required();
   convert->add_option("TARGET", command.target, "The file or the new folder to write")->required();
-  convert->add_option("--to", command.options.to, "Write a folder: safetensors (model), dcp (optimizers flattened), checkpoint")
+  convert->add_option("--to", command.options.to, "Folder: safetensors, dcp (flat), checkpoint")
       ->option_text("FORM")
       ->transform(CLI::Transformer(kForms));
   convert->add_option("--max-file-size", command.options.max_file_size, "With --to safetensors: 5GB")

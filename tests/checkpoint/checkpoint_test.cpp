@@ -101,6 +101,29 @@ TEST_CASE("Checkpoint: names carry no wrapper prefix and are read with and witho
   }
 }
 
+// As Module::parameters() lists it; LibTorch's optimizers have it twice.
+TEST_CASE("Checkpoint: a weight that an optimizer has twice has one state") {
+  const test::TemporaryFolder folder;
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+  TiedNetImpl net;
+  const std::vector<at::Tensor> twice{net.encoder, net.encoder};
+  torch::optim::SGD sgd(twice, options);
+  torch::optim::AdamW adamw(twice);
+  for (torch::optim::Optimizer* optimizer :
+       {static_cast<torch::optim::Optimizer*>(&sgd), static_cast<torch::optim::Optimizer*>(&adamw)}) {
+    net.encoder.mutable_grad() = at::ones_like(net.encoder);
+    optimizer->step();
+    save_checkpoint(folder / "file", {.model = net, .optimizer = *optimizer}, single_process());
+    const at::Tensor saved = net.encoder.detach().clone();
+    optimizer->step();
+    const at::Tensor expected = net.encoder.detach().clone();
+    load_checkpoint(folder / "file", {.model = net, .optimizer = *optimizer}, single_process());
+    CHECK(net.encoder.equal(saved));
+    optimizer->step();
+    CHECK(net.encoder.equal(expected));
+  }
+}
+
 TEST_CASE("Checkpoint: tied weights are stored once and load into tied and untied models") {
   const test::TemporaryFolder folder;
   TiedNetImpl net;

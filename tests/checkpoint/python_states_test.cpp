@@ -99,9 +99,9 @@ TEST_CASE_METHOD(ScheduleText, "ScheduleText: a state of another schedule or opt
            {R"({"step_size":3,"gamma":0.1,"base_lrs":[0.5],"_last_lr":[0.25],)" + counts + "}", "is of StepLR"},
            {R"({"lr_lambdas":[null],"base_lrs":[0.5],"_last_lr":[0.25],)" + counts + "}", "is of LambdaLR"},
            {R"({"base_lrs":[0.5],"_last_lr":[0.25],)" + counts + "}", "an unknown schedule"},
-           {R"({"gamma":0.1,"base_lrs":[0.5,1],"_last_lr":[0.25,1],)" + counts + "}", "another number"},
+           {R"({"gamma":0.1,"base_lrs":[0.5,1],"_last_lr":[0.25,1],)" + counts + "}", "a different number"},
            {R"({"gamma":0.1,"base_lrs":[0.5],"_last_lr":[],)" + counts + "}", "1 initial and 0 last"},
-           {R"({"gamma":0.1,"base_lrs":[0.5],"_last_lr":[0.25],"last_epoch":-2,"_step_count":3})", "-2 steps"},
+           {R"({"gamma":0.1,"base_lrs":[0.5],"_last_lr":[0.25],"last_epoch":-2,"_step_count":3})", "number of steps, -2"},
            {"{}", "not a learning-rate schedule's state"}}) {
     UNSCOPED_INFO(text);
     CHECK_THROWS_WITH(scheduler.load(text), ContainsSubstring(reason));

@@ -45,7 +45,7 @@ inline void expect_equal(const torch::Tensor& actual, const torch::Tensor& expec
 }
 
 inline void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, double relative = 1e-5) {
-  RANK_CHECK_THAT(actual, IsCloseTo(expected, relative, 1e-7));
+  RANK_CHECK_THAT(actual, IsCloseTo(expected, relative, 1e-6));
 }
 
 /// What `body` throws, or "".

@@ -68,8 +68,10 @@ TEST_CASE("UnitSchedule: a unit without parameters is not in the order") {
   schedule.use_in_forward({2});
   schedule.end_forward();
   schedule.begin_backward();
-  CHECK(!schedule.awaits_backward(0));
+  CHECK(schedule.awaits_backward(0));  // for what is in it
   CHECK(!schedule.use_in_backward(2, kIncomplete).prefetch.has_value());
+  schedule.end_backward();
+  CHECK(!schedule.awaits_backward(0));
 }
 
 TEST_CASE("UnitSchedule: a unit that a forward uses twice has two uses in the backward") {

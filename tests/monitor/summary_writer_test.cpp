@@ -113,8 +113,9 @@ TEST_CASE("SummaryWriter: refuses in a job of several ranks when nobody said whi
   const test::TemporaryFolder folder;
   const ThreadJob job({.rank = 1, .size = 2});
   for (const bool every_rank : {false, true}) {
-    CHECK_THROWS_MATCHES(SummaryWriter(folder.path() / "run", {.every_rank = every_rank}), std::invalid_argument,
-                         MessageMatches(ContainsSubstring("rank 1 of 2: SummaryWriter: it does not know")));
+    CHECK_THROWS_MATCHES(
+        SummaryWriter(folder.path() / "run", {.every_rank = every_rank}), std::invalid_argument,
+        MessageMatches(ContainsSubstring("rank 1 of 2: SummaryWriter: no group and no rank were given")));
   }
   CHECK_FALSE(fs::exists(folder.path() / "run"));
   CHECK(SummaryWriter(folder.path() / "run", {.rank = 0}).is_active());

@@ -50,7 +50,8 @@ class DeferredScope {
 /// buffers have no memory: what computes them is recorded, and fully_shard() repeats it for one parameter after the
 /// other. Models need no change, and the values have the bits of a construction without it: operators run at once with
 /// true values and draw the program's random numbers, so a constructor may read values and branch on them. What is
-/// written into a tensor past LibTorch's operators, by data_ptr(), stays in memory.
+/// written into a tensor past LibTorch's operators, by data_ptr(), stays in memory; but a pointer or an accessor must
+/// not be used after another operator was called, since the memory may be freed then.
 ///
 /// Afterwards init functions and to() may still change the model. Other uses of a parameter throw std::logic_error with
 /// its name; materialize() ends that. Each rank may call it by itself. Throws what `construct` throws, and

@@ -106,16 +106,17 @@ Verdict judge_unseen(const std::vector<RankView>& ranks) {
     verdict.kind = places.size() > 1 ? Verdict::Kind::kDifferentCalls : Verdict::Kind::kUnfinished;
     verdict.waiter = places.back().ranks.front();
     if (places.size() == 1) verdict.culprits.clear();
-    verdict.sentence += places.size() > 1 ? ": the ranks are in different collectives"
-                                          : ", which does not end: the network between them, or their backend";
+    verdict.sentence += places.size() > 1
+                            ? ": the ranks are in different collectives"
+                            : ", which does not complete: check the network between them, and their backend";
     return verdict;
   }
   // Without Python, and without the library.
   if (std::any_of(places.begin(), places.end(), [](const auto& each) { return !each.is_known; })) {
     const bool is_one = places.size() == 1;
-    verdict.sentence = (is_one ? rank_ranges(places.front().ranks) + ": no processor time, and nothing read or written"
+    verdict.sentence = (is_one ? rank_ranges(places.front().ranks) + ": no CPU time used, and nothing read or written"
                                : verdict.sentence) +
-                       "; programs that do not use the library are seen from outside only";
+                       "; nothing else is known about programs that do not use the library";
   } else {
     verdict.sentence += "; no rank waits in a collective";
   }

@@ -63,7 +63,7 @@ class Variables(LauncherTest):
         self.assertEqual(self.run_job("--role", "y", "true", environment=known)[2], "")
 
     def test_the_two_names_of_the_grace_time(self):
-        self.assertIn("two names of one time", self.run_job("--grace", "1", "--shutdown-timeout", "1", "true")[2])
+        self.assertIn("two names of one option", self.run_job("--grace", "1", "--shutdown-timeout", "1", "true")[2])
         for environment in ({"PET_SHUTDOWN_TIMEOUT": "7"}, {"PET_GRACE": "7"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}):
             self.assertEqual(self.run_job("--shutdown-timeout", "1", "true", environment=environment)[0], 0)
             self.assertEqual(self.run_job("--grace", "1", "true", environment=environment)[0], 0)

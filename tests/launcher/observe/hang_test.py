@@ -206,11 +206,11 @@ echo "rank $RANK again"
         self.assertNotIn("no rank has made progress", err)
 
     def test_a_program_prints_its_stack_where_it_has_enabled_that(self):
-        script = self.write("train.sh", "#!/bin/sh\ncd $DDPRUN_TEST_FOLDER && mkfifo nobody\n"
-                            "trap 'echo in wait_for_nobody' $DDPRUN_STACK_SIGNAL\nread line <nobody\n", executable=True)
+        script = self.write("train.sh", f"#!/bin/sh\nmkfifo '{self.folder}/nobody' && exec 3<>'{self.folder}/nobody'\n"
+                            "trap 'echo in wait_for_nobody' $DDPRUN_STACK_SIGNAL\nwhile :; do read line <&3; done\n", executable=True)
         status, out, err = self.run_job("--hang_timeout", "0.5", "--on_hang", "stop", script)
         self.assertEqual(status, 124)
-        self.assertIn("stack of rank 0: its program has been asked to print it", err)
+        self.assertIn("stack of rank 0: its program was asked to print its stack", err)
         self.assertIn("in wait_for_nobody", out)
 
     def test_nobody_else_can_read_the_page_and_it_is_gone_with_the_job(self):

@@ -90,8 +90,8 @@ class FullyShardedWrapper : public Joinable {
   /// With a mesh of two dimensions: whether gradients are also reduced over the replicas; without, the sums wait for
   /// the next backward that does.
   void set_requires_all_reduce(bool enabled);
-  /// Whether parameters are freed after a backward. Without, the next forward needs no all-gather unless the optimizer
-  /// has changed the shards in between.
+  /// Whether parameters are freed after a backward. Without, the next forward needs no all-gather while no gradient has
+  /// been reduced, with which an optimizer may have changed the shards.
   void set_reshard_after_backward(bool enabled);
   /// Sets FullyShardOptions::reshard_after_forward of all units, the root among them.
   void set_reshard_after_forward(bool enabled);

@@ -49,7 +49,7 @@ inline void declare(CLI::App& app, Arguments& args) {
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());
   app.add_flag("--recompute", args.net.recompute, "Recompute the blocks in backward to save memory");
   app.add_flag("--bf16", args.bf16, "Forward with autocast to bfloat16");
-  app.add_flag("--shard", args.shard, "Divide the model over the ranks: for one that no rank can hold");
+  app.add_flag("--shard", args.shard, "Divide the model over the ranks (fully_shard)");
 }
 
 }  // namespace text

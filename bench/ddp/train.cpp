@@ -25,25 +25,13 @@
 
 #include "bench/ddp/accumulation.h"
 #include "bench/ddp/overlap.h"
+#include "bench/layers.h"
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"
 
 namespace {
 
 using Step = std::function<void()>;
-
-struct LayersImpl : torch::nn::Module {
-  LayersImpl(int count, int64_t width) {
-    for (int i = 0; i < count; ++i)
-      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(width, width)));
-  }
-  torch::Tensor forward(torch::Tensor x) {
-    for (auto& layer : layers) x = layer(x);
-    return x;
-  }
-  std::vector<torch::nn::Linear> layers;
-};
-TORCH_MODULE(Layers);
 
 struct Way {
   ddp::DdpOptions options;
@@ -94,9 +82,9 @@ Step make_case(const std::string& name, const ddp::GroupHandle& group) {
   torch::manual_seed(group.rank());
   const auto images = [](int64_t batch) { return torch::randn({batch, 3, 32, 32}); };
   const auto labels = [](int64_t batch) { return torch::randint(10, {batch}, torch::kLong); };
-  if (model == "linear1") return make_step(Layers(1, 1), group, way, torch::randn({1, 1}), {});
-  if (model == "tiny200") return make_step(Layers(200, 8), group, way, torch::randn({8, 8}), {});
-  if (model == "wide") return make_step(Layers(4, 2048), group, way, torch::randn({2, 2048}), {});
+  if (model == "linear1") return make_step(bench::Layers(1, 1), group, way, torch::randn({1, 1}), {});
+  if (model == "tiny200") return make_step(bench::Layers(200, 8), group, way, torch::randn({8, 8}), {});
+  if (model == "wide") return make_step(bench::Layers(4, 2048), group, way, torch::randn({2, 2048}), {});
   if (model == "lenet16") return make_step(models::LeNet(), group, way, images(16), labels(16));
   if (model == "lenet512") return make_step(models::LeNet(), group, way, images(512), labels(512));
   if (model == "resnet18_256") {

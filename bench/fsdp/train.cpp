@@ -27,6 +27,8 @@
 #include <ddprun/fsdp/fully_shard.h>
 #include <ddprun/optim/optimizers.h>
 
+#include "bench/layers.h"
+
 namespace bench_fsdp {
 namespace {
 
@@ -41,20 +43,6 @@ double median_of(std::vector<double> values) {
   std::ranges::sort(values);
   return values.at(values.size() / 2);
 }
-
-struct PileImpl : torch::nn::Module {
-  PileImpl(int count, int64_t width) {
-    for (int i = 0; i < count; ++i) {
-      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(width, width)));
-    }
-  }
-  at::Tensor forward(at::Tensor x) {
-    for (auto& layer : layers) x = layer(x);
-    return x;
-  }
-  std::vector<torch::nn::Linear> layers;
-};
-TORCH_MODULE(Pile);
 
 ddp::FullyShardOptions by_layer() {
   return {.units = {ddp::each<torch::nn::Linear>()}};
@@ -76,9 +64,9 @@ Step make_step(const std::string& name, const ddp::GroupHandle& group) {
   const std::string model = name.substr(0, name.find('+'));
   if (model != "tiny200" && model != "wide4") throw std::invalid_argument("no case '" + name + "'");
   torch::manual_seed(1);
-  const Pile net = model == "tiny200" ? Pile(200, 8) : Pile(4, 4096);
+  const bench::Layers net = model == "tiny200" ? bench::Layers(200, 8) : bench::Layers(4, 4096);
   const at::Tensor x = at::randn({8, model == "tiny200" ? 8 : 4096});
-  if (is_ddp) return step_of(ddp::DistributedDataParallel<Pile>(net, group), x);
+  if (is_ddp) return step_of(ddp::DistributedDataParallel<bench::Layers>(net, group), x);
   return step_of(ddp::fully_shard(net, group, by_layer()), x);
 }
 
@@ -135,9 +123,9 @@ class Link {
   explicit Link(const ddp::GroupHandle& group) : group_(group) {}
 
   void run(int64_t steps) {
-    const Pile net(kLayers, kWidth);
-    Pile alone(kLayers, kWidth);
-    ddp::FullySharded<Pile> model = ddp::fully_shard(net, group_, by_layer());
+    const bench::Layers net(kLayers, kWidth);
+    bench::Layers alone(kLayers, kWidth);
+    ddp::FullySharded<bench::Layers> model = ddp::fully_shard(net, group_, by_layer());
     const Step step = step_of(model, input_);
     ddp::optim::SGD optimizer(model->parameters(), ddp::optim::SGDOptions(1e-4).momentum(0.9));
     std::vector<double> whole, forward, backward, update, gathers, scatters;

@@ -59,8 +59,8 @@ struct RecordedOperator {
 /// The memory of storages, by number, while calls are repeated.
 using ReplayMemory = std::map<uint64_t, c10::Storage>;
 
-/// Repeats `call` on the memory of its tensors, which it adds where there is none, and adds that of its results. Draws
-/// no random numbers from the program's generators.
+/// Repeats `call` on the memory of its tensors, and adds the memory of its results to `memory`; memory that a tensor
+/// lacks is allocated. Draws no random numbers from the program's generators.
 void repeat(const RecordedOperator& call, ReplayMemory& memory);
 
 /// All defined tensors among `values` and in their lists.

@@ -157,13 +157,10 @@ void train_with(const Saboteur& saboteur, const ddp::GroupHandle& group, int& no
   }
 }
 
-template <typename Net>
-void train_wrapped(const Saboteur& saboteur, const ddp::GroupHandle& group, Net net) {
-  net->to(group.device());
-  if (saboteur.plan().model == "syncbn") ddp::convert_sync_batchnorm(net, group);
-  constexpr int64_t kBucketPerLayer = 64;
-  ddp::DistributedDataParallel<Net> model(net, group,
-                                          {.bucket_cap_bytes = kBucketPerLayer, .first_bucket_bytes = kBucketPerLayer});
+// `model` wraps `net`.
+template <typename Net, typename Model>
+void train_in_wrapper(const Saboteur& saboteur, const ddp::GroupHandle& group, Net net, Model model,
+                      const std::function<void(const std::function<void()>&)>& unsynced) {
   saboteur.at("wrapped", &group);
   torch::optim::SGD optimizer(model->parameters(), 0.01);
   int step = 0;
@@ -173,11 +170,20 @@ void train_wrapped(const Saboteur& saboteur, const ddp::GroupHandle& group, Net 
               .zero = [&] { optimizer.zero_grad(); },
               .step = [&] { optimizer.step(); },
               .leave_out = [&](bool leaves_out) { net->leaves_out = leaves_out; },
-              .unsynced =
-                  [&](const std::function<void()>& body) {
-                    const auto guard = model->no_sync();
-                    body();
-                  }});
+              .unsynced = unsynced});
+}
+
+template <typename Net>
+void train_wrapped(const Saboteur& saboteur, const ddp::GroupHandle& group, Net net) {
+  net->to(group.device());
+  if (saboteur.plan().model == "syncbn") ddp::convert_sync_batchnorm(net, group);
+  constexpr int64_t kBucketPerLayer = 64;
+  ddp::DistributedDataParallel<Net> model(net, group,
+                                          {.bucket_cap_bytes = kBucketPerLayer, .first_bucket_bytes = kBucketPerLayer});
+  train_in_wrapper(saboteur, group, net, model, [&](const std::function<void()>& body) {
+    const auto guard = model->no_sync();
+    body();
+  });
 }
 
 // Other than what the others build: "other model" of one kind per step.
@@ -210,16 +216,8 @@ void train_shards(const Saboteur& saboteur, const ddp::GroupHandle& group) {
   if (saboteur.does("model")) announce("FAULT");
   Plain net(saboteur.does("model") ? 9 : 8);
   net->to(group.device());
-  auto model = ddp::fully_shard(net, group, {.units = {ddp::each<torch::nn::Linear>()}});
-  saboteur.at("wrapped", &group);
-  torch::optim::SGD optimizer(model->parameters(), 0.01);
-  int step = 0;
-  net->between = [&](torch::Tensor& y) { between_layers(saboteur, step, group, y); };
-  train_with(saboteur, group, step,
-             {.forward = [&](const torch::Tensor& x) { return model(x); },
-              .zero = [&] { optimizer.zero_grad(); },
-              .step = [&] { optimizer.step(); },
-              .leave_out = [&](bool leaves_out) { net->leaves_out = leaves_out; }});
+  train_in_wrapper(saboteur, group, net, ddp::fully_shard(net, group, {.units = {ddp::each<torch::nn::Linear>()}}),
+                   [](const std::function<void()>& body) { body(); });
 }
 
 void train_horovod(const Saboteur& saboteur, ddp::ProcessGroup process_group) {

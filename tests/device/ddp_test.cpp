@@ -1,16 +1,14 @@
 // DistributedDataParallel over simulated devices: the CPU's bits, whatever the order in which streams come.
 #include <ATen/Context.h>
-#include <ATen/ops/equal.h>
 #include <torch/headeronly/version.h>
 
-#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include <ddprun/comm/spawn.h>
 #include <ddprun/ddp/comm_hooks.h>
 
+#include "tests/device/schedules.h"
 #include "tests/device/training.h"
 #include "tests/support/catch.h"
 #include "tests/support/device/device.h"
@@ -20,56 +18,17 @@ namespace ddp::test {
 namespace {
 
 using Catch::Matchers::IsEmpty;
-using State = std::vector<at::Tensor>;
-
-constexpr const char* kOnDevices = "cpu:shm,cuda:nccl";
 
 // Of each of five precisions on each of two numbers of devices, and of a net that takes longer; the slow tests take
 // more.
 constexpr int kUsual = 10;
 constexpr int kFew = 3;
 
-int schedules(int usual) {
-  const char* text = std::getenv("DDPRUN_TEST_SCHEDULES");
-  return text == nullptr ? usual : std::atoi(text);
-}
-
 template <typename Net>
 State state_of_rank_0(const std::vector<c10::Device>& devices, const char* backend,
                       const std::function<Net()>& construct, const Work& work) {
-  State state;
-  spawn(static_cast<int>(devices.size()),
-        [&](const GroupHandle& group) {
-          State own = train<Net>(group, construct, work);
-          if (group.rank() == 0) state = std::move(own);
-        },
-        {.backend = backend, .timeout = std::chrono::seconds(100), .devices = devices});
-  return state;
-}
-
-std::vector<c10::Device> simulated(int size) {
-  std::vector<c10::Device> devices;
-  for (int i = 0; i < size; ++i) devices.push_back(device::device_at(i));
-  return devices;
-}
-
-// Not where every step was skipped because its gradients were not finite.
-template <typename Net>
-bool has_trained(const State& state, const std::function<Net()>& construct) {
-  const std::vector<at::Tensor> first = make_net<Net>(construct)->parameters();
-  for (size_t i = 0; i < first.size(); ++i) {
-    if (at::equal(state.at(i), first[i].to(state[i].scalar_type()))) return false;
-    if (!state[i].isfinite().all().template item<bool>()) return false;
-  }
-  return true;
-}
-
-bool same_bits(const State& a, const State& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!at::equal(a[i], b[i])) return false;
-  }
-  return true;
+  return result_of_rank_0(devices, backend,
+                          [&](const GroupHandle& group) { return train<Net>(group, construct, work); });
 }
 
 template <typename Net>

@@ -1,20 +1,16 @@
 // fully_shard() over simulated devices: one result, whatever the order in which streams come, and no use of freed
 // memory.
 #include <ATen/Context.h>
-#include <ATen/ops/equal.h>
 #include <torch/nn/functional/loss.h>
 
-#include <cstdlib>
 #include <functional>
-#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <ddprun/comm/device_mesh.h>
-#include <ddprun/comm/spawn.h>
 #include <ddprun/fsdp/fully_shard.h>
 
+#include "tests/device/schedules.h"
 #include "tests/device/training.h"
 #include "tests/support/catch.h"
 #include "tests/support/device/device.h"
@@ -23,17 +19,8 @@ namespace ddp::test {
 namespace {
 
 using Catch::Matchers::IsEmpty;
-using State = std::vector<at::Tensor>;
-
-constexpr const char* kOnDevices = "cpu:shm,cuda:nccl";
-
 // Of each of the cases on each of two numbers of devices; the slow test takes more.
 constexpr int kUsual = 4;
-
-int schedules() {
-  const char* text = std::getenv("DDPRUN_TEST_SCHEDULES");
-  return text == nullptr ? kUsual : std::atoi(text);
-}
 
 struct Case {
   const char* name = "";
@@ -79,33 +66,9 @@ State train_shards(const GroupHandle& group, const std::function<Net()>& constru
 template <typename Net>
 State state_of_rank_0(int size, bool on_devices, const std::function<Net()>& construct, const Work& work,
                       const Case& one) {
-  std::vector<c10::Device> devices;
-  for (int i = 0; i < size; ++i) devices.push_back(on_devices ? device::device_at(i) : c10::Device(c10::kCPU));
-  State state;
-  spawn(size,
-        [&](const GroupHandle& group) {
-          State own = train_shards<Net>(group, construct, work, one);
-          if (group.rank() == 0) state = std::move(own);
-        },
-        {.backend = on_devices ? kOnDevices : "shm", .timeout = std::chrono::seconds(100), .devices = devices});
-  return state;
-}
-
-bool same_bits(const State& a, const State& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!at::equal(a[i], b[i])) return false;
-  }
-  return true;
-}
-
-template <typename Net>
-bool has_trained(const State& state, const std::function<Net()>& construct) {
-  const std::vector<at::Tensor> first = make_net<Net>(construct)->parameters();
-  for (size_t i = 0; i < first.size(); ++i) {
-    if (at::equal(state.at(i), first[i]) || !state[i].isfinite().all().template item<bool>()) return false;
-  }
-  return true;
+  const std::vector<c10::Device> on_cpu(static_cast<size_t>(size), c10::kCPU);
+  return result_of_rank_0(on_devices ? simulated(size) : on_cpu, on_devices ? kOnDevices : "shm",
+                          [&](const GroupHandle& group) { return train_shards<Net>(group, construct, work, one); });
 }
 
 std::vector<Case> cases(const std::vector<UnitSelector>& units) {
@@ -138,7 +101,7 @@ class OnDevices {
         device::run_in_program_order();
         const State expected = state_of_rank_0<Net>(size, true, construct, work, one);
         REQUIRE(has_trained<Net>(expected, construct));
-        for (int i = 0; i < schedules(); ++i) {
+        for (int i = 0; i < schedules(kUsual); ++i) {
           INFO("schedule " << ++seed);
           device::set_schedule(seed);
           const State state = state_of_rank_0<Net>(size, true, construct, work, one);

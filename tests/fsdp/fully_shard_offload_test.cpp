@@ -20,6 +20,7 @@
 #include "ddprun/optim/optimizers.h"
 #include "ddprun/recompute/recompute.h"
 #include "tests/fsdp/nets.h"
+#include "tests/fsdp/stack.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
@@ -193,33 +194,10 @@ TEST_CASE("Offload: with a mesh of two dimensions, sums that wait for the replic
   });
 }
 
-struct RegionsImpl : torch::nn::Module {
-  RegionsImpl() {
-    for (int i = 0; i < 3; ++i) {
-      blocks_.push_back(register_module("block" + std::to_string(i), Block(5, 5)));
-      norms_.push_back(register_module("norm" + std::to_string(i), torch::nn::BatchNorm1d(5)));
-    }
-    test::fill_parameters(*this);
-  }
-  at::Tensor forward(at::Tensor x) {
-    for (size_t i = 0; i < blocks_.size(); ++i) {
-      x = checkpoint(
-          {.update_buffers_once = {norms_[i].ptr()}},
-          [this, i](const at::Tensor& input) { return norms_[i](blocks_[i](input)); }, x);
-    }
-    return x;
-  }
-
- private:
-  std::vector<Block> blocks_;
-  std::vector<torch::nn::BatchNorm1d> norms_;
-};
-TORCH_MODULE(Regions);
-
 TEST_CASE("Offload: with regions of checkpoint(), and frozen parameters") {
   run_ranks(2, [](const GroupHandle& group) {
     check_places(group, [](const GroupHandle& all, Place place) {
-      Regions net = put(Regions(), place);
+      test::Stack net = put(test::Stack(/*has_regions=*/true), place);
       net->named_parameters()["block1.up.weight"].set_requires_grad(false);
       FullyShardOptions options = by_place(place);
       options.units = {each<Block>()};

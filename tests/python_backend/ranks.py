@@ -22,7 +22,7 @@ LIMIT_S = 300  # for hangs
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of a rank: its result, or why there is none, and what it wrote to standard error."""
+    """How a rank ended: its exit status, its result or None, and what it wrote to standard error."""
 
     status: int
     result: object

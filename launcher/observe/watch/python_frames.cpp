@@ -40,7 +40,7 @@ void append_utf8(std::string& text, std::uint32_t character) {
   }
 }
 
-// Of a str object; "?" where it is none that is stored in one piece.
+// The text of a str object; "?" unless it is stored in one piece.
 std::string text_at(const ReadMemory& read, const PythonLayout& layout, std::uint64_t object) {
   std::uint32_t state = 0;
   if (object == 0 || !read(object + layout.text_state, &state, sizeof state)) return "?";

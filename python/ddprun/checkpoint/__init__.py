@@ -1,4 +1,4 @@
-"""Checkpoints of ddprun in Python: reads what C++ programs save, and saves what they go on from.
+"""Checkpoints of ddprun in Python: reads what C++ programs save, and saves what they can resume.
 
     import ddprun.checkpoint
 
@@ -11,7 +11,7 @@
 
     ddprun.checkpoint.save("runs/cifar10", step=1200, model=net, optimizer=optimizer, scheduler=scheduler, scaler=scaler)
 
-In C++ `CheckpointManager::load_latest()` and `load()` go on from there, and from a file that `save("run.pt", ...)` wrote.
+In C++ `CheckpointManager::load_latest()` and `load()` resume from it, and from a file that `save("run.pt", ...)` wrote.
 Needs torch and safetensors. Nothing that a file holds is executed.
 """
 
@@ -234,7 +234,7 @@ def rng_state():
 
 
 def set_rng_state(state):
-    """Lets the generators go on where rng_state(), or a rank in C++, was."""
+    """Restores the generators to the state that rng_state(), or a rank in C++, saved."""
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

@@ -23,7 +23,7 @@ struct StorageLog {
 
 class DeferredStorage final : public c10::StorageImpl {
  public:
-  /// Takes over `memory`, which an operator has filled.
+  /// Has the values of `memory`, which an operator has filled.
   DeferredStorage(at::DataPtr memory, size_t bytes, std::shared_ptr<Recorder> recorder, uint64_t number);
   ~DeferredStorage() override;
 
@@ -33,21 +33,34 @@ class DeferredStorage final : public c10::StorageImpl {
   uint64_t number() const { return number_; }
 
   bool has_memory() const { return has_memory_; }
-  void put_memory(at::DataPtr memory);
-  /// Frees the memory. From LibTorch 2.15 on an access throws then.
+  /// Memory without values.
+  void allocate_memory();
+  /// Memory with the values of `computed`, which has as many bytes.
+  void put_values(at::DataPtr computed);
+  /// Frees the memory. From LibTorch 2.15 on an access throws then; an access through a pointer that was taken before
+  /// ends the process by SIGSEGV, on the CPU.
   void free_memory();
+
+  /// From now on it is noted whether a pointer is taken by which values may be written.
+  void watch_pointers();
+  /// Ends that; returns whether one was taken.
+  bool end_watch();
 
   std::optional<StorageLog> log{};       ///< none: the values cannot be computed again, so the memory stays
   std::string name{};                    ///< of the parameter or buffer that it belongs to, "" if none is known
+  bool stays_in_memory = false;          ///< pointers or other tensors may refer to it
   bool is_materialized = false;          ///< it has its final memory
   std::optional<size_t> listed_bytes{};  ///< its size when the recorder last used it, if the recorder may free it
 
  private:
   void set_refuses_access(bool refuses);
+  void put_memory(at::DataPtr memory);
 
   std::shared_ptr<Recorder> recorder_;
   uint64_t number_;
   bool has_memory_ = true;
+  bool is_watched_ = false;
+  at::DataPtr without_pages_;  // what had the values, if it comes back at the same address
 };
 
 /// The storage of a tensor of deferred_init(), or of a view of one; null for all other tensors.

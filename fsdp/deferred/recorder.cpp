@@ -1,6 +1,5 @@
 #include "fsdp/deferred/recorder.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -17,12 +16,8 @@
 namespace ddp::fsdp {
 namespace {
 
-// Copies of smaller tensors are kept for repeated calls.
-constexpr size_t kLargestConstant = size_t{64} << 10;
 // A storage that is written more often keeps its memory: each write costs a checksum.
 constexpr uint64_t kMostChecksums = 64;
-// Repeating a call repeats those before it.
-constexpr int kDeepest = 1000;
 
 uint32_t checksum_of(const DeferredStorage& storage) {
   if (storage.device().is_cpu()) return crc32c(storage.data(), storage.nbytes());
@@ -32,15 +27,6 @@ uint32_t checksum_of(const DeferredStorage& storage) {
                               .set_(held, 0, {static_cast<int64_t>(storage.nbytes())}, {1})
                               .cpu();
   return crc32c(host.const_data_ptr(), host.nbytes());
-}
-
-bool is_whole(const at::Tensor& tensor, const DeferredStorage& storage) {
-  return tensor.is_contiguous() && tensor.nbytes() == storage.nbytes();
-}
-
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_quantized() && !tensor.is_conj() &&
-         !tensor.is_neg();
 }
 
 at::Tensor constant_of(const at::Tensor& tensor) {
@@ -63,68 +49,6 @@ std::string text_of(const DeferredStorage& storage) {
 
 }  // namespace
 
-// An operator that is about to be called.
-struct Recorder::Call {
-  struct Argument {
-    at::Tensor tensor;
-    TensorPlace place;
-    DeferredStorage* storage;  // of this recorder
-    bool is_written;
-    bool is_overwritten;          // no value of its storage is needed
-    size_t storage_bytes;         // before the call
-    bool has_new_memory = false;  // without values
-  };
-
-  Call(const Recorder& recorder, const c10::OperatorHandle& handle, torch::jit::Stack& on_stack)
-      : op(handle), values(torch::jit::last(on_stack, handle.schema().arguments().size())) {
-    const bool overwrites = overwrites_first_argument(op.schema());
-    for (auto& [place, tensor] : tensors_in(values)) {
-      DeferredStorage* storage = deferred_storage_of(*tensor.unsafeGetTensorImpl());
-      if (storage != nullptr && &storage->recorder() != &recorder) foreign.push_back(storage);
-      const bool is_own = storage != nullptr && &storage->recorder() == &recorder;
-      const bool is_written = writes_argument(op.schema(), place.index);
-      const bool is_overwritten = is_own && overwrites && place.index == 0 && is_whole(tensor, *storage);
-      arguments.push_back(
-          {tensor, place, is_own ? storage : nullptr, is_written, is_overwritten, is_own ? storage->nbytes() : 0});
-    }
-    // A value that the operator reads through another argument is needed.
-    for (Argument& one : arguments) {
-      if (!one.is_overwritten) continue;
-      one.is_overwritten =
-          std::ranges::count_if(arguments, [&](const Argument& other) { return other.storage == one.storage; }) == 1;
-    }
-  }
-
-  bool is_recordable() const {
-    const bool is_autocast = std::ranges::any_of(
-        arguments, [](const Argument& one) { return at::autocast::is_autocast_enabled(one.tensor.device().type()); });
-    if (is_autocast || !foreign.empty() || !are_repeatable(values)) return false;
-    return std::ranges::all_of(arguments, [](const Argument& one) {
-      if (!is_plain(one.tensor)) return false;
-      if (one.storage == nullptr) return !one.is_written && one.tensor.nbytes() <= kLargestConstant;
-      if (one.is_overwritten) return true;
-      return one.storage->log.has_value() && one.storage->log->last_writer->depth < kDeepest;
-    });
-  }
-
-  std::vector<const DeferredStorage*> storages() const {
-    std::vector<const DeferredStorage*> used;
-    for (const Argument& one : arguments) {
-      if (one.storage != nullptr) used.push_back(one.storage);
-    }
-    return used;
-  }
-
-  bool writes() const {
-    return std::ranges::any_of(arguments, [](const Argument& one) { return one.is_written && one.storage != nullptr; });
-  }
-
-  const c10::OperatorHandle& op;
-  c10::ArrayRef<c10::IValue> values;
-  std::vector<Argument> arguments;
-  std::vector<DeferredStorage*> foreign;  // of other recorders
-};
-
 Recorder::Recorder(size_t smallest_bytes, size_t most_resident_bytes)
     : smallest_bytes_(std::max<size_t>(1, smallest_bytes)), most_resident_bytes_(most_resident_bytes) {}
 
@@ -136,7 +60,7 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet next, tor
     return op.redispatchBoxed(next, stack);
   }
   const std::lock_guard lock(mutex_);
-  Call call(*this, op, *stack);
+  OperatorCall call(*this, op, *stack);
   check_allowed(call);
   bring_into_memory(call);
   const std::shared_ptr<RecordedOperator> node = recorded(call);
@@ -144,28 +68,33 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet next, tor
     const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::DeferredInit);
     op.redispatchBoxed(next, stack);
   } catch (...) {
-    for (const Call::Argument& one : call.arguments) {
-      if (!one.has_new_memory) continue;
+    for (const OperatorCall::Argument& one : call.arguments) {
+      if (one.storage == nullptr) continue;
+      if (!one.has_new_memory) {
+        watch(*one.storage);
+        continue;
+      }
       unlist(*one.storage);
       one.storage->free_memory();
     }
     throw;
   }
   note_writes(call, node);
-  std::vector<const DeferredStorage*> in_use = note_results(call, node, *stack);
-  for (const DeferredStorage* storage : call.storages()) in_use.push_back(storage);
+  std::vector<DeferredStorage*> in_use = note_results(call, node, *stack);
+  for (DeferredStorage* storage : call.storages()) in_use.push_back(storage);
+  for (DeferredStorage* storage : in_use) watch(*storage);
   // The caller may still write into their memory past the operators, as at::tensor() does.
   free_least_used(in_use);
 }
 
 // Within deferred_init(), or what may still be done to a model after it: init functions and to().
-bool Recorder::is_part_of_construction(const Call& call) {
+bool Recorder::is_part_of_construction(const OperatorCall& call) {
   return thread_recorder() != nullptr || call.writes() || copies_whole_tensor(call.op.schema());
 }
 
-void Recorder::check_allowed(const Call& call) const {
+void Recorder::check_allowed(const OperatorCall& call) const {
   if (is_part_of_construction(call)) return;
-  for (const Call::Argument& one : call.arguments) {
+  for (const OperatorCall::Argument& one : call.arguments) {
     const DeferredStorage* storage = deferred_storage_of(*one.tensor.unsafeGetTensorImpl());
     if (storage == nullptr || storage->is_materialized || storage->name.empty()) continue;
     throw std::logic_error(rank_prefix() + "deferred_init(): the operator " + call.op.schema().name() + " uses " +
@@ -175,33 +104,35 @@ void Recorder::check_allowed(const Call& call) const {
   }
 }
 
-void Recorder::bring_into_memory(Call& call) {
+void Recorder::bring_into_memory(OperatorCall& call) {
   for (DeferredStorage* storage : call.foreign) {
     storage->recorder().compute(*storage);
     storage->recorder().keep(*storage);
   }
-  for (Call::Argument& one : call.arguments) {
+  for (OperatorCall::Argument& one : call.arguments) {
     if (one.storage == nullptr) continue;
     if (!one.is_overwritten) {
       compute(*one.storage);
-      keep_if_changed_past_operators(*one.storage);
+      keep_if_accessed_past_operators(*one.storage);
       // A tensor that no module knows: nobody will give it memory.
       if (thread_recorder() == nullptr && one.storage->name.empty() && !one.is_written) keep(*one.storage);
-    } else if (!one.storage->has_memory()) {
-      one.storage->put_memory(one.storage->allocator()->allocate(one.storage->nbytes()));
+    } else if (one.storage->has_memory()) {
+      if (one.storage->end_watch()) keep_always(*one.storage);
+    } else {
+      one.storage->allocate_memory();
       one.has_new_memory = true;
     }
     use(*one.storage);
   }
 }
 
-std::shared_ptr<RecordedOperator> Recorder::recorded(const Call& call) const {
+std::shared_ptr<RecordedOperator> Recorder::recorded(const OperatorCall& call) const {
   if (!is_part_of_construction(call) || !call.is_recordable()) return nullptr;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::DeferredInit);
   const at::NoGradGuard no_grad;
   auto node = std::make_shared<RecordedOperator>(call.op);
   node->arguments = call.values.vec();
-  for (const Call::Argument& one : call.arguments) {
+  for (const OperatorCall::Argument& one : call.arguments) {
     const bool is_constant = one.storage == nullptr;
     put_tensor(node->arguments, one.place, is_constant ? constant_of(one.tensor) : at::Tensor());
     if (is_constant) continue;
@@ -227,14 +158,15 @@ std::shared_ptr<RecordedOperator> Recorder::recorded(const Call& call) const {
   return node;
 }
 
-void Recorder::note_writes(const Call& call, const std::shared_ptr<RecordedOperator>& node) {
+void Recorder::note_writes(const OperatorCall& call, const std::shared_ptr<RecordedOperator>& node) {
   if (node) node->number = ++calls_;
   for (DeferredStorage* storage : call.foreign) storage->recorder().keep(*storage);
-  for (const Call::Argument& one : call.arguments) {
+  for (const OperatorCall::Argument& one : call.arguments) {
     if (!one.is_written || one.storage == nullptr) continue;
     DeferredStorage& storage = *one.storage;
     const bool was_resized = storage.nbytes() != one.storage_bytes;
-    if (!node || was_resized || storage.is_materialized || (!storage.log && !one.is_overwritten)) {
+    if (!node || was_resized || storage.stays_in_memory || storage.is_materialized ||
+        (!storage.log && !one.is_overwritten)) {
       keep(storage);
       continue;
     }
@@ -245,13 +177,13 @@ void Recorder::note_writes(const Call& call, const std::shared_ptr<RecordedOpera
   }
 }
 
-std::vector<const DeferredStorage*> Recorder::note_results(const Call& call,
-                                                           const std::shared_ptr<RecordedOperator>& node,
-                                                           torch::jit::Stack& stack) {
+std::vector<DeferredStorage*> Recorder::note_results(const OperatorCall& call,
+                                                     const std::shared_ptr<RecordedOperator>& node,
+                                                     torch::jit::Stack& stack) {
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::DeferredInit);
   const c10::ArrayRef<c10::IValue> results = torch::jit::last(stack, call.op.schema().returns().size());
   const bool leaves_undefined = leaves_values_undefined(call.op.schema());
-  std::vector<const DeferredStorage*> made;
+  std::vector<DeferredStorage*> made;
   std::string name;  // of what was copied
   if (thread_recorder() == nullptr) {
     for (const auto* storage : call.storages()) name = name.empty() ? storage->name : name;
@@ -268,8 +200,8 @@ std::vector<const DeferredStorage*> Recorder::note_results(const Call& call,
   return made;
 }
 
-const DeferredStorage* Recorder::adopt(const at::Tensor& tensor, const std::shared_ptr<RecordedOperator>& node,
-                                       const TensorPlace& place, const std::string& name) {
+DeferredStorage* Recorder::adopt(const at::Tensor& tensor, const std::shared_ptr<RecordedOperator>& node,
+                                 const TensorPlace& place, const std::string& name) {
   c10::StorageImpl& old = *tensor.storage().unsafeGetStorageImpl();
   const size_t bytes = old.nbytes();
   at::DataPtr memory = old.set_data_ptr(at::DataPtr(nullptr, old.device()));
@@ -297,7 +229,7 @@ void Recorder::compute(DeferredStorage& storage) {
     throw std::runtime_error(rank_prefix() + "deferred_init(): computing " + text_of(storage) +
                              " again gave another size. Construct this model without deferred_init().");
   }
-  storage.put_memory(computed.unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(nullptr, storage.device())));
+  storage.put_values(computed.unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(nullptr, storage.device())));
   if (checksum_of(storage) == storage.log->checksum) return use(storage);
   storage.free_memory();
   throw std::runtime_error(rank_prefix() + "deferred_init(): computing " + text_of(storage) +
@@ -311,22 +243,40 @@ void Recorder::note_checksum(DeferredStorage& storage) {
   storage.log->checksum = checksum_of(storage);
 }
 
-void Recorder::keep_if_changed_past_operators(DeferredStorage& storage) {
-  if (storage.log && checksum_of(storage) != storage.log->checksum) keep(storage);
+// Whoever has a pointer may write at any time. Memory that is shared past LibTorch's checks shows only what was
+// written.
+void Recorder::keep_if_accessed_past_operators(DeferredStorage& storage) {
+  const bool may_be_written = storage.end_watch();
+  if (storage.log && (may_be_written || checksum_of(storage) != storage.log->checksum)) keep_always(storage);
 }
 
 void Recorder::keep(DeferredStorage& storage) {
   const std::lock_guard lock(mutex_);
   unlist(storage);
+  storage.end_watch();
   storage.log.reset();
 }
 
+void Recorder::keep_always(DeferredStorage& storage) {
+  storage.stays_in_memory = true;
+  keep(storage);
+}
+
+void Recorder::watch(DeferredStorage& storage) {
+  if (storage.log) storage.watch_pointers();
+}
+
 void Recorder::keep_all(c10::ArrayRef<c10::IValue> arguments) {
-  for (const auto& [place, tensor] : tensors_in(arguments)) {
-    DeferredStorage* storage = deferred_storage_of(*tensor.unsafeGetTensorImpl());
-    if (storage == nullptr) continue;
+  const auto keep_one = [](DeferredStorage* storage) {
+    if (storage == nullptr) return;
     storage->recorder().compute(*storage);
-    storage->recorder().keep(*storage);
+    storage->recorder().keep_always(*storage);
+  };
+  for (const auto& [place, tensor] : tensors_in(arguments)) {
+    keep_one(deferred_storage_of(*tensor.unsafeGetTensorImpl()));
+  }
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isStorage()) keep_one(as_deferred(argument.toStorage()));
   }
 }
 
@@ -345,11 +295,11 @@ void Recorder::use(DeferredStorage& storage) {
   storage.listed_bytes = storage.nbytes();
 }
 
-void Recorder::free_least_used(const std::vector<const DeferredStorage*>& but) {
+void Recorder::free_least_used(const std::vector<DeferredStorage*>& but) {
   for (auto next = resident_.begin(); next != resident_.end() && resident_bytes_ > most_resident_bytes_;) {
     DeferredStorage& storage = **next++;
     if (std::ranges::find(but, &storage) != but.end()) continue;
-    keep_if_changed_past_operators(storage);
+    keep_if_accessed_past_operators(storage);
     if (!storage.log) continue;
     unlist(storage);
     storage.free_memory();
@@ -373,7 +323,7 @@ void Recorder::materialize(const at::Tensor& tensor, bool computes) {
   const c10::impl::ExcludeDispatchKeyGuard unmarked(c10::DispatchKey::DeferredInit);
   DeferredStorage& storage = *as_deferred(tensor.storage());
   if (computes || !is_whole(tensor, storage)) compute(storage);
-  if (!storage.has_memory()) storage.put_memory(storage.allocator()->allocate(storage.nbytes()));
+  if (!storage.has_memory()) storage.allocate_memory();
   keep(storage);
   storage.is_materialized = true;
   at::Tensor ordinary = at::detail::make_tensor<c10::TensorImpl>(

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fsdp/deferred/deferred_storage.h"
+#include "fsdp/deferred/operator_call.h"
 #include "fsdp/deferred/recorded_operator.h"
 
 namespace ddp::fsdp {
@@ -41,25 +42,25 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   void forget(DeferredStorage& storage) noexcept;
 
  private:
-  struct Call;
-
-  static bool is_part_of_construction(const Call& call);
-  std::shared_ptr<RecordedOperator> recorded(const Call& call) const;
-  void check_allowed(const Call& call) const;
-  void bring_into_memory(Call& call);
-  std::vector<const DeferredStorage*> note_results(const Call& call, const std::shared_ptr<RecordedOperator>& node,
-                                                   torch::jit::Stack& stack);
-  void note_writes(const Call& call, const std::shared_ptr<RecordedOperator>& node);
-  const DeferredStorage* adopt(const at::Tensor& tensor, const std::shared_ptr<RecordedOperator>& node,
-                               const TensorPlace& place, const std::string& name);
+  static bool is_part_of_construction(const OperatorCall& call);
+  std::shared_ptr<RecordedOperator> recorded(const OperatorCall& call) const;
+  void check_allowed(const OperatorCall& call) const;
+  void bring_into_memory(OperatorCall& call);
+  std::vector<DeferredStorage*> note_results(const OperatorCall& call, const std::shared_ptr<RecordedOperator>& node,
+                                             torch::jit::Stack& stack);
+  void note_writes(const OperatorCall& call, const std::shared_ptr<RecordedOperator>& node);
+  DeferredStorage* adopt(const at::Tensor& tensor, const std::shared_ptr<RecordedOperator>& node,
+                         const TensorPlace& place, const std::string& name);
   void compute(DeferredStorage& storage);
   void use(DeferredStorage& storage);
   void keep(DeferredStorage& storage);
+  void keep_always(DeferredStorage& storage);
+  static void watch(DeferredStorage& storage);
   static void keep_all(c10::ArrayRef<c10::IValue> arguments);
-  void keep_if_changed_past_operators(DeferredStorage& storage);
+  void keep_if_accessed_past_operators(DeferredStorage& storage);
   void note_checksum(DeferredStorage& storage);
   void unlist(DeferredStorage& storage);
-  void free_least_used(const std::vector<const DeferredStorage*>& but);
+  void free_least_used(const std::vector<DeferredStorage*>& but);
 
   std::recursive_mutex mutex_;
   size_t smallest_bytes_;

@@ -5,6 +5,8 @@
 #include <ATen/Functions.h>
 #include <c10/core/InferenceMode.h>
 #include <catch2/catch_test_macros.hpp>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <torch/library.h>
 #include <torch/nn/init.h>
 #include <torch/nn/module.h>
@@ -17,8 +19,10 @@
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/pimpl.h>
 #include <torch/utils.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -170,6 +174,75 @@ TEST_CASE("deferred_init: what is written past the operators stays in memory") {
     materialize(*net);
     expect_equal_models(*net, *eager);
   }
+}
+
+// Pointers that are used after other operators: `zeros` by an accessor, `view` by that of a view, `overwritten` before
+// an operator that writes all of it, `shared` by a tensor that has its memory.
+struct KeptPointersImpl : torch::nn::Module {
+  KeptPointersImpl() {
+    zeros = register_parameter("zeros", at::zeros({16, 16}));
+    auto values = zeros.accessor<float, 2>();
+    view = register_parameter("view", at::ones({16, 16}));
+    auto* const row = view.detach()[3].data_ptr<float>();
+    overwritten = register_parameter("overwritten", at::ones({16, 16}));
+    auto* const all = overwritten.data_ptr<float>();
+    other = register_buffer("other", at::empty({0}));
+    shared = register_parameter("shared", at::ones({16, 16}));
+    other.set_(shared.detach().storage(), 0, {16, 16}, {16, 1});
+    for (int i = 0; i < 20; ++i) more.push_back(register_parameter("more" + std::to_string(i), at::randn({16, 16})));
+    torch::nn::init::constant_(overwritten, 3);
+    torch::nn::init::constant_(shared, 4);
+    for (int i = 20; i < 40; ++i) more.push_back(register_parameter("more" + std::to_string(i), at::randn({16, 16})));
+    for (int i = 0; i < 16; ++i) {
+      values[i][i] = static_cast<float>(i);
+      row[i] = 2;
+      all[i] += 1;
+    }
+    sum = register_buffer("sum", other.sum());
+  }
+  at::Tensor zeros, view, overwritten, shared, other, sum;
+  std::vector<at::Tensor> more;
+};
+TORCH_MODULE(KeptPointers);
+
+TEST_CASE("deferred_init: a pointer that is used after other operators keeps its tensor in memory") {
+  const KeptPointers eager = seeded([] { return KeptPointers(); });
+  for (const DeferredInitOptions& options : every_options()) {
+    KeptPointers net = seeded([&] { return deferred_init([] { return KeptPointers(); }, options); });
+    for (const at::Tensor& kept : {net->zeros, net->view, net->overwritten, net->shared}) CHECK(test::has_memory(kept));
+    if (options.smallest_bytes == 1) CHECK(!test::has_memory(net->more.front()));
+    materialize(*net);
+    expect_equal_models(*net, *eager);
+  }
+}
+
+TEST_CASE("deferred_init: a pointer for reading finds the values or ends the process") {
+  const float* values = nullptr;
+  auto net = seeded([&] {
+    return deferred_init(
+        [&] {
+          torch::nn::Sequential made;
+          values = made->register_parameter("weight", at::randn({64, 64})).const_data_ptr<float>();
+          return made;
+        },
+        every_options().front());
+  });
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGSEGV, SIG_DFL);
+    rlimit no_core{};
+    setrlimit(RLIMIT_CORE, &no_core);
+    _exit(values[7] == 0 ? 1 : 2);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGSEGV);
+  materialize(*net);
+  const at::Tensor eager = seeded([] { return at::randn({64, 64}); });
+  const at::Tensor weight = net->named_parameters()["weight"];
+  CHECK(weight.const_data_ptr<float>() == values);
+  CHECK(values[7] == eager.const_data_ptr<float>()[7]);
 }
 
 std::atomic<int> clock_reads = 0;

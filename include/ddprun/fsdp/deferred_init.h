@@ -49,9 +49,9 @@ class DeferredScope {
 /// Calls `construct`, which returns a model (as for fully_shard()), and returns its result, whose large parameters and
 /// buffers have no memory: what computes them is recorded, and fully_shard() repeats it for one parameter after the
 /// other. Models need no change, and the values have the bits of a construction without it: operators run at once with
-/// true values and draw the program's random numbers, so a constructor may read values and branch on them. What is
-/// written into a tensor past LibTorch's operators, by data_ptr(), stays in memory; but a pointer or an accessor must
-/// not be used after another operator was called, since the memory may be freed then.
+/// true values and draw the program's random numbers, so a constructor may read values and branch on them. A tensor of
+/// which the constructor takes a pointer (data_ptr(), accessor()) stays in memory. A pointer for reading
+/// (const_data_ptr()) must be used before the next operator: later it may end the process by SIGSEGV.
 ///
 /// Afterwards init functions and to() may still change the model. Other uses of a parameter throw std::logic_error with
 /// its name; materialize() ends that. Each rank may call it by itself. Throws what `construct` throws, and

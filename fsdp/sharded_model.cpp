@@ -16,16 +16,6 @@
 namespace ddp::fsdp {
 namespace {
 
-UnitSchedule schedule_of(const std::vector<SelectedUnit>& units) {
-  std::vector<int> parents;
-  std::vector<bool> is_empty;
-  for (const SelectedUnit& unit : units) {
-    parents.push_back(unit.parent);
-    is_empty.push_back(unit.parameters.empty());
-  }
-  return {std::move(parents), std::move(is_empty)};
-}
-
 bool thread_is_in_backward() {
   return torch::autograd::get_current_graph_task_id() != -1;
 }
@@ -64,27 +54,11 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
     for (const std::string& module : selected.modules) unit_of_module_.emplace(module, number);
   }
-  check_trainable_dtypes();
 }
 
 ShardedModel::~ShardedModel() {
   if (offload_) offload_->drop();
   for (const auto& one : units_) one->reset();
-}
-
-void ShardedModel::check_trainable_dtypes() const {
-  for (const auto& one : units_) {
-    const ShardedParameter* first = nullptr;
-    for (const ShardedParameter& parameter : one->parameters()) {
-      if (!parameter.is_trainable()) continue;
-      if (first == nullptr) first = &parameter;
-      if (parameter.shard().scalar_type() == first->shard().scalar_type()) continue;
-      throw std::invalid_argument(rank_ + ": fully_shard(): the unit " + one->name() + " has trainable parameters of " +
-                                  "two dtypes, " + c10::toString(first->shard().scalar_type()) + " (" + first->name() +
-                                  ") and " + c10::toString(parameter.shard().scalar_type()) + " (" + parameter.name() +
-                                  "). Make them units of their own.");
-    }
-  }
 }
 
 // ------------------------------------------------------------------------------------------------------------- forward
@@ -144,15 +118,35 @@ void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has
       if (traits(step.unit).reshards_after_forward) one.free();
       continue;
     }
+    if (!one.parameters().empty()) {
+      if (prefetched_ != step.unit || one.is_stale()) drop_prefetched();
+      prefetched_.reset();
+    }
     one.start_gather();
     one.finish_gather(/*in_forward=*/records_);
     if (has_differentiable_input) traits(step.unit).has_differentiable_input = true;
-    for (const int next : traits(step.unit).forward_prefetch) unit(next).start_gather();
+    prefetch_for_forward(traits(step.unit), step.next);
   }
+}
+
+// Python ranks gather a unit when they use it.
+void ShardedModel::prefetch_for_forward(const UnitTraits& traits, std::optional<int> by_default) {
+  for (const int next : traits.forward_prefetch) unit(next).start_gather();
+  if (!traits.forward_prefetch.empty() || !by_default || has_python_ranks_) return;
+  if (unit(*by_default).state() != Unit::State::kSharded) return;
+  unit(*by_default).start_gather();
+  prefetched_ = by_default;
+}
+
+// The forward has taken another way than the one before.
+void ShardedModel::drop_prefetched() {
+  if (prefetched_ && unit(*prefetched_).state() == Unit::State::kGathering) unit(*prefetched_).free();
+  prefetched_.reset();
 }
 
 void ShardedModel::end_forward() {
   follow(schedule_.end_forward(), false);
+  drop_prefetched();
   in_forward_ = false;
   wait_for_host_memory();
   trace_.end_forward(records_);
@@ -169,6 +163,7 @@ void ShardedModel::fail_forward() noexcept {
   trace_.abandon();
   in_forward_ = false;
   schedule_.abandon_forward();
+  prefetched_.reset();
   for (const auto& one : units_) one->abandon_gather();
 }
 
@@ -386,6 +381,7 @@ void ShardedModel::reset() {
   reducing_ = nullptr;
   if (offload_) offload_->drop();
   in_forward_ = false;
+  prefetched_.reset();
   schedule_.abandon_forward();
   schedule_.end_backward();
   is_prepared_.assign(units_.size(), false);

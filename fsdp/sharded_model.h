@@ -60,7 +60,7 @@ class ShardedModel final : public ParameterOwner {
   struct UnitTraits {
     bool reshards_after_forward = true;
     bool unshards_in_backward = true;
-    std::vector<int> forward_prefetch{};    ///< units that are gathered in advance when this one begins
+    std::vector<int> forward_prefetch{};    ///< empty: the one that the forward before used next
     std::vector<int> backward_prefetch{};   ///< empty: the one that the forward used before
     bool has_differentiable_input = false;  ///< in a forward since the last backward
   };
@@ -79,6 +79,8 @@ class ShardedModel final : public ParameterOwner {
   void follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input);
   void begin_backward_once();
   void prepare_backward_of(int number, bool needs_values);
+  void prefetch_for_forward(const UnitTraits& traits, std::optional<int> by_default);
+  void drop_prefetched();
   void gather_for_backward(Unit& one);
   void prefetch_for_backward(const UnitTraits& traits, std::optional<int> by_default);
   void on_gradient(int number, int parameter);
@@ -87,7 +89,6 @@ class ShardedModel final : public ParameterOwner {
   void start_reduction(Unit& unit);
   void end_backward();
   void hook(Unit& unit, int parameter);
-  void check_trainable_dtypes() const;
   void wait_for_host_memory();
 
   GroupHandle group_;
@@ -107,6 +108,7 @@ class ShardedModel final : public ParameterOwner {
   bool in_forward_ = false;
   bool records_ = false;  // the forward may be followed by a backward
   std::thread::id forward_thread_;
+  std::optional<int> prefetched_;                                  // gathered in advance, and not used yet
   bool forgets_uses_ = true;                                       // the next forward is the first after a backward
   std::vector<bool> is_prepared_;                                  // of each unit: the backward has begun to use it
   Unit* reducing_ = nullptr;                                       // whose reduction is under way

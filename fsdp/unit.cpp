@@ -44,8 +44,24 @@ Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& param
       around_(surroundings),
       parameters_(sharded(number, parameters, surroundings, values)),
       gradients_(number, name_, parameters_, surroundings) {
+  check_trainable_dtypes();
   for (const ShardedParameter& parameter : parameters_) {
     gathered_bytes_ += parameter.layout().padded_numel() * static_cast<int64_t>(parameter.full().element_size());
+  }
+}
+
+// Their gradients are reduced as one tensor.
+void Unit::check_trainable_dtypes() const {
+  const ShardedParameter* first = nullptr;
+  for (const ShardedParameter& parameter : parameters_) {
+    if (!parameter.is_trainable()) continue;
+    if (first == nullptr) first = &parameter;
+    if (parameter.shard().scalar_type() == first->shard().scalar_type()) continue;
+    throw std::invalid_argument(who(around_.groups.shard.info()) + ": fully_shard(): the unit " + name_ +
+                                " has trainable parameters of two dtypes, " +
+                                c10::toString(first->shard().scalar_type()) + " (" + first->name() + ") and " +
+                                c10::toString(parameter.shard().scalar_type()) + " (" + parameter.name() +
+                                "). Make them units of their own.");
   }
 }
 

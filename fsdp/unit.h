@@ -73,6 +73,7 @@ class Unit {
     detail::Started call;
     at::Tensor gathered;
   };
+  void check_trainable_dtypes() const;
   at::ScalarType gather_dtype() const;
   void wait_for_gather();
 

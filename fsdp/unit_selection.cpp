@@ -187,4 +187,14 @@ std::vector<SelectedUnit> select_units(const torch::nn::Module& model, const std
   return Selection(model, selectors, ignored, who).take();
 }
 
+UnitSchedule schedule_of(const std::vector<SelectedUnit>& units) {
+  std::vector<int> parents;
+  std::vector<bool> is_empty;
+  for (const SelectedUnit& unit : units) {
+    parents.push_back(unit.parent);
+    is_empty.push_back(unit.parameters.empty());
+  }
+  return {std::move(parents), std::move(is_empty)};
+}
+
 }  // namespace ddp::fsdp

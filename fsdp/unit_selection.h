@@ -9,6 +9,7 @@
 
 #include <ddprun/fsdp/options.h>
 
+#include "fsdp/core/unit_schedule.h"
 #include "fsdp/unit.h"
 
 namespace ddp::fsdp {
@@ -26,5 +27,8 @@ struct SelectedUnit {
 /// a parameter of two units, and parameters that cannot be sharded.
 std::vector<SelectedUnit> select_units(const torch::nn::Module& model, const std::vector<UnitSelector>& selectors,
                                        const std::vector<at::Tensor>& ignored, const std::string& who);
+
+/// The order of the units of a model.
+UnitSchedule schedule_of(const std::vector<SelectedUnit>& units);
 
 }  // namespace ddp::fsdp

@@ -29,13 +29,23 @@ bool UnitSchedule::contains(int outer, int inner) const {
 void UnitSchedule::open(int unit, std::vector<Step>& steps) {
   open_.push_back(unit);
   is_open_[at(unit)] = true;
-  steps.push_back({Step::Kind::kOpen, unit});
+  if (!is_empty_[at(unit)]) {
+    is_as_before_ = is_as_before_ && expected_next() == unit;
+    opened_.push_back(unit);
+  }
+  steps.push_back({.kind = Step::Kind::kOpen, .unit = unit, .next = expected_next()});
+}
+
+std::optional<int> UnitSchedule::expected_next() const {
+  const std::vector<int>& before = opened_before_[records_ ? 1 : 0];
+  if (!is_as_before_ || opened_.size() >= before.size()) return std::nullopt;
+  return before[opened_.size()];
 }
 
 void UnitSchedule::close(int unit, std::vector<Step>& steps) {
   open_.erase(std::ranges::find(open_, unit));
   is_open_[at(unit)] = false;
-  steps.push_back({Step::Kind::kClose, unit});
+  steps.push_back({.kind = Step::Kind::kClose, .unit = unit});
   if (!records_) return;
   was_used_[at(unit)] = true;
   if (is_empty_[at(unit)]) return;
@@ -76,12 +86,15 @@ std::vector<UnitSchedule::Step> UnitSchedule::use_in_forward(const std::vector<i
 std::vector<UnitSchedule::Step> UnitSchedule::end_forward() {
   std::vector<Step> steps;
   while (!open_.empty()) close(open_.back(), steps);
+  opened_before_[records_ ? 1 : 0] = std::exchange(opened_, {});
   return steps;
 }
 
 void UnitSchedule::abandon_forward() {
   open_.clear();
   is_open_.assign(parents_.size(), false);
+  opened_.clear();
+  is_as_before_ = true;
 }
 
 void UnitSchedule::begin_backward() {

@@ -2,6 +2,7 @@
 // from the parameters that operators use. No LibTorch here.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,6 +19,7 @@ class UnitSchedule {
     enum class Kind { kOpen, kClose };
     Kind kind;
     int unit;
+    std::optional<int> next{};  ///< of kOpen: the unit that opens next, if all is as in the last such forward
   };
   /// What is to be done when a backward begins to use a unit.
   struct BackwardUse {
@@ -80,6 +82,7 @@ class UnitSchedule {
  private:
   static size_t at(int unit) { return static_cast<size_t>(unit); }
   void open(int unit, std::vector<Step>& steps);
+  std::optional<int> expected_next() const;
   void close(int unit, std::vector<Step>& steps);
   bool comes_again(int unit) const;
   std::optional<int> take_use(int unit);
@@ -89,6 +92,9 @@ class UnitSchedule {
   std::vector<int> open_;  // from the outside to the inside
   std::vector<bool> is_open_;
   bool records_ = false;
+  std::vector<int> opened_;                        // in this forward, those with parameters
+  std::array<std::vector<int>, 2> opened_before_;  // in the last one without gradients and the last one with them
+  bool is_as_before_ = true;                       // so far
   bool in_backward_ = false;
   int64_t forwards_ = 0;
   std::vector<int> order_;                 // units as they were closed, of all forwards since the last backward

@@ -5,6 +5,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/optim/sgd.h>
 
@@ -22,6 +23,7 @@
 #include "ddprun/comm/device_mesh.h"
 #include "ddprun/comm/join.h"
 #include "ddprun/fsdp/fully_shard.h"
+#include "tests/fsdp/has_memory.h"
 #include "tests/fsdp/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -273,6 +275,61 @@ TEST_CASE("Settings: units are gathered in the order that is set") {
     RANK_CHECK_THAT(
         error_of<std::invalid_argument>([&] { model->unit("first").set_modules_to_forward_prefetch({"head"}); }),
         ContainsSubstring("no unit has a module 'head'"));
+  });
+}
+
+// Three layers, of which the last two may change places.
+struct WaysImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) {
+    x = a(x);
+    after_a();
+    return is_swapped ? b(c(x)) : c(b(x));
+  }
+  torch::nn::Linear a = register_module("a", torch::nn::Linear(3, 3));
+  torch::nn::Linear b = register_module("b", torch::nn::Linear(3, 3));
+  torch::nn::Linear c = register_module("c", torch::nn::Linear(3, 3));
+  bool is_swapped = false;
+  std::function<void()> after_a = [] {};
+};
+TORCH_MODULE(Ways);
+
+TEST_CASE("Settings: a forward gathers in advance what the one before used next") {
+  run_ranks(2, [](const GroupHandle& group) {
+    Ways net = placed(Ways());
+    Ways whole = placed(Ways());
+    {
+      const at::NoGradGuard no_grad;
+      for (const auto& parameter : net->named_parameters()) {
+        parameter.value().copy_(at::arange(parameter.value().numel()).view_as(parameter.value()).sin());
+        whole->named_parameters()[parameter.key()].copy_(parameter.value());
+      }
+    }
+    auto model = fully_shard(net, group, {.units = {children({"a", "b", "c"})}});
+    const auto forward = [&](bool is_swapped) {
+      net->is_swapped = whole->is_swapped = is_swapped;
+      return calls_during(group, [&] { RANK_CHECK(at::equal(model(rows(group)), whole(rows(group)))); });
+    };
+    std::string last;
+    net->after_a = [&] { last = group.state().log().report().calls.back().signature; };
+    for (const bool has_gradients : {true, false}) {
+      const at::AutoGradMode mode(has_gradients);
+      RANK_CHECK(forward(false) == Names{"p a", "p b", "p c"});
+      RANK_CHECK_THAT(last, ContainsSubstring("unit a)"));
+      RANK_CHECK(forward(false) == Names{"p a", "p b", "p c"});
+      RANK_CHECK_THAT(last, ContainsSubstring("unit b)"));
+      // Unit b was gathered in vain, and again when it was used.
+      RANK_CHECK(forward(true) == Names{"p a", "p b", "p c", "p b"});
+      RANK_CHECK(forward(true) == Names{"p a", "p c", "p b"});
+      RANK_CHECK_THAT(last, ContainsSubstring("unit c)"));
+      forward(false);
+    }
+    net->after_a = [] { throw std::runtime_error("stop"); };
+    RANK_CHECK(error_of<std::runtime_error>([&] { model(rows(group)); }) == "stop");
+    net->after_a = [] {};
+    RANK_CHECK(forward(false) == Names{"p a", "p b", "p c"});
+    for (const at::Tensor& parameter : {net->a->weight, net->b->weight, net->c->weight}) {
+      RANK_CHECK(!test::has_memory(parameter));
+    }
   });
 }
 

@@ -49,6 +49,37 @@ TEST_CASE("UnitSchedule: an operator that uses two units needs both open") {
   CHECK(text_of(schedule.use_in_forward({3})) == "-2 -1 +3");
 }
 
+// The units that are expected next after each one that opens: "0>1 1>2 2>-".
+std::string expectations(UnitSchedule& schedule, bool records, const std::vector<int>& uses) {
+  std::vector<UnitSchedule::Step> steps = schedule.begin_forward(records);
+  for (const int unit : uses) {
+    for (const auto& step : schedule.use_in_forward({unit})) steps.push_back(step);
+  }
+  schedule.end_forward();
+  std::string text;
+  for (const UnitSchedule::Step& step : steps) {
+    if (step.kind != UnitSchedule::Step::Kind::kOpen) continue;
+    text +=
+        (text.empty() ? "" : " ") + std::to_string(step.unit) + ">" + (step.next ? std::to_string(*step.next) : "-");
+  }
+  return text;
+}
+
+TEST_CASE("UnitSchedule: a forward expects the units of the last one of its kind, until it takes another way") {
+  UnitSchedule schedule({-1, 0, 0, 0}, {false, false, false, true});
+  CHECK(expectations(schedule, true, {1, 2, 1}) == "0>- 1>- 2>- 1>-");
+  CHECK(expectations(schedule, false, {2}) == "0>- 2>-");
+  CHECK(expectations(schedule, true, {1, 2, 1}) == "0>1 1>2 2>1 1>-");
+  // Unit 3 has nothing to gather.
+  CHECK(expectations(schedule, true, {1, 3, 2, 2}) == "0>1 1>2 3>2 2>1");
+  CHECK(expectations(schedule, true, {2, 1}) == "0>1 2>- 1>-");
+  schedule.begin_forward(true);
+  schedule.use_in_forward({1});
+  schedule.abandon_forward();
+  CHECK(expectations(schedule, true, {2, 1}) == "0>2 2>1 1>-");
+  CHECK(expectations(schedule, false, {2, 1}) == "0>2 2>- 1>-");
+}
+
 TEST_CASE("UnitSchedule: a backward gathers in advance the unit that was closed before") {
   UnitSchedule schedule({-1, 0, 0}, {false, false, false});
   schedule.begin_forward(true);

@@ -24,10 +24,10 @@ class ShardedUnit {
   /// gradients arrive, as with an embedding; an operator that needs them still has them gathered, where Python fails.
   void set_unshard_in_backward(bool enabled);
   /// The units of these modules are gathered in advance when this one begins in a forward, after it has been gathered
-  /// itself. Throws std::invalid_argument for a name that is not a unit's.
+  /// itself; by default, and with an empty list, the unit that the forward before used next, from the second forward on
+  /// (Python's: none). Throws std::invalid_argument for a name that is not a unit's.
   void set_modules_to_forward_prefetch(const std::vector<std::string>& modules);
-  /// The same of the backward, where the unit that the forward used before this one is gathered in advance by default;
-  /// an empty list sets that again.
+  /// The same of the backward, where the default is the unit that the forward used before this one.
   void set_modules_to_backward_prefetch(const std::vector<std::string>& modules);
   /// As the model's function of that name, for this unit.
   void set_gradient_divide_factor(double factor);

@@ -51,6 +51,14 @@ std::optional<std::uint64_t> bytes_of(std::string_view dtype, const std::vector<
   return bytes;
 }
 
+// What fully_shard() adds to `how`: "parameters of unit encoder.0", "gradients of unit head without head.bias".
+std::string_view unit_in(std::string_view how) {
+  const std::size_t unit = how.find(" of unit ");
+  if (unit == std::string_view::npos) return {};
+  const std::size_t comma = how.substr(0, unit).rfind(", ");
+  return how.substr(comma == std::string_view::npos ? 0 : comma + 2);
+}
+
 }  // namespace
 
 CollectiveParts parse_signature(std::string_view signature) {
@@ -113,6 +121,7 @@ std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp
   }
   if (parts.bytes) text += " of " + bytes_text(*parts.bytes);
   if (const std::string name = name_of(group); !name.empty()) text += " in " + name;
+  if (const std::string_view unit = unit_in(parts.how); !unit.empty()) text.append(" (").append(unit).append(")");
   return text;
 }
 

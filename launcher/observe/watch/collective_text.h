@@ -35,7 +35,8 @@ std::optional<MessageParts> message_of(const ddp::detail::CollectiveRecord& call
 std::string bytes_text(std::uint64_t bytes);
 // "" for the job's, "subgroup1" for another one.
 std::string name_of(const ddp::detail::GroupRecord& group);
-// "all_reduce #4711 of 25.0 MB"; "all_reduce #3 of 25.0 MB in subgroup1".
+// "all_reduce #4711 of 25.0 MB"; "all_reduce #3 of 25.0 MB in subgroup1";
+// "all_gather #7 of 2.1 MB (parameters of unit encoder.0)".
 std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp::detail::GroupRecord& group);
 // "rank 3", "ranks 0-2, 4 and 7".
 std::string rank_ranges(std::vector<int> ranks);

@@ -65,6 +65,20 @@ TEST_CASE("Hang verdict: the rank that has not entered a collective is named, wi
         "ranks 0-2 and 4-7 wait for it");
 }
 
+TEST_CASE("Hang verdict: a collective of fully_shard() is named with its unit") {
+  auto ranks = job(2, 7, "all_gather (parameters of unit encoder.0) of Float [1000]");
+  hold(ranks[1], Phase::kData);
+  CHECK_THAT(judge(ranks, kNow).sentence,
+             ContainsSubstring("has not entered all_gather #7 of 4.0 kB (parameters of unit encoder.0) (step 812)"));
+  const auto text = [](const std::string& how) {
+    return collective_text({.number = 3, .signature = "reduce_scatter (" + how + ") of Float [2, 3]"},
+                           {.path = "mesh.shard/"});
+  };
+  CHECK(text("avg, gradients of unit head without head.bias, head.scale") ==
+        "reduce_scatter #3 of 24 bytes in mesh.shard (gradients of unit head without head.bias, head.scale)");
+  CHECK(text("sum") == "reduce_scatter #3 of 24 bytes in mesh.shard");
+}
+
 // `rank` is in a message.
 void exchange(RankView& rank, const std::string& signature) {
   rank.progress->collectives.pop_back();

@@ -31,12 +31,12 @@ def library_path(torch_version):
                        "built for it, or use another backend")
 
 
-def _load():
+def load_library():
+    """The library's operators as torch.ops.ddprun. Raises RuntimeError or OSError where there is none for this torch."""
     import torch
 
     if not hasattr(torch.ops.ddprun, "connect_shm"):
         torch.ops.load_library(library_path(torch.__version__))
-    return torch.ops.ddprun.connect_shm
 
 
 def _create(options, backend_options):
@@ -46,11 +46,11 @@ def _create(options, backend_options):
 
     if getattr(options, "enable_reconfigure", False):
         raise RuntimeError("the backend shm does not support enable_reconfigure: use gloo, or make a new group")
-    connect = _load()
+    load_library()
     # A group of TorchBind is what carries store, rank and size into C++, and the backend back.
     carrier = ProcessGroup(options.store, options.group_rank, options.group_size)
     timeout_ms = int(options.timeout.total_seconds() * 1000)
-    connect(carrier.boxed(), timeout_ms, options.group_id, list(options.global_ranks_in_group))
+    torch.ops.ddprun.connect_shm(carrier.boxed(), timeout_ms, options.group_id, list(options.global_ranks_in_group))
     return carrier._get_backend(torch.device("cpu"))
 
 

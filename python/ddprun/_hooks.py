@@ -4,7 +4,6 @@ A group's collectives are numbered as the rank calls them, so the ranks' numbers
 DistributedDataParallel reduces in one backward are one collective, from when the rank has computed its own.
 """
 
-import contextlib
 import functools
 import weakref
 
@@ -12,45 +11,60 @@ import torch
 import torch.distributed as dist
 
 from . import _progress
+from ._page import prepared_signature
 from ._progress import _enter, _leave, _reporter
 
 _MOST_HOOKED = 16  # tensors of a model's output
 _COLLECTIVES = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter",
                 "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "all_reduce_coalesced", "all_gather_coalesced", "barrier",
                 "monitored_barrier", "all_gather_single", "reduce_scatter_single")  # fmt: skip
-_MESSAGES = ("send", "recv")
+_MESSAGES = frozenset(("send", "recv"))
+# Of tensors that may differ between the ranks.
+_OWN_TENSORS = frozenset(("gather", "scatter", "all_to_all", "all_to_all_single", "reduce_scatter"))
+_MOST_SIGNATURES = 1000
 
 
 class Calls:
     """The collectives of this rank: their groups and numbers."""
 
     def __init__(self):
-        self.numbers = weakref.WeakKeyDictionary()  # process group: [index in the page, next number, next message]
+        self.numbers = weakref.WeakKeyDictionary()  # process group: [index in the page, next number, next message]; None: this rank is no member
         self.works = weakref.WeakKeyDictionary()  # a handle that has not been waited for: the collective
         self.dtypes = {}
+        self.signatures = {}  # by name, operation, dtype and shape, and by texts: what the page has of them
 
     def of(self, group):
-        """[index in the page, next number, next message] of a group, None for the default one."""
-        group = group if group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER else dist.group.WORLD
-        entry = self.numbers.get(group)
-        if entry is None:
-            ranks = dist.get_process_group_ranks(group)
-            name = "" if group is dist.group.WORLD else f"group {group.group_name}/"
-            entry = [_reporter.page.group(f"python/{name}", dist.get_rank(group), len(ranks), ranks[0]), 0, 0]
-            self.numbers[group] = entry
+        """[index in the page, next number, next message] of a group, None for the default one. None for groups that this rank is not in."""
+        if group is None:
+            group = dist.group.WORLD
+        try:
+            return self.numbers[group]
+        except (KeyError, TypeError):
+            return self._add(group)
+
+    def _add(self, group):
+        if group is None or group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+            return None
+        ranks = dist.get_process_group_ranks(group)
+        name = "" if group is dist.group.WORLD else f"group {group.group_name}/"
+        entry = self.numbers[group] = [_reporter.page.group(f"python/{name}", dist.get_rank(group), len(ranks), ranks[0]), 0, 0]
         return entry
+
+    def prepared(self, key, text):
+        """text() as the page takes it. A program that has ever new shapes does not fill the memory."""
+        signatures = self.signatures
+        if len(signatures) >= _MOST_SIGNATURES:
+            signatures.clear()
+        found = signatures[key] = prepared_signature(text())
+        return found
 
     def begin(self, group, text):
         entry = self.of(group)
+        if entry is None:
+            return None
         number = entry[1]
         entry[1] = number + 1
-        return _reporter.page.begin(entry[0], number, text)
-
-    def begin_message(self, group, text):
-        entry = self.of(group)
-        number = entry[2]
-        entry[2] = number + 1
-        return _reporter.page.begin(entry[0], number, text, is_message=True)
+        return _reporter.page.begin(entry[0], number, self.signatures.get(text) or self.prepared(text, lambda: text))
 
     def tensor_text(self, tensor):
         """ " of Float [2, 3]" """
@@ -61,6 +75,7 @@ class Calls:
 
 
 _calls = Calls()
+_OPERATIONS = (dist.ReduceOp, dist.ReduceOp.RedOpType) if dist.is_available() else ()
 
 
 def _dtype_name(tensor):
@@ -75,22 +90,36 @@ def _begin_call(name, arguments, options):
     """What has begun, or None: ranks outside the group take no part."""
     group = options.get("group")
     tensor = options.get("tensor")
+    op = options.get("op")
     for each in arguments:
-        if isinstance(each, dist.ProcessGroup):
-            group = each
-        elif tensor is None and isinstance(each, torch.Tensor):
+        if tensor is None and isinstance(each, torch.Tensor):
             tensor = each
-    if not dist.is_initialized() or group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        elif op is None and isinstance(each, _OPERATIONS):
+            op = each
+        elif isinstance(each, dist.ProcessGroup):
+            group = each
+    entry = _calls.of(group)
+    if entry is None:
         return None
     if name in _MESSAGES:
-        return _calls.begin_message(group, _message_text(name, tensor, arguments, options, group))
-    how = ""
-    if "reduce" in name:
-        op = options.get("op", next((each for each in arguments if isinstance(each, (dist.ReduceOp, dist.ReduceOp.RedOpType))), dist.ReduceOp.SUM))
-        how = f" ({str(op).rpartition('.')[2].lower()})"
-    # Those of the others may differ between the ranks.
-    has_same_tensors = isinstance(tensor, torch.Tensor) and name not in ("gather", "scatter", "all_to_all", "all_to_all_single", "reduce_scatter")
-    return _calls.begin(group, name + how + (_calls.tensor_text(tensor) if has_same_tensors else ""))
+        text = _message_text(name, tensor, arguments, options, group)
+        number = entry[2]
+        entry[2] = number + 1
+        return _reporter.page.begin(entry[0], number, _calls.prepared(text, lambda: text), is_message=True)
+    has_equal_tensors = name not in _OWN_TENSORS and isinstance(tensor, torch.Tensor)
+    known = op if op is None or isinstance(op, dist.ReduceOp.RedOpType) else str(op)  # a ReduceOp has no hash
+    key = (name, known, tensor.dtype, tensor.shape) if has_equal_tensors else (name, known)
+    signature = _calls.signatures.get(key) or _calls.prepared(key, lambda: _call_text(name, op) + (_calls.tensor_text(tensor) if has_equal_tensors else ""))
+    number = entry[1]
+    entry[1] = number + 1
+    return _reporter.page.begin(entry[0], number, signature)
+
+
+def _call_text(name, op):
+    """ "all_reduce (sum)" """
+    if "reduce" not in name:
+        return name
+    return f"{name} ({str(op if op is not None else dist.ReduceOp.SUM).rpartition('.')[2].lower()})"
 
 
 def _message_text(name, tensor, arguments, options, group):
@@ -141,7 +170,7 @@ def _logged(name, function):
 
 def _log_collectives():
     implementation = dist.distributed_c10d
-    for name in _COLLECTIVES + _MESSAGES:
+    for name in (*_COLLECTIVES, *_MESSAGES):
         original = getattr(implementation, name, None)
         if original is None:
             continue
@@ -223,32 +252,34 @@ class _Step:
         self.group = wrapper.process_group
         self.reduces = bool(wrapper.require_backward_grad_sync)
         self.has_begun = False
+        self.call = None  # the reduction
 
     @_reporter.guarded
     def begin_backward(self, _gradient):
         if self.has_begun:
             return
         self.has_begun = True
-        _enter("backward")
+        _reporter.page.enter("backward")
         # Called once all gradients of the rank are computed, before c10d's reducer waits for the others, which adds a function of its own later.
-        with contextlib.suppress(RuntimeError):  # not in a backward: a hook that the program calls itself
-            torch.autograd.Variable._execution_engine.queue_callback(self._wait)
+        _at_end_of_backward(self._wait)
 
     @_reporter.guarded
     def _wait(self):
-        call = _begin_reduction(self.group) if self.reduces else None
-        with contextlib.suppress(RuntimeError):
-            torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._end, call))
+        self.call = _calls.begin(self.group, "all_reduce of the gradients") if self.reduces else None
+        _at_end_of_backward(self._end)
 
-    @staticmethod
-    def _end(call):
-        _end_call(call, None)
-        _enter("between phases")
+    @_reporter.guarded
+    def _end(self):
+        if self.call is not None:
+            _reporter.page.finish(self.call)
+        _reporter.page.enter("between phases")
 
 
-@_reporter.guarded
-def _begin_reduction(group):
-    return _calls.begin(group, "all_reduce of the gradients")
+def _at_end_of_backward(function):
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(function)
+    except RuntimeError:  # not in a backward: a hook that the program calls itself
+        pass
 
 
 def _tensors(output, found):

@@ -11,7 +11,7 @@ import os
 import platform
 import struct
 import threading
-import time
+from time import monotonic_ns
 
 _VARIABLE = "DDPRUN_PROGRESS_FD"
 _GREETING = int.from_bytes(b"ddprPage", "little")
@@ -64,13 +64,20 @@ order = _no_order if platform.machine() in ("x86_64", "AMD64") else _order_by_lo
 
 def clock():
     """Microseconds of CLOCK_MONOTONIC."""
-    return time.monotonic_ns() // 1000
+    return monotonic_ns() // 1000
 
 
 def _padded(text, words):
     """The text in as many whole words as it takes, with at least one zero after it; cut off where there is no more room."""
     data = text.encode("utf-8", "replace")[: 8 * words - 1]
     return data + bytes(8 - len(data) % 8)
+
+
+def prepared_signature(text):
+    """What PageWriter.begin() takes for the text of a collective: made once for each text."""
+    data = memoryview(_padded(text, _SIGNATURE_WORDS)).cast("Q")
+    is_cut = len(text) >= 8 * _SIGNATURE_WORDS
+    return len(text), _hash(text.encode()) if is_cut else 0, data, len(data)
 
 
 def _hash(data):
@@ -159,14 +166,17 @@ class PageWriter:
 
     def _change(self, phase):
         words = self._words
-        now = clock()
+        now = monotonic_ns() // 1000
         before = words[_PHASE]
         words[_PHASE] = phase << 48 | now & _SINCE
-        took = max(0, now - (before & _SINCE))
-        words[_SPENT + (before >> 56) % _KINDS] += took
-        named = self._named(before)
-        if named is not None:
-            words[_NAMED + named] += took
+        took = now - (before & _SINCE)
+        if took > 0:
+            kind = before >> 56
+            words[_SPENT + kind % _KINDS] += took
+            if kind == _USER:
+                named = self._named(before)
+                if named is not None:
+                    words[_NAMED + named] += took
         words[_ACTIVITY] = now
         return before >> 48
 
@@ -242,13 +252,12 @@ class PageWriter:
         return index
 
     def begin(self, group, number, signature, is_message=False):
-        """A collective, or a message between two ranks, begins; returns what finish() and reopen() want."""
+        """A collective, or a message between two ranks, begins; returns what finish() and reopen() want. `signature` is prepared_signature()'s."""
         words = self._words
         index = next(self._count)
         at = _RING + index % _ENTRIES * _ENTRY_WORDS
-        data = _padded(signature, _SIGNATURE_WORDS)
-        is_cut = len(signature) >= 8 * _SIGNATURE_WORDS
-        now = clock()
+        length, whole_hash, data, size = signature
+        now = monotonic_ns() // 1000
         words[at] = 2 * index + 1
         order()
         words[_NEXT] = index + 1
@@ -256,9 +265,9 @@ class PageWriter:
         words[at + 2] = now
         words[at + 3] = _OPEN | index
         words[at + 4] = group | _MESSAGE if is_message else group
-        words[at + 5] = _hash(signature.encode()) if is_cut else 0
-        words[at + 6] = len(signature)
-        self._store(at + 7, data)
+        words[at + 5] = whole_hash
+        words[at + 6] = length
+        words[at + 7 : at + 7 + size] = data
         order()
         words[at] = 2 * index + 2
         words[_ACTIVITY] = now
@@ -268,7 +277,7 @@ class PageWriter:
         """Without effect when a thousand others have begun since. `waited`: the rank did nothing else meanwhile."""
         words = self._words
         at = _RING + index % _ENTRIES * _ENTRY_WORDS
-        now = clock()
+        now = monotonic_ns() // 1000
         if words[at + 3] == _OPEN | index:
             words[at + 3] = now
             if waited:

@@ -238,11 +238,18 @@ class PythonFolderTest(unittest.TestCase):
         self.assertEqual(run["step"], 5)
 
     def test_checksum_is_that_of_the_book_for_any_length(self):
-        crc = ddprun.checkpoint._manifest.crc32c
-        self.assertEqual(crc(torch.tensor(list(b"123456789"), dtype=torch.uint8)), 0xE3069283)
-        for size in (0, 1, 262143, 262144, 262145, 1 << 20, (1 << 21) + 12345):
-            data = (torch.arange(size) * 2654435761 >> 7).to(torch.uint8)
-            self.assertEqual(crc(data), ddprun.checkpoint._manifest.text_crc32c(bytes(data.tolist())), size)
+        manifest = ddprun.checkpoint._manifest
+        self.assertEqual(manifest._native() is not None, "DDPRUN_SHM_LIBRARY" in os.environ)
+        for native in {None, manifest._native()}:
+            with unittest.mock.patch.object(manifest, "_native", lambda: native):
+                self.assertEqual(manifest.crc32c(torch.tensor(list(b"123456789"), dtype=torch.uint8)), 0xE3069283)
+                for size in (0, 1, 262143, 262144, 262145, 1 << 20, (1 << 21) + 12345):
+                    data = (torch.arange(size) * 2654435761 >> 7).to(torch.uint8)
+                    checksum = manifest.text_crc32c(bytes(data.tolist()))
+                    self.assertEqual(manifest.crc32c(data), checksum, size)
+                    blocks = manifest.crc32c_blocks(data)
+                    self.assertEqual(len(blocks), -(-size // manifest.BLOCK))
+                    self.assertEqual(manifest.crc32c_of_blocks(blocks, size), checksum, size)
 
 
 if __name__ == "__main__":

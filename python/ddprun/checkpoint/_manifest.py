@@ -10,6 +10,8 @@ import re
 
 import torch
 
+from .._backend import load_library
+
 MANIFEST = "MANIFEST.json"
 STEP = re.compile(r"step-(\d{8,})$")
 
@@ -94,8 +96,25 @@ def _combined(crcs, length, pieces):
     return crcs
 
 
+@functools.lru_cache(maxsize=None)
+def _native():
+    """The operator of the backend's library, with the processor's instruction; None where this torch has no such library."""
+    try:
+        load_library()
+    except (RuntimeError, OSError):
+        return None
+    return getattr(torch.ops.ddprun, "crc32c", None)  # a library of another ddprun may lack it
+
+
 def crc32c(data: torch.Tensor) -> int:
     """The checksum of a one-dimensional uint8 tensor."""
+    native = _native()
+    if native is not None and data.numel():
+        return native(data.contiguous(), data.numel())[0]
+    return _crc32c_by_tables(data)
+
+
+def _crc32c_by_tables(data):
     lanes = 1 << 14
     length = data.numel() // lanes & ~1
     crc = 0xFFFFFFFF
@@ -113,6 +132,11 @@ BLOCK = 1 << 20  # bytes with a checksum of their own in a sharded checkpoint
 
 def crc32c_blocks(data: torch.Tensor) -> list:
     """The checksums of each BLOCK of a one-dimensional uint8 tensor; the last one may be shorter."""
+    native = _native()
+    return native(data.contiguous(), BLOCK) if native is not None else _crc32c_blocks_by_tables(data)
+
+
+def _crc32c_blocks_by_tables(data):
     whole, pieces, at_once = data.numel() // BLOCK, 64, 256
     result = []
     for begin in range(0, whole, at_once):
@@ -123,7 +147,7 @@ def crc32c_blocks(data: torch.Tensor) -> list:
         crcs = _combined(_registers(words, crcs), words.shape[1] * 2, pieces)
         result += (crcs ^ 0xFFFFFFFF).tolist()
     if data.numel() % BLOCK:
-        result.append(crc32c(data[whole * BLOCK :]))
+        result.append(_crc32c_by_tables(data[whole * BLOCK :]))
     return result
 
 

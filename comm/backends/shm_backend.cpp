@@ -2,14 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/sparse_coo_tensor.h>
-#include <ATen/ops/tensor.h>
+#include <c10/util/ScopeExit.h>
 
 #include <utility>
 
 #include "comm/backends/monitored_barrier.h"
 #include "comm/backends/shm_tensors.h"
 #include "comm/backends/shm_work.h"
+#include "comm/backends/sparse_sum.h"
 #include "comm/core/call_purpose.h"
 
 namespace ddp::detail {
@@ -73,15 +73,30 @@ void ShmBackend::begin(const std::shared_ptr<Operation>& operation, const c10::i
   }
 }
 
+template <typename StartOne>
+ShmBackend::WorkPtr ShmBackend::start_list(const Tensors& inputs, const StartOne& start_one) {
+  TORCH_CHECK(!inputs.empty(), "shm: expected a list of at least one tensor");
+  WorkPtr work;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const List list{.inputs = inputs, .is_last = i + 1 == inputs.size()};
+    list_ = &list;
+    const auto end = c10::make_scope_exit([this] { list_ = nullptr; });
+    work = start_one(i);
+  }
+  return work;
+}
+
 // A call that its caller waits for at once is done here and now, without another thread.
 ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation) {
   operation->set_purpose(thread_call_purpose());
   operation->set_timeout(call.timeout == c10d::kUnsetTimeout ? timeout_ : call.timeout);
+  const bool is_event = list_ == nullptr || list_->is_last;
   auto work = c10::make_intrusive<ShmWork>(ShmWork::Description{.rank = rank_,
                                                                 .type = call.type,
-                                                                .title = call.title,
+                                                                .title = is_event ? call.title : nullptr,
                                                                 .inputs = std::move(call.inputs),
                                                                 .outputs = std::move(call.outputs),
+                                                                .list = list_ == nullptr ? Tensors{} : list_->inputs,
                                                                 .number = ++number_},
                                            engine_, operation);
   const ContiguousCopies copies = std::move(call.copies);
@@ -126,7 +141,7 @@ void ShmBackend::all_reduce_in_call(const at::Tensor& tensor, const c10d::Reduce
 }
 
 ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return for_each(tensors.size(), [&](size_t i) {
+  return start_list(tensors, [&](size_t i) {
     check_dense(tensors[i], "allreduce_coalesced");
     return start_all_reduce(c10d::OpType::ALLREDUCE_COALESCED, tensors[i], tensors, options);
   });
@@ -177,43 +192,22 @@ ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
 ShmBackend::WorkPtr ShmBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK(outputs.size() == inputs.size(), "shm: reduce_scatter: expected as many inputs as outputs");
-  return for_each(outputs.size(), [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], options); });
+  return start_list(inputs, [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], options); });
 }
 
-// Ranks have different numbers of elements, so these are exchanged first; the parts are padded to the longest.
 ShmBackend::WorkPtr ShmBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK(tensors.size() == 1 && tensors[0].is_sparse(), "shm: expected one sparse tensor");
   TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, "shm: sparse tensors can only be summed");
   const at::NoGradGuard no_grad;
-  const at::Tensor own = tensors[0].detach().coalesce();
   const c10d::AllgatherOptions gather_options{.timeout = options.timeout, .asyncOp = false};
-  const auto gathered = [&](at::Tensor part) {
+  const at::Tensor sum = sum_of_sparse(tensors[0], [&](at::Tensor part) {
     at::Tensor all = at::empty({size_ * part.numel()}, part.options());
     at::Tensor flat = part.contiguous().view({-1});
     _allgather_base(all, flat, gather_options)->wait();
     std::vector<int64_t> sizes = part.sizes().vec();
     sizes.insert(sizes.begin(), size_);
     return all.view(sizes);
-  };
-  const at::Tensor counts = gathered(at::tensor({own._nnz()}, at::kLong));
-  const int64_t most = std::max<int64_t>(1, counts.max().item<int64_t>());
-  const at::Tensor indices = own._indices();
-  const at::Tensor values = own._values();
-  at::Tensor padded_indices = at::empty({most, indices.size(0)}, indices.options()).zero_();
-  padded_indices.narrow(0, 0, own._nnz()).copy_(indices.t());
-  std::vector<int64_t> value_sizes = values.sizes().vec();
-  value_sizes[0] = most;
-  at::Tensor padded_values = at::empty(value_sizes, values.options()).zero_();
-  padded_values.narrow(0, 0, own._nnz()).copy_(values);
-  const at::Tensor all_indices = gathered(padded_indices);
-  const at::Tensor all_values = gathered(padded_values);
-  at::Tensor sum;
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    const int64_t count = counts[rank].item<int64_t>();
-    const at::Tensor part = at::sparse_coo_tensor(all_indices[rank].narrow(0, 0, count).t().contiguous(),
-                                                  all_values[rank].narrow(0, 0, count), own.sizes());
-    sum = rank == 0 ? part : sum.add(part);
-  }
+  });
   tensors[0].copy_(sum);  // a detached sparse tensor would have indices of its own
   return start({.type = c10d::OpType::_ALLREDUCE_SPARSE,
                 .title = "shm:sparse_all_reduce",
@@ -257,7 +251,7 @@ ShmBackend::WorkPtr ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& 
 ShmBackend::WorkPtr ShmBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& options) {
   TORCH_CHECK(outputs.size() == static_cast<size_t>(size_), "shm: all_gather: expected a list for each rank");
-  return for_each(inputs.size(), [&](size_t i) {
+  return start_list(inputs, [&](size_t i) {
     std::vector<Tensors> of_one(1);
     for (const Tensors& of_rank : outputs) of_one[0].push_back(of_rank.at(i));
     Tensors input{inputs[i]};
@@ -268,7 +262,7 @@ ShmBackend::WorkPtr ShmBackend::allgather_coalesced(std::vector<Tensors>& output
 ShmBackend::WorkPtr ShmBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::AllgatherOptions& options) {
   TORCH_CHECK(outputs.size() == inputs.size(), "shm: all_gather: expected as many outputs as inputs");
-  return for_each(outputs.size(), [&](size_t i) { return _allgather_base(outputs[i], inputs[i], options); });
+  return start_list(inputs, [&](size_t i) { return _allgather_base(outputs[i], inputs[i], options); });
 }
 
 ShmBackend::WorkPtr ShmBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,

@@ -95,6 +95,10 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
             .copies = std::move(copies)};
   }
   WorkPtr start(Call call, const shm::JointPtr& operation);
+  // A call of c10d's with a list of tensors, for each of which `start_one(index)` starts one. Operations of a rank end
+  // in their order, so the last Work stands for all; for profilers the list is one event with all its `inputs`.
+  template <typename StartOne>
+  WorkPtr start_list(const Tensors& inputs, const StartOne& start_one);
   WorkPtr start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,
                            const c10d::AllreduceOptions& options);
   template <typename Operation>
@@ -108,7 +112,12 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
   std::chrono::milliseconds timeout_;
   const shm::Order order_;
   uint64_t number_ = 0;
-  int monitored_ = 0;  // monitored barriers that were called
+  struct List {
+    const Tensors& inputs;
+    bool is_last;
+  };
+  const List* list_ = nullptr;  // of which the call that starts is a part
+  int monitored_ = 0;           // monitored barriers that were called
 };
 
 }  // namespace ddp::detail

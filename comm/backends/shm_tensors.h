@@ -29,15 +29,6 @@ inline std::byte* bytes_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
 
-/// Starts `count` calls. Operations of a rank end in their order, so the last Work stands for all.
-template <typename Each>
-c10::intrusive_ptr<c10d::Work> for_each(size_t count, const Each& start_one) {
-  c10::intrusive_ptr<c10d::Work> last;
-  for (size_t i = 0; i < count; ++i) last = start_one(i);
-  TORCH_CHECK(last, "shm: expected a list of at least one tensor");
-  return last;
-}
-
 /// Contiguous copies of tensors with gaps or another order.
 class ContiguousCopies {
  public:

@@ -15,7 +15,8 @@ std::optional<std::vector<at::Tensor>> to_record(const std::vector<at::Tensor>& 
 
 ShmWork::ShmWork(Description description, std::shared_ptr<shm::Engine> engine,
                  std::shared_ptr<shm::Operation> operation, std::shared_ptr<shm::Message> message)
-    : Work(description.rank, description.type, description.title, to_record(description.inputs)),
+    : Work(description.rank, description.type, description.title,
+           to_record(description.list.empty() ? description.inputs : description.list)),
       description_(std::move(description)),
       engine_(std::move(engine)),
       operation_(std::move(operation)),

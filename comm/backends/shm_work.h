@@ -18,9 +18,10 @@ class ShmWork final : public c10d::Work {
   struct Description {
     int rank = 0;
     c10d::OpType type = c10d::OpType::UNKNOWN;
-    const char* title = nullptr;
+    const char* title = nullptr;  ///< null: not an event
     std::vector<at::Tensor> inputs{};
     std::vector<at::Tensor> outputs{};
+    std::vector<at::Tensor> list{};  ///< inputs of the call of which this is the last part; empty: this is all of it
     uint64_t number = 0;
   };
 

@@ -72,6 +72,15 @@ std::string what_is_missing(const WaitEdge& wait) {
   return " not answered " + rank_ranges({wait.waiter->rank}) + "'s " + text;
 }
 
+// ", with barrier #0 in group1 under way": what the rank may wait for in another group than that of `wait`.
+std::string other_call_of(const RankView& rank, const WaitEdge& wait) {
+  if (!rank.runs() || !rank.progress || rank.progress->collectives.empty()) return "";
+  const CollectiveRecord& last = rank.progress->collectives.back();
+  const ddp::detail::GroupRecord& group = rank.progress->groups[last.group];
+  if (!last.is_open() || group.is_same(wait.group->group)) return "";
+  return ", with " + collective_text(last, group) + " under way";
+}
+
 // `wait` is one of those that `culprits` cause.
 Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits, const std::vector<WaitEdge>& waits,
                 std::uint64_t now) {
@@ -95,7 +104,8 @@ Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits
   verdict.waiter = first->waiter->rank;
   verdict.sentence = named + (culprits.size() == 1 ? " has" : " have") + what_is_missing(*first) + step_text(culprit) +
                      "; " +
-                     (culprits.size() == 1 ? whereabouts(culprit, now, "it") : whereabouts_of_all(culprits, now)) +
+                     (culprits.size() == 1 ? whereabouts(culprit, now, "it") + other_call_of(culprit, *first)
+                                           : whereabouts_of_all(culprits, now)) +
                      "; " + rank_ranges(ranks_of(waiting)) + (ranks_of(waiting).size() == 1 ? " waits" : " wait") +
                      (culprits.size() == 1 ? " for it" : " for them");
   return verdict;

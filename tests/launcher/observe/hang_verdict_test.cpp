@@ -79,6 +79,16 @@ TEST_CASE("Hang verdict: a collective of fully_shard() is named with its unit") 
   CHECK(text("sum") == "reduce_scatter #3 of 24 bytes in mesh.shard");
 }
 
+TEST_CASE("Hang verdict: what the missing rank has under way in another group is said") {
+  auto ranks = job(3, 12, "all_reduce (sum) of Float [2]");
+  hold(ranks[1], Phase::kOther);
+  ranks[1].progress->groups.push_back({.path = "python/group 1/", .rank = 1, .size = 3});
+  ranks[1].progress->collectives.push_back({.index = 20, .number = 0, .group = 1, .signature = "barrier"});
+  CHECK_THAT(judge(ranks, kNow).sentence,
+             ContainsSubstring("rank 1 has not entered all_reduce #12 of 8 bytes") &&
+                 ContainsSubstring("between two phases for 121 s, with barrier #0 in group 1 under way; ranks 0 and 2"));
+}
+
 // `rank` is in a message.
 void exchange(RankView& rank, const std::string& signature) {
   rank.progress->collectives.pop_back();

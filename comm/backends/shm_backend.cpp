@@ -13,34 +13,6 @@
 #include "comm/core/call_purpose.h"
 
 namespace ddp::detail {
-namespace {
-
-// One row of `whole` for each rank.
-std::vector<at::Tensor> rows_of(const at::Tensor& whole, int64_t ranks) {
-  std::vector<at::Tensor> rows;
-  const int64_t each = whole.numel() / ranks;
-  for (int64_t rank = 0; rank < ranks; ++rank) rows.push_back(whole.view({-1}).narrow(0, rank * each, each));
-  return rows;
-}
-
-std::vector<shm::Piece> pieces_of(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks) {
-  TORCH_CHECK(
-      splits.empty() ? tensor.dim() > 0 && tensor.size(0) % ranks == 0 : static_cast<int>(splits.size()) == ranks,
-      "shm: alltoall: expected a row count divisible by ", ranks, " or a count for each rank");
-  const size_t row = tensor.size(0) == 0 ? 0 : tensor.nbytes() / static_cast<size_t>(tensor.size(0));
-  std::vector<shm::Piece> pieces;
-  std::byte* at = bytes_of(tensor);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int64_t rows = splits.empty() ? tensor.size(0) / ranks : splits[static_cast<size_t>(rank)];
-    pieces.push_back({at, static_cast<size_t>(rows) * row});
-    at += pieces.back().bytes;
-  }
-  TORCH_CHECK(at == bytes_of(tensor) + tensor.nbytes(), "shm: alltoall: the counts do not add up to the rows");
-  return pieces;
-}
-
-}  // namespace
-
 ShmBackend::ShmBackend(int rank, int size, std::shared_ptr<shm::Engine> engine, std::chrono::milliseconds timeout,
                        shm::Order order)
     : Backend(rank, size),
@@ -115,11 +87,13 @@ shm::Reduction ShmBackend::reduction(const at::Tensor& tensor, const c10d::Reduc
 }
 
 ShmBackend::WorkPtr ShmBackend::start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,
-                                                 const c10d::AllreduceOptions& options) {
+                                                 const c10d::AllreduceOptions& options, size_t first, size_t whole) {
   ContiguousCopies copies;
   const at::Tensor data = real_numbers(copies.out(tensor), options.reduceOp);
-  const auto operation =
-      shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp), place_);
+  shm::Reduction how = reduction(data, options.reduceOp);
+  how.first = first;
+  how.whole = whole;
+  const auto operation = shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()), how, place_);
   return start(call_of(type, "shm:all_reduce", {tensor}, outputs, options, std::move(copies)), operation);
 }
 
@@ -140,14 +114,27 @@ void ShmBackend::all_reduce_in_call(const at::Tensor& tensor, const c10d::Reduce
   if (const auto error = operation->error()) std::rethrow_exception(error);
 }
 
+// gloo reduces the tensors of a list as one.
 ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  const auto numbers_of = [](const at::Tensor& tensor) {
+    return static_cast<size_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
+  };
+  size_t whole = 0;
+  for (const at::Tensor& tensor : tensors) {
+    check_dense(tensor, "allreduce_coalesced");
+    TORCH_CHECK(tensor.scalar_type() == tensors.front().scalar_type(), "shm: allreduce_coalesced: expected one dtype");
+    whole += numbers_of(tensor);
+  }
+  size_t first = 0;
   return start_list(tensors, [&](size_t i) {
-    check_dense(tensors[i], "allreduce_coalesced");
-    return start_all_reduce(c10d::OpType::ALLREDUCE_COALESCED, tensors[i], tensors, options);
+    WorkPtr work = start_all_reduce(c10d::OpType::ALLREDUCE_COALESCED, tensors[i], tensors, options, first, whole);
+    first += numbers_of(tensors[i]);
+    return work;
   });
 }
 
 ShmBackend::WorkPtr ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  check_root(options.rootRank, size_, "reduce");
   const at::Tensor tensor = only(tensors, "reduce");
   TORCH_CHECK(options.rootTensor == 0, "shm: reduce: expected rootTensor 0, as the list has one tensor");
   ContiguousCopies copies;
@@ -159,6 +146,11 @@ ShmBackend::WorkPtr ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
 
 ShmBackend::WorkPtr ShmBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                const c10d::ReduceScatterOptions& options) {
+  return start_reduce_scatter(outputs, inputs, options, /*is_one_tensor=*/false);
+}
+
+ShmBackend::WorkPtr ShmBackend::start_reduce_scatter(const Tensors& outputs, const std::vector<Tensors>& inputs,
+                                                     const c10d::ReduceScatterOptions& options, bool is_one_tensor) {
   const at::Tensor output = only(outputs, "reduce_scatter");
   TORCH_CHECK(inputs.size() == 1, "shm: reduce_scatter: expected one list of inputs, got ", inputs.size());
   check_list(inputs[0], static_cast<size_t>(size_), output.nbytes(), "reduce_scatter");
@@ -170,9 +162,15 @@ ShmBackend::WorkPtr ShmBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     kept.push_back(copies.in(input));
     places.push_back(bytes_of(kept.back()));
   }
+  shm::Reduction how = reduction(result, options.reduceOp);
+  const auto count = static_cast<size_t>(result.numel());
+  if (is_one_tensor) {
+    how.first = count * static_cast<size_t>(rank_);
+    how.whole = count * static_cast<size_t>(size_);
+  }
+  note_written(outputs);
   return start(call_of(c10d::OpType::REDUCE_SCATTER, "shm:reduce_scatter", kept, outputs, options, std::move(copies)),
-               shm::reduce_scatter(bytes_of(result), places, static_cast<size_t>(result.numel()),
-                                   reduction(result, options.reduceOp), place_));
+               shm::reduce_scatter(bytes_of(result), places, count, how, place_));
 }
 
 ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -186,7 +184,7 @@ ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
   for (int64_t rank = 0; rank < size_; ++rank) {
     inputs[0].push_back(whole.detach().view({-1}).narrow(0, rank * output.numel(), output.numel()));
   }
-  return reduce_scatter(outputs, inputs, options);
+  return start_reduce_scatter(outputs, inputs, options, /*is_one_tensor=*/true);
 }
 
 ShmBackend::WorkPtr ShmBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -218,6 +216,7 @@ ShmBackend::WorkPtr ShmBackend::allreduce_sparse(Tensors& tensors, const c10d::A
 }
 
 ShmBackend::WorkPtr ShmBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  check_root(options.rootRank, size_, "broadcast");
   const at::Tensor tensor = only(tensors, "broadcast");
   ContiguousCopies copies;
   const at::Tensor data = copies.out(tensor);
@@ -233,6 +232,7 @@ ShmBackend::WorkPtr ShmBackend::allgather(std::vector<Tensors>& outputs, Tensors
   check_list(outputs[0], static_cast<size_t>(size_), kept[0].nbytes(), "allgather");
   std::vector<std::byte*> places;
   for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(copies.out(output)));
+  note_written(outputs[0]);
   return start(call_of(c10d::OpType::ALLGATHER, "shm:all_gather", kept, outputs[0], options, std::move(copies)),
                shm::all_gather(std::move(places), bytes_of(kept[0]), kept[0].nbytes(), place_));
 }
@@ -267,6 +267,7 @@ ShmBackend::WorkPtr ShmBackend::allgather_into_tensor_coalesced(Tensors& outputs
 
 ShmBackend::WorkPtr ShmBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                        const c10d::GatherOptions& options) {
+  check_root(options.rootRank, size_, "gather");
   ContiguousCopies copies;
   Tensors kept{copies.in(only(inputs, "gather"))};
   const auto root = static_cast<int>(options.rootRank);
@@ -275,6 +276,7 @@ ShmBackend::WorkPtr ShmBackend::gather(std::vector<Tensors>& outputs, Tensors& i
     TORCH_CHECK(outputs.size() == 1, "shm: gather: expected one list of outputs on the root, got ", outputs.size());
     check_list(outputs[0], static_cast<size_t>(size_), kept[0].nbytes(), "gather");
     for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(copies.out(output)));
+    note_written(outputs[0]);
   } else {
     TORCH_CHECK(outputs.empty(), "shm: gather: expected outputs on the root only");
   }
@@ -299,6 +301,7 @@ ShmBackend::WorkPtr ShmBackend::gather_single(at::Tensor& output, at::Tensor& in
 
 ShmBackend::WorkPtr ShmBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                         const c10d::ScatterOptions& options) {
+  check_root(options.rootRank, size_, "scatter");
   const at::Tensor output = only(outputs, "scatter");
   const auto root = static_cast<int>(options.rootRank);
   ContiguousCopies copies;
@@ -349,6 +352,7 @@ ShmBackend::WorkPtr ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, cons
     check_dense(output, "alltoall");
     received.push_back({bytes_of(copies.out(output)), output.nbytes()});
   }
+  note_written(outputs);
   return start(call_of(c10d::OpType::ALLTOALL, "shm:all_to_all", kept, outputs, options, std::move(copies)),
                shm::all_to_all(std::move(received), std::move(sent), /*are_equal=*/false, place_));
 }
@@ -367,6 +371,8 @@ ShmBackend::WorkPtr ShmBackend::start_message(c10d::OpType type, const char* tit
   const at::Tensor tensor = only(tensors, title);
   TORCH_CHECK(tensor.is_contiguous(), title, ": expected a contiguous tensor");
   TORCH_CHECK(tag >= 0, title, ": expected a tag of at least 0, got ", tag);
+  TORCH_CHECK(peer == shm::Message::kAnyRank || (peer >= 0 && peer < size_), title, ": expected a rank from 0 to ",
+              size_ - 1, ", got ", peer);
   TORCH_CHECK(size_ > 1 && peer != rank_, title, ": expected another rank than its own, ", rank_, " of ", size_);
   const auto message =
       std::make_shared<shm::Message>(direction, peer, static_cast<uint64_t>(tag), bytes_of(tensor), tensor.nbytes());

@@ -100,7 +100,9 @@ class ShmBackend final : public c10d::Backend, public AllReduceBackend, public I
   template <typename StartOne>
   WorkPtr start_list(const Tensors& inputs, const StartOne& start_one);
   WorkPtr start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,
-                           const c10d::AllreduceOptions& options);
+                           const c10d::AllreduceOptions& options, size_t first = 0, size_t whole = 0);
+  WorkPtr start_reduce_scatter(const Tensors& outputs, const std::vector<Tensors>& inputs,
+                               const c10d::ReduceScatterOptions& options, bool is_one_tensor);
   template <typename Operation>
   void begin(const std::shared_ptr<Operation>& operation, const c10::intrusive_ptr<ShmWork>& work);
   WorkPtr start_message(c10d::OpType type, const char* title, Tensors& tensors, shm::Message::Direction direction,

@@ -218,6 +218,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::broadcast(Tensors& tensors, const c10d
   const at::Tensor tensor = only(tensors, "broadcast");
   ContiguousCopies copies;
   const at::Tensor data = copies.out(tensor);
+  check_root(options.rootRank, size_, "broadcast");
   const auto root = static_cast<int>(options.rootRank);
   const int root_host = parts().hosts.at(static_cast<size_t>(root));
   std::vector<Step> steps;

@@ -98,4 +98,38 @@ void ContiguousCopies::copy_back() const {
   for (const auto& [tensor, copy] : copies_) tensor.detach().copy_(copy);
 }
 
+std::vector<at::Tensor> rows_of(const at::Tensor& whole, int64_t ranks) {
+  std::vector<at::Tensor> rows;
+  const int64_t each = whole.numel() / ranks;
+  for (int64_t rank = 0; rank < ranks; ++rank) rows.push_back(whole.view({-1}).narrow(0, rank * each, each));
+  return rows;
+}
+
+std::vector<shm::Piece> pieces_of(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks) {
+  TORCH_CHECK(
+      splits.empty() ? tensor.dim() > 0 && tensor.size(0) % ranks == 0 : static_cast<int>(splits.size()) == ranks,
+      "shm: alltoall: expected a row count divisible by ", ranks, " or a count for each rank");
+  const size_t row = tensor.size(0) == 0 ? 0 : tensor.nbytes() / static_cast<size_t>(tensor.size(0));
+  std::vector<shm::Piece> pieces;
+  std::byte* at = bytes_of(tensor);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int64_t rows = splits.empty() ? tensor.size(0) / ranks : splits[static_cast<size_t>(rank)];
+    TORCH_CHECK(rows >= 0, "shm: alltoall: expected counts of at least 0, got ", rows, " for rank ", rank);
+    pieces.push_back({at, static_cast<size_t>(rows) * row});
+    at += pieces.back().bytes;
+  }
+  TORCH_CHECK(at == bytes_of(tensor) + tensor.nbytes(), "shm: alltoall: the counts do not add up to the rows");
+  return pieces;
+}
+
+void check_root(int64_t root, int ranks, const char* operation) {
+  TORCH_CHECK(root >= 0 && root < ranks, "shm: ", operation, ": expected a root from 0 to ", ranks - 1, ", got ", root);
+}
+
+void note_written(const std::vector<at::Tensor>& outputs) {
+  for (const at::Tensor& output : outputs) {
+    if (!output.is_inference()) output.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 }  // namespace ddp::detail

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/backends/c10d_compat.h"
+#include "comm/shm/collectives.h"
 #include "comm/shm/reduction.h"
 
 namespace ddp::detail {
@@ -28,6 +29,18 @@ void check_list(const std::vector<at::Tensor>& tensors, size_t count, size_t byt
 inline std::byte* bytes_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
+
+/// One row of `whole` for each rank.
+std::vector<at::Tensor> rows_of(const at::Tensor& whole, int64_t ranks);
+
+/// What each rank sends or receives of `tensor`: `splits[rank]` of its rows, or equally many where there are none.
+std::vector<shm::Piece> pieces_of(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks);
+
+void check_root(int64_t root, int ranks, const char* operation);
+
+/// A graph that has saved one of these tensors finds that its values have changed: as with gloo, which copies into the
+/// outputs of all_gather, gather, reduce_scatter and all_to_all of lists.
+void note_written(const std::vector<at::Tensor>& outputs);
 
 /// Contiguous copies of tensors with gaps or another order.
 class ContiguousCopies {

@@ -71,6 +71,7 @@ bool ShmWork::isCompleted() {
 // that ended it has not done that yet.
 c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
   constexpr auto kMoment = std::chrono::milliseconds(1);
+  operation_->set_calls_program();
   if (!message_) engine_->wait(*operation_, kMoment);
   std::unique_lock lock(future_mutex_);
   if (!future_) future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));

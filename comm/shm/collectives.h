@@ -33,7 +33,9 @@ JointPtr all_reduce_now(Engine& engine, std::byte* data, size_t count, const Red
                         std::chrono::milliseconds timeout, WaitObserver& observer);
 /// In place on `root`; elsewhere `data` stays as it is.
 JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int root, Place place);
-/// `inputs[rank]`: `count` elements for each rank; `output`: those of this rank combined.
+/// `inputs[rank]`: `count` elements for each rank; `output`: those of this rank combined. gloo's order, for one tensor:
+/// that of an all_reduce of the whole, of which Reduction says where this rank's elements are; for a list of tensors
+/// that of an all_reduce for each rank.
 JointPtr reduce_scatter(std::byte* output, std::vector<const std::byte*> inputs, size_t count,
                         const Reduction& reduction, Place place);
 /// In place.

@@ -94,7 +94,8 @@ void Engine::make_urgent() {
   const Lock lock(queue_.mutex());
   if (pending_ == 0) return;
   is_urgent_ = true;
-  for_thread_.notify_one();
+  if (usable_threads_ == 0 && !is_driven_) start_thread();
+  for_thread_.notify_all();
 }
 
 bool Engine::wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit) {
@@ -138,11 +139,14 @@ void Engine::work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy) {
   forget(ended.size());
   if (waiting_ > 0) changed_.notify_all();
   const auto has_callback = [](const OperationPtr& operation) { return operation->on_end_ != nullptr; };
-  if (std::ranges::any_of(ended, has_callback)) {
-    tell(lock, std::exchange(ended, {}));
-  } else {
-    ended.clear();
-  }
+  if (!std::ranges::any_of(ended, has_callback)) return ended.clear();
+  const std::vector<OperationPtr> operations = std::exchange(ended, {});
+  const bool is_own_thread = &policy == &thread_policy_;
+  if (is_own_thread) --usable_threads_;
+  // A function of the program may wait for other operations.
+  if (std::ranges::any_of(operations, [](const OperationPtr& one) { return one->calls_program(); })) hand_over();
+  tell(lock, operations);
+  if (is_own_thread) ++usable_threads_;
 }
 
 // Called with the lock held: `ended` operations have ended.
@@ -168,9 +172,16 @@ bool Engine::concerns_others() const {
 // With the lock. What is left is the thread's, unless somebody who waits takes it first.
 void Engine::hand_over() {
   if (pending_ == 0 || is_driven_ || queue_.is_stopping()) return;
-  if (!thread_.joinable()) thread_ = std::thread([self = shared_from_this()] { self->run_thread(); });
+  if (usable_threads_ == 0) start_thread();
   if (concerns_others()) is_urgent_ = true;
-  if (is_urgent_ || !looks_later_) for_thread_.notify_one();
+  if (is_urgent_ || !looks_later_) for_thread_.notify_all();
+}
+
+// With the lock.
+void Engine::start_thread() {
+  if (queue_.is_stopping()) return;
+  threads_.emplace_back([self = shared_from_this()] { self->run_thread(); });
+  ++usable_threads_;
 }
 
 void Engine::run_thread() {
@@ -229,13 +240,14 @@ void Engine::stop(const std::string& why, bool has_failed) {
   queue_.fail(error);
   driver_.leave(error, has_failed);
   work(lock, {.one_pass = true}, caller_policy_);
-  std::thread thread = std::move(thread_);
+  std::vector<std::thread> threads = std::move(threads_);
   lock.unlock();
-  if (!thread.joinable()) return;
-  if (thread.get_id() == std::this_thread::get_id()) {
-    thread.detach();
-  } else {
-    thread.join();
+  for (std::thread& thread : threads) {
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
   }
 }
 

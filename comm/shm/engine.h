@@ -2,7 +2,8 @@
 // does the work itself, so a call that is waited for at once needs no second thread; operations without a waiting
 // thread are done by a thread of the engine, which is started when there is such an operation for the first time. It
 // works at once on what other ranks wait for, and after a moment on what only this rank needs: its starter mostly waits
-// for it soon. No LibTorch.
+// for it soon. A callback may wait for other operations, so another thread is started where all are in callbacks. No
+// LibTorch.
 #pragma once
 
 #include <condition_variable>
@@ -58,6 +59,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   Engine(Segment segment, int rank, bool shares_processors, std::vector<int> numbers);
 
+  void start_thread();
   void run_thread();
   void check_joint_usable() const;
   void begin(Lock& lock);
@@ -85,7 +87,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   uint64_t started_ = 0;      // operations
   bool is_urgent_ = false;    // the thread shall not look later
   bool looks_later_ = false;  // it decided so itself
-  std::thread thread_;
+  std::vector<std::thread> threads_;
+  int usable_threads_ = 0;  // those that are not in callbacks
 };
 
 }  // namespace ddp::shm

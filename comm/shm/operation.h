@@ -41,6 +41,9 @@ class Operation {
   void set_timeout(std::chrono::milliseconds timeout) { timeout_.store(timeout.count()); }
   std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_.load()); }
   void set_on_end(std::function<void()> on_end) { on_end_ = std::move(on_end); }
+  /// Its end calls functions of the program, which may wait for other operations. From any thread.
+  void set_calls_program() { calls_program_.store(true, std::memory_order_relaxed); }
+  bool calls_program() const { return calls_program_.load(std::memory_order_relaxed); }
   /// In place of the timeout, also of one that has been started.
   void set_deadline(Clock::time_point deadline) { deadline_.store(deadline.time_since_epoch().count()); }
 
@@ -51,6 +54,7 @@ class Operation {
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;
   std::function<void()> on_end_;
+  std::atomic<bool> calls_program_{false};
   std::atomic<std::chrono::milliseconds::rep> timeout_{std::chrono::milliseconds(std::chrono::minutes(30)).count()};
   std::atomic<Clock::rep> deadline_{0};  // 0: its turn has not come
 };

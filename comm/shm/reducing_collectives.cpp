@@ -154,7 +154,6 @@ class ReduceScatter final : public Collective {
         output_(output),
         inputs_(std::move(inputs)),
         bytes_(count * reducing.element_size()),
-        first_(count * static_cast<size_t>(place.rank)),
         piece_(piece_of(place)),
         reducing_(reducing),
         place_(place),
@@ -179,14 +178,12 @@ class ReduceScatter final : public Collective {
           rank == own ? inputs_[own] + range.begin : slot(slots, static_cast<int>(rank), round) + own * piece_;
     }
     const size_t element = reducing_.element_size();
-    reducing_.combine(output_ + range.begin, sources_.data(), first_ + range.begin / element,
-                      first_ + range.end / element);
+    reducing_.combine(output_ + range.begin, sources_.data(), range.begin / element, range.end / element);
   }
 
   std::byte* const output_;
   const std::vector<const std::byte*> inputs_;
   const size_t bytes_;
-  const size_t first_;  // of its elements among all
   const size_t piece_;
   const Reducing reducing_;
   const Place place_;
@@ -225,8 +222,7 @@ JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int r
 
 JointPtr reduce_scatter(std::byte* output, std::vector<const std::byte*> inputs, size_t count,
                         const Reduction& reduction, Place place) {
-  // gloo's is an all_reduce of the whole.
-  const Reducing reducing(reduction, count * static_cast<size_t>(place.ranks), place.ranks);
+  const Reducing reducing(reduction, count, place.ranks);
   return std::make_shared<ReduceScatter>(output, std::move(inputs), count, reducing, place);
 }
 

@@ -35,7 +35,8 @@ Reducing::Reducing(const Reduction& reduction, size_t count, int ranks, Ring rin
     : reduction_(reduction), ranks_(ranks), element_size_(size_of(reduction.number)), combine_(found(reduction)) {
   // A sum of two is the same in either order.
   if (reduction.order == Order::kRing && ranks > 2)
-    ring_part_ = ring_part_of(count, element_size_, static_cast<size_t>(ranks), ring);
+    ring_part_ =
+        ring_part_of(reduction.whole == 0 ? count : reduction.whole, element_size_, static_cast<size_t>(ranks), ring);
 }
 
 void Reducing::combine(std::byte* out, const std::byte* const* sources, size_t begin, size_t end) const {
@@ -52,8 +53,8 @@ void Reducing::combine_in_ring_order(std::byte* out, const std::byte* const* sou
   const auto ranks = static_cast<size_t>(ranks_);
   std::vector<const std::byte*> ordered(ranks);
   for (size_t at = begin; at < end;) {
-    const size_t part = at / ring_part_;
-    const size_t next = std::min(end, (part + 1) * ring_part_);
+    const size_t part = (reduction_.first + at) / ring_part_;
+    const size_t next = std::min(end, (part + 1) * ring_part_ - reduction_.first);
     const size_t offset = (at - begin) * element_size_;
     for (size_t i = 0; i < ranks; ++i) ordered[i] = sources[(part + 2 * ranks - 1 - i) % ranks] + offset;
     combine_(out + offset, ordered.data(), ranks_, next - at, /*round_each_step=*/true);

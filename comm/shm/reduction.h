@@ -21,6 +21,8 @@ struct Reduction {
   Number number = Number::kFloat32;
   Operator op = Operator::kSum;
   Order order = Order::kByRank;
+  size_t first = 0;  ///< its elements follow so many others of `whole`
+  size_t whole = 0;  ///< elements that a ring would reduce at once; 0: those of the call
 };
 
 /// A reduction of `count` elements of each of `ranks` ranks.

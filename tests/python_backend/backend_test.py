@@ -135,6 +135,108 @@ class Calls(unittest.TestCase):
         total = [(ranks_tensor(0) + ranks_tensor(1)).tolist(), [1.0] * 3]
         self.assertEqual(results(body, 2), [(total, total, ranks_tensor(1).tolist()), (total, total, ranks_tensor(0).tolist())])
 
+    def test_sums_of_lists_have_gloos_bits(self):
+        def body(rank):
+            numbers = torch.Generator().manual_seed(rank)
+            size = dist.get_world_size()
+            sums = []
+            for count in (1, 33, 1000, 70001):
+                parts = [torch.randn(count, generator=numbers) for _ in range(size)]
+                sums.append(torch.empty(count))
+                dist.reduce_scatter(sums[-1], parts)
+                sums.append(torch.empty(count))
+                dist.reduce_scatter_tensor(sums[-1], torch.cat(parts))
+                tensors = [torch.randn(n, generator=numbers) for n in (count, 3, 7)]
+                complexes = [torch.randn(n, generator=numbers, dtype=torch.complex64) for n in (count, 5)]
+                works = []
+                for each in (tensors, complexes):
+                    with _coalescing_manager(async_ops=True) as manager:
+                        for tensor in each:
+                            dist.all_reduce(tensor)
+                    works.append(manager)
+                for work in works:
+                    work.wait()
+                sums += tensors + complexes
+            return sums
+
+        for size in (2, 3, 4):
+            for rank, (ours, theirs) in enumerate(zip(results(body, size), results(body, size, "gloo"))):
+                for number, (one, other) in enumerate(zip(ours, theirs)):
+                    self.assertTrue(torch.equal(one, other), f"rank {rank} of {size}, tensor {number} of {one.numel()}")
+
+    def test_a_callback_may_wait_for_other_collectives(self):
+        def body(rank):
+            numbers = [torch.full((10,), float(number)) for number in range(8)]
+            order = []
+
+            def then(number):
+                def call(_):
+                    if rank == 1:
+                        time.sleep(0.05)  # the other rank waits in its callback
+                    order.append(number)
+                    inner = dist.all_reduce(numbers[number + 1], async_op=True).get_future()
+                    if number < 4:
+                        inner = inner.then(then(number + 2))
+                    return inner.wait()
+
+                return call
+
+            late = dist.all_reduce(torch.ones(100000), async_op=True).get_future()
+            dist.all_reduce(numbers[0], async_op=True).get_future().then(then(0)).wait()
+            late.wait()
+            return order, [tensor[0].item() for tensor in numbers]
+
+        for result in results(body, 2, timeout_s=20):
+            self.assertEqual(result, ([0, 2, 4], [0.0, 2.0, 2.0, 6.0, 4.0, 10.0, 6.0, 7.0]))
+
+    def test_a_graph_finds_that_outputs_have_overwritten_what_it_saved(self):
+        def body(rank):
+            found = {}
+            size = dist.get_world_size()
+            x = torch.full((3,), 5.0)
+            with torch.inference_mode():
+                dist.all_gather([torch.zeros(3) for _ in range(size)], torch.ones(3))
+            calls = {"all_gather": lambda outputs, _: dist.all_gather(outputs, x), "gather": lambda outputs, _: dist.gather(x, None if rank else outputs),
+                     "all_to_all": lambda outputs, _: dist.all_to_all(outputs, [x] * size),
+                     "reduce_scatter": lambda outputs, _: dist.reduce_scatter(outputs[0], [x] * size),
+                     "all_gather_into_tensor": lambda _, whole: dist.all_gather_into_tensor(whole, x),
+                     "reduce_scatter_tensor": lambda outputs, _: dist.reduce_scatter_tensor(outputs[0], torch.ones(3 * size)),
+                     "all_reduce": lambda outputs, _: dist.all_reduce(outputs[0]), "broadcast": lambda outputs, _: dist.broadcast(outputs[0], 0)}
+            for name, call in calls.items():
+                outputs, whole = [torch.ones(3) for _ in range(size)], torch.ones(3 * size)
+                weight = torch.ones(3, requires_grad=True)
+                loss = (weight * (whole[:3] if "into" in name else outputs[0])).sum()
+                call(outputs, whole)
+                try:
+                    loss.backward()
+                    found[name] = weight.grad.tolist()
+                except RuntimeError as error:
+                    found[name] = "modified by an inplace operation" in str(error)
+            return found
+
+        ours = results(body, 2)
+        self.assertEqual(ours, results(body, 2, "gloo"))
+        self.assertIs(ours[0]["all_gather"], True)
+
+    def test_ranks_and_sizes_that_are_not_there_are_refused(self):
+        def body(rank):
+            tensor = torch.full((3,), float(rank))
+            errors = []
+            for call in (lambda: dist.broadcast(tensor, 7), lambda: dist.reduce(tensor, 7), lambda: dist.gather(tensor, None, 7), lambda: dist.scatter(tensor, None, 7),
+                         lambda: dist.recv(tensor, 7), lambda: dist.send(tensor, 7), lambda: dist.all_to_all_single(tensor, tensor.clone(), [4, -1], [4, -1])):
+                try:
+                    call()
+                    errors.append("no error")
+                except RuntimeError as error:
+                    errors.append(str(error).splitlines()[0])
+            dist.barrier()
+            return errors, tensor.tolist()
+
+        expected = [f"shm: {name}: expected a root from 0 to 1, got 7" for name in ("broadcast", "reduce", "gather", "scatter")]
+        expected += [f"shm:{name}: expected a rank from 0 to 1, got 7" for name in ("recv", "send")]
+        expected += ["shm: alltoall: expected counts of at least 0, got -1 for rank 1"]
+        self.assertEqual(results(body, 2), [(expected, [float(rank)] * 3) for rank in range(2)])
+
     def test_functional_collectives_by_group_name(self):
         def body(rank):
             name = dist.group.WORLD.group_name

@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "comm/backends/shm_tensors.h"
@@ -69,17 +70,22 @@ class ShmHostsBackend::Call final : public c10d::Work {
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Does the calls, one after the other, in a thread, with which it may outlive the backend.
-struct ShmHostsBackend::Runner {
+// Does the calls, one after the other, in a thread, with which it may outlive the backend. The end of a call may call
+// functions of the program, which wait for other calls: another thread does these meanwhile.
+struct ShmHostsBackend::Runner : std::enable_shared_from_this<Runner> {
   explicit Runner(Parts of) : parts(std::move(of)) {}
+  void start_thread();
   void run();
-  void run(Call& call) const;
+  std::exception_ptr error_of(Call& call) const;
 
   Parts parts;
   std::mutex mutex{};
   std::condition_variable changed{};
   std::deque<c10::intrusive_ptr<Call>> calls{};
   bool is_stopping = false;
+  bool is_calling = false;  // a thread does a call
+  std::vector<std::thread> threads{};
+  int usable_threads = 0;  // those that are not at the end of a call
 };
 
 const ShmHostsBackend::Parts& ShmHostsBackend::parts() const {
@@ -92,9 +98,7 @@ void ShmHostsBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 ShmHostsBackend::ShmHostsBackend(BackendPtr all, Parts parts)
-    : ForwardingBackend(std::move(all)),
-      runner_(std::make_shared<Runner>(std::move(parts))),
-      thread_([runner = runner_] { runner->run(); }) {}
+    : ForwardingBackend(std::move(all)), runner_(std::make_shared<Runner>(std::move(parts))) {}
 
 ShmHostsBackend::~ShmHostsBackend() {
   shutdown();
@@ -113,38 +117,53 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::queue(c10d::OpType type, const char* t
   const std::lock_guard lock(runner_->mutex);
   if (runner_->is_stopping) throw std::runtime_error("its group was closed");
   runner_->calls.push_back(call);
-  runner_->changed.notify_one();
+  if (runner_->usable_threads == 0) runner_->start_thread();
+  runner_->changed.notify_all();
   return call;
+}
+
+// With the mutex.
+void ShmHostsBackend::Runner::start_thread() {
+  threads.emplace_back([self = shared_from_this()] { self->run(); });
+  ++usable_threads;
 }
 
 void ShmHostsBackend::Runner::run() {
   std::unique_lock lock(mutex);
   for (;;) {
-    changed.wait(lock, [&] { return is_stopping || !calls.empty(); });
+    changed.wait(lock, [&] { return calls.empty() ? is_stopping : !is_calling; });
     if (calls.empty()) return;
     auto call = std::move(calls.front());
     calls.pop_front();
+    is_calling = true;
     lock.unlock();
-    run(*call);
+    const std::exception_ptr error = error_of(*call);
+    lock.lock();
+    is_calling = false;
+    --usable_threads;
+    if (!calls.empty() && usable_threads == 0) start_thread();
+    changed.notify_all();
+    lock.unlock();
+    call->end(error);
     call.reset();  // it may hold the group's last handle
     lock.lock();
+    ++usable_threads;
   }
 }
 
 // After a failed step the others would wait for this rank: it announces its departure, so that they learn it at once.
-void ShmHostsBackend::Runner::run(Call& call) const {
+std::exception_ptr ShmHostsBackend::Runner::error_of(Call& call) const {
   try {
     const CallPurposeScope inside(call.purpose());
     const BackendPurposeScope between(dynamic_cast<PurposeBackend*>(parts.between.get()), call.purpose());
     call.run();
+    return nullptr;
   } catch (...) {
     const auto error = std::current_exception();
     if (parts.inside) parts.inside->abort();
     if (parts.between) parts.between->abort();
-    call.end(error);
-    return;
+    return error;
   }
-  call.end(nullptr);
 }
 
 void ShmHostsBackend::abort() {
@@ -154,16 +173,27 @@ void ShmHostsBackend::abort() {
 }
 
 void ShmHostsBackend::shutdown() {
-  {
-    const std::lock_guard lock(runner_->mutex);
-    runner_->is_stopping = true;
-    runner_->changed.notify_one();
+  bool is_in_thread = false;
+  for (;;) {
+    std::vector<std::thread> threads;
+    {
+      const std::lock_guard lock(runner_->mutex);
+      runner_->is_stopping = true;
+      runner_->changed.notify_all();
+      threads = std::exchange(runner_->threads, {});
+    }
+    if (threads.empty()) break;
+    for (std::thread& thread : threads) {
+      if (thread.get_id() == std::this_thread::get_id()) {
+        thread.detach();
+        is_in_thread = true;
+      } else {
+        thread.join();
+      }
+    }
   }
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();  // a call that has ended held the last handle: it does what is left, and releases the parts
-    return;
-  }
-  if (thread_.joinable()) thread_.join();
+  // A call that has ended held the last handle: its thread does what is left, and releases the parts.
+  if (is_in_thread) return;
   if (parts().inside) parts().inside->shutdown();
   if (parts().between) parts().between->shutdown();
   ForwardingBackend::shutdown();

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "comm/backends/forwarding_backend.h"
@@ -52,7 +51,6 @@ class ShmHostsBackend final : public ForwardingBackend {
 
   uint64_t number_ = 0;
   const std::shared_ptr<Runner> runner_;
-  std::thread thread_;
 };
 
 }  // namespace ddp::detail

@@ -114,6 +114,32 @@ class Groups(unittest.TestCase):
         self.assertEqual(results(body, 2), [3, 3])
 
 
+def wait_in_callbacks(rank):
+    numbers = [torch.full((10,), float(number)) for number in range(8)]
+    order = []
+
+    def then(number):
+        def call(_):
+            if rank == 1:
+                time.sleep(0.05)  # the others wait in their callbacks
+            order.append(number)
+            inner = dist.all_reduce(numbers[number + 1], async_op=True).get_future()
+            if number < 4:
+                inner = inner.then(then(number + 2))
+            return inner.wait()
+
+        return call
+
+    late = dist.all_reduce(torch.ones(100000), async_op=True).get_future()
+    dist.all_reduce(numbers[0], async_op=True).get_future().then(then(0)).wait()
+    late.wait()
+    return order, [tensor[0].item() for tensor in numbers]
+
+
+def waited_in_callbacks(size):
+    return [0, 2, 4], [float(number * (size if number in (1, 3, 5) else 1)) for number in range(8)]
+
+
 class Calls(unittest.TestCase):
     def test_coalescing(self):
         def body(rank):
@@ -165,29 +191,7 @@ class Calls(unittest.TestCase):
                     self.assertTrue(torch.equal(one, other), f"rank {rank} of {size}, tensor {number} of {one.numel()}")
 
     def test_a_callback_may_wait_for_other_collectives(self):
-        def body(rank):
-            numbers = [torch.full((10,), float(number)) for number in range(8)]
-            order = []
-
-            def then(number):
-                def call(_):
-                    if rank == 1:
-                        time.sleep(0.05)  # the other rank waits in its callback
-                    order.append(number)
-                    inner = dist.all_reduce(numbers[number + 1], async_op=True).get_future()
-                    if number < 4:
-                        inner = inner.then(then(number + 2))
-                    return inner.wait()
-
-                return call
-
-            late = dist.all_reduce(torch.ones(100000), async_op=True).get_future()
-            dist.all_reduce(numbers[0], async_op=True).get_future().then(then(0)).wait()
-            late.wait()
-            return order, [tensor[0].item() for tensor in numbers]
-
-        for result in results(body, 2, timeout_s=20):
-            self.assertEqual(result, ([0, 2, 4], [0.0, 2.0, 2.0, 6.0, 4.0, 10.0, 6.0, 7.0]))
+        self.assertEqual(results(wait_in_callbacks, 2, timeout_s=20), [waited_in_callbacks(2)] * 2)
 
     def test_a_graph_finds_that_outputs_have_overwritten_what_it_saved(self):
         def body(rank):
@@ -465,6 +469,10 @@ class Hosts(unittest.TestCase):
         found = self.sum_over(4, DDPRUN_SHM_HOST=["one", "two", "one", "two"])
         self.assertEqual([one.result[2] for one in found], [True] * 4)
         self.assertEqual([line for one in found for line in self.lines(one)], [])
+
+    def test_callbacks_of_ranks_on_two_hosts_may_wait(self):
+        found = results(wait_in_callbacks, 4, timeout_s=20, DDPRUN_SHM_HOST=["one", "two", "one", "two"])
+        self.assertEqual(found, [waited_in_callbacks(4)] * 4)
 
     def test_a_rank_without_the_backend(self):
         found = self.sum_over(3, ["shm", "gloo", "shm"])

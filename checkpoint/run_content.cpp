@@ -82,12 +82,40 @@ RankPart decode_part(std::string text) {
   return part;
 }
 
+void check_file_name(const std::string& what, const std::string& name, const std::string& file) {
+  if (storage::is_file_name(file)) return;
+  throw std::invalid_argument(what + " has the name " + safetensors::quote_name(name) +
+                              ", but names are parts of file names here: expected letters, digits, ., _ and -");
+}
+
+// Throws std::invalid_argument where a name is no part of a file name, or an object is missing.
+void check_names(const TrainingState& state) {
+  for (const auto& [name, optimizer] : optimizers_by_name(state)) {
+    check_file_name("an optimizer", name, optimizer_file(name));
+  }
+  for (const auto& [name, object] : state.shared) {
+    check_file_name("an object of .shared", name, "shared-" + name + ".state");
+    if (!object) throw std::invalid_argument("the object " + safetensors::quote_name(name) + " of .shared is empty");
+  }
+  for (const auto& [name, object] : state.per_rank) {
+    if (!object) throw std::invalid_argument("the object " + safetensors::quote_name(name) + " of .per_rank is empty");
+  }
+}
+
+std::string saved_object(const std::string& file, const Stateful& object) {
+  std::string bytes;
+  const auto failure = failure_of([&] { bytes = object.save(); });
+  if (failure) throw std::invalid_argument(file + " cannot be saved: " + failure.text);
+  return bytes;
+}
+
 // Throws the same exception on every rank when one of them failed, or when their steps or samplers differ.
 std::vector<RankPart> gather_parts(int64_t step, const TrainingState& state, const GroupHandle& group) {
   RankPart own{.step = step};
   own.failure = failure_of([&] {
+    check_names(state);
     own.bytes = rank_part(state, group);
-    if (state.sampler) own.place = sampler_position(state.sampler.save());
+    if (state.sampler) own.place = sampler_position(saved_object("sampler.state", state.sampler));
   });
   std::vector<RankPart> parts;
   for (auto& text : all_gather_strings(encode_part(own), group)) parts.push_back(decode_part(std::move(text)));
@@ -119,36 +147,22 @@ RunContent::Tensors merge_ranks(const std::vector<RankPart>& parts) {
   return merged;
 }
 
-void check_file_name(const std::string& what, const std::string& name, const std::string& file) {
-  if (storage::is_file_name(file)) return;
-  throw std::invalid_argument(what + " has the name " + safetensors::quote_name(name) +
-                              ", but names are parts of file names here: expected letters, digits, ., _ and -");
-}
-
 constexpr const char* kSharded = "Set CheckpointOptions::sharded, or leave it out.";
 
 // Throws what would go wrong with this rank's part of a save.
 void check_own_part(const TrainingState& state, const GroupHandle& group, bool is_sharded) {
+  check_names(state);
   const auto model = module_state(state.model);
   if (!is_sharded) require_whole(model, "a checkpoint that rank 0 writes", kSharded);
   check_safetensors(model);
   check_loadable(model);
   for (const auto& [name, optimizer] : optimizers_by_name(state)) {
     check_has_model(state, name);
-    check_file_name("an optimizer", name, optimizer_file(name));
     check_optimizer(optimizer, model, optimizer_title(name));
-  }
-  for (const auto& [name, object] : state.shared) {
-    check_file_name("an object of .shared", name, "shared-" + name + ".state");
-    if (!object) throw std::invalid_argument("the object " + safetensors::quote_name(name) + " of .shared is empty");
-  }
-  for (const auto& [name, object] : state.per_rank) {
-    if (!object) throw std::invalid_argument("the object " + safetensors::quote_name(name) + " of .per_rank is empty");
   }
   for (const auto& [file, object] : shared_objects(state)) {
     if (group.rank() != 0 && file != "sampler.state") continue;  // as in a save
-    const auto failure = failure_of([&] { static_cast<void>(object.save()); });
-    if (failure) throw std::invalid_argument(file + " cannot be saved: " + failure.text);
+    static_cast<void>(saved_object(file, object));
   }
   static_cast<void>(rank_part(state, group));
   static_cast<void>(state.values.to_json());
@@ -205,6 +219,7 @@ RunContent collect_run(int64_t step, const TrainingState& state, const GroupHand
     failure = failure_of([&] {
       const auto model = with_tensors ? module_state(state.model) : TensorMap();
       require_whole(model, "a checkpoint that rank 0 writes", kSharded);
+      check_safetensors(model);
       check_loadable(model);
       if (state.model && with_tensors) content.safetensors[kModelFile].tensors = model;
       for (const auto& [name, optimizer] : optimizers_by_name(state)) {
@@ -214,7 +229,7 @@ RunContent collect_run(int64_t step, const TrainingState& state, const GroupHand
         part.metadata[kOptimizerKey] =
             save_optimizer_state(optimizer, model, part.tensors, names_in_order(state.model), optimizer_title(name));
       }
-      for (const auto& [file, object] : shared_objects(state)) content.texts[file] = object.save();
+      for (const auto& [file, object] : shared_objects(state)) content.texts[file] = saved_object(file, object);
       content.safetensors[kRanksFile] = merge_ranks(parts);
       content.texts[kValuesFile] = state.values.to_json() + "\n";
     });

@@ -95,7 +95,37 @@ bool is_onnx(std::string_view bytes) {
   return bytes[2] == kWriter || bytes[2] == kGraph || bytes[2] == kOperatorSets;
 }
 
+// torch.save's magic number as a text: with pickle protocol 0 or 1, which the caller chose.
+bool is_old_torch_save(std::string_view bytes) {
+  return bytes.starts_with("L119547037146038801333356L\n.");
+}
+
+// "ccollections\nOrderedDict\n" and an operation that may follow the name of a class.
+bool is_global(std::string_view bytes) {
+  const auto take_name = [&](bool may_have_dots) {
+    const auto end = bytes.substr(0, 256).find('\n');
+    if (end == 0 || end == std::string_view::npos) return false;
+    const auto name = bytes.substr(0, end);
+    bytes.remove_prefix(end + 1);
+    return std::ranges::all_of(name, [&](char c) {
+      const char lower = static_cast<char>(c | 0x20);
+      return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') || c == '_' || (may_have_dots && c == '.');
+    });
+  };
+  if (!bytes.starts_with('c')) return false;
+  bytes.remove_prefix(1);
+  return take_name(true) && take_name(false) && !bytes.empty() && "pqr()"sv.find(bytes[0]) != std::string_view::npos;
+}
+
+// Of protocol 0 or 1, which have no mark: a dict, a list, or what a function returns; all end in a full stop.
+bool is_old_pickle(std::string_view bytes) {
+  constexpr std::array kContainers = {"(dp"sv, "(lp"sv, "}q\0"sv, "]q\0"sv, "}q\1"sv, "]q\1"sv};
+  const auto begins = [&](std::string_view container) { return bytes.starts_with(container); };
+  return bytes.ends_with('.') && (std::ranges::any_of(kContainers, begins) || is_global(bytes));
+}
+
 bool is_pickle(std::string_view bytes) {
+  if (is_old_pickle(bytes)) return true;
   return bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
 }
 
@@ -110,7 +140,11 @@ std::string describe_unsupported_file(std::string_view bytes, const std::filesys
     if (beginning.starts_with(known.bytes)) return std::string(known.what);
   }
   if (is_onnx(beginning)) return "it is an ONNX model: save a dict of tensors with torch.save instead";
-  if (is_pickle(beginning)) {
+  if (is_old_torch_save(beginning)) {
+    return "torch.save wrote it with pickle protocol 0 or 1, which torch.load(weights_only=True) does not read either: "
+           "load it in Python with weights_only=False, if you trust it, and save it again without pickle_protocol";
+  }
+  if (is_pickle(bytes)) {
     return "it is a pickle that torch.save did not write: load it in Python, if you trust it, and save a dict of "
            "tensors with torch.save";
   }
@@ -124,6 +158,12 @@ std::string describe_unsupported_folder(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(folder / ".metadata", ignored))
     return std::string("it is a folder ") + kDistributed;
+  std::filesystem::directory_iterator entry(folder, ignored);
+  for (; !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
+    if (entry->path().extension() != ".distcp") continue;
+    return "it has files of torch.distributed.checkpoint (DCP), but not their .metadata, which is written last: it was "
+           "not saved to the end, or not copied as a whole";
+  }
   return "";
 }
 

@@ -212,6 +212,16 @@ void list_foreign(const Value& root, StateDict& result, Budget& budget) {
   }
 }
 
+// What is no dict of tensors.
+void refuse_root(const Value& root) {
+  if (root.is(Kind::kForeign)) {
+    throw FormatError("it is " + root.text() + ": save a state_dict() in Python instead of the whole object");
+  }
+  if (root.is(Kind::kTensor) || root.is(Kind::kOtherTensor)) {
+    throw FormatError("it is a tensor without a name: save a dict that has it, such as {'weight': tensor}");
+  }
+}
+
 // Adds all of it or, when it is odd, nothing but its name.
 void add_optimizer_beside_model(std::string_view key, const Value& value, StateDict& result, Budget& budget,
                                 const ScalarReader& read_scalar) {
@@ -289,9 +299,7 @@ bool is_optimizer(const Value& value) {
 StateDict find_state(const Value& root, const ScalarReader& read_scalar) {
   StateDict result;
   Budget budget;
-  if (root.is(Kind::kForeign)) {
-    throw FormatError("it is " + root.text() + ": save a state_dict() in Python instead of the whole object");
-  }
+  refuse_root(root);
   if (is_optimizer(root)) {
     add_optimizer(root, result, budget, read_scalar);
     return result;

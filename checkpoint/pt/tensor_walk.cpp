@@ -91,7 +91,7 @@ class Walker {
         if (text) {
           walk(item, name(*text), depth + 1);
         } else if (holds_tensor(item)) {
-          list(name(describe_key(key)), "below a key that is no text");
+          list(name(describe_key(key)), "below a key that is neither text nor integer");
         }
       } else if (holds_tensor(item)) {
         list(name(text ? *text : describe_key(key)), "a list or tuple; only tensors in dicts have names");

@@ -11,10 +11,10 @@
 #include "base/joined.h"
 #include "base/tool_status.h"
 #include "checkpoint/core/printable_text.h"
-#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/dcp/dcp_folder.h"
+#include "checkpoint/folders/sharded_folder.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/tool/convert.h"
@@ -213,7 +213,11 @@ CLI::App* add_convert(CLI::App& app, Command& command) {
 }
 
 void convert(const Command& command, bool is_directory) {
-  if (is_directory) throw std::runtime_error(command.path + " is no checkpoint; name one of its step-… folders");
+  if (is_directory) {
+    const auto what = ddp::describe_unsupported_folder(command.path);
+    throw std::runtime_error(printable(command.path) + " is no checkpoint" +
+                             (what.empty() ? "; name one of its step-… folders" : ": " + what));
+  }
   const TensorSource source(command.path, command.key);
   name_left_out(source, ddp::tool::convert(source, command.target, command.options));
 }

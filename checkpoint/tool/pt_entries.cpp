@@ -27,14 +27,14 @@ std::map<std::string, std::string> unread_entries(const pt::Value& root, const p
   return unread;
 }
 
-bool is_nested(const pt::Value& root, const pt::StateDict& state) {
+bool is_nested(const pt::Value& root, const pt::StateDict& state, bool is_chosen) {
   using pt::Kind;
   if (!root.is(Kind::kDict) || pt::is_optimizer(root) || !state.found_under.empty() || state.tensors.empty()) {
     return false;
   }
   bool has_dict = false;
   for (const auto& [key, item] : pt::named_items(root)) {
-    if (item->is(Kind::kTensor) && !item->tensor().sizes.empty()) return false;
+    if (is_chosen && item->is(Kind::kTensor) && !item->tensor().sizes.empty()) return false;
     const bool gave_tensors = state.tensors.lower_bound(key + ".") != state.tensors.lower_bound(key + "/");
     has_dict = has_dict || (pt::as_dict(*item) != nullptr && gave_tensors && !key.ends_with("_extra_state"));
   }

@@ -21,9 +21,10 @@ std::map<std::string, std::string> unread_entries(const pt::Value& root, const p
 std::map<std::string, std::string> unread_below(const pt::Value& selected, const pt::StateDict& state,
                                                 const std::string& key);
 
-/// Whether the tensors are those of dicts below keys that are not usual: {"model_state": {…}, "loss": 0-dim tensor}. A
-/// state dict has tensors of its own; what get_extra_state() returns may be a dict in it.
-bool is_nested(const pt::Value& root, const pt::StateDict& state);
+/// Whether tensors are those of dicts below keys that are not usual: {"model_state": {…}, "best": tensor}. What
+/// get_extra_state() returns may be a dict in a state dict. A `root` that the user has chosen with --key may have dicts
+/// beside tensors of its own.
+bool is_nested(const pt::Value& root, const pt::StateDict& state, bool is_chosen);
 
 /// The model that `key` selects, with the main optimizer, wherever the model is.
 pt::StateDict find_model(const pt::PtFile& source, const std::string& key, const pt::RunState& run);

@@ -317,7 +317,7 @@ void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& pa
     auto unread = unread_entries(source.root(), state, run.read_keys, top);
     const auto& model_root = key.empty() ? source.root() : pt::select(source.root(), key);
     if (!key.empty()) unread.merge(unread_below(model_root, state, key));
-    const bool nested = !pt::is_model_key(key.substr(key.rfind('.') + 1)) && is_nested(model_root, state);
+    const bool nested = !pt::is_model_key(key.substr(key.rfind('.') + 1)) && is_nested(model_root, state, !key.empty());
     files_[""] = raw_file(source, std::move(state), allowance);
     files_[""].is_nested = nested;
     files_[""].skipped.merge(unread);

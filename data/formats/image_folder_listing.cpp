@@ -90,13 +90,30 @@ bool is_dead_link(const fs::directory_entry& entry) {
   return entry.is_symlink(error) && !fs::exists(fs::status(entry.path(), error));
 }
 
+/// Whether a link to a folder leads to one that it lies in, by whichever path it was reached.
+bool leads_back(const fs::directory_entry& entry) {
+  std::error_code error;
+  if (!entry.is_symlink(error)) return false;
+  std::error_code of_target, of_parent;
+  const fs::path target = fs::canonical(entry.path(), of_target);
+  const fs::path parent = fs::canonical(entry.path().parent_path(), of_parent);
+  if (of_target || of_parent) return false;
+  return std::mismatch(target.begin(), target.end(), parent.begin(), parent.end()).first == target.end();
+}
+
 std::vector<std::string> class_folders(const fs::path& root, LeftOut& left_out) {
   std::error_code error;
   std::vector<std::string> names;
   for (fs::directory_iterator entry(root, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
-    if (entry->is_directory(ignored)) names.push_back(entry->path().filename().string());
-    if (is_dead_link(*entry)) left_out.dead_links.add(entry->path());
+    const bool is_folder = entry->is_directory(ignored);
+    if (is_folder && leads_back(*entry)) {
+      left_out.circles.add(entry->path());
+    } else if (is_folder) {
+      names.push_back(entry->path().filename().string());
+    } else if (is_dead_link(*entry)) {
+      left_out.dead_links.add(entry->path());
+    }
   }
   if (error) throw DataError(root, "cannot be read: " + error.message());
   if (names.empty()) throw DataError(root, "expected a folder per class with images in it, found no folder");
@@ -115,6 +132,18 @@ FolderId id_of(const fs::path& folder) {
   return {status.st_dev, status.st_ino};
 }
 
+/// A folder that is there, and those that contain it.
+std::vector<FolderId> with_parents(const fs::path& folder) {
+  std::vector<FolderId> ids;
+  std::error_code error;
+  const fs::path whole = fs::canonical(folder, error);
+  if (error) throw DataError(folder, "cannot be read: " + error.message());
+  for (fs::path each = whole;; each = each.parent_path()) {
+    ids.push_back(id_of(each));
+    if (each == each.root_path()) return ids;
+  }
+}
+
 /// A folder and those in it, linked ones too, but none within itself. `above` are those that lead to it.
 void add_folders(const fs::path& folder, std::vector<FolderId>& above, std::vector<std::string>& folders,
                  LeftOut& left_out) {
@@ -129,7 +158,12 @@ void add_folders(const fs::path& folder, std::vector<FolderId>& above, std::vect
   for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
     std::error_code ignored;
-    if (entry->is_directory(ignored)) add_folders(entry->path(), above, folders, left_out);
+    if (!entry->is_directory(ignored)) continue;
+    if (leads_back(*entry)) {
+      left_out.circles.add(entry->path());
+    } else {
+      add_folders(entry->path(), above, folders, left_out);
+    }
   }
   if (error) throw DataError(folder, "cannot be read: " + error.message());
   above.pop_back();
@@ -160,10 +194,10 @@ void add_images_of(const std::string& folder, std::vector<fs::path>& files, Left
   files.insert(files.end(), images.begin(), images.end());
 }
 
-/// torchvision takes the folders in the order of their paths, and the files in each by name.
-void add_images(const fs::path& class_folder, std::vector<fs::path>& files, LeftOut& left_out) {
+/// torchvision takes the folders in the order of their paths, and the files in each by name. `above` are root's.
+void add_images(const fs::path& class_folder, std::vector<FolderId>& above, std::vector<fs::path>& files,
+                LeftOut& left_out) {
   std::vector<std::string> folders;
-  std::vector<FolderId> above;
   add_folders(class_folder, above, folders, left_out);
   std::sort(folders.begin(), folders.end());
   for (const std::string& folder : folders) add_images_of(folder, files, left_out);
@@ -181,10 +215,11 @@ void append(ImageListing& listing, const ImageListing& from, const std::vector<s
 ImageListing list_image_folder(const fs::path& root) {
   LeftOut left_out;
   ImageListing listing{.class_names = class_folders(root, left_out)};
+  std::vector<FolderId> above = with_parents(root);
   for (size_t label = 0; label < listing.class_names.size(); ++label) {
     const fs::path folder = root / listing.class_names[label];
     LeftOut of_class;
-    add_images(folder, listing.files, of_class);
+    add_images(folder, above, listing.files, of_class);
     if (listing.files.size() == listing.labels.size()) {
       const std::string cause = notice_of(root, of_class);
       throw DataError(folder,

@@ -26,12 +26,13 @@ ImageFormat image_format(std::span<const uint8_t> bytes) {
 }
 
 ImageFormat image_format_of_name(const std::filesystem::path& file) {
-  std::string extension = file.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
+  std::string name = file.filename().string();
+  std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (extension.empty()) return ImageFormat::kUnknown;
   for (const PictureFormat& known : kPictureFormats) {
-    if (std::ranges::find(known.extensions, extension) != known.extensions.end()) return known.format;
+    // Also a file that is called ".png" alone, as torchvision does.
+    const auto is_ending = [&](std::string_view extension) { return !extension.empty() && name.ends_with(extension); };
+    if (std::ranges::any_of(known.extensions, is_ending)) return known.format;
   }
   return ImageFormat::kUnknown;
 }

@@ -188,7 +188,7 @@ TEST_CASE("Pickle: one odd item is named and the others are read") {
        "the mark 'new'"},
       {storage("FloatStorage"), "a storage"},
       {"](" + tensor + tensor + "e", "a list"},
-      {"}N" + tensor + "s", "below a key that is no text"},
+      {"}N" + tensor + "s", "below a key that is neither text nor integer"},
   };
   for (const auto& [item, what] : items) {
     const auto state = state_with(item);

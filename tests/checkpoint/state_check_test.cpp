@@ -54,9 +54,11 @@ class StateCheck {
   // What check() says, which is what the save would say as well; nothing is written by either.
   std::string refusal(const TrainingState& state) {
     const auto message = error_of<std::runtime_error>([&] { manager_.check(state); });
-    CHECK_THAT(message, StartsWith("this state cannot be saved in " + (folder_ / "run").string() + ": "));
+    const auto beginning = "this state cannot be saved in " + (folder_ / "run").string() + ": ";
+    CHECK_THAT(message, StartsWith(beginning));
     CHECK_FALSE(std::filesystem::exists(folder_ / "run"));
-    CHECK_THROWS_AS(manager_.save(1, state), std::runtime_error);
+    CHECK_THAT(error_of<std::runtime_error>([&] { manager_.save(1, state); }),
+               ContainsSubstring(message.substr(beginning.size())));
     CHECK(manager_.list().empty());
     std::filesystem::remove_all(folder_ / "run");
     return message;
@@ -153,6 +155,20 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: tensors, values and objects that canno
   CHECK_THAT(refusal(values), ContainsSubstring("UTF-8"));
   net_->register_buffer("wide", torch::zeros({2}, torch::kComplexDouble));
   CHECK_THAT(refusal({.model = net_}), ContainsSubstring("tensor 'wide' cannot be stored in a safetensors file"));
+  other_->register_buffer("mask", torch::eye(3).to_sparse());
+  CHECK_THAT(refusal({.model = other_}), ContainsSubstring("tensor 'mask' cannot be stored"));
+}
+
+TEST_CASE_METHOD(StateCheck, "StateCheck: a sharded save refuses with the words of the check") {
+  CheckpointManager sharded(folder_ / "run", single_process(), {.sharded = true});
+  net_->register_buffer("mask", torch::eye(3).to_sparse());
+  for (const TrainingState& state : {TrainingState{.model = net_},
+                                     {.model = other_, .optimizers = {{"a/b", strange_}}},
+                                     {.model = other_, .shared = {{"a", Stateful()}}}}) {
+    const auto message = error_of<std::runtime_error>([&] { sharded.check(state); });
+    const auto reason = message.substr(message.find("run: ") + 5);
+    CHECK_THAT(error_of<std::runtime_error>([&] { sharded.save(1, state); }), ContainsSubstring(reason));
+  }
 }
 
 TEST_CASE_METHOD(StateCheck,

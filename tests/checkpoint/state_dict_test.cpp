@@ -135,6 +135,21 @@ TEST_CASE("StateDict: neither a model nor an optimizer is said to be one") {
   }
 }
 
+TEST_CASE("StateDict: a tensor without a name is refused") {
+  Pickler pickler;
+  pickler.tensor({.storage = "0", .dtype = "float32"}, 1);
+  const auto pickle = unpickle(pickler.take());
+  CHECK_THAT(error_of<FormatError>([&] { find_state(pickle->root); }), ContainsSubstring("a tensor without a name"));
+}
+
+TEST_CASE("StateDict: integers are names as texts are") {
+  const auto state = state_of([](Pickler& pickler) {
+    pickler.integer(0);
+    pickler.tensor({.storage = "0", .dtype = "float32"}, 1);
+  });
+  CHECK(state.tensors.contains("0"));
+}
+
 TEST_CASE("StateDict: an optimizer's parameters are numbered through its groups") {
   const auto state = state_of(
       [](Pickler& pickler) {

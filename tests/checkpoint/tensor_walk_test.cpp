@@ -129,8 +129,9 @@ TEST_CASE_METHOD(TensorWalk, "TensorWalk: a tensor without a name is listed, as 
   for (const auto& [key, name] : cases) {
     INFO(name);
     if (std::string(name) != "(((…)))")
-      CHECK(skipped(key, tensor()) == std::string(name) + ": below a key that is no text");
-    CHECK_THAT(skipped(key, dict({text("a"), tensor()})), ContainsSubstring("below a key that is no text"));
+      CHECK(skipped(key, tensor()) == std::string(name) + ": below a key that is neither text nor integer");
+    CHECK_THAT(skipped(key, dict({text("a"), tensor()})),
+               ContainsSubstring("below a key that is neither text nor integer"));
     CHECK(walk(dict({key, Value(1.0)})).skipped.empty());
   }
 }

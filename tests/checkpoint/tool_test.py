@@ -133,6 +133,8 @@ class ToolTest(unittest.TestCase):
             (["state.ema", "state.raw"], {"state": {"ema": state, "raw": other}}), (["ema"], {"ema": state, "loss": scalar}),
             (["g", "g_ema"], {"g": state, "g_ema": other, "optimizer_g": optimizer}),
             (["weights"], {"weights": state, "optimizer_main": optimizer}),
+            (["model_state"], {"model_state": state, "best": torch.ones(2)}),
+            (["ema", "raw"], {"fc.weight": torch.ones(2), "ema": state, "raw": other, "loss": scalar}),
         ]):
             torch.save(content, self.folder / f"nested{number}.pt")
             for suffix in (".safetensors", ".pt"):
@@ -146,6 +148,17 @@ class ToolTest(unittest.TestCase):
                     pt_python.same(dict(self.load(self.convert(f"selected{suffix}", "selected_again.pt"))), expected)
             if "optimizer_g" not in content:
                 self.assertEqual(run("convert", self.folder / f"nested{number}.pt", self.folder / "x.pt").returncode, 1, keys)
+        # A dict that the user has chosen may have dicts beside tensors of its own.
+        torch.save({"net_g": {"scale": torch.ones(2), "encoder": state}}, self.folder / "chosen.pt")
+        loaded = self.load(self.convert("chosen.pt", "chosen_out.pt", "--weights-only", "--key", "net_g"))
+        self.assertEqual(sorted(loaded), sorted(["scale", *(f"encoder.{name}" for name in state)]))
+        torch.save(torch.ones(2), self.folder / "tensor.pt")
+        torch.save({"w": torch.ones(2)}, self.folder / "one.pt")
+        for name, options in (("tensor.pt", []), ("tensor.pt", ["--weights-only"]), ("one.pt", ["--key", "w"])):
+            result = run("convert", self.folder / name, self.folder / "unnamed.pt", *options)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("it is a tensor without a name: save a dict that has it", result.stderr)
+            self.assertFalse((self.folder / "unnamed.pt").exists())
         # Models by name, each with its optimizer, and a state dict with a dict of extra state have one meaning.
         torch.save({"g": state, "d": other, "optimizer_g": optimizer, "optimizer_d": optimizer}, self.folder / "models.pt")
         loaded = self.load(self.convert("models.pt", "models_out.pt", "--weights-only"))
@@ -310,6 +323,12 @@ class ToolTest(unittest.TestCase):
         self.assertIn("w  float32 [3]", run("inspect", dcp).stdout)
         for path in (next(dcp.glob("*.distcp")), dcp / ".metadata"):
             self.assertIn("give the folder that holds its .metadata", run("inspect", path).stderr)
+        (dcp / ".metadata").unlink()
+        for arguments in (["inspect", dcp], ["verify", dcp], ["convert", dcp, self.folder / "x.pt"]):
+            self.assertIn("but not their .metadata, which is written last", run(*arguments).stderr)
+        for protocol in (0, 1):
+            torch.save({"w": torch.ones(2)}, self.folder / "old.pt", pickle_protocol=protocol, _use_new_zipfile_serialization=False)
+            self.assertIn("torch.save wrote it with pickle protocol 0 or 1", run("inspect", self.folder / "old.pt").stderr)
 
     def test_what_is_no_plain_tensor_file_is_refused_with_its_reason(self):
         (self.folder / "tar.pt").write_bytes(b"\0" * 257 + b"ustar" + b"\0" * 1000)

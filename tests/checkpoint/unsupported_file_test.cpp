@@ -45,6 +45,10 @@ TEST_CASE("OtherFile: what is known is named, with what to do") {
       {"\x89HDF\r\n\x1a\n\0\0"s, "HDF5"},
       {"GGUF\3\0\0\0"s, "GGUF"},
       {"\x80\4\x95\x10\0\0\0\0\0\0\0}."s, "a pickle that torch.save did not write"},
+      {"(dp0\nS'a'\np1\nI1\ns.", "a pickle that torch.save did not write"},
+      {"}q\0X\1\0\0\0aq\1K\1s."s, "a pickle that torch.save did not write"},
+      {"ccollections\nOrderedDict\np0\n(tRp1\n.", "a pickle that torch.save did not write"},
+      {"L119547037146038801333356L\n.M\xe9\3."s, "torch.save wrote it with pickle protocol 0 or 1"},
       {std::string(5000, '\0'), "begins with zeros alone"},
   };
   for (const auto& [bytes, what] : cases) {
@@ -56,7 +60,7 @@ TEST_CASE("OtherFile: what is known is named, with what to do") {
 
 TEST_CASE("OtherFile: of bytes that are not known nothing is said") {
   for (const auto& bytes : {"\x08\0\0\0\0\0\0\0{}      "s, "\1\2\3"s, "\x7b\0\0\0\0\0\0\0{"s,
-                            "\x08\x08\x12\0\0\0\0\0{"s, "\x08\x08\x12"s}) {
+                            "\x08\x08\x12\0\0\0\0\0{"s, "\x08\x08\x12"s, "}q\0X\1\0"s, "ca.b\n\1."s}) {
     CHECK(describe_unsupported_file(bytes, "model.safetensors").empty());
     CHECK(unsupported_file_or(bytes, "model.safetensors", "reason") == "reason");
   }
@@ -73,6 +77,9 @@ TEST_CASE("OtherFile: files and folders of torch.distributed.checkpoint are name
   CHECK_THAT(describe_unsupported_file("\x80\2", "run/.metadata"), ContainsSubstring("torch.distributed.checkpoint"));
   const test::TemporaryFolder folder;
   CHECK(describe_unsupported_folder(folder.path()).empty());
+  test::write_file(folder / "__0_0.distcp", "PK\3\4");
+  CHECK_THAT(describe_unsupported_folder(folder.path()), ContainsSubstring("but not their .metadata"));
+  CHECK_THAT(test::error_of([&] { model_in_folder(folder.path()); }), ContainsSubstring("but not their .metadata"));
   test::write_file(folder / ".metadata", "\x80\2");
   CHECK_THAT(describe_unsupported_folder(folder.path()), ContainsSubstring("dcp_to_torch_save"));
   CHECK_THAT(test::error_of([&] { model_in_folder(folder.path()); }), ContainsSubstring("dcp_to_torch_save"));

@@ -75,6 +75,24 @@ class FolderLinks(unittest.TestCase):
         self.assertEqual(listed, [(0, "a/1.jpg"), (0, "a/in/2.jpg")])
         self.assertIn("1 link to a folder skipped, such as a/in/up", said)
 
+    def test_links_to_what_contains_them_are_left_out(self):
+        self.add("root/a/1.jpg", "root/b/2.jpg", "store/3.jpg", "store/in/4.jpg", "other/5.jpg")
+        self.link("root/a/parent", "..")
+        self.link("root/a/above", self.folder)
+        self.link("root/all", ".")
+        self.link("root/b/store", "../../store/in")
+        self.link("store/in/up", "..")
+        self.link("root/b/other", self.folder / "other")
+        self.link("other/back", self.root)
+        listed, said = self.ours()
+        self.assertEqual(listed, [(0, "a/1.jpg"), (1, "b/2.jpg"), (1, "b/other/5.jpg"), (1, "b/store/4.jpg")])
+        self.assertEqual(said.count("\n"), 1)
+        self.assertIn("5 links to folders skipped, such as a/above: it points to a folder that contains it", said)
+
+    def test_names_as_torchvision_takes_them(self):
+        self.add("root/a/.png", "root/a/..JPG", "root/a/x.tar.png", "root/a/png", "root/a/xpng", "root/a/x.png.", "root/a/x.png/.webp")
+        self.assertEqual(self.ours()[0], self.torchvisions())
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -332,6 +332,23 @@ TEST_CASE_METHOD(FolderTest, "Folder: links in a circle end and what is left out
   CHECK(said.text() == "ddprun: " + listing.notice + "\n");
 }
 
+TEST_CASE_METHOD(FolderTest, "Folder: a link to the root or to what contains it is left out") {
+  for (const char* file : {"root/a/1.jpg", "root/b/2.jpg", "store/in/3.jpg"}) add(file);
+  fs::create_directory_symlink("..", root() / "root/a/up");
+  fs::create_directory_symlink(root(), root() / "root/all");
+  fs::create_directory_symlink(root() / "store/in", root() / "root/b/store");
+  fs::create_directory_symlink("..", root() / "store/in/store");
+  const ImageListing listing = list_image_folder(root() / "root");
+  CHECK_THAT(listing.class_names, ElementsAre("a", "b"));
+  CHECK_THAT(names(listing), ElementsAre("root/a/1.jpg", "root/b/2.jpg", "root/b/store/3.jpg"));
+  CHECK_THAT(listing.notice, ContainsSubstring("3 links to folders skipped, such as a/up: it points to"));
+}
+
+TEST_CASE_METHOD(FolderTest, "Folder: a name that is an ending alone is a picture's") {
+  for (const char* file : {"a/.png", "a/.jpeg", "a/png"}) add(file);
+  CHECK_THAT(names(list_image_folder(root())), ElementsAre("a/.jpeg", "a/.png"));
+}
+
 TEST_CASE_METHOD(FolderTest, "Folder: without classes or with an empty class is refused") {
   CHECK_THROWS_MATCHES(list_image_folder(root()), DataError, MessageMatches(ContainsSubstring("a folder per class")));
   CHECK_THROWS_AS(list_image_folder(root() / "none"), DataError);

@@ -99,10 +99,10 @@ struct ImageListing {
 };
 
 /// Lists the .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp files (capitals too) anywhere below each folder
-/// `<root>/<class>`, torchvision's pictures in its order. Links to files and folders are followed, except into a folder
-/// that they lie in. What is left out, TIFF and WebP where this build cannot read them and links without a target, is
-/// named in `notice` and in one line on standard error (rank 0's where RANK is set). Throws DataError when the folder
-/// cannot be read or has no class folder, and naming the class for one without any image.
+/// `<root>/<class>`, torchvision's pictures in its order. Links to files and folders are followed, except to a folder
+/// that they lie in, or that contains `root`. What is left out, TIFF and WebP where this build cannot read them and
+/// links without a target, is named in `notice` and in one line on standard error (rank 0's where RANK is set). Throws
+/// DataError when the folder cannot be read or has no class folder, and naming the class for one without any image.
 ImageListing list_image_folder(const std::filesystem::path& root);
 
 /// The two parts of a listing that split_listing() makes.

@@ -114,6 +114,40 @@ class PythonFolderTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "dcp_to_torch_save"):
             ddprun.checkpoint.load(self.folder / "dcp")
 
+    def test_what_is_no_regular_file_is_named_and_not_waited_for(self):
+        net = torch.nn.Linear(3, 2)
+        saved = ddprun.checkpoint.save(self.folder / "run", step=3, model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+        for path in sorted(saved.iterdir()):
+            content = path.read_bytes()
+            path.unlink()
+            os.mkfifo(path)
+            for where in (saved, saved.parent):
+                with self.assertRaisesRegex(ddprun.checkpoint.DamagedCheckpoint, f"{path.name}.*expected a regular file|expected a regular file.*{path.name}"):
+                    ddprun.checkpoint.load(where)
+            path.unlink()
+            path.write_bytes(content)
+        os.mkfifo(self.folder / "run.pt")
+        with self.assertRaisesRegex(OSError, "expected a regular file"):
+            ddprun.checkpoint.load(self.folder / "run.pt")
+        ddprun.checkpoint.load(saved)
+
+    def test_manifest_s_numbers_are_compared_with_the_files(self):
+        saved = ddprun.checkpoint.save(self.folder / "run", step=3, rng=[ddprun.checkpoint.rng_state()] * 3)
+        manifest = ddprun.checkpoint._folder.read_manifest(saved)
+        self.assertEqual(manifest["world_size"], 3)
+        for world_size, message in ((0, "world_size 0: expected 1 to"), (-1, "world_size -1: expected 1 to"), (10**9, "world_size 1000000000: expected 1 to"),
+                                    (2**63, "expected 1 to"), (3.0, "whole numbers"), (1, "'rank.1.rng.cpu'.*world_size 1"), (2, "'rank.2.rng.cpu'")):
+            (saved / "MANIFEST.json").write_text(ddprun.checkpoint._folder.format_manifest(3, 1, world_size, {}, manifest["files"]))
+            with self.assertRaisesRegex(ddprun.checkpoint.DamagedCheckpoint, message):
+                ddprun.checkpoint.load(saved)
+        (saved / "MANIFEST.json").write_text(ddprun.checkpoint._folder.format_manifest(3, 1, 5, {}, manifest["files"]))
+        self.assertEqual([len(state) for state in ddprun.checkpoint.load(saved)["rng"]], [1, 1, 1, 0, 0])
+        moved = saved.rename(self.folder / "moved")
+        for step in (-1, 2**63):
+            (moved / "MANIFEST.json").write_text(ddprun.checkpoint._folder.format_manifest(step, 1, 3, {}, manifest["files"]))
+            with self.assertRaisesRegex(ddprun.checkpoint.DamagedCheckpoint, "not negative"):
+                ddprun.checkpoint.load(moved)
+
     def test_cpp_accepts_manifests_with_any_metric(self):
         metrics = {"a": 0.1, "b": 1e-5, "c": 1e22, "d": 123456789012345680000.0, "e": -0.0, "f": 100000.0, "g": 1e5 + 0.5, "h": 5e-324,
                    "i": 1.7976931348623157e308, "j": float("nan"), "k": 3, "l": 1e15, "m": 0.0001, "n": 0.00012345}
@@ -191,7 +225,7 @@ class PythonFolderTest(unittest.TestCase):
         real = os.open
 
         def refusing(path, *arguments):
-            if "step-00000002" in str(path):
+            if "step-00000002" in str(path) and not str(path).endswith("MANIFEST.json"):
                 raise PermissionError(13, "Permission denied", str(path))
             return real(path, *arguments)
 

@@ -1,10 +1,11 @@
 """One rank of the programs that sharded_test.py starts: `sharded_ranks.py STAGE FOLDER RANK RANKS FORM`.
 
 STAGE is "write", which saves a run in every sharded form of Python's and its whole tensors as reference.pt; or "fail", where saving and
-loading fail on some ranks; or the name of a folder that load_sharded() shall load. FORM is "fsdp" or "ddp".
+loading fail on some ranks; or "refuse", where no checkpoint in FOLDER is loaded; or the name of a folder that load_sharded() shall load. FORM is "fsdp" or "ddp".
 """
 
 import pathlib
+import re
 import sys
 import warnings
 
@@ -125,6 +126,31 @@ def fail(folder, rank, ranks, form):
     load(model)
 
 
+def refuse(folder, rank, ranks, form):
+    """Every checkpoint in a folder has a manifest that is not to be loaded, and a text of the error."""
+    model, optimizer = make(form, ranks)
+    before = content(model, optimizer)
+    for path in sorted(folder.glob("*/step-*")):
+        for verify in (True, False):
+            load = lambda: ddprun.checkpoint.load_sharded(path, model=model, optimizer=optimizer, verify=verify)  # noqa: B023, E731
+            text = message(load)
+            assert text.startswith("DamagedCheckpoint:"), text
+            assert re.search((path / "expected.txt").read_text(), text), text
+    # One without the optimizer's state is refused before the model is loaded.
+    target = folder / "without"
+    other, _ = make(form, ranks)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    ddprun.checkpoint.save_sharded(target, step=1, model=other)
+    text = message(lambda: ddprun.checkpoint.load_sharded(target, model=model, optimizer=optimizer))
+    assert text.startswith("ValueError:") and "holds no optim.safetensors" in text, text
+    after = content(model, optimizer)
+    for part in ("model", "optimizer"):
+        assert before[part].keys() == after[part].keys()
+        assert all(torch.equal(tensor, after[part][key]) for key, tensor in before[part].items()), part
+
+
 def main():
     stage, folder, rank, ranks, form = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
     warnings.simplefilter("ignore")
@@ -134,6 +160,8 @@ def main():
         write(folder, rank, ranks, form)
     elif stage == "fail":
         fail(folder, rank, ranks, form)
+    elif stage == "refuse":
+        refuse(folder, rank, ranks, form)
     else:
         load(folder / stage, folder, rank, ranks, form)
     dist.destroy_process_group()

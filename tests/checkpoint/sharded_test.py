@@ -30,6 +30,7 @@ except ImportError:
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "python"))
 import ddprun.checkpoint  # noqa: E402
+from ddprun.checkpoint._manifest import crc32c, file_bytes, format_manifest, read_manifest  # noqa: E402
 from sharded_net import make_plain  # noqa: E402
 
 TOOL, PROGRAM = sys.argv.pop(1), sys.argv.pop(1)
@@ -95,6 +96,37 @@ class ShardedTest(unittest.TestCase):
 
     def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(self):
         start("fail", self.out, 2)
+
+    def test_files_and_ranks_that_are_missing_are_named_before_anything_is_changed(self):
+        for name, missing, world_size in self.manifests():
+            ends = self.with_manifest(self.out / name / "step-00000007", missing, world_size)
+            with self.subTest(name), self.assertRaisesRegex(ddprun.checkpoint.DamagedCheckpoint, ends):
+                ddprun.checkpoint.load(self.out / name / "step-00000007")
+        start("refuse", self.out, 2)
+
+    def manifests(self):
+        """Names, files that are missing, and world sizes of manifests that are valid but for these."""
+        for part in ("model", "optim"):
+            for rank in range(RANKS):
+                yield f"{part}{rank}", f"{part}-0000{rank + 1}-of-0000{RANKS}.safetensors", RANKS
+        for world_size in (-1, 0, 1, 2, 4, 10**9, 2**63):
+            yield f"world{world_size}", None, world_size
+
+    def with_manifest(self, copy, missing, world_size):
+        """Makes a copy with such a manifest; returns what the error says."""
+        shutil.copytree(self.sharded, copy)
+        files = dict(read_manifest(copy)["files"])
+        if missing:
+            (copy / missing).unlink()
+            blocks = (copy / "block-checksums.txt").read_text().splitlines(keepends=True)
+            (copy / "block-checksums.txt").write_text("".join(line for line in blocks if not line.startswith(missing)))
+            del files[missing]
+            text = file_bytes(copy / "block-checksums.txt")
+            files["block-checksums.txt"] = text.numel(), crc32c(text)
+        (copy / "MANIFEST.json").write_text(format_manifest(7, 1, world_size, {"loss": 0.25}, files))
+        expected = rf"files are missing: {missing} \(rank \d's part\)" if missing else f"world_size {world_size}"
+        (copy / "expected.txt").write_text(expected)
+        return expected
 
     def test_load_puts_the_tensors_together(self):
         loaded = ddprun.checkpoint.load(self.folder / "run")

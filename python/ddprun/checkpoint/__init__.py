@@ -19,6 +19,7 @@ import collections
 import contextlib
 import json
 import pathlib
+import re
 import warnings
 
 import torch
@@ -27,12 +28,14 @@ from . import _folder as folders
 from . import _states as states
 from ._folder import DamagedCheckpoint
 from ._sampler import DistributedSampler
+from ._shards import part_of
 
 __all__ = ["load", "save", "load_sharded", "save_sharded", "model_part", "flat_optimizer_state", "rng_state", "set_rng_state", "DistributedSampler",
            "DamagedCheckpoint"]
 
 # Whoever removes checkpoints faster than this many times in a row cannot be read beside.
 _LISTINGS = 100
+_OF_RANK = re.compile(r"rank\.(\d{1,7})\.(\w+)\.(.+)")
 
 
 def load(path, *, verify=True):
@@ -139,8 +142,11 @@ def _load_part(sharded, folder, model, optimizers, ranks):
     with contextlib.ExitStack() as stack:
         ranks.all(lambda: opened.extend(stack.enter_context(folders.opened(folder, False))))
         manifest, paths = opened
+        rest = {name: path for name, path in paths.items() if not part_of(name).startswith(("model.", "optim"))}
+        run = {}
+        ranks.all(lambda: run.update(_run_of(manifest, rest)))
         sharded.load(paths, model, optimizers, _schedule_of(paths), ranks)
-        return _run_of(manifest, {name: path for name, path in paths.items() if not states.part_of(name).startswith(("model.", "optim"))})
+        return run
 
 
 def model_part(state, name):
@@ -167,8 +173,7 @@ def _refuse_other(path):
         return
     if path.suffix == ".distcp" or path.name == ".metadata":
         raise ValueError(f"{path} is a file {_DCP}")
-    with open(path, "rb") as file:
-        beginning = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
+    beginning = folders.regular_bytes(path, 4096).lstrip(b"\xef\xbb\xbf \t\r\n")
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty")
     for known, what in _OTHERS:
@@ -210,11 +215,11 @@ def flat_optimizer_state(path, name="", *, verify=True):
 def _flat_optimizer_of(folder, name, verify):
     file = f"optim-{name}.safetensors" if name else "optim.safetensors"
     with folders.opened(folder, verify) as (_, paths):
-        if not any(states.part_of(each) == file for each in paths):
+        if not any(part_of(each) == file for each in paths):
             raise FileNotFoundError(f"{folder} has no {file}")
         tensors, metadata = states.read_part(paths, file)
         schedule = _schedule_of(paths)
-    saved = states.from_json(metadata[states.OPTIMIZER])
+    saved = states.saved_groups(metadata, file, tensors)
     flat = dict(tensors)
     for number, group in enumerate(saved["param_groups"]):
         options = states.python_group(saved["type"], group, {} if name else states.schedule_options(schedule, number))
@@ -269,7 +274,7 @@ def _load_folder(folder, verify):
 def _run_of(manifest, paths):
     run = {key: manifest[key] for key in ("step", "world_size", "metrics")}
     schedule = _schedule_of(paths)
-    for part in sorted({states.part_of(name) for name in paths}):
+    for part in sorted({part_of(name) for name in paths}):
         stem = part.rpartition(".")[0]
         if part == "model.safetensors":
             tensors, metadata = states.read_part(paths, part)
@@ -306,9 +311,11 @@ def _schedule_of(paths):
 
 def _add_ranks(run, tensors, world_size):
     for name, tensor in tensors.items():
-        _, rank, kind, rest = name.split(".", 3)
-        if kind == "rng":
-            run.setdefault("rng", [{} for _ in range(world_size)])[int(rank)][rest] = tensor
+        match = _OF_RANK.fullmatch(name)
+        if not match or int(match[1]) >= world_size:
+            raise DamagedCheckpoint(f"ranks.safetensors has {name!r}, but the manifest world_size {world_size}: expected rank.0 to rank.{world_size - 1}")
+        if match[2] == "rng":
+            run.setdefault("rng", [{} for _ in range(world_size)])[int(match[1])][match[3]] = tensor
         else:
             objects = run.setdefault("per_rank", [{} for _ in range(world_size)])
-            objects[int(rank)][rest] = bytes(tensor.tolist())
+            objects[int(match[1])][match[3]] = bytes(tensor.tolist())

@@ -12,12 +12,12 @@ import re
 import secrets
 import shutil
 import socket
-import stat
 
 from ._manifest import (
-    MANIFEST, STEP, DamagedCheckpoint, crc32c, file_bytes, format_manifest, refuse_unread,
-    read_manifest,
+    MANIFEST, STEP, DamagedCheckpoint, crc32c, file_bytes, format_manifest, open_regular, refuse_unread,
+    read_manifest, regular_bytes,
 )  # fmt: skip
+from ._shards import owner
 
 _REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]+$")
 
@@ -31,22 +31,21 @@ def opened(folder: pathlib.Path, verify=True, files=None):
     with contextlib.ExitStack() as stack:
         paths = {}
         for name, (size, _) in files.items():
-            status = None
             try:
-                descriptor = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
-                stack.callback(os.close, descriptor)
-                status = os.fstat(descriptor)
+                descriptor = open_regular(folder / name)
             except FileNotFoundError:
-                pass
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is missing") from None
             except OSError as error:
                 refuse_unread(error, f"{folder / name} cannot be read: {error.strerror}")
-            if status is None or not stat.S_ISREG(status.st_mode) or status.st_size != size:
-                raise DamagedCheckpoint(f"{folder / name} is missing or has not the {size} bytes that the manifest says")
+            stack.callback(os.close, descriptor)
+            found = os.fstat(descriptor).st_size
+            if found != size:
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} has {found} bytes, but the manifest says {size}")
             held = pathlib.Path(f"/proc/self/fd/{descriptor}")
             paths[name] = held if held.exists() else folder / name
         for name, (_, crc) in files.items():
             if verify and crc32c(file_bytes(paths[name])) != crc:
-                raise DamagedCheckpoint(f"{folder / name} is damaged: its checksum is another than the manifest's")
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum is another than the manifest's")
         yield manifest, paths
 
 
@@ -63,7 +62,7 @@ def _identity(folder):
 
 def _sequence(folder):
     try:
-        return int(json.loads((folder / MANIFEST).read_bytes()).get("sequence", 0))
+        return int(json.loads(regular_bytes(folder / MANIFEST)).get("sequence", 0))
     except (OSError, ValueError, TypeError, AttributeError):
         return 0
 

@@ -5,12 +5,15 @@ import errno
 import functools
 import json
 import math
+import os
 import pathlib
 import re
+import stat
 
 import torch
 
 from .._backend import load_library
+from . import _shards as shards
 
 MANIFEST = "MANIFEST.json"
 STEP = re.compile(r"step-(\d{8,})$")
@@ -232,16 +235,35 @@ def refuse_unread(error: OSError, text: str):
     raise DamagedCheckpoint(text) from error
 
 
+def open_regular(path):
+    """A descriptor of a regular file, to be closed by the caller. Raises OSError, also for what is something else: it does not wait
+    for the writer of a FIFO."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "expected a regular file", str(path))
+
+
+def regular_bytes(path, size=-1):
+    """The first `size` bytes of a regular file, or all. Raises OSError as open_regular() does."""
+    with open(open_regular(path), "rb") as file:
+        return file.read(size)
+
+
 def read_manifest(folder: pathlib.Path):
-    """The manifest of a checkpoint's folder as a dict; the files are not looked at."""
+    """The manifest of a checkpoint's folder as a dict. Of the files only the names are looked at: whether they are of as many ranks as it says."""
     try:
-        text = (folder / MANIFEST).read_bytes()
+        text = regular_bytes(folder / MANIFEST)
     except OSError as error:
         refuse_unread(error, f"{folder} is no whole checkpoint: {error}")
     try:
         manifest = json.loads(text.decode())
         files = {name: (record["size"], int(record["crc32c"], 16)) for name, record in manifest["files"].items()}
         metrics = {name: _metric(value) for name, value in manifest["metrics"].items()}
+        numbers = [manifest["step"], manifest.get("sequence", 0), manifest["world_size"], *(size for size, _ in files.values())]
+        if not all(type(each) is int for each in numbers) or not all(0 <= each < 2**63 for each in numbers[:2]):
+            raise ValueError("step, sequence, world_size and sizes must be whole numbers, the first two not negative and of 64 bits")
         good = format_manifest(manifest["step"], manifest.get("sequence", 0), manifest["world_size"], metrics, files).encode() == text
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged: {error}") from error
@@ -249,4 +271,6 @@ def read_manifest(folder: pathlib.Path):
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged or of another version")
     if (named := STEP.match(folder.name)) and int(named[1]) != manifest["step"]:
         raise DamagedCheckpoint(f"{folder} has the manifest of step {manifest['step']}")
+    if fault := shards.fault(files, manifest["world_size"]):
+        raise DamagedCheckpoint(f"{folder} is damaged: {fault}")
     return {**manifest, "metrics": metrics, "files": files}

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from . import _folder as folders
 from . import _states as states
 from ._manifest import DamagedCheckpoint, crc32c_blocks, crc32c_of_blocks, file_bytes, format_blocks, read_manifest
+from ._shards import part_of
 
 _WRAPPERS = re.compile(r"_orig_mod\.|_checkpoint_wrapped_module\.")
 
@@ -193,22 +194,41 @@ def _folder_of_part(paths, part):
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         for name, path in paths.items():
-            if states.part_of(name) == part:
+            if part_of(name) == part:
                 (folder / name).symlink_to(path)
         yield folder
 
 
-def _read(paths, part, targets_of, ranks):
-    """Reads into the tensors that `targets_of(metadata of all, texts of the header)` returns by name."""
-    targets = {}
-    with _folder_of_part(paths, part) as folder:
-        reader = dcp.HuggingFaceStorageReader(str(folder))
-        ranks.all(lambda: targets.update(targets_of(reader.read_metadata().state_dict_metadata, states.texts_of_part(paths, part))))
+def _stored(reader, part):
+    """What the files of a part hold, by name."""
+    stored = reader.read_metadata().state_dict_metadata
+    for name, entry in stored.items():
+        if sum(chunk.sizes.numel() for chunk in entry.chunks) != entry.size.numel():
+            raise DamagedCheckpoint(f"the files of {part} do not hold all of {name!r}")
+    return stored
+
+
+def _prepared(paths, part, targets_of, stack, ranks):
+    """Opens a part; `targets_of(metadata of all, texts of the header)` returns the tensors to read into, by name. Returns the function
+    that reads: nothing is changed before all parts are prepared."""
+    targets, opened = {}, []
+
+    def prepare():
+        if not any(part_of(name) == part for name in paths):
+            raise ValueError(f"the checkpoint holds no {part}: it was saved without that part of the state")
+        reader = dcp.HuggingFaceStorageReader(str(stack.enter_context(_folder_of_part(paths, part))))
+        targets.update(targets_of(_stored(reader, part), states.texts_of_part(paths, part)))
+        opened.append(reader)
+
+    def read():
         if targets:
-            dcp.load(targets, storage_reader=reader, process_group=ranks.group, no_dist=ranks.is_alone)
+            dcp.load(targets, storage_reader=opened[0], process_group=ranks.group, no_dist=ranks.is_alone)
+
+    ranks.all(prepare)
+    return read
 
 
-def _load_model(paths, model, ranks):
+def _prepared_model(paths, model, stack, ranks):
     named = _Named(model)
 
     def targets_of(stored, texts):
@@ -224,10 +244,10 @@ def _load_model(paths, model, ranks):
                                  f"but {tensor.dtype} of {list(tensor.shape)} in the model")
         return targets
 
-    _read(paths, "model.safetensors", targets_of, ranks)
+    return _prepared(paths, "model.safetensors", targets_of, stack, ranks)
 
 
-def _load_optimizer(paths, part, model, optimizer, schedule, ranks):
+def _prepared_optimizer(paths, part, model, optimizer, schedule, stack, ranks):
     names = {id(parameter): name for name, parameter in _Named(model).named_parameters()}
     groups = [[names.get(id(parameter)) for parameter in group["params"]] for group in optimizer.param_groups]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -237,7 +257,7 @@ def _load_optimizer(paths, part, model, optimizer, schedule, ranks):
     fields, options = {}, {}
 
     def targets_of(stored, texts):
-        saved = states.from_json(texts[states.OPTIMIZER])
+        saved = states.saved_groups(texts, part, stored)
         for position, group in enumerate(saved["param_groups"]):
             python = states.python_group(saved["type"], group, states.schedule_options(schedule, position))
             options.update({name: python for name in group["params"]})
@@ -256,12 +276,17 @@ def _load_optimizer(paths, part, model, optimizer, schedule, ranks):
             targets[key] = fields.setdefault(numbers[name], {})[key[len(f"state.{name}."):]] = target
         return targets
 
-    _read(paths, part, targets_of, ranks)
-    listed, number = [], 0
-    for group in groups:
-        listed.append({**options[group[0]], "params": list(range(number, number + len(group)))})
-        number += len(group)
-    optimizer.load_state_dict({"state": dict(sorted(fields.items())), "param_groups": listed})
+    read_tensors = _prepared(paths, part, targets_of, stack, ranks)
+
+    def read():
+        read_tensors()
+        listed, number = [], 0
+        for group in groups:
+            listed.append({**options[group[0]], "params": list(range(number, number + len(group)))})
+            number += len(group)
+        optimizer.load_state_dict({"state": dict(sorted(fields.items())), "param_groups": listed})
+
+    return read
 
 
 def verify_share(folder, ranks):
@@ -275,8 +300,10 @@ def verify_share(folder, ranks):
 def load(paths, model, optimizers, schedule, ranks):
     """Loads a checkpoint's files into the model and the optimizers by name."""
     model = unwrapped(model)
-    if model is not None:
-        _load_model(paths, model, ranks)
-    for name, optimizer in optimizers.items():
-        part = f"optim-{name}.safetensors" if name else "optim.safetensors"
-        _load_optimizer(paths, part, model, optimizer, None if name else schedule, ranks)
+    with contextlib.ExitStack() as stack:
+        reads = [] if model is None else [_prepared_model(paths, model, stack, ranks)]
+        for name, optimizer in optimizers.items():
+            part = f"optim-{name}.safetensors" if name else "optim.safetensors"
+            reads.append(_prepared_optimizer(paths, part, model, optimizer, None if name else schedule, stack, ranks))
+        for read in reads:
+            read()

@@ -11,6 +11,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from ._manifest import DamagedCheckpoint
+from ._shards import part_of
+
 OPTIMIZER = "ddprun.optimizer"  # the metadata key of an optimizer's groups
 _DEFAULTS = {"maximize": False, "foreach": None, "differentiable": False, "fused": None}
 _CAPTURABLE = {"Adam", "AdamW", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"}
@@ -25,15 +28,6 @@ def read_tensors(path):
     return tensors, metadata
 
 
-_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}\.safetensors")
-
-
-def part_of(file):
-    """The part of a run that a file holds, whole or a rank's share of it: "model.safetensors" for "model-00001-of-00004.safetensors"."""
-    shard = _SHARD.fullmatch(file)
-    return f"{shard[1]}.safetensors" if shard else file
-
-
 def texts_of_part(paths, part):
     """The texts in the headers of a part's files."""
     texts = {}
@@ -42,6 +36,16 @@ def texts_of_part(paths, part):
             with safe_open(path, framework="pt") as file:
                 texts.update(file.metadata() or {})
     return texts
+
+
+def saved_groups(texts, part, names):
+    """The class and the groups of an optimizer, from the texts in the headers of its files, which hold tensors of these names."""
+    if OPTIMIZER not in texts:
+        raise DamagedCheckpoint(f"{part} has no metadata {OPTIMIZER!r}, which hold the hyper-parameters of an optimizer")
+    foreign = next((name for name in names if not name.startswith("state.")), None)
+    if foreign is not None:
+        raise DamagedCheckpoint(f"{part} holds {foreign!r}, which is no state of an optimizer")
+    return from_json(texts[OPTIMIZER])
 
 
 def read_part(paths, part):
@@ -114,7 +118,7 @@ def _lbfgs_state(fields):
 
 def numbered_optimizer(tensors, metadata, schedule):
     """As Optimizer.state_dict() is: parameters are numbered through all groups."""
-    saved = from_json(metadata[OPTIMIZER])
+    saved = saved_groups(metadata, "the optimizer's file", tensors)
     state, groups, number = {}, [], 0
     for position, group in enumerate(saved["param_groups"]):
         numbers = []

@@ -34,6 +34,11 @@ GradientRouter::~GradientRouter() {
           "its gradients would not be averaged over the ranks. Keep the wrapper until its last backward has run");
 }
 
+void GradientRouter::begin_forward() {
+  const std::lock_guard lock(mutex_);
+  classifier_.begin_forward();
+}
+
 bool GradientRouter::begin_reducing_forward() {
   const std::lock_guard lock(mutex_);
   if (!is_static_ || knows_static_graph_) return true;

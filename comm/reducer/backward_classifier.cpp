@@ -23,14 +23,16 @@ const Graph& current_graph() {
 }
 
 // Whether the backward goes through `node`. The root of a backward is not among autograd's nodes of that backward, but
-// all nodes that follow it are.
+// all nodes that follow it are. Leaves follow many nodes: a root that only they follow has no other nodes.
 bool runs_node(const Graph& graph, Node* node) {
   if (graph.contains(node)) return true;
-  const auto& edges = node->next_edges();
-  return std::ranges::any_of(edges, [](const auto& edge) { return edge.function.get() != nullptr; }) &&
-         std::ranges::all_of(edges, [&](const auto& edge) {
-           return edge.function.get() == nullptr || graph.contains(edge.function.get());
-         });
+  Graph next;
+  for (const auto& edge : node->next_edges()) {
+    if (edge.function.get() != nullptr) next.insert(edge.function.get());
+  }
+  const auto is_leaf = [](Node* each) { return each->next_edges().empty(); };
+  return !next.empty() && std::ranges::all_of(next, [&](Node* each) { return graph.contains(each); }) &&
+         (next.size() == graph.size() || !std::ranges::all_of(next, is_leaf));
 }
 
 // Whether it goes through a node that follows `node`, as that of a gradient penalty may. Those of leaves belong to
@@ -78,9 +80,12 @@ void BackwardClassifier::add_forward(bool reduces, const std::vector<at::Tensor>
     armed_ = true;
     ++outstanding_;
   }
-  if (forwards_.size() >= drop_at_) drop_expired();
   has_local_ = has_local_ || !reduces;
-  ForwardRecord& forward = forwards_.emplace_back(ForwardRecord{.reduces = reduces, .known = known});
+  if (forwards_.size() >= drop_at_) drop_expired();
+  ++last_;
+  if (reduces) last_reducing_ = last_;
+  spans_.end(last_, reduces);
+  ForwardRecord& forward = forwards_.emplace_back(ForwardRecord{.number = last_, .reduces = reduces, .known = known});
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
     if (const auto& node = output.grad_fn()) {
@@ -98,7 +103,6 @@ void BackwardClassifier::drop_expired() {
   };
   forwards_.erase(std::remove_if(forwards_.begin(), forwards_.end() - 1, is_over), forwards_.end() - 1);
   drop_at_ = std::max<size_t>(8, 2 * forwards_.size());
-  has_local_ = std::ranges::any_of(forwards_, [](const ForwardRecord& forward) { return !forward.reduces; });
 }
 
 template <typename Test>
@@ -119,38 +123,77 @@ bool BackwardClassifier::last_is_local_and_unknown() const {
   return !forwards_.empty() && !forwards_.back().reduces && !forwards_.back().known;
 }
 
-bool BackwardClassifier::is_of_local_forwards_only() const {
+BackwardClassifier::Origin BackwardClassifier::origin(bool sync_enabled) const {
   const Graph& graph = current_graph();
+  const auto is_in = [&](Node* node) { return graph.contains(node); };
+  if (any_output(/*reduces=*/true, is_in)) return Origin::kReducing;
+  bool is_local = any_output(/*reduces=*/false, is_in);
+  for (const Node* node : graph) {
+    const ForwardSpans::Span* span = spans_.find(*node);
+    if (span == nullptr) continue;
+    if (span->reduces) return Origin::kReducing;
+    is_local = true;
+  }
+  if (is_local) return Origin::kLocal;
+  // Nodes of the leaves alone: the root may be an output, and that of several forwards by what follows it.
   const auto through = [&](Node* node) { return runs_node(graph, node); };
-  return any_output(/*reduces=*/false, through) && !any_output(/*reduces=*/true, through);
+  const bool reduces = any_output(/*reduces=*/true, through);
+  is_local = any_output(/*reduces=*/false, through);
+  if (reduces && is_local) return sync_enabled ? Origin::kReducing : Origin::kLocal;
+  if (reduces) return Origin::kReducing;
+  return is_local ? Origin::kLocal : Origin::kUnknown;
 }
 
+// A backward under no_sync() that belongs to no known forward is to stay local, also while another forward waits: that
+// of net(x), of a penalty on the weights, or of a gradient penalty whose graph has nothing that the forward has made.
 BackwardKind BackwardClassifier::classify(bool sync_enabled) const {
-  if (armed_) {
-    // Python reduces the backward of a forward under no_sync() if another forward waits for its own, say one whose
-    // output was dropped.
-    const bool is_local = has_local_ && (is_of_local_forwards_only() || (!sync_enabled && last_is_local_and_unknown()));
-    return is_local ? BackwardKind::kLocal : BackwardKind::kReduce;
+  if (armed_ && sync_enabled && !has_local_) return BackwardKind::kReduce;
+  switch (origin(sync_enabled)) {
+    case Origin::kReducing:
+      return armed_ ? BackwardKind::kReduce : BackwardKind::kReduceAgain;
+    case Origin::kLocal:
+      return BackwardKind::kLocal;
+    case Origin::kUnknown:
+      break;
   }
   if (!sync_enabled) return BackwardKind::kLocal;
+  if (armed_) return BackwardKind::kReduce;
+  if (last_is_local_and_unknown()) return BackwardKind::kLocal;
+  // Such as a gradient penalty of a forward in several threads, whose graph need not have the output itself.
   const Graph& graph = current_graph();
-  const auto through = [&](Node* node) { return runs_node(graph, node); };
-  if (any_output(/*reduces=*/true, through)) return BackwardKind::kReduceAgain;
-  if (any_output(/*reduces=*/false, through) || last_is_local_and_unknown()) return BackwardKind::kLocal;
-  // Such as a gradient penalty, whose graph need not have the output itself.
   const auto after = [&](Node* node) { return runs_successor(graph, node); };
   if (outstanding_ > 0 || any_output(/*reduces=*/true, after)) return BackwardKind::kReduceAgain;
   return any_output(/*reduces=*/false, after) ? BackwardKind::kLocal : BackwardKind::kWithoutForward;
 }
 
+std::unordered_set<int64_t> BackwardClassifier::forwards_of_backward() const {
+  const Graph& graph = current_graph();
+  std::unordered_set<int64_t> numbers;
+  for (const Node* node : graph) {
+    if (const ForwardSpans::Span* span = spans_.find(*node)) numbers.insert(span->forward);
+  }
+  const auto add = [&](auto test) {
+    for (const ForwardRecord& forward : forwards_) {
+      if (any_output(forward, test)) numbers.insert(forward.number);
+    }
+  };
+  add([&](Node* node) { return graph.contains(node); });
+  if (numbers.empty()) add([&](Node* node) { return runs_node(graph, node); });
+  return numbers;
+}
+
+bool BackwardClassifier::is_of_last_reducing_only() const {
+  const std::unordered_set<int64_t> numbers = forwards_of_backward();
+  return numbers.size() == 1 && numbers.contains(last_reducing_);
+}
+
 void BackwardClassifier::finish_reduction() {
   armed_ = false;
   if (outstanding_ > 1) {
-    const Graph& graph = current_graph();
+    const std::unordered_set<int64_t> used = forwards_of_backward();
     int64_t finished = 0;
     for (ForwardRecord& forward : forwards_) {
-      if (!forward.reduces || forward.finished) continue;
-      if (!any_output(forward, [&](Node* node) { return runs_node(graph, node); })) continue;
+      if (!forward.reduces || forward.finished || !used.contains(forward.number)) continue;
       forward.finished = true;
       ++finished;
     }

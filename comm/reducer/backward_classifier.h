@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
+#include "comm/reducer/forward_spans.h"
 #include "comm/versions/autograd_node.h"
 
 namespace ddp::detail {
@@ -21,9 +23,11 @@ enum class BackwardKind {
   kWithoutForward,  ///< of no forward of the wrapper that is known
 };
 
-/// Knows a forward by the autograd nodes of its outputs. Not thread-safe.
+/// Knows a forward by the autograd nodes that it has made, and by those of its outputs. Not thread-safe.
 class BackwardClassifier {
  public:
+  /// Call before a forward with gradients, in its thread.
+  void begin_forward() { spans_.begin(); }
   /// Records a forward with gradients. `reduces`: it ran outside of no_sync(). `known`: `outputs` are all tensors of
   /// its output.
   void add_forward(bool reduces, const std::vector<at::Tensor>& outputs, bool known);
@@ -33,6 +37,8 @@ class BackwardClassifier {
 
   /// More than one forward waits for its reduction.
   bool has_several_pending() const { return outstanding_ > 1; }
+  /// Whether the backward that runs in this thread belongs to the last forward that reduces, and to no other forward.
+  bool is_of_last_reducing_only() const;
 
   /// Call in the backward that has completed a reduction.
   void finish_reduction();
@@ -46,7 +52,10 @@ class BackwardClassifier {
   bool uses_all_outputs() const;
 
  private:
+  // The forwards to which a backward belongs: one at least that reduces, local ones alone, or none that is known.
+  enum class Origin { kReducing, kLocal, kUnknown };
   struct ForwardRecord {
+    int64_t number;
     bool reduces;
     bool known;
     bool finished = false;
@@ -57,14 +66,18 @@ class BackwardClassifier {
   template <typename Test>
   bool any_output(bool reduces, Test test) const;
   bool last_is_local_and_unknown() const;
-  bool is_of_local_forwards_only() const;
+  Origin origin(bool sync_enabled) const;
+  std::unordered_set<int64_t> forwards_of_backward() const;
   void drop_expired();
 
   std::vector<ForwardRecord> forwards_;
+  ForwardSpans spans_;
+  int64_t last_ = 0;  // numbers of forwards
+  int64_t last_reducing_ = 0;
   size_t drop_at_ = 8;       // number of forwards at which those without a graph are looked for
   int64_t outstanding_ = 0;  // reducing forwards since the last forward that followed a finished reduction
   bool armed_ = false;       // a reducing forward since the last finished reduction
-  bool has_local_ = false;   // some of forwards_ ran under no_sync()
+  bool has_local_ = false;   // there was a forward under no_sync()
 };
 
 }  // namespace ddp::detail

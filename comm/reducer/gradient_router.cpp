@@ -34,6 +34,11 @@ GradientRouter::~GradientRouter() {
           "its gradients would not be averaged over the ranks. Keep the wrapper until its last backward has run");
 }
 
+void GradientRouter::begin_forward() {
+  const std::lock_guard lock(mutex_);
+  classifier_.begin_forward();
+}
+
 bool GradientRouter::begin_reducing_forward() {
   const std::lock_guard lock(mutex_);
   if (!is_static_ || knows_static_graph_) return true;
@@ -78,7 +83,9 @@ void GradientRouter::begin(size_t parameter) {
       return;
     case BackwardKind::kReduce:
       // c10d has looked for unused parameters in the outputs of the last forward only.
-      if (finds_unused_ && classifier_.has_several_pending()) engine_->prepare_again();
+      if (finds_unused_ && (classifier_.has_several_pending() || !classifier_.is_of_last_reducing_only())) {
+        engine_->prepare_again();
+      }
       break;
     case BackwardKind::kReduceAgain:
       prepare_again(parameter);

@@ -35,6 +35,8 @@ class GradientRouter final : public ParameterGradients::Listener {
   GradientRouter(const GradientRouter&) = delete;
   GradientRouter& operator=(const GradientRouter&) = delete;
 
+  /// Call before a forward with gradients, in its thread.
+  void begin_forward();
   /// Call before a forward whose backward shall reduce. Returns whether c10d counts it as an iteration: with
   /// static_graph it takes the first one for that of the first backward, so further forwards before that are not.
   bool begin_reducing_forward();

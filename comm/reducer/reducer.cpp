@@ -90,7 +90,10 @@ void GradientReducer::before_forward(const ForwardSettings& forward) {
   } else if (std::exchange(counts_active_ranks_, false)) {
     engine_->set_forward_pass_work_handle(nullptr, /*useStaticWorldSize=*/true);
   }
-  if (forward.records_gradients) rebuild();
+  if (forward.records_gradients) {
+    rebuild();
+    router_->begin_forward();
+  }
   if (!forward.will_reduce || !tuning_) return;
   const auto held = remove_held_gradients();
   if (tuning_->before_forward(*engine_)) regrouped();

@@ -25,6 +25,11 @@ SAVED = ("addmm", "mm", "convolution", "native_layer_norm")
 SAVED_ACTIVATIONS = ("tanh", "sigmoid", "gelu", "silu", "softplus", "relu")
 
 
+def plain_optimizer():
+    """For judges of values, not of bits: others divide gradients that are 0 but for the judge's rounding by themselves."""
+    return {"name": "SGD", "library": "torch", "options": {"lr": 0.05, "momentum": 0.9}, "second": None, "zero": False}
+
+
 def draw(seed, unusual=False, recompute=False, combined=False):
     if not combined:
         return Draw(seed, unusual, recompute).case
@@ -36,8 +41,8 @@ def draw(seed, unusual=False, recompute=False, combined=False):
 
 def combine(drawn, numbers):
     case = drawn.case
-    if known.is_computed(case):  # others divide gradients that are 0 but for the judge's rounding by themselves
-        case["optimizer"] = {"name": "SGD", "library": "torch", "options": {"lr": 0.05, "momentum": 0.9}, "second": None, "zero": False}
+    if known.is_computed(case):
+        case["optimizer"] = plain_optimizer()
     if case["unusual"] in (None, "kept_gradient", "pcgrad"):
         # LibTorch's own linear layers add the bias in place, to what a region would keep.
         save_in_regions(numbers, case["layers"], changes_in_place=drawn.kind in ("torch_linear", "attention", "encoder"))
@@ -590,4 +595,6 @@ class Draw:
             case["ddp"] |= {"static": True, "find_unused": False, "own_engine": None, "auto_bucket": False}
         if known.is_computed({**case, "unusual": kind}):
             case["ddp"]["broadcast_buffers"] = False  # the judge's forwards are local
+            if self.has_norms():
+                case["optimizer"] = plain_optimizer()  # a bias before a batch norm has a gradient of 0
         return kind

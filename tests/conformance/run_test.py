@@ -65,6 +65,13 @@ class Draw(unittest.TestCase):
             self.assertGreater(sum(bool(case[part]) for case in cases), 40, part)
         self.assertGreater(sum(not known.near(case) for case in cases), 1400)
 
+    def test_a_gradient_of_0_is_not_divided_by_itself_where_values_are_judged(self):
+        cases = [case for case in (draw(seed, True) for seed in range(3000)) if known.is_computed(case)]
+        normed = [case for case in cases if '"batch_norm' in json.dumps(case["layers"])]
+        self.assertGreater(len(normed), 100)
+        self.assertEqual({case["optimizer"]["name"] for case in normed}, {"SGD"})
+        self.assertGreater(len({case["optimizer"]["name"] for case in cases}), 5)
+
     def test_combined_programs_have_what_they_are_named_for(self):
         cases = [draw(seed, combined=True) for seed in range(600)]
         self.assertGreater(sum('"region"' in json.dumps(case["layers"]) for case in cases), 400)

@@ -59,7 +59,8 @@ class BucketLayout {
 class DdpWrapper {
  public:
   /// While the returned guard lives, forwards and their backwards accumulate gradients locally, without communication;
-  /// the first backward after it reduces the sum. The forward has to be inside as well as the backward. Guards nest.
+  /// the first backward after it reduces the sum. The forward decides: the backward of one that ran before is reduced
+  /// inside, too, and the backward of one that ran inside stays local afterwards. Guards nest.
   [[nodiscard]] NoSyncGuard no_sync() { return NoSyncGuard(core_); }
 
   /// Runs `body`, the training loop, on ranks with different numbers of inputs: a rank that has finished its body

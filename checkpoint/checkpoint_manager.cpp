@@ -253,7 +253,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
       options_.notify(folder.string() + ": not read: " + list_skipped({.skipped = run.skipped}));
     }
     if (writer_ && state.rng && !result.rng_restored) {
-      options_.notify(result.world_size == group_.size()
+      options_.notify(!prepared->starts_new_streams()
                           ? "the checkpoint holds no random streams: they are left as they are"
                           : "the ranks start new random streams: the checkpoint was saved by " +
                                 std::to_string(result.world_size) + (result.world_size == 1 ? " rank" : " ranks") +

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -15,6 +14,7 @@
 #include <ddprun/comm/manual_seed.h>
 
 #include "base/crc32c.h"
+#include "checkpoint/core/rank_names.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/folders/sharded_folder.h"
@@ -85,8 +85,10 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
       throw std::runtime_error("its " + safetensors::quote_name(state.foreign_step) +
                                ", which says how far the run is, is an object that is not read: save it with int()");
     }
-    if (ranks < 1 || ranks > std::numeric_limits<int>::max())
-      throw std::runtime_error("its world_size is out of range");
+    if (ranks < 1 || ranks > storage::kMaxWorldSize) {
+      throw std::runtime_error("its world_size is " + std::to_string(ranks) + ", expected 1 to " +
+                               std::to_string(storage::kMaxWorldSize));
+    }
     run.manifest.step = state.step.value_or(0);
     run.manifest.world_size = static_cast<int>(ranks);
     FileBuilder files(run);
@@ -304,12 +306,14 @@ void PreparedRun::prepare_rank_objects(const ReceivedRun& run, const TrainingSta
   if (wanted.empty()) return;
   const auto* bytes = find(run, kRanksFile);
   if (bytes == nullptr) return;
-  if (run.manifest.world_size != group_.size()) {
+  const auto stored = view_safetensors(*bytes, folder_ / kRanksFile);
+  for (const auto& [name, tensor] : stored.tensors) check_rank_name(stored.source, name, run.manifest.world_size);
+  // A form that stores no streams, such as DCP, leads to a file without any.
+  if (run.manifest.world_size != group_.size() && !stored.tensors.empty()) {
     new_stream_ = state.rng;
     stream_seed_ = crc32c(bytes->view.data(), bytes->view.size()) + static_cast<uint64_t>(result_.step);
     return;
   }
-  const auto stored = view_safetensors(*bytes, folder_ / kRanksFile);
   for (const auto& [name, object] : wanted) {
     const auto full_name = "rank." + std::to_string(group_.rank()) + "." + name;
     const auto found = stored.tensors.find(full_name);

@@ -56,6 +56,8 @@ class PreparedRun {
   void apply_tensors();
 
   const LoadedCheckpoint& result() const { return result_; }
+  /// Whether the saved random streams are of another number of ranks, so that apply_tensors() begins new ones.
+  bool starts_new_streams() const { return new_stream_; }
 
  private:
   struct Object {

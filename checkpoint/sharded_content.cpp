@@ -163,6 +163,14 @@ nlohmann::json summary(const HeldState& held) {
           {"wholes", shards::weight_of_wholes(held.rows.described)}};
 }
 
+// By name, of lines such as "'fc.bias' (float32 [3])".
+std::map<std::string, std::string> lines_by_name(const std::string& text) {
+  std::map<std::string, std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.emplace(line.substr(0, line.rfind(" (")), line);
+  return lines;
+}
+
 // Of a rank whose common tensors are not rank 0's: what is different.
 std::string first_difference(const HeldState& held, int rank, const GroupHandle& group) {
   std::ostringstream lines;
@@ -174,14 +182,18 @@ std::string first_difference(const HeldState& held, int rank, const GroupHandle&
     }
   }
   const auto all = all_gather_strings(lines.str(), group);
-  std::istringstream left(all.front()), right(all[static_cast<size_t>(rank)]);
-  for (std::string here, there;;) {
-    const bool has_here = static_cast<bool>(std::getline(left, here));
-    const bool has_there = static_cast<bool>(std::getline(right, there));
-    if (has_here == has_there && here == there && has_here) continue;
-    return "rank 0 has " + (has_here ? here : "no more") + ", rank " + std::to_string(rank) + " " +
-           (has_there ? there : "no more");
+  const auto left = lines_by_name(all.front());
+  const auto right = lines_by_name(all[static_cast<size_t>(rank)]);
+  const auto other = "rank " + std::to_string(rank);
+  for (const auto& [name, line] : left) {
+    const auto found = right.find(name);
+    if (found == right.end()) return "rank 0 has " + line + ", which " + other + " has not";
+    if (found->second != line) return "rank 0 has " + line + ", " + other + " " + found->second;
   }
+  for (const auto& [name, line] : right) {
+    if (!left.contains(name)) return other + " has " + line + ", which rank 0 has not";
+  }
+  return "rank 0 and " + other + " have them in another order";
 }
 
 // The place of this rank among those that hold the same.

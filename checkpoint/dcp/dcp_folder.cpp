@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,7 @@ class FolderReader {
     add_model();
     for (const auto& [name, entries] : optimizers_) add_optimizer(name, entries);
     add_rest();
+    refuse_shared_bytes();
     return std::move(run_);
   }
 
@@ -166,6 +168,10 @@ class FolderReader {
       } else {
         bytes += entry.item.size;
         numbers.push_back(i);
+        ranges_.push_back({.file = entry.item.file,
+                           .begin = entry.item.begin,
+                           .end = entry.item.begin + entry.item.size,
+                           .entry = &entry});
       }
     }
     pt::Budget budget((size_t{64} << 20) + bytes);
@@ -257,7 +263,10 @@ class FolderReader {
       return;
     }
     shards::CatalogTensor tensor{.dtype = entry.dtype, .shape = entry.shape};
-    for (const auto& chunk : entry.chunks) tensor.chunks.push_back(chunk_of(entry, chunk));
+    for (const auto& stored : entry.chunks) {
+      const auto& chunk = tensor.chunks.emplace_back(chunk_of(entry, stored));
+      ranges_.push_back({.file = chunk.file, .begin = chunk.begin, .end = chunk.begin + chunk.size, .entry = &entry});
+    }
     if (!catalog.tensors.emplace(name, std::move(tensor)).second) {
       fail("two tensors have the name " + quote_name(name));
     }
@@ -290,6 +299,20 @@ class FolderReader {
       fail(error.what());
     }
     run_.parts.emplace(name, std::move(catalog));
+  }
+
+  // Python writes each item by itself, also those of tied weights: two at one place are one too few.
+  void refuse_shared_bytes() {
+    std::ranges::sort(ranges_, {}, [](const Range& range) { return std::tie(range.file, range.begin, range.end); });
+    const Range* before = nullptr;
+    for (const auto& range : ranges_) {
+      if (range.begin == range.end) continue;
+      if (before != nullptr && before->file == range.file && range.begin < before->end) {
+        fail("its .metadata has " + quote_name(before->entry->key) + " and " + quote_name(range.entry->key) +
+             " at the same bytes of " + describe_file(metadata_.files[range.file]) + ": one of them is elsewhere");
+      }
+      before = &range;
+    }
   }
 
   void add_rest() {
@@ -328,9 +351,18 @@ class FolderReader {
     }
   }
 
+  // Of an item that is read.
+  struct Range {
+    uint32_t file = 0;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    const Entry* entry = nullptr;
+  };
+
   storage::FileSystem& file_system_;
   const std::filesystem::path& folder_;
   FolderMetadata metadata_;
+  std::vector<Range> ranges_;
   std::vector<Place> places_;
   std::map<std::string, OptimizerEntries> optimizers_;
   std::map<size_t, json> options_;

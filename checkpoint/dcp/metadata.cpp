@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <ddprun/checkpoint/safetensors_header.h>
@@ -123,14 +124,23 @@ class Reader {
     const auto* paths = attribute(root_, "planner_data");
     if (paths == nullptr || !paths->is(Kind::kDict)) return;
     const auto& items = paths->items();
+    const Value* unknown = nullptr;
+    std::unordered_set<std::string_view> added;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
       if (!items[i].is(Kind::kText)) odd("a key of planner_data is no text");
       spend(items[i].text().size() / 16);
       const auto found = by_key.find(items[i].text());
-      if (found == by_key.end()) continue;
+      if (found == by_key.end()) {
+        if (!added.contains(items[i].text())) unknown = &items[i];
+        continue;
+      }
       add(found->first, &items[i + 1], *found->second);
+      added.insert(found->first);
       by_key.erase(found);
     }
+    if (unknown == nullptr || by_key.empty()) return;
+    odd("planner_data has the path of " + quote_name(unknown->text()) + ", which is no item, but none of " +
+        quote_name(by_key.begin()->first));
   }
 
   void read_places() {
@@ -207,26 +217,28 @@ class Reader {
     metadata_.entries.push_back(std::move(entry));
   }
 
-  // The parts of `key`. Nothing where they are no such: then the key alone is what names the value.
+  // The parts of `key`, which Python joins with dots. Nothing where a planner has something else than paths there: then
+  // the key alone is what names the value.
   Path read_path(const Value& value, std::string_view key) {
     if (!value.is(Kind::kTuple) && !value.is(Kind::kList)) return {};
     Path path;
     size_t size = 0;
+    bool is_path = true;
     for (const auto& part : value.items()) {
       spend(0);
+      is_path = part.is(Kind::kText) || part.is(Kind::kInt);
+      size += part.is(Kind::kText) ? part.text().size() + 1 : 2;
+      is_path = is_path && size <= key.size() + 1;
+      if (!is_path) break;
       if (part.is(Kind::kText)) {
-        size += part.text().size() + 1;
-        if (size > key.size() + 1) return {};
         path.emplace_back(part.text());
-      } else if (part.is(Kind::kInt)) {
-        size += 2;
-        if (size > key.size() + 1) return {};
-        path.emplace_back(part.integer());
       } else {
-        return {};
+        path.emplace_back(part.integer());
       }
     }
-    return flat_key(path) == key ? path : Path{};
+    if (is_path && flat_key(path) == key) return path;
+    odd("the path of " + quote_name(key) + " in planner_data has other parts than its name" +
+        (path.empty() ? "" : ": it begins with " + quote_name(flat_key(path))));
   }
 
   void read_tensor(const Value& value, Entry& entry) {

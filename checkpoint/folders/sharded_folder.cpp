@@ -10,8 +10,10 @@
 
 #include "base/crc32c.h"
 #include "checkpoint/dcp/dcp_folder.h"
+#include "checkpoint/folders/uncommitted_folder.h"
 #include "checkpoint/shards/block_checksums.h"
 #include "checkpoint/shards/block_file.h"
+#include "checkpoint/shards/lost_content.h"
 #include "checkpoint/shards/shard_files.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/file_checksum.h"
@@ -21,41 +23,26 @@ namespace ddp {
 namespace {
 
 using shards::BlockChecksums;
+using shards::owner;
 using storage::FileRecord;
 using storage::FileSystem;
 
 constexpr std::string_view kEnding = ".safetensors";
 
-std::string owner(const std::string& file) {
-  const auto name = shards::parse_shard_file_name(file);
-  return name ? " (rank " + std::to_string(name->rank) + "'s part)" : "";
-}
-
-// The first tensor whose bytes do not all lie within the first `size` ones of a file that had `written`; empty when the
-// header is not there either.
-std::string first_tensor_beyond(FileSystem& file_system, const std::filesystem::path& path, uint64_t size,
-                                uint64_t written) {
-  try {
-    shards::ReadBuffer buffer;
-    const shards::BlockFile file(file_system, path, nullptr);
-    std::string text;
-    const auto append = [&](uint64_t, std::string_view bytes) { text += bytes; };
-    file.read(0, safetensors::kLengthBytes, buffer, append);
-    const auto begin = safetensors::kLengthBytes + safetensors::parse_header_length(text, written);
-    text.clear();
-    file.read(safetensors::kLengthBytes, begin, buffer, append);
-    const auto header = safetensors::parse_header(text, written - begin);
-    const auto found =
-        std::ranges::find_if(header.tensors, [&](const auto& tensor) { return begin + tensor.end > size; });
-    return found != header.tensors.end() ? found->name : "";
-  } catch (const std::exception&) {
-    return "";
+// The names of shards say how many ranks there were, and so does the manifest.
+void check_ranks(const std::filesystem::path& folder, const storage::Manifest& manifest) {
+  for (const auto& [name, record] : manifest.files) {
+    const auto shard = shards::parse_shard_file_name(name);
+    if (!shard || shard->ranks == manifest.world_size) continue;
+    storage::throw_damaged(folder, std::string(storage::kManifestName) + " has world_size " +
+                                       std::to_string(manifest.world_size) + ", but " + name + " is of " +
+                                       std::to_string(shard->ranks) + " ranks");
   }
 }
 
 // Whether it is there; throws when it has another size.
-bool check_shard_size(FileSystem& file_system, const std::filesystem::path& folder, const std::string& name,
-                      const FileRecord& record) {
+bool check_shard_size(FileSystem& file_system, const std::filesystem::path& folder,
+                      const std::vector<std::string>& files, const std::string& name, const FileRecord& record) {
   const auto path = folder / name;
   uint64_t size = 0;
   try {
@@ -65,10 +52,14 @@ bool check_shard_size(FileSystem& file_system, const std::filesystem::path& fold
     storage::throw_read_failure(folder, error);
   }
   if (size == record.size) return true;
-  const auto tensor = first_tensor_beyond(file_system, path, size, record.size);
-  storage::throw_damaged(folder, name + owner(name) + " has " + std::to_string(size) + " bytes, but " +
-                                     std::to_string(record.size) + " were written" +
-                                     (tensor.empty() ? "" : "; it lacks " + safetensors::quote_name(tensor)));
+  const shards::LostBytes bytes{
+      .files = files, .file = name, .begin = size, .end = record.size, .written = record.size};
+  const auto lacks = shards::tensors_between(file_system, folder, bytes);
+  storage::throw_damaged(
+      folder, name + owner(name) + " has " + std::to_string(size) + " bytes, but " + std::to_string(record.size) +
+                  " were written; " +
+                  (lacks.empty() ? "it held " + shards::content_of_lost(file_system, folder, files, name)
+                                 : "it lacks " + lacks));
 }
 
 storage::Bytes verified_file(FileSystem& file_system, const std::filesystem::path& folder, const std::string& name,
@@ -114,13 +105,16 @@ std::unique_ptr<ChunkedPart> read_part(FileSystem& file_system, const std::files
 }
 
 // Where the names say how many files there are, none may be missing.
-void check_all_are_there(const std::filesystem::path& folder, const std::vector<std::string>& files) {
+void check_all_are_there(FileSystem& file_system, const std::filesystem::path& folder,
+                         const std::vector<std::string>& files) {
   const auto ranks = shards::parse_shard_file_name(files.front())->ranks;
   const auto part = shards::parse_shard_file_name(files.front())->part;
   const std::set<std::string> present(files.begin(), files.end());
   for (int rank = 0; rank < ranks; ++rank) {
     const auto name = shards::shard_file_name(part, rank, ranks);
-    if (!present.contains(name)) storage::throw_damaged(folder, name + owner(name) + " is missing");
+    if (present.contains(name)) continue;
+    storage::throw_damaged(folder, name + owner(name) + " is missing; it held " +
+                                       shards::content_of_lost(file_system, folder, files, name));
   }
 }
 
@@ -149,7 +143,9 @@ bool is_folder_of_shards(const std::filesystem::path& folder) {
 bool is_sharded_folder(FileSystem& file_system, const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) return false;
-  if (dcp::is_dcp_folder(folder) || is_folder_of_shards(folder)) return true;
+  if (dcp::is_dcp_folder(folder)) return true;
+  refuse_uncommitted(folder);
+  if (is_folder_of_shards(folder)) return true;
   return std::filesystem::exists(folder / storage::kManifestName, ignored) &&
          has_shards(storage::read_manifest_alone(file_system, folder));
 }
@@ -162,12 +158,13 @@ ShardedFolder open_sharded_folder(FileSystem& file_system, const std::filesystem
 
 ShardedFolder open_sharded_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,
                                       storage::Manifest manifest) {
+  check_ranks(folder, manifest);
   ShardedFolder opened{.kind = "sharded checkpoint"};
   const auto names = names_of(manifest);
   const auto by_part = shards::shard_files_by_part(names);
   const auto checksums = std::make_shared<const BlockChecksums>(block_checksums(file_system, folder, manifest));
   for (const auto& [part, files] : by_part) {
-    for (const auto& file : files) check_shard_size(file_system, folder, file, manifest.files.at(file));
+    for (const auto& file : files) check_shard_size(file_system, folder, files, file, manifest.files.at(file));
     for (const auto& file : files) {
       if (!checksums->contains(file)) {
         storage::throw_damaged(folder, std::string(shards::kBlockChecksumsFile) + " does not have " + file);
@@ -198,7 +195,7 @@ ShardedFolder open_folder_of_shards(FileSystem& file_system, const std::filesyst
   }
   const auto checksums = std::make_shared<const BlockChecksums>();
   for (const auto& [part, files] : shards::shard_files_by_part(others)) {
-    check_all_are_there(folder, files);
+    check_all_are_there(file_system, folder, files);
     opened.parts[part] = read_part(file_system, folder, files, checksums);
   }
   if (python.empty()) return opened;
@@ -228,19 +225,27 @@ storage::Failure describe_damage(FileSystem& file_system, const std::filesystem:
 
 void verify_sharded_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,
                                const storage::Manifest& manifest) {
+  check_ranks(folder, manifest);
   const auto checksums = block_checksums(file_system, folder, manifest);
+  const auto by_part = shards::shard_files_by_part(names_of(manifest));
   shards::ReadBuffer buffer;
   for (const auto& [name, record] : manifest.files) {
     uint32_t checksum = 0;
+    std::vector<std::string> files;  // of the same part
     try {
       if (const auto blocks = checksums.find(name); blocks != checksums.end()) {
-        check_shard_size(file_system, folder, name, record);
+        if (const auto shard = shards::parse_shard_file_name(name)) files = by_part.at(shard->part);
+        check_shard_size(file_system, folder, files, name, record);
         const shards::BlockFile file(file_system, folder / name, &blocks->second);
         file.read(0, record.size, buffer,
                   [&](uint64_t, std::string_view bytes) { checksum = crc32c(bytes.data(), bytes.size(), checksum); });
       } else {
         checksum = storage::file_checksum(file_system, folder / name, record.size);
       }
+    } catch (const shards::DamagedBytes& error) {
+      const shards::LostBytes bytes{
+          .files = files, .file = name, .begin = error.begin(), .end = error.end(), .written = record.size};
+      throw storage::DamagedCheckpoint(error.what() + owner(name) + about_bytes(file_system, folder, bytes));
     } catch (const std::system_error& error) {
       storage::throw_read_failure(folder, error);
     }

@@ -43,7 +43,7 @@ bool has_shards(const storage::Manifest& manifest);
 bool is_folder_of_shards(const std::filesystem::path& folder);
 
 /// Whether `folder` is one of those: a checkpoint of this project's with shards, a folder of shards or one of DCP.
-/// Throws storage::DamagedCheckpoint for a manifest that cannot be read.
+/// Throws storage::DamagedCheckpoint for a manifest that cannot be read, and as refuse_uncommitted() does.
 bool is_sharded_folder(storage::FileSystem& file_system, const std::filesystem::path& folder);
 
 /// Opens whichever it is, as the functions below.

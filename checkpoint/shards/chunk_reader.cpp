@@ -13,6 +13,7 @@
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/tensor_item.h"
 #include "checkpoint/shards/block_file.h"
+#include "checkpoint/shards/lost_content.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/durable_file.h"
 
@@ -259,7 +260,7 @@ void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog,
       auto jobs = jobs_of(parts);
       read_file(file, jobs, buffer);
     } catch (const DamagedBytes& error) {
-      throw storage::DamagedCheckpoint(error.what() + holders(parts, error));
+      throw storage::DamagedCheckpoint(error.what() + owner(path.filename().string()) + holders(parts, error));
     }
   }
 }

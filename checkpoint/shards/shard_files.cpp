@@ -11,6 +11,7 @@
 #include "base/joined.h"
 #include "checkpoint/core/safetensors_dtypes.h"
 #include "checkpoint/shards/block_file.h"
+#include "checkpoint/shards/lost_content.h"
 #include "checkpoint/shards/sharding_info.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/durable_file.h"
@@ -30,12 +31,6 @@ std::optional<int> number(std::string_view digits) {
   const auto result = std::from_chars(digits.data(), end, value);
   if (digits.size() != kDigits || result.ec != std::errc() || result.ptr != end) return std::nullopt;
   return value;
-}
-
-// " (rank 2's part)", of a file that one of several ranks has written.
-std::string owner(const std::string& file) {
-  const auto name = parse_shard_file_name(file);
-  return name && name->ranks > 1 ? " (rank " + std::to_string(name->rank) + "'s part)" : "";
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -285,7 +280,14 @@ TensorCatalog read_shard_headers(storage::FileSystem& file_system, const std::fi
       const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
       builder.add(path, read_header(file, buffer));
     } catch (const DamagedBytes& error) {
-      throw storage::DamagedCheckpoint(error.what() + owner(name) + header_fault(file_system, path));
+      std::error_code ignored;
+      const LostBytes bytes{.files = files,
+                            .file = name,
+                            .begin = error.begin(),
+                            .end = error.end(),
+                            .written = std::filesystem::file_size(path, ignored)};
+      throw storage::DamagedCheckpoint(error.what() + owner(name) + about_bytes(file_system, folder, bytes) +
+                                       header_fault(file_system, path));
     } catch (const safetensors::FormatError& error) {
       throw storage::DamagedCheckpoint(path.string() + owner(name) + " is not valid: " + error.what());
     } catch (const std::system_error& error) {
@@ -300,6 +302,11 @@ TensorCatalog read_shard_headers(storage::FileSystem& file_system, const std::fi
   } catch (const CatalogError& error) {
     if (missing.empty()) storage::throw_damaged(folder, error.what());
     missing += std::string("; ") + error.what();
+    storage::throw_damaged(folder, "files are missing: " + missing);
+  }
+  if (!missing.empty()) {
+    missing += (missing_names.size() == 1 ? "; it held " : "; the first of them held ") +
+               content_of_lost(file_system, folder, files, missing_names.front());
   }
   if (!missing.empty()) storage::throw_damaged(folder, "files are missing: " + missing);
   return catalog;

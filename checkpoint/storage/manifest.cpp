@@ -147,8 +147,9 @@ std::string format_manifest(const Manifest& manifest) {
     throw std::invalid_argument("a checkpoint's sequence must not be negative, but is " +
                                 std::to_string(manifest.sequence));
   }
-  if (manifest.world_size < 1) {
-    throw std::invalid_argument("the world size must be positive, but is " + std::to_string(manifest.world_size));
+  if (manifest.world_size < 1 || manifest.world_size > kMaxWorldSize) {
+    throw std::invalid_argument("the world size must be from 1 to " + std::to_string(kMaxWorldSize) + ", but is " +
+                                std::to_string(manifest.world_size));
   }
   std::string text(kHead);
   const int version = manifest.sequence > 0 ? kVersion : kVersionWithoutSequence;

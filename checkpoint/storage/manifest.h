@@ -19,6 +19,8 @@ bool is_file_name(std::string_view name);
 inline constexpr const char* kManifestName = "MANIFEST.json";
 /// Longest manifest that is read: some 10,000 files.
 inline constexpr uint64_t kMaxManifestBytes = 1 << 20;
+/// Most ranks that a manifest may name, as in Python.
+inline constexpr int kMaxWorldSize = 1 << 20;
 
 struct Manifest {
   int64_t step = 0;
@@ -37,8 +39,8 @@ class ManifestError : public std::runtime_error {
 };
 
 /// In version 2 of the format, or in version 1 without a sequence. Throws std::invalid_argument for a negative step or
-/// sequence, a world size below 1, a file name other than [A-Za-z0-9._-] without a leading dot, a metric's name with
-/// quotes, backslashes or control characters, and for more bytes than are read, kMaxManifestBytes.
+/// sequence, a world size below 1 or above kMaxWorldSize, a file name other than [A-Za-z0-9._-] without a leading dot,
+/// a metric's name with quotes, backslashes or control characters, and for more bytes than are read, kMaxManifestBytes.
 std::string format_manifest(const Manifest& manifest);
 
 /// Throws std::invalid_argument for what is read, since earlier versions wrote it, but not written any more: names of

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/json_float.h"
+#include "checkpoint/core/rank_names.h"
 #include "checkpoint/core/shallow_json.h"
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/shards/shard_files.h"
@@ -77,13 +78,25 @@ int64_t step_for(const json& values, const std::filesystem::path& target) {
                               ", as the checkpoint of its step is");
 }
 
+// The number of ranks whose names are in ranks.safetensors, as far as a manifest may have them; 1 if there are none.
+int64_t ranks_in(const TensorSource& source) {
+  uint64_t ranks = 1;
+  const auto file = source.files().find(std::string(kRanksFile));
+  if (file == source.files().end()) return 1;
+  for (const auto& tensor : file->second.tensors) {
+    const auto rank = rank_in_name(tensor.name);
+    if (rank && *rank < storage::kMaxWorldSize) ranks = std::max(ranks, *rank + 1);
+  }
+  return static_cast<int64_t>(ranks);
+}
+
 storage::Manifest manifest_for(const TensorSource& source, const json& values) {
   if (source.manifest() != nullptr) {
     return {.world_size = source.manifest()->world_size, .metrics = source.manifest()->metrics};
   }
   storage::Manifest manifest;
-  const auto ranks = whole_number(values, "world_size").value_or(1);
-  manifest.world_size = ranks >= 1 && ranks <= INT32_MAX ? static_cast<int>(ranks) : 1;
+  const auto ranks = std::max(whole_number(values, "world_size").value_or(1), ranks_in(source));
+  manifest.world_size = ranks >= 1 && ranks <= storage::kMaxWorldSize ? static_cast<int>(ranks) : 1;
   if (const auto metrics = values.find("metrics"); metrics != values.end() && metrics->is_object()) {
     for (const auto& [name, value] : metrics->items()) {
       if (const auto number = named_float(value)) manifest.metrics[name] = *number;
@@ -108,8 +121,10 @@ void write_run(storage::StagedFolder& folder, const TensorSource& source, const 
                                    : std::string(kNamedOptimizer) + name + std::string(kSafetensorsEnding);
     write_tensors(folder, file, optimizer.tensors, {{pt::kOptimizerMetadata, optimizer.groups}});
   }
+  // CheckpointManager expects the file, also from a source that has no random streams.
   const auto ranks = source.files().find(std::string(kRanksFile));
-  if (ranks != source.files().end()) write_tensors(folder, kRanksFile, ranks->second.tensors, {});
+  write_tensors(folder, kRanksFile, ranks != source.files().end() ? ranks->second.tensors : std::vector<RawTensor>(),
+                {});
   for (const auto& [name, text] : source.objects()) write_text(folder, name, text);
   write_text(folder, std::string(kValuesFile), checkpoint_values(source).dump(2) + "\n");
 }

@@ -9,10 +9,12 @@
 
 #include <ddprun/detail/checkpoint/storage/mapped_file.h>
 
+#include "checkpoint/core/rank_names.h"
 #include "checkpoint/core/safetensors_dtypes.h"
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/core/unsupported_file.h"
 #include "checkpoint/dcp/dcp_folder.h"
+#include "checkpoint/folders/uncommitted_folder.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
@@ -36,6 +38,7 @@ bool is_checkpoint_folder(const std::filesystem::path& path) {
 TensorSource::TensorSource(const std::filesystem::path& path, const std::string& key) : path_(path) {
   auto file = path;
   if (std::filesystem::is_directory(path)) {
+    if (!dcp::is_dcp_folder(path)) refuse_uncommitted(path);
     const auto found = find_model_in_folder(path);
     if (!found || is_checkpoint_folder(path)) {
       open_any_folder(path);
@@ -202,6 +205,10 @@ void TensorSource::read_small_tensors() {
 }
 
 void TensorSource::verify() {
+  if (const auto ranks = files_.find(std::string(kRanksFile)); ranks != files_.end() && manifest_) {
+    const auto path = (path_ / kRanksFile).string();
+    for (const auto& tensor : ranks->second.tensors) check_rank_name(path, tensor.name, manifest_->world_size);
+  }
   if (sharded_ == nullptr) return;
   storage::FileSystem file_system;
   if (manifest_ != nullptr) {

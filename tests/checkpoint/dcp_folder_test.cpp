@@ -6,9 +6,13 @@
 #include <stdexcept>
 
 #include "checkpoint/dcp/dcp_writer.h"
+#include "checkpoint/dcp/metadata.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/tensor_item.h"
+#include "tests/checkpoint/dcp_pickles.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -188,6 +192,32 @@ TEST_CASE("DCP folder: missing and short files, and metadata of each rank, are n
   std::filesystem::remove(path / "__1.metadata");
   CHECK_FALSE(dcp::is_dcp_folder(path));
   refused("it has no .metadata");
+}
+
+TEST_CASE("DCP folder: two items at the same bytes are refused") {
+  using test::DcpPickle;
+  Folder folder;
+  folder.tensor({"a"}, {2});
+  folder.tensor({"b"}, {2});
+  const auto path = folder.write();
+  const auto written = dcp::parse_metadata(test::read_file(path / ".metadata"));
+  const std::vector<int64_t> begin{0};
+  const auto item = [&](const std::string& key, size_t number, int64_t more) {
+    const auto& place = written.entries.at(number).chunks.at(0).item;
+    return DcpPickle::Item{
+        .key = key,
+        .description = DcpPickle::tensor("float32", {2}, {{.offsets = {0}, .sizes = {2}}}),
+        .places = {DcpPickle::place(key, &begin, written.files.at(place.file), static_cast<int64_t>(place.begin),
+                                    static_cast<int64_t>(place.size) + more)}};
+  };
+  const auto error = [&](const std::vector<DcpPickle::Item>& items) {
+    test::write_file(path / ".metadata", DcpPickle::metadata(items));
+    return test::error_of<std::runtime_error>([&] { dcp::read_dcp_folder(folder.file_system, path); });
+  };
+  CHECK(error({item("a", 0, 0), item("b", 1, 0)}) == "no error");
+  CHECK_THAT(error({item("a", 0, 0), item("b", 0, 0)}),
+             ContainsSubstring("'a'") && ContainsSubstring("'b' at the same bytes of __0_0.distcp"));
+  CHECK_THAT(error({item("a", 0, 1), item("b", 1, 0)}), ContainsSubstring("at the same bytes"));
 }
 
 TEST_CASE("DCP folder: a damaged value is named") {

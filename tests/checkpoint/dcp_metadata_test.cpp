@@ -37,6 +37,16 @@ Item number(const std::string& key) {
           .places = {DcpPickle::place(key, nullptr, "__0_0.distcp", 200, 50)}};
 }
 
+using Names = std::vector<std::string>;
+
+DcpPickle::Write path_of(const Names& parts) {
+  return [=](pt::Pickler& pickler) {
+    pickler.begin_tuple();
+    for (const auto& part : parts) pickler.text(part);
+    pickler.end_tuple();
+  };
+}
+
 void check_refused(const std::vector<Item>& items, const std::string& message) {
   CHECK_THROWS_MATCHES(dcp::parse_metadata(DcpPickle::metadata(items)), pt::FormatError,
                        MessageMatches(ContainsSubstring(message)));
@@ -133,12 +143,34 @@ TEST_CASE("DCP metadata: what does not fit together is refused and named") {
   CHECK_THROWS_AS(dcp::parse_metadata(""), pt::FormatError);
 }
 
-TEST_CASE("DCP metadata: a path that is not its key's counts for nothing") {
-  auto item = number("epoch");
+TEST_CASE("DCP metadata: a path that is not its key's is refused") {
+  auto item = number("optim.state.w");
+  for (const Names& parts : {Names{"other"}, Names{"optim", "stat%", "w"}, Names{"optim", "state"}, Names{"", ""},
+                             Names{"optim", "state", "w", "x"}, Names{}}) {
+    item.path = path_of(parts);
+    check_refused({item}, "the path of 'optim.state.w' in planner_data has other parts than its name");
+  }
   item.path = [](pt::Pickler& pickler) {
     pickler.begin_tuple();
-    pickler.text("other");
+    pickler.text("optim");
+    pickler.none();
     pickler.end_tuple();
   };
-  CHECK(dcp::parse_metadata(DcpPickle::metadata({item})).entries[0].path == dcp::Path{"epoch"});
+  check_refused({item}, "it begins with 'optim'");
+  item.path = path_of({"optim", "state", "w"});
+  CHECK(dcp::parse_metadata(DcpPickle::metadata({item})).entries[0].path == dcp::Path{"optim", "state", "w"});
+  item.path = [](pt::Pickler& pickler) { pickler.integer(3); };  // of another planner
+  CHECK(dcp::parse_metadata(DcpPickle::metadata({item})).entries[0].path == dcp::Path{"optim.state.w"});
+}
+
+TEST_CASE("DCP metadata: the path of an item that there is not is refused where another item has none") {
+  auto item = number("a.b");
+  auto gone = item;
+  gone.path = path_of({"a", "b"});
+  gone.path_key = "a.c";
+  check_refused({gone}, "planner_data has the path of 'a.c', which is no item, but none of 'a.b'");
+  item.path = path_of({"a", "b"});
+  gone.description = {};
+  gone.places = {};
+  CHECK(dcp::parse_metadata(DcpPickle::metadata({item, gone})).entries.size() == 1);
 }

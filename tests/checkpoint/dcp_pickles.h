@@ -19,6 +19,7 @@ class DcpPickle {
     Write description;               ///< its value in state_dict_metadata
     std::vector<Write> places = {};  ///< pairs of storage_data
     Write path = {};                 ///< its value in planner_data
+    std::string path_key = {};       ///< its key there, where that is another
   };
 
   static void object(pt::Pickler& pickler, const std::string& module, const std::string& name, const Write& state) {
@@ -157,6 +158,7 @@ class DcpPickle {
       state.text("state_dict_metadata");
       state.begin_dict();
       for (const Item& item : items) {
+        if (!item.description) continue;
         state.text(item.key);
         item.description(state);
       }
@@ -165,7 +167,7 @@ class DcpPickle {
       state.begin_dict();
       for (const Item& item : items) {
         if (!item.path) continue;
-        state.text(item.key);
+        state.text(item.path_key.empty() ? item.key : item.path_key);
         item.path(state);
       }
       state.end_dict();

@@ -81,7 +81,9 @@ TEST_CASE("Manifest: a forged checksum does not open other folders") {
   CHECK_THAT(forged("model.safetensors", ".hidden"), ContainsSubstring("cannot be the name"));
   CHECK_THAT(forged("\"step\": 1200", "\"step\": -1"), ContainsSubstring("must not be negative"));
   CHECK_THAT(forged("\"step\": 1200", "\"step\": 01200"), ContainsSubstring("not in the form"));
-  CHECK_THAT(forged("\"world_size\": 4", "\"world_size\": 0"), ContainsSubstring("must be positive"));
+  CHECK_THAT(forged("\"world_size\": 4", "\"world_size\": 0"), ContainsSubstring("must be from 1 to 1048576"));
+  CHECK_THAT(forged("\"world_size\": 4", "\"world_size\": 1000000000"),
+             ContainsSubstring("must be from 1 to 1048576, but is 1000000000"));
   CHECK_THAT(forged("\"version\": 2", "\"version\": 3"),
              ContainsSubstring("version 3, but this program reads versions 1 and 2"));
   CHECK_THAT(forged("\"version\": 2", "\"version\": 1"), ContainsSubstring("does not have a manifest's format"));

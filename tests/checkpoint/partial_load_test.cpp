@@ -9,6 +9,8 @@
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
+#include "tests/support/ranks.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ddp {
@@ -62,6 +64,21 @@ TEST_CASE("CheckpointManager: partial and lenient loads list what they left out"
         manager.load(1, {.model = run.net, .scaler = scaler});
       }(),
       ContainsSubstring("holds no scaler.state"));
+}
+
+TEST_CASE("CheckpointManager: a checkpoint without random streams leaves them as they are") {
+  const test::TemporaryFolder folder;
+  test::Training run;
+  CheckpointManager(folder / "run", test::single_process()).save(1, {.model = run.net, .rng = false});
+  for (const int ranks : {1, 3}) {
+    test::Said notices;
+    test::run_ranks(ranks, [&](const GroupHandle& group) {
+      test::Training other;
+      CheckpointManager manager(folder / "run", group, {.notify = [&](const std::string& text) { notices.add(text); }});
+      RANK_CHECK_FALSE(manager.load(1, {.model = other.net}).rng_restored);
+    });
+    CHECK_THAT(notices.all(), test::ElementsAre(Catch::Matchers::ContainsSubstring("holds no random streams")));
+  }
 }
 
 TEST_CASE("CheckpointManager: frozen layers take no gradient") {

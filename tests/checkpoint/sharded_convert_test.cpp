@@ -12,6 +12,7 @@
 #include "checkpoint/shards/chunk_reader.h"
 #include "checkpoint/shards/shard_files.h"
 #include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/manifest.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "checkpoint/tool/convert.h"
 #include "checkpoint/tool/element_reader.h"
@@ -122,6 +123,18 @@ class ShardedConvert {
     return bytes;
   }
 
+  // In the block of the header are bytes of the tensor, too.
+  static void bytes_changed_in_header(const fs::path& source, const fs::path& path, std::string bytes) {
+    bytes[10] ^= 1;
+    test::write_file(path, bytes);
+    CHECK_THAT(error_of([&] { TensorSource{source}; }),
+               ContainsSubstring("(rank 1's part)") && ContainsSubstring("a part of 'w'"));
+    bytes[10] ^= 1;
+    bytes[1000] ^= 1;
+    test::write_file(path, bytes);
+    CHECK_THAT(error_of([&] { TensorSource{source}; }), ContainsSubstring("(rank 1's part); they hold 'w'"));
+  }
+
   static Wholes read(const fs::path& path) {
     const TensorSource source(path);
     Wholes result;
@@ -166,6 +179,7 @@ TEST_CASE_METHOD(ShardedConvert, "ShardedConvert: chunks of any shape become the
     REQUIRE(read(folder_ / "dcp") == tensors);
     convert(TensorSource(folder_ / "dcp"), folder_ / "new" / "step-00000005", {.to = TargetForm::kCheckpoint});
     REQUIRE(read(folder_ / "new" / "step-00000005") == tensors);
+    CHECK(fs::exists(folder_ / "new" / "step-00000005" / "ranks.safetensors"));  // as CheckpointManager expects
     for (const auto* name : {"hf", "dcp", "new", "run"}) fs::remove_all(folder_ / name);
   }
 }
@@ -253,8 +267,9 @@ TEST_CASE_METHOD(ShardedConvert, "ShardedConvert: what is missing, short or chan
   changed.back() ^= 1;
   test::write_file(path, changed);
   TensorSource opened(source);  // the headers are good
-  CHECK_THAT(error_of([&] { opened.verify(); }),
-             ContainsSubstring("model-00002-of-00002") && ContainsSubstring("CRC32C"));
+  CHECK_THAT(error_of([&] { opened.verify(); }), ContainsSubstring("model-00002-of-00002") &&
+                                                     ContainsSubstring("CRC32C") &&
+                                                     ContainsSubstring("(rank 1's part); they hold 'w'"));
   CHECK_THAT(error_of([&] { convert(opened, folder_ / "x.pt"); }), ContainsSubstring("they hold 'w'"));
   CHECK_FALSE(fs::exists(folder_ / "x.pt"));
   test::write_file(path, bytes.substr(0, bytes.size() - 1));
@@ -264,6 +279,16 @@ TEST_CASE_METHOD(ShardedConvert, "ShardedConvert: what is missing, short or chan
   CHECK_THAT(error_of([&] { TensorSource{source}; }),
              ContainsSubstring("(rank 1's part)") && ContainsSubstring("'w' is not complete"));
   test::write_file(path, bytes);
+  bytes_changed_in_header(source, path, bytes);
+  test::write_file(path, bytes.substr(0, 20));
+  CHECK_THAT(error_of([&] { TensorSource{source}; }), ContainsSubstring("it held a part of 'w'"));
+  test::write_file(path, bytes);
+  const auto unnamed = folder_ / "x.tmp-12ab";
+  fs::copy(source, unnamed);
+  CHECK_NOTHROW(TensorSource{unnamed});
+  fs::remove(unnamed / storage::kManifestName);
+  CHECK_THAT(error_of([&] { TensorSource{unnamed}; }),
+             ContainsSubstring("it has block-checksums.txt, but no MANIFEST.json"));
   fs::remove(source / shards::kBlockChecksumsFile);
   CHECK_THAT(error_of([&] { TensorSource{source}; }), ContainsSubstring(shards::kBlockChecksumsFile));
 }

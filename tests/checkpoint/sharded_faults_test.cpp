@@ -14,6 +14,7 @@
 
 #include "checkpoint/storage/inventory.h"
 #include "tests/checkpoint/faulty_file_system.h"
+#include "tests/checkpoint/forged_manifest.h"
 #include "tests/checkpoint/sharded_runs.h"
 #include "tests/checkpoint/steps_in.h"
 #include "tests/support/catch.h"
@@ -221,7 +222,48 @@ TEST_CASE_METHOD(SavedByThree, "SavedByThree: a changed byte is found by the ran
   auto bytes = test::read_file(path);
   bytes[bytes.size() - 3] = static_cast<char>(bytes[bytes.size() - 3] ^ 1);
   test::write_file(path, bytes);
-  CHECK_THAT(load_error(), ContainsSubstring("model-00001-of-00003.safetensors") && ContainsSubstring("CRC32C"));
+  CHECK_THAT(load_error(), ContainsSubstring("model-00001-of-00003.safetensors (rank 0's part)") ||
+                               ContainsSubstring("(rank 0's part); they hold '"));
+  CHECK_THAT(load_error(), ContainsSubstring("CRC32C") && ContainsSubstring("they hold '"));
+}
+
+TEST_CASE_METHOD(SavedByThree, "SavedByThree: a file cut within its header is named with a tensor or its kind") {
+  std::filesystem::resize_file(file("optim-00002-of-00003.safetensors"), 30);
+  CHECK_THAT(load_error(), ContainsSubstring("rank 1's part") && ContainsSubstring("it held a part of 'state."));
+}
+
+TEST_CASE_METHOD(SavedByThree, "SavedByThree: a manifest's world size must be that of the files") {
+  const auto path = file("MANIFEST.json");
+  const auto text = test::read_file(path);
+  const std::string written = "\"world_size\": 3";
+  for (const std::string size : {"0", "-1", "1", "2", "4", "1000000000", "9223372036854775808"}) {
+    auto forged = text;
+    forged.replace(forged.find(written), written.size(), "\"world_size\": " + size);
+    test::write_file(path, test::with_checksum(forged));
+    INFO(size);
+    CHECK_THAT(load_error(), ContainsSubstring("MANIFEST.json"));
+    const bool is_number = size.size() == 1 && size != "0";
+    if (is_number)
+      CHECK_THAT(load_error(), ContainsSubstring("has world_size " + size) && ContainsSubstring("of 3 ranks"));
+  }
+}
+
+TEST_CASE_METHOD(SavedByThree, "SavedByThree: without its manifest it was never committed") {
+  std::filesystem::remove(file("MANIFEST.json"));
+  CHECK_THAT(load_error(), ContainsSubstring("no MANIFEST.json"));
+  const auto other = folder_ / "x.tmp-12ab";
+  std::filesystem::copy(directory() / "step-00000002", other);
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    test::ShardedRun run(Kind::kFullyShard, group);
+    const auto before = run.whole();
+    CheckpointManager manager(directory(), group, test::quiet(std::nullopt));
+    auto state = run.state();
+    const auto error = test::error_of([&] { manager.load(other, {.model = state.model}); });
+    RANK_CHECK_THAT(error, ContainsSubstring("it has block-checksums.txt, but no MANIFEST.json"));
+    RANK_CHECK(run.whole() == before);
+  });
+  test::ShardedNet net;
+  CHECK_THAT(test::error_of([&] { load_weights(other, net); }), ContainsSubstring("no MANIFEST.json"));
 }
 
 TEST_CASE_METHOD(SavedByThree, "SavedByThree: without the checksums of its blocks nothing is taken") {
@@ -281,6 +323,22 @@ TEST_CASE("ShardedSave: ranks that have other tensors are named") {
     CheckpointManager manager(folder / "run", group, test::quiet(true));
     RANK_CHECK_THAT(test::error_of([&] { manager.save(1, {.model = net}); }),
                     ContainsSubstring("rank 2 'bias' (float32 [5])") && ContainsSubstring("rank 0 has 'bias'"));
+  });
+}
+
+TEST_CASE("ShardedSave: of ranks that have other tensors the first that differs is named") {
+  const test::TemporaryFolder folder;
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    test::ShardedNet net;
+    optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+    if (group.rank() == 1) {
+      net(test::sharded_input(0, 0)).sum().backward();
+      optimizer.step();
+    }
+    CheckpointManager manager(folder / "run", group, test::quiet(true));
+    const auto error = test::error_of([&] { manager.save(1, {.model = net, .optimizer = optimizer}); });
+    RANK_CHECK_THAT(error, ContainsSubstring("rank 1 has 'state.") && ContainsSubstring("which rank 0 has not"));
+    RANK_CHECK_THAT(error, !ContainsSubstring("num_batches"));
   });
 }
 

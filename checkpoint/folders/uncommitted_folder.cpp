@@ -1,0 +1,36 @@
+#include "checkpoint/folders/uncommitted_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <system_error>
+
+#include "checkpoint/shards/block_checksums.h"
+#include "checkpoint/storage/damage.h"
+#include "checkpoint/storage/manifest.h"
+
+namespace ddp {
+namespace {
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+
+}  // namespace
+
+void refuse_uncommitted(const std::filesystem::path& folder) {
+  constexpr std::array kOwnFiles = {shards::kBlockChecksumsFile, "trainer.json", "ranks.safetensors"};
+  const auto has_none = [&] { return !is_there(folder / storage::kManifestName); };
+  if (!has_none()) return;
+  const auto* found = std::ranges::find_if(kOwnFiles, [&](const char* name) { return is_there(folder / name); });
+  // A writer may have replaced the folder meanwhile.
+  if (found == kOwnFiles.end() || !has_none() || !is_there(folder / *found)) return;
+  storage::throw_damaged(
+      folder, std::string("it has ") + *found + ", but no " + storage::kManifestName +
+                  ": it was not written to the end, or its manifest was removed, so that nothing says whether its "
+                  "files are whole; load another checkpoint, or copy the files with weights into a folder of their own "
+                  "and load those");
+}
+
+}  // namespace ddp

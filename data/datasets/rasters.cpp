@@ -1,4 +1,4 @@
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/empty.h>
 
 #include <ddprun/data/byte_source.h>
 
@@ -29,12 +29,12 @@ at::ScalarType dtype_of(const Raster& raster) {
 
 at::Tensor raster_of_bytes(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                            const DecodeOptions& options) {
-  const Raster raster = decode_raster(bytes, path, options);
-  const std::vector<int64_t> sizes = raster.is_planar
-                                         ? std::vector<int64_t>{raster.channels, raster.height, raster.width}
-                                         : std::vector<int64_t>{raster.height, raster.width, raster.channels};
-  const at::Tensor samples = at::from_blob(const_cast<uint8_t*>(raster.bytes.data()), sizes, dtype_of(raster));
-  return (raster.is_planar ? samples : samples.permute({2, 0, 1})).clone(at::MemoryFormat::Contiguous);
+  at::Tensor samples;
+  decode_raster(bytes, path, options, [&](const Raster& raster) {
+    samples = at::empty({raster.channels, raster.height, raster.width}, dtype_of(raster));
+    return static_cast<uint8_t*>(samples.data_ptr());
+  });
+  return samples;
 }
 
 at::Tensor load_raster(const std::filesystem::path& file, const DecodeOptions& options) {

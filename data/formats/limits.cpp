@@ -4,12 +4,14 @@
 
 namespace ddp {
 
-void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes) {
+void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes, int64_t times) {
   constexpr int64_t kAlways = int64_t{512} << 20;
   constexpr int64_t kPerByte = 128;
-  if (unpacked_bytes <= kAlways || unpacked_bytes - kAlways <= kPerByte * file_bytes) return;
+  if (unpacked_bytes <= (kAlways + kPerByte * file_bytes) / times) return;
+  const std::string part = times == 1 ? "" : ", divided by " + std::to_string(times) + " for a picture like this";
   throw DataError(path, "its " + std::to_string(file_bytes) + " bytes would be decompressed to " +
-                            std::to_string(unpacked_bytes) + ": expected at most 512 MiB and 128 times its size");
+                            std::to_string(unpacked_bytes) + ": expected at most 512 MiB and 128 times its size" +
+                            part);
 }
 
 void check_working_memory(const std::filesystem::path& path, int64_t bytes, int64_t file_bytes,

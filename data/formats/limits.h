@@ -24,8 +24,10 @@ inline bool is_checked_first(int64_t bytes, int64_t file_bytes) {
 }
 
 /// Throws DataError when a file of `file_bytes` is to be unpacked to more than 512 MiB and 128 times its own size: such
-/// a file holds next to nothing, and takes seconds.
-void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes);
+/// a file holds next to nothing, and takes seconds. `times` is how often it is unpacked, or how much longer that takes
+/// than usual: of both numbers so much less is allowed.
+void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes,
+                         int64_t times = 1);
 
 /// Throws DataError when a reader needs more than 56 MiB, and more than 56 times the file's size, beside the picture.
 /// `what` is what takes the memory: "tiles of 16384x16384 pixels".

@@ -5,12 +5,12 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include <ddprun/data/byte_source.h>
 
+#include "data/formats/color_table.h"
 #include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
 #include "data/formats/raster.h"
@@ -73,14 +73,15 @@ int64_t unpacked_bytes(png_structp png, png_infop info) {
   return bytes;
 }
 
-/// How samples are given: 8-bit RGB, or with the file's channels (an index of a palette is one) and 8 or 16 bits.
-enum class PngSamples { kRgb, kStored };
-
-/// Pixels of the kind asked for.
-struct PngPixels {
-  Image image{};
-  int64_t channels = 3;
-  int64_t sample_bytes = 1;
+/// What the rows of a file become, and where: RGB of 8 bits side by side, or each channel of the file (an index of a
+/// palette is one) by itself, of 8 or 16 bits.
+struct Picture {
+  const RasterMemory* memory = nullptr;  ///< null for RGB
+  Raster shape{.channels = 3};
+  int index_bits = 0;  ///< of rows that hold indices of `colors`; 0 for others
+  ColorTable colors{};
+  std::vector<uint8_t> rgb{};
+  uint8_t* samples = nullptr;
 };
 
 enum class Decoded { kDone, kTooLarge, kUnchecked, kFailed };
@@ -88,27 +89,82 @@ enum class Decoded { kDone, kTooLarge, kUnchecked, kFailed };
 /// What is done with the rows. kTry: they are kept, but an interlaced picture that is large is kUnchecked at once.
 enum class Rows { kTry, kDrop, kKeep };
 
-/// Memory for a picture in one pass is allocated as rows are read; interlaced rows are spread over all of it.
-void read_rows(Reader& reader, int passes, Rows rows, std::vector<uint8_t>& row, Image& image) {
-  const size_t row_bytes = row.size();
-  const size_t bytes = static_cast<size_t>(image.height) * row_bytes;
-  if (rows != Rows::kDrop) image.pixels.reserve(bytes);
-  if (rows != Rows::kDrop && passes > 1) image.pixels.resize(bytes);
-  for (int pass = 0; pass < passes; ++pass) {
-    for (int64_t y = 0; y < image.height; ++y) {
-      uint8_t* pixels = row.data();
-      if (rows != Rows::kDrop) {
-        pixels =
-            passes == 1 ? add_row(image.pixels, row_bytes) : image.pixels.data() + static_cast<size_t>(y) * row_bytes;
-      }
-      png_read_row(reader.png, pixels, nullptr);
+/// Puts `count` pixels of row `y` where they belong: the first at column `x`, each next one `step` further.
+void put_pixels(Picture& picture, const uint8_t* row, int64_t y, int64_t x, int64_t step, int64_t count) {
+  const auto& [height, width, channels, kind, bytes] = picture.shape;
+  if (picture.memory != nullptr) {
+    for (int64_t c = 0; c < channels; ++c) {
+      uint8_t* to = picture.samples + ((c * height + y) * width + x) * bytes;
+      copy_samples(row + c * bytes, channels, to, step, count, bytes);
+    }
+    return;
+  }
+  uint8_t* rgb = picture.rgb.data() + (y * width + x) * 3;
+  if (picture.index_bits > 0) {
+    put_colors(picture.colors, row, picture.index_bits, rgb, step, count);
+  } else if (step == 1) {
+    std::memcpy(rgb, row, static_cast<size_t>(3 * count));
+  } else {
+    for (int64_t i = 0; i < count; ++i) std::memcpy(rgb + 3 * step * i, row + 3 * i, 3);
+  }
+}
+
+/// Rows of all columns, from the top down. Memory for RGB is allocated as they are read.
+void read_in_order(Reader& reader, Rows rows, std::vector<uint8_t>& row, Picture& picture) {
+  const auto& [height, width, channels, kind, bytes] = picture.shape;
+  const bool is_rgb = picture.memory == nullptr;
+  for (int64_t y = 0; y < height; ++y) {
+    uint8_t* place = row.data();
+    if (rows != Rows::kDrop) {
+      uint8_t* rgb = is_rgb ? add_row(picture.rgb, static_cast<size_t>(3 * width)) : nullptr;
+      if (is_rgb && picture.index_bits == 0) place = rgb;
+      if (!is_rgb && channels == 1) place = picture.samples + y * width * bytes;
+    }
+    png_read_row(reader.png, place, nullptr);
+    if (rows != Rows::kDrop && place == row.data()) put_pixels(picture, place, y, 0, 1, width);
+  }
+}
+
+/// The passes of an interlaced picture, each of some columns of some rows.
+void read_passes(Reader& reader, Rows rows, std::vector<uint8_t>& row, Picture& picture) {
+  const int64_t height = picture.shape.height, width = picture.shape.width;
+  if (rows != Rows::kDrop && picture.memory == nullptr) picture.rgb.resize(static_cast<size_t>(3 * height * width));
+  for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; ++pass) {
+    const int64_t columns = PNG_PASS_COLS(width, pass);
+    const int64_t count = columns > 0 ? PNG_PASS_ROWS(height, pass) : 0;
+    for (int64_t i = 0; i < count; ++i) {
+      png_read_row(reader.png, row.data(), nullptr);
+      if (rows == Rows::kDrop) continue;
+      put_pixels(picture, row.data(), PNG_ROW_FROM_PASS_ROW(i, pass), PNG_COL_FROM_PASS_COL(0, pass),
+                 int64_t{1} << PNG_PASS_COL_SHIFT(pass), columns);
     }
   }
 }
 
-void request(Reader& reader, PngSamples samples) {
-  if (samples == PngSamples::kStored) {
-    if (png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE) {
+/// Indices of a palette, and grey of up to 8 bits, which is expanded faster here. A colour that the palette lacks is
+/// black, as with libpng.
+void request_colors(Reader& reader, Picture& picture) {
+  const int bits = png_get_bit_depth(reader.png, reader.info);
+  const bool is_palette = png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE;
+  picture.index_bits = bits > 8 ? 8 : bits;
+  if (is_palette) {
+    png_colorp colors = nullptr;
+    int count = 0;
+    if (png_get_PLTE(reader.png, reader.info, &colors, &count) == 0) png_error(reader.png, "there is no palette");
+    for (int i = 0; i < count && i < 256; ++i) {
+      picture.colors[static_cast<size_t>(i)] = {colors[i].red, colors[i].green, colors[i].blue};
+    }
+    return;
+  }
+  png_set_strip_16(reader.png);
+  const int most = (1 << picture.index_bits) - 1;
+  for (int i = 0; i <= most; ++i) picture.colors[static_cast<size_t>(i)].fill(static_cast<uint8_t>(i * 255 / most));
+}
+
+void request(Reader& reader, Picture& picture) {
+  const int color_type = png_get_color_type(reader.png, reader.info);
+  if (picture.memory != nullptr) {
+    if (color_type == PNG_COLOR_TYPE_PALETTE) {
       png_set_packing(reader.png);  // a byte for each index
     } else {
       png_set_expand_gray_1_2_4_to_8(reader.png);
@@ -116,7 +172,7 @@ void request(Reader& reader, PngSamples samples) {
     if constexpr (std::endian::native == std::endian::little) png_set_swap(reader.png);
     return;
   }
-  png_set_expand(reader.png);
+  if (color_type == PNG_COLOR_TYPE_PALETTE || color_type == PNG_COLOR_TYPE_GRAY) return request_colors(reader, picture);
   png_set_strip_16(reader.png);
   png_set_gray_to_rgb(reader.png);
   png_set_strip_alpha(reader.png);
@@ -124,83 +180,91 @@ void request(Reader& reader, PngSamples samples) {
 
 /// The C part. No object with a destructor may live here: a longjmp would not destroy it. `row` becomes room for a row.
 Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path, const DecodeOptions& options,
-               Rows rows, PngSamples samples, std::vector<uint8_t>& row, PngPixels& pixels) {
+               Rows rows, std::vector<uint8_t>& row, Picture& picture) {
   const auto file_bytes = static_cast<int64_t>(source.left);
-  Image& image = pixels.image;
+  const bool is_rgb = picture.memory == nullptr;
+  Raster& shape = picture.shape;
   if (setjmp(source.back) != 0) return Decoded::kFailed;
   png_set_read_fn(reader.png, &source, copy);
   keep_out_others(reader.png);
   png_read_info(reader.png, reader.info);
-  image.height = png_get_image_height(reader.png, reader.info);
-  image.width = png_get_image_width(reader.png, reader.info);
-  if (image.height > options.most_pixels / image.width) return Decoded::kTooLarge;
+  shape.height = png_get_image_height(reader.png, reader.info);
+  shape.width = png_get_image_width(reader.png, reader.info);
+  if (shape.height > options.most_pixels / shape.width) return Decoded::kTooLarge;
   const int64_t unpacked = unpacked_bytes(reader.png, reader.info);
   if (unpacked / kMostInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
   constexpr int64_t kMostPixelBytes = 8;
-  const int64_t pixel_bytes = samples == PngSamples::kRgb ? 3 : kMostPixelBytes;
-  const bool is_large = is_checked_first(image.height * image.width * pixel_bytes, file_bytes);
+  const bool is_large = is_checked_first(shape.height * shape.width * (is_rgb ? 3 : kMostPixelBytes), file_bytes);
   const bool is_interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
-  check_unpacked_size(path, is_large && is_interlaced ? 2 * unpacked : unpacked, file_bytes);
+  check_unpacked_size(path, unpacked, file_bytes, is_large && is_interlaced ? 2 : 1);
   if (rows == Rows::kTry && is_large && is_interlaced) return Decoded::kUnchecked;
-  request(reader, samples);
-  const int passes = png_set_interlace_handling(reader.png);
+  if (rows != Rows::kDrop) request(reader, picture);
   png_read_update_info(reader.png, reader.info);
   row.resize(png_get_rowbytes(reader.png, reader.info));
-  pixels.channels = png_get_channels(reader.png, reader.info);
-  pixels.sample_bytes = png_get_bit_depth(reader.png, reader.info) / 8;
-  const bool is_known = samples == PngSamples::kStored || pixels.channels * pixels.sample_bytes == 3;
-  if (!is_known || static_cast<int64_t>(row.size()) != image.width * pixels.channels * pixels.sample_bytes) {
-    png_error(reader.png, "pixels of an unknown kind");
+  if (rows != Rows::kDrop) {
+    if (!is_rgb) shape.channels = png_get_channels(reader.png, reader.info);
+    shape.sample_bytes = png_get_bit_depth(reader.png, reader.info) / 8;
+    const int64_t pixel_bits = picture.index_bits > 0 ? picture.index_bits : 8 * shape.channels * shape.sample_bytes;
+    if (static_cast<int64_t>(row.size()) != (shape.width * pixel_bits + 7) / 8) {
+      png_error(reader.png, "pixels of an unknown kind");
+    }
+    if (is_rgb) {
+      picture.rgb.reserve(static_cast<size_t>(3 * shape.height * shape.width));
+    } else {
+      picture.samples = (*picture.memory)(shape);
+    }
   }
-  read_rows(reader, passes, rows, row, image);
+  if (is_interlaced) {
+    read_passes(reader, rows, row, picture);
+  } else {
+    read_in_order(reader, rows, row, picture);
+  }
   return Decoded::kDone;
 }
 
-/// Nothing for a large interlaced picture: whether all of it is there has to be known first.
-std::optional<PngPixels> read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
-                              const DecodeOptions& options, Rows rows, PngSamples samples) {
+/// False for a large interlaced picture with kTry: whether all of it is there has to be known first.
+bool read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options, Rows rows,
+          Picture& picture) {
   Source source{.next = bytes.data(), .left = bytes.size()};
   Reader reader;
   reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, stop, ignore);
   if (reader.png != nullptr) reader.info = png_create_info_struct(reader.png);
   if (reader.info == nullptr) throw std::bad_alloc();
-  PngPixels pixels;
   std::vector<uint8_t> row;
-  switch (decode(reader, source, path, options, rows, samples, row, pixels)) {
+  switch (decode(reader, source, path, options, rows, row, picture)) {
     case Decoded::kFailed:
       throw DataError(path, std::string("not a valid PNG file: ") + source.message.data());
     case Decoded::kTooLarge:
-      check_image_size(path, pixels.image.height, pixels.image.width, options);
+      check_image_size(path, picture.shape.height, picture.shape.width, options);
       break;
     case Decoded::kUnchecked:
-      return std::nullopt;
+      return false;
     case Decoded::kDone:
       break;
   }
-  return pixels;
+  return true;
 }
 
-PngPixels read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options,
-               PngSamples samples) {
-  if (auto pixels = read(bytes, path, options, Rows::kTry, samples)) return *std::move(pixels);
-  read(bytes, path, options, Rows::kDrop, samples);
-  return *read(bytes, path, options, Rows::kKeep, samples);
+void read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options,
+          Picture& picture) {
+  if (read(bytes, path, options, Rows::kTry, picture)) return;
+  read(bytes, path, options, Rows::kDrop, picture);
+  read(bytes, path, options, Rows::kKeep, picture);
 }
 
 }  // namespace
 
 Image decode_png(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
-  return read(bytes, path, options, PngSamples::kRgb).image;
+  Picture picture;
+  read(bytes, path, options, picture);
+  return {.height = picture.shape.height, .width = picture.shape.width, .pixels = std::move(picture.rgb)};
 }
 
 Raster decode_png_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
-                         const DecodeOptions& options) {
-  PngPixels pixels = read(bytes, path, options, PngSamples::kStored);
-  return {.height = pixels.image.height,
-          .width = pixels.image.width,
-          .channels = pixels.channels,
-          .sample_bytes = pixels.sample_bytes,
-          .bytes = std::move(pixels.image.pixels)};
+                         const DecodeOptions& options, const RasterMemory& memory) {
+  Picture picture{.memory = &memory};
+  read(bytes, path, options, picture);
+  return picture.shape;
 }
 
 }  // namespace ddp

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include <ddprun/data/image.h>
@@ -13,24 +14,32 @@ namespace ddp {
 /// What a sample is.
 enum class SampleKind { kUnsigned, kSigned, kFloat };
 
-/// Samples in this machine's byte order, (height, width, channels), or (channels, height, width) where `is_planar`.
+/// What the samples of a picture are: in this machine's byte order, (channels, height, width).
 struct Raster {
   int64_t height = 0;
   int64_t width = 0;
   int64_t channels = 1;
   SampleKind kind = SampleKind::kUnsigned;
   int64_t sample_bytes = 1;  ///< 1, 2, 4 or 8
-  bool is_planar = false;
-  std::vector<uint8_t> bytes{};
+
+  int64_t bytes() const { return height * width * channels * sample_bytes; }
 };
 
+/// Gives room for all samples; called once, when it is known how many there are. Where a file turns out to be cut
+/// short, the rest of that memory was not touched.
+using RasterMemory = std::function<uint8_t*(const Raster& raster)>;
+
 /// See load_raster(). Throws DataError.
-Raster decode_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
-                     const DecodeOptions& options);
+Raster decode_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options,
+                     const RasterMemory& memory);
 
 Raster decode_png_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
-                         const DecodeOptions& options);
+                         const DecodeOptions& options, const RasterMemory& memory);
 Raster decode_tiff_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
-                          const DecodeOptions& options);
+                          const DecodeOptions& options, const RasterMemory& memory);
+
+/// Copies `count` samples of `bytes` bytes (1, 2, 4 or 8). From the first of one to that of the next it is `from_step`
+/// samples, and `to_step` in the copy.
+void copy_samples(const uint8_t* from, int64_t from_step, uint8_t* to, int64_t to_step, int64_t count, int64_t bytes);
 
 }  // namespace ddp

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/formats/color_table.h"
 #include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
 #include "data/formats/tiff_file.h"
@@ -53,8 +54,9 @@ enum class Colors { kTable, kRgb, kMultiplied, kInks, kRgba };
 /// Turns rows of samples into RGB at the place where EXIF's orientation wants them.
 class TiffPicture {
  public:
-  TiffPicture(const TiffLayout& layout, Colors colors, std::vector<std::array<uint8_t, 3>> table)
-      : layout_(layout), colors_(colors), table_(std::move(table)) {
+  TiffPicture(const TiffLayout& layout, Colors colors, const std::vector<std::array<uint8_t, 3>>& table)
+      : layout_(layout), colors_(colors) {
+    for (size_t i = 0; i < table.size(); ++i) std::copy(table[i].begin(), table[i].end(), table_[i].begin());
     const int orientation = layout.orientation >= 1 && layout.orientation <= 8 ? layout.orientation : 1;
     is_turned_ = orientation >= 5;
     flips_rows_ = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
@@ -113,6 +115,10 @@ class TiffPicture {
       std::copy_n(row.samples, 3 * row.columns, rgb);
       return;
     }
+    if (colors_ == Colors::kTable && samples == 1 && bits <= 8) {
+      put_colors(table_, row.samples, bits, rgb, 1, row.columns);
+      return;
+    }
     for (int64_t i = 0; i < row.columns; ++i, rgb += 3) {
       if (colors_ == Colors::kTable) {
         std::copy_n(table_[tiff_sample(row.samples, i * samples, bits)].begin(), 3, rgb);
@@ -144,7 +150,7 @@ class TiffPicture {
 
   TiffLayout layout_;
   Colors colors_;
-  std::vector<std::array<uint8_t, 3>> table_;
+  ColorTable table_{};
   bool is_turned_ = false;
   bool flips_rows_ = false;
   bool flips_columns_ = false;
@@ -214,7 +220,7 @@ Image decode_tiff(const std::vector<uint8_t>& bytes, const std::filesystem::path
   std::vector<std::array<uint8_t, 3>> table;
   if (layout.photometric == PHOTOMETRIC_PALETTE) table = file.palette(layout);
   if (colors == Colors::kTable && table.empty()) table = greys(layout);
-  TiffPicture picture(layout, colors, std::move(table));
+  TiffPicture picture(layout, colors, table);
   read([&](const TiffRow& row) { picture.put(row); });
   return picture.take();
 }

@@ -32,6 +32,9 @@ bool knows_rows(int compression) {
   }
 }
 
+/// How much longer LZMA takes than deflate where all pixels are equal.
+constexpr int64_t kLzmaTimes = 2;
+
 /// What one byte can be unpacked to at most; 0 for codecs without such a limit.
 int64_t most_ratio(int compression) {
   switch (compression) {
@@ -185,7 +188,8 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
   const int64_t across = (layout.width + chunk.columns - 1) / chunk.columns;
   const int64_t rows = chunk.is_tile ? down * std::min(chunk.rows, layout.height) : layout.height;
   const int64_t unpacked = rows * across * planes * row_bytes(chunk);
-  check_unpacked_size(path_, passes_ * unpacked, file_bytes());
+  check_unpacked_size(path_, unpacked, file_bytes(),
+                      passes_ * (layout.compression == COMPRESSION_LZMA ? kLzmaTimes : 1));
   // Strips may share their bytes, but not so that a small file becomes a long one.
   constexpr int64_t kMostShared = 16;
   const int64_t count = down * across * planes;

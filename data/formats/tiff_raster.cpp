@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -37,17 +38,26 @@ SampleKind kind_of(const TiffLayout& layout) {
   return layout.sample_format == SAMPLEFORMAT_IEEEFP ? SampleKind::kFloat : SampleKind::kUnsigned;
 }
 
-/// Sample `index` of those that follow each other with so many bits, the highest one first.
-uint16_t packed_sample(const uint8_t* samples, int64_t index, int bits) {
-  uint32_t value = 0;
-  const int64_t first = index * bits;
-  for (int64_t bit = first; bit < first + bits;) {
-    const int64_t taken = std::min<int64_t>(8 - bit % 8, first + bits - bit);
-    const int shift = static_cast<int>(8 - bit % 8 - taken);
-    value = value << taken | (samples[bit / 8] >> shift & ((1U << taken) - 1));
-    bit += taken;
+/// Those of a row that follow each other with so many bits, at most 16, the highest one first.
+template <typename Sample>
+void unpack_bits(const uint8_t* samples, int bits, int64_t count, uint8_t* out) {
+  const uint32_t mask = (1U << bits) - 1;
+  const auto put = [&](int64_t i, const uint8_t* three) {
+    const uint32_t window = uint32_t{three[0]} << 16 | uint32_t{three[1]} << 8 | three[2];
+    const auto value = static_cast<Sample>(window >> (24 - bits - i * bits % 8) & mask);
+    std::memcpy(out + i * static_cast<int64_t>(sizeof value), &value, sizeof value);
+  };
+  const int64_t bytes = (count * bits + 7) / 8;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t first = i * bits / 8;
+    if (first + 3 <= bytes) {
+      put(i, samples + first);
+    } else {
+      std::array<uint8_t, 3> last{};
+      std::copy(samples + first, samples + bytes, last.begin());
+      put(i, last.data());
+    }
   }
-  return static_cast<uint16_t>(value);
 }
 
 float from_half(uint16_t half) {
@@ -62,7 +72,7 @@ float from_half(uint16_t half) {
 }
 
 /// `count` samples of a row as the raster has them.
-void copy_samples(const TiffLayout& layout, const uint8_t* samples, int64_t count, uint8_t* out) {
+void unpack_samples(const TiffLayout& layout, const uint8_t* samples, int64_t count, uint8_t* out) {
   const int bits = layout.bits;
   if (layout.sample_format == SAMPLEFORMAT_IEEEFP && bits == 16) {
     for (int64_t i = 0; i < count; ++i) {
@@ -74,19 +84,16 @@ void copy_samples(const TiffLayout& layout, const uint8_t* samples, int64_t coun
   } else if (bits % 8 == 0) {
     std::memcpy(out, samples, static_cast<size_t>(count * bits / 8));
   } else if (bits < 8) {
-    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<uint8_t>(packed_sample(samples, i, bits));
+    unpack_bits<uint8_t>(samples, bits, count, out);
   } else {
-    for (int64_t i = 0; i < count; ++i) {
-      const uint16_t value = packed_sample(samples, i, bits);
-      std::memcpy(out + 2 * i, &value, sizeof value);
-    }
+    unpack_bits<uint16_t>(samples, bits, count, out);
   }
 }
 
 }  // namespace
 
 Raster decode_tiff_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
-                          const DecodeOptions& options) {
+                          const DecodeOptions& options, const RasterMemory& memory) {
   TiffFile file(bytes, path);
   const TiffLayout layout = file.layout();
   check_image_size(path, layout.height, layout.width, options);
@@ -94,25 +101,31 @@ Raster decode_tiff_raster(const std::vector<uint8_t>& bytes, const std::filesyst
                 .width = layout.width,
                 .channels = layout.samples,
                 .kind = kind_of(layout),
-                .sample_bytes = sample_bytes(layout),
-                .is_planar = layout.is_separate};
+                .sample_bytes = sample_bytes(layout)};
   if (raster.sample_bytes == 0 || layout.samples < 1 || layout.photometric == PHOTOMETRIC_YCBCR) {
     file.refuse("expected whole numbers of 1 to 16, 32 or 64 bits or floats of 16, 32 or 64, and no YCbCr, got " +
                 std::to_string(layout.samples) + " samples of " + std::to_string(layout.bits) +
                 " bits, sample format " + std::to_string(layout.sample_format) + ", photometric interpretation " +
                 std::to_string(layout.photometric) + ": convert it");
   }
-  const int64_t pixels = layout.height * layout.width;
-  check_unpacked_size(path, pixels * layout.samples * raster.sample_bytes, file.file_bytes());
+  check_unpacked_size(path, raster.bytes(), file.file_bytes());
   const int64_t together = layout.is_separate ? 1 : layout.samples;
-  const int64_t row_bytes = layout.width * together * raster.sample_bytes;
-  raster.bytes.reserve(static_cast<size_t>(pixels * layout.samples * raster.sample_bytes));
+  uint8_t* const samples = memory(raster);
+  // Pixels of several samples are unpacked some at a time, of which each group of eight begins with a byte.
+  const int64_t at_once = std::max<int64_t>(8, (int64_t{1} << 16) / together / 8 * 8);
+  std::vector<uint8_t> unpacked(
+      together == 1 ? 0 : static_cast<size_t>(std::min(at_once, layout.width) * together * raster.sample_bytes));
   file.read_rows(layout, layout.samples, [&](const TiffRow& row) {
-    const int64_t begin = (row.plane * layout.height + row.y) * row_bytes;
-    const auto end = static_cast<size_t>(begin + row_bytes);
-    if (raster.bytes.size() < end) raster.bytes.resize(end);  // memory is used as rows come
-    copy_samples(layout, row.samples, row.columns * together,
-                 raster.bytes.data() + begin + row.x * together * raster.sample_bytes);
+    uint8_t* out = samples + ((row.plane * layout.height + row.y) * layout.width + row.x) * raster.sample_bytes;
+    if (together == 1) return unpack_samples(layout, row.samples, row.columns, out);
+    for (int64_t x = 0; x < row.columns; x += at_once) {
+      const int64_t count = std::min(at_once, row.columns - x);
+      unpack_samples(layout, row.samples + x * together * layout.bits / 8, count * together, unpacked.data());
+      for (int64_t c = 0; c < together; ++c) {
+        copy_samples(unpacked.data() + c * raster.sample_bytes, together,
+                     out + (c * layout.height * layout.width + x) * raster.sample_bytes, 1, count, raster.sample_bytes);
+      }
+    }
   });
   return raster;
 }

@@ -27,7 +27,8 @@ def png_chunk(name: bytes, content: bytes) -> bytes:
 
 def png(width, height, depth, color_type, data, interlaced=False) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, depth, color_type, 0, 0, int(interlaced))
-    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", data) + png_chunk(b"IEND", b"")
+    palette = png_chunk(b"PLTE", bytes(range(12))) if color_type == 3 else b""
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + palette + png_chunk(b"IDAT", data) + png_chunk(b"IEND", b"")
 
 
 def pngs():
@@ -46,6 +47,10 @@ def pngs():
     side = 12_000
     rows = sum(-(-(side - y) // dy) * (1 + 3 * -(-(side - x) // dx)) for y, x, dy, dx in passes)
     yield "blank-interlaced.png", png(side, side, 8, 2, deflated_zeros(rows), True)
+    for name, color_type, bits in (("palette", 3, 2), ("grey", 0, 8)):
+        yield f"read-{name}.png", png(SIDE, SIDE, bits, color_type, deflated_zeros((1 + SIDE * bits // 8) * SIDE))
+        rows = sum(SIDE // dy * (1 + SIDE // dx * bits // 8) for _, _, dy, dx in passes)
+        yield f"read-{name}-interlaced.png", png(SIDE, SIDE, bits, color_type, deflated_zeros(rows), True)
     yield "tall.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP))
     yield "tall-interlaced.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP), True)
     yield "tall-centre.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP))
@@ -217,6 +222,10 @@ def tiffs():
         coded = jpeg(side, side, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
         yield f"{must}-arithmetic.tif", strips(side, side, coded, t258=[8], t277=[1], t262=[1], t259=[7])
     yield "blank.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8])
+    for must, samples in (("read", 1), ("refused", 3)):
+        side = 14_000 if samples == 1 else 11_000
+        packed = lzma.compress(bytes(samples * side * side), preset=1)
+        yield f"{must}-lzma.tif", strips(side, side, packed, t259=[34925], t258=[8] * samples, t277=[samples], t262=[samples // 2 + 1])
     yield "blank-lzw.tif", strips(12_000, 14_000, lzw_zeros(270_000), t259=[5])
     yield "blank-turned.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8], t274=[6])
     yield "blank-inks.tif", strips(12_000, 14_000, deflated_zeros(4 * 12_000 * 14_000), t259=[8], t258=[8] * 4, t277=[4], t262=[5])

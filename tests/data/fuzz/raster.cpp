@@ -36,9 +36,14 @@ std::vector<std::string> fuzz::seeds() {
 fuzz::Outcome fuzz::run(std::string_view bytes) {
   constexpr ddp::DecodeOptions kOptions{.most_pixels = 1 << 16};
   return may_refuse("raster", [&] {
-    const ddp::Raster raster = ddp::decode_raster({bytes.begin(), bytes.end()}, "raster", kOptions);
+    std::vector<uint8_t> samples;
+    const auto memory = [&](const ddp::Raster& raster) {
+      require(samples.empty(), "memory is asked for once");
+      samples.resize(static_cast<std::size_t>(raster.bytes()));
+      return samples.data();
+    };
+    const ddp::Raster raster = ddp::decode_raster({bytes.begin(), bytes.end()}, "raster", kOptions, memory);
     require(raster.height > 0 && raster.width > 0 && raster.channels > 0, "a raster has a size");
-    const auto expected = raster.height * raster.width * raster.channels * raster.sample_bytes;
-    require(static_cast<int64_t>(raster.bytes.size()) == expected, "the samples are that many");
+    require(static_cast<int64_t>(samples.size()) == raster.bytes(), "the samples are that many");
   });
 }

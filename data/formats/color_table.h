@@ -1,0 +1,33 @@
+// Pixels that are numbers of colours, as RGB. No LibTorch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+namespace ddp {
+
+/// Red, green and blue of each number; the fourth byte is not used.
+using ColorTable = std::array<std::array<uint8_t, 4>, 256>;
+
+/// Writes the colours of `count` numbers that follow each other with so many bits (1, 2 or 4, the highest first, or 8).
+/// From one pixel to the next it is `step` pixels.
+template <int kBits>
+void put_colors(const ColorTable& colors, const uint8_t* numbers, uint8_t* rgb, int64_t step, int64_t count) {
+  constexpr int kPerByte = 8 / kBits;
+  constexpr unsigned kMask = (1U << kBits) - 1;
+  for (int64_t i = 0; i < count; ++i, rgb += 3 * step) {
+    const unsigned number = numbers[i / kPerByte] >> (8 - kBits - i % kPerByte * kBits) & kMask;
+    std::memcpy(rgb, colors[number].data(), 3);
+  }
+}
+
+inline void put_colors(const ColorTable& colors, const uint8_t* numbers, int bits, uint8_t* rgb, int64_t step,
+                       int64_t count) {
+  if (bits == 1) return put_colors<1>(colors, numbers, rgb, step, count);
+  if (bits == 2) return put_colors<2>(colors, numbers, rgb, step, count);
+  if (bits == 4) return put_colors<4>(colors, numbers, rgb, step, count);
+  put_colors<8>(colors, numbers, rgb, step, count);
+}
+
+}  // namespace ddp

@@ -265,10 +265,12 @@ class Reader {
       if (state.is(Kind::kTuple) && state.items().size() >= 5) dtype = &state.items()[0];
       if (dtype == nullptr) dtype = find_in(state, "dtype");
     }
-    if (dtype == nullptr || !dtype->is(Kind::kGlobal) || !dtype->text().starts_with(kTorch)) {
-      odd("the tensor " + quote_name(key) + " has no dtype");
-    }
-    return dtype->text().substr(kTorch.size());
+    const bool is_global = dtype != nullptr && dtype->is(Kind::kGlobal) && dtype->text().starts_with(kTorch);
+    auto name = is_global ? dtype->text().substr(kTorch.size()) : std::string();
+    // The pickle has other names of torch, too: torch.Size, torch.distributed.….
+    const auto is_of_dtype = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+    if (name.empty() || !std::ranges::all_of(name, is_of_dtype)) odd("the tensor " + quote_name(key) + " has no dtype");
+    return name;
   }
 
   void read_chunk(const Value& value, Entry& entry) {

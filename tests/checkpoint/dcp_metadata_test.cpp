@@ -143,6 +143,12 @@ TEST_CASE("DCP metadata: what does not fit together is refused and named") {
   CHECK_THROWS_AS(dcp::parse_metadata(""), pt::FormatError);
 }
 
+TEST_CASE("DCP metadata: a class in the place of a dtype is refused") {
+  auto item = matrix();
+  item.description = DcpPickle::tensor("Size", {0}, {});
+  check_refused({item}, "the tensor 'model.w' has no dtype");
+}
+
 TEST_CASE("DCP metadata: a path that is not its key's is refused") {
   auto item = number("optim.state.w");
   for (const Names& parts : {Names{"other"}, Names{"optim", "stat%", "w"}, Names{"optim", "state"}, Names{"", ""},

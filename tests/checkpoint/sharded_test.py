@@ -177,6 +177,15 @@ class ShardedTest(unittest.TestCase):
                 subprocess.run([PROGRAM, folder, target, str(ranks), kind], check=True, timeout=300)
                 self.same_run(ddprun.checkpoint.load(target))
 
+    def test_c_goes_on_from_a_checkpoint_that_was_dcp(self):
+        self.convert(self.folder / "flat", "made/step-00000007", "--to", "checkpoint")
+        for ranks, kind in ((2, "fully_shard"), (1, "replicated")):
+            target = self.out / f"{kind}{ranks}"
+            result = subprocess.run([PROGRAM, self.out / "made", target, str(ranks), kind], capture_output=True, text=True, timeout=300)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("the checkpoint holds no random streams", result.stderr)
+            self.same_run(ddprun.checkpoint.load(target))
+
     def test_c_finds_a_changed_bit_however_many_ranks_load(self):
         folder = self.convert(self.sharded, "dcp", "--to", "dcp")
         metadata = pickle.loads((folder / ".metadata").read_bytes())

@@ -222,6 +222,10 @@ def tiffs():
         coded = jpeg(side, side, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
         yield f"{must}-arithmetic.tif", strips(side, side, coded, t258=[8], t277=[1], t262=[1], t259=[7])
     yield "blank.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8])
+    for bits in (1, 13):
+        yield f"read-raster-{bits}.tif", strips(12_000, 12_000, deflated_zeros(1500 * bits * 12_000), t259=[8], t258=[bits], t277=[1], t262=[1])
+    yield "read-raster-row.tif", strips(TOP, 1, deflated_zeros(TOP // 8 * 200), t259=[8], t258=[1], t277=[200])
+    yield "read-raster-floats.tif", strips(6000, 6000, deflated_zeros(6 * 6000 * 6000), t259=[8], t258=[16] * 3, t339=[3])
     for must, samples in (("read", 1), ("refused", 3)):
         side = 14_000 if samples == 1 else 11_000
         packed = lzma.compress(bytes(samples * side * side), preset=1)

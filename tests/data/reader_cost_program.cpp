@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,9 @@
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/file_formats.h>
 #include <ddprun/data/image.h>
+
+#include "data/formats/limits.h"
+#include "data/formats/raster.h"
 
 namespace {
 
@@ -55,6 +59,14 @@ long long read(const std::string& path) {
     const ddp::Image image = ddp::read_image(path);
     const auto bytes = static_cast<long long>(image.pixels.size());
     return bytes + static_cast<long long>(ddp::resize_and_crop_centre(image, 256, 224).pixels.size());
+  }
+  if (path.find("raster") != std::string::npos) {
+    std::unique_ptr<uint8_t[]> samples;  // which new does not touch
+    const auto memory = [&](const ddp::Raster& raster) {
+      samples.reset(new uint8_t[static_cast<size_t>(raster.bytes())]);
+      return samples.get();
+    };
+    return ddp::decode_raster(ddp::read_small_file_bytes(path, uint64_t{1} << 32), path, {}, memory).bytes();
   }
   return static_cast<long long>(ddp::read_image(path).pixels.size());
 }

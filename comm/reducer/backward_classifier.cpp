@@ -169,8 +169,10 @@ BackwardKind BackwardClassifier::classify(bool sync_enabled) const {
 std::unordered_set<int64_t> BackwardClassifier::forwards_of_backward() const {
   const Graph& graph = current_graph();
   std::unordered_set<int64_t> numbers;
+  int64_t latest = 0;
   for (const Node* node : graph) {
-    if (const ForwardSpans::Span* span = spans_.find(*node)) numbers.insert(span->forward);
+    const ForwardSpans::Span* span = spans_.find(*node);
+    if (span != nullptr && std::exchange(latest, span->forward) != span->forward) numbers.insert(span->forward);
   }
   const auto add = [&](auto test) {
     for (const ForwardRecord& forward : forwards_) {

@@ -1,9 +1,13 @@
 // Collectives in shared memory, without LibTorch: every kind, every size that is cut differently, any number of ranks.
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/shm/collectives.h"
 #include "comm/shm/operation.h"
@@ -20,6 +24,7 @@ using test::ShmRank;
 using Floats = std::vector<float>;
 
 constexpr int kNoRoot = -1;
+constexpr size_t kNested = 5;
 
 // Beside each border: a tiny slot, a direct sum, a chunk, a slot, all slots of a rank.
 const std::vector<size_t> kCounts{0, 1, 8, 9, 4096, 4097, 16'384, 16'385, 32'768, 32'769, 131'072, 500'001, 1'048'577};
@@ -122,6 +127,30 @@ TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: many that nobody waits for are
     RANK_CHECK(started.back()->has_ended());
     for (const JointPtr& each : started) self.finish(*each);
     RANK_CHECK(data.back() == sum_of(ranks_, 3));
+  });
+}
+
+TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: the end of an operation may wait for further ones") {
+  run([&](const ShmRank& self) {
+    std::vector<Floats> data(kNested, values_of(self.place.rank, 3));
+    // As a function that the program has attached to a future: it waits, and does not help.
+    const std::function<void(size_t)> reduce_from = [&](size_t number) {
+      const JointPtr operation = all_reduce(bytes_of(data[number]), 3, {}, self.place);
+      const auto ended = std::make_shared<std::promise<void>>();
+      operation->set_calls_program();
+      operation->set_on_end([&reduce_from, number, ended] {
+        if (number + 1 < kNested) reduce_from(number + 1);
+        ended->set_value();
+      });
+      self.engine->start(operation);
+      self.engine->make_urgent();
+      RANK_REQUIRE(ended->get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+    };
+    for (int turn = 0; turn < 20; ++turn) {
+      for (Floats& each : data) each = values_of(self.place.rank, 3);
+      reduce_from(0);
+      for (const Floats& each : data) RANK_CHECK(each == sum_of(ranks_, 3));
+    }
   });
 }
 

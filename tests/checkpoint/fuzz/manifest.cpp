@@ -21,7 +21,7 @@ std::vector<std::string> fuzz::seeds() {
           chosen('1', numbered),
           chosen('1', example),
           chosen('1', format_manifest({})),
-          chosen('1', format_manifest({.step = INT64_MAX, .world_size = INT32_MAX, .metrics = {{"a", -0.0}}}))};
+          chosen('1', format_manifest({.step = INT64_MAX, .world_size = ddp::storage::kMaxWorldSize, .metrics = {{"a", -0.0}}}))};
 }
 
 fuzz::Outcome fuzz::run(std::string_view bytes) {

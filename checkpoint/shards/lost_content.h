@@ -23,8 +23,8 @@ struct LostBytes {
   uint64_t written = 0;  ///< size of the file when it was written
 };
 
-/// "'fc.weight' and others", the tensors that have elements between begin and end, as the file's own header says; empty
-/// where there are none or the header cannot be read. Does not throw.
+/// "'fc.weight' and others", the tensors that have elements between begin and end, as the file's own header says. Empty
+/// if no tensor has, or if the header cannot be read. Does not throw.
 std::string tensors_between(storage::FileSystem& file_system, const std::filesystem::path& folder,
                             const LostBytes& bytes);
 

@@ -78,7 +78,7 @@ int64_t step_for(const json& values, const std::filesystem::path& target) {
                               ", as the checkpoint of its step is");
 }
 
-// The number of ranks whose names are in ranks.safetensors, as far as a manifest may have them; 1 if there are none.
+// The number of ranks whose names are in ranks.safetensors, up to the most that a manifest may have; 1 without such names.
 int64_t ranks_in(const TensorSource& source) {
   uint64_t ranks = 1;
   const auto file = source.files().find(std::string(kRanksFile));

@@ -33,7 +33,7 @@ inline std::byte* bytes_of(const at::Tensor& tensor) {
 /// One row of `whole` for each rank.
 std::vector<at::Tensor> rows_of(const at::Tensor& whole, int64_t ranks);
 
-/// What each rank sends or receives of `tensor`: `splits[rank]` of its rows, or equally many where there are none.
+/// What each rank sends or receives of `tensor`: `splits[rank]` of its rows, or equally many if `splits` is empty.
 std::vector<shm::Piece> pieces_of(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks);
 
 void check_root(int64_t root, int ranks, const char* operation);

@@ -32,7 +32,7 @@ def library_path(torch_version):
 
 
 def load_library():
-    """The library's operators as torch.ops.ddprun. Raises RuntimeError or OSError where there is none for this torch."""
+    """The library's operators as torch.ops.ddprun. Raises RuntimeError or OSError if it is missing for this torch."""
     import torch
 
     if not hasattr(torch.ops.ddprun, "connect_shm"):

@@ -50,12 +50,13 @@ class Calls:
         entry = self.numbers[group] = [_reporter.page.group(f"python/{name}", dist.get_rank(group), len(ranks), ranks[0]), 0, 0]
         return entry
 
-    def prepared(self, key, text):
-        """text() as the page takes it. A program that has ever new shapes does not fill the memory."""
-        signatures = self.signatures
-        if len(signatures) >= _MOST_SIGNATURES:
-            signatures.clear()
-        found = signatures[key] = prepared_signature(text())
+    def signature(self, key, text):
+        """text() as the page takes it, made once for each key. A program that has ever new shapes does not fill the memory."""
+        found = self.signatures.get(key)
+        if found is None:
+            if len(self.signatures) >= _MOST_SIGNATURES:
+                self.signatures.clear()
+            found = self.signatures[key] = prepared_signature(text())
         return found
 
     def begin(self, group, text):
@@ -64,7 +65,7 @@ class Calls:
             return None
         number = entry[1]
         entry[1] = number + 1
-        return _reporter.page.begin(entry[0], number, self.signatures.get(text) or self.prepared(text, lambda: text))
+        return _reporter.page.begin(entry[0], number, self.signature(text, lambda: text))
 
     def tensor_text(self, tensor):
         """ " of Float [2, 3]" """
@@ -105,11 +106,11 @@ def _begin_call(name, arguments, options):
         text = _message_text(name, tensor, arguments, options, group)
         number = entry[2]
         entry[2] = number + 1
-        return _reporter.page.begin(entry[0], number, _calls.prepared(text, lambda: text), is_message=True)
+        return _reporter.page.begin(entry[0], number, _calls.signature(text, lambda: text), is_message=True)
     has_equal_tensors = name not in _OWN_TENSORS and isinstance(tensor, torch.Tensor)
     known = op if op is None or isinstance(op, dist.ReduceOp.RedOpType) else str(op)  # a ReduceOp has no hash
     key = (name, known, tensor.dtype, tensor.shape) if has_equal_tensors else (name, known)
-    signature = _calls.signatures.get(key) or _calls.prepared(key, lambda: _call_text(name, op) + (_calls.tensor_text(tensor) if has_equal_tensors else ""))
+    signature = _calls.signature(key, lambda: _call_text(name, op) + (_calls.tensor_text(tensor) if has_equal_tensors else ""))
     number = entry[1]
     entry[1] = number + 1
     return _reporter.page.begin(entry[0], number, signature)

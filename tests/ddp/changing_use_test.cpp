@@ -16,7 +16,6 @@
 namespace ddp {
 namespace {
 
-using test::expect_close;
 using test::make;
 using test::numbers;
 using test::run_ranks;
@@ -58,13 +57,7 @@ std::vector<torch::Tensor> mean_of_detours(const std::vector<int>& salts, int si
 }
 
 void expect_detours(const Detours& net, const std::vector<torch::Tensor>& expected) {
-  const auto parameters = net->named_parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    RANK_INFO("parameter " << parameters[i].key());
-    const torch::Tensor& gradient = parameters[i].value().grad();
-    RANK_REQUIRE(gradient.defined() == expected[i].defined());
-    if (gradient.defined()) expect_close(gradient, expected[i], 1e-4);
-  }
+  test::expect_gradients(net, expected, 1e-4);
 }
 
 class ChangingUse {

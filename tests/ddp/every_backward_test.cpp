@@ -22,6 +22,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using test::expect_close;
+using test::expect_gradients;
 using test::here;
 using test::make;
 using test::message_of;
@@ -79,16 +80,6 @@ Gradients expected_of(const std::vector<Loss>& losses, int size) {
     }
   }
   return sum;
-}
-
-void expect_gradients(const TwoHeads& net, const Gradients& expected) {
-  const auto parameters = net->named_parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    RANK_INFO("parameter " << parameters[i].key());
-    const torch::Tensor& gradient = parameters[i].value().grad();
-    RANK_REQUIRE(gradient.defined() == expected[i].defined());
-    if (gradient.defined()) expect_close(gradient, expected[i]);
-  }
 }
 
 // Each with both engines, where there are two, and with every option that changes the bookkeeping.

@@ -21,6 +21,7 @@ namespace ddp {
 namespace {
 
 using test::expect_close;
+using test::expect_gradients;
 using test::make;
 using test::numbers;
 using test::run_ranks;
@@ -107,17 +108,6 @@ LossGradients mean_of(const std::vector<Part>& parts, int size) {
   return test::mean_gradients<Net>(7, size, [&](Net& net, int rank) { add_alone(net, parts, rank); });
 }
 
-template <typename Net>
-void expect_each(const Net& net, const LossGradients& expected) {
-  const auto parameters = net->named_parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    RANK_INFO("parameter " << parameters[i].key());
-    const torch::Tensor& gradient = parameters[i].value().grad();
-    RANK_REQUIRE(gradient.defined() == expected[i].defined());
-    if (gradient.defined()) expect_close(gradient, expected[i]);
-  }
-}
-
 std::vector<DdpOptions> options_of(bool is_hidden) {
   std::vector<DdpOptions> all{{.own_engine = false}, {.gradient_as_bucket_view = false}};
   if (!test::is_on_devices()) all.push_back({.bucket_cap_bytes = 100, .own_engine = true});
@@ -166,23 +156,20 @@ TEST_CASE_METHOD(NoSync, "NoSync: every loss of a forward under it stays local w
   run([&]<typename Net>(auto& model, Net& net, const GroupHandle& group) {
     const int rank = group.rank();
     for (const Kind kind : kKinds) {
-      for (const bool backward_inside : {true, false}) {
-        RANK_INFO("loss " << static_cast<int>(kind) << (backward_inside ? ", backward inside" : ", backward outside"));
+      for (const bool first_waits : {false, true}) {
+        RANK_INFO("loss " << static_cast<int>(kind) << (first_waits ? ", another one under it waits" : ""));
         net->zero_grad();
         model(batch(rank, 9));  // dropped
         const auto waiting = kind_loss(Kind::kBoth, net, model, batch(rank, 1));
         {
           const auto guard = model->no_sync();
-          const auto local = kind_loss(kind, net, model, batch(rank, 2));
-          if (backward_inside) local.backward();
-          if (!backward_inside) {
-            const auto other = kind_loss(kind, net, model, batch(rank, 3));
-            other.backward();
-          }
-          expect_each(net, local_of<Net>({{kind, backward_inside ? 2 : 3}}, rank));
+          const auto first = kind_loss(kind, net, model, batch(rank, 2));
+          const auto local = first_waits ? kind_loss(kind, net, model, batch(rank, 3)) : first;
+          local.backward();
+          expect_gradients(net, local_of<Net>({{kind, first_waits ? 3 : 2}}, rank));
         }
         waiting.backward();
-        expect_each(net, mean_of<Net>({{kind, backward_inside ? 2 : 3}, {Kind::kBoth, 1}}, group.size()));
+        expect_gradients(net, mean_of<Net>({{kind, first_waits ? 3 : 2}, {Kind::kBoth, 1}}, group.size()));
       }
     }
   });
@@ -203,10 +190,10 @@ TEST_CASE_METHOD(NoSync, "NoSync: a forward under it stays local in a backward o
         torch::Tensor waiting;
         if (another_waits) waiting = kind_loss(Kind::kBoth, net, model, batch(rank, 1));
         local.backward();
-        expect_each(net, local_of<Net>({{kind, 2}}, rank));
+        expect_gradients(net, local_of<Net>({{kind, 2}}, rank));
         if (!another_waits) waiting = kind_loss(Kind::kBoth, net, model, batch(rank, 1));
         waiting.backward();
-        expect_each(net, mean_of<Net>({{kind, 2}, {Kind::kBoth, 1}}, group.size()));
+        expect_gradients(net, mean_of<Net>({{kind, 2}, {Kind::kBoth, 1}}, group.size()));
       }
     }
   });
@@ -219,15 +206,15 @@ TEST_CASE_METHOD(NoSync, "NoSync: forwards outside of it are reduced in backward
     for (int salt = 1; salt <= 3; ++salt) losses.push_back(kind_loss(Kind::kBoth, net, model, batch(rank, salt)));
     const auto guard = model->no_sync();
     losses[1].backward();
-    expect_each(net, mean_of<Net>({{Kind::kBoth, 2}}, group.size()));
+    expect_gradients(net, mean_of<Net>({{Kind::kBoth, 2}}, group.size()));
     losses[0].backward({}, /*retain_graph=*/true);
-    expect_each(net, mean_of<Net>({{Kind::kBoth, 2}, {Kind::kBoth, 1}}, group.size()));
+    expect_gradients(net, mean_of<Net>({{Kind::kBoth, 2}, {Kind::kBoth, 1}}, group.size()));
     kind_loss(Kind::kOutput, net, model, batch(rank, 4)).backward();
     losses[0].backward();
     losses[2].backward();
     std::vector<Part> all{{Kind::kOutput, 4}};
     for (const int salt : {1, 1, 2, 3}) all.push_back({Kind::kBoth, salt});
-    expect_each(net, mean_of<Net>(all, group.size()));
+    expect_gradients(net, mean_of<Net>(all, group.size()));
   });
 }
 
@@ -245,7 +232,7 @@ TEST_CASE_METHOD(NoSync, "NoSync: a backward of a forward inside and one outside
         if (inside_first) outside = kind_loss(Kind::kBoth, net, model, batch(rank, 1));
         if (backward_inside) guard.emplace(model->no_sync());
         (inside + outside).backward();
-        expect_each(net, mean_of<Net>({{Kind::kBoth, 1}, {Kind::kBoth, 2}}, group.size()));
+        expect_gradients(net, mean_of<Net>({{Kind::kBoth, 1}, {Kind::kBoth, 2}}, group.size()));
       }
     }
   });
@@ -258,16 +245,16 @@ TEST_CASE_METHOD(NoSync, "NoSync: what belongs to no forward stays local under i
     {
       const auto guard = model->no_sync();
       add_alone(net, {{Kind::kOutput, 2}}, rank);  // past the wrapper
-      expect_each(net, local_of<Net>({{Kind::kOutput, 2}}, rank));
+      expect_gradients(net, local_of<Net>({{Kind::kOutput, 2}}, rank));
       net->first->weight.square().sum().backward();  // a penalty on the weights
     }
     LossGradients expected = local_of<Net>({{Kind::kOutput, 2}}, rank);
     expected[0] = expected[0] + 2 * net->first->weight.detach();
-    expect_each(net, expected);
+    expect_gradients(net, expected);
     waiting.backward();
     expected = mean_of<Net>({{Kind::kBoth, 1}, {Kind::kOutput, 2}}, group.size());
     expected[0] = expected[0] + 2 * net->first->weight.detach();
-    expect_each(net, expected);
+    expect_gradients(net, expected);
   });
 }
 
@@ -286,7 +273,7 @@ TEST_CASE_METHOD(NoSync, "NoSync: one rank alone may have a backward under it wh
       if (which != 0) return;
       for (const Kind kind : kKinds) add_alone(alone, {{kind, 2}}, which);
     });
-    expect_each(net, expected);
+    expect_gradients(net, expected);
   });
 }
 
@@ -355,10 +342,10 @@ TEST_CASE_METHOD(NoSync, "NoSync: a layer that runs again in backward") {
           const auto guard = model->no_sync();
           model(batch(rank, 2)).square().sum().backward();
         }
-        expect_each(net, test::mean_gradients<RunsLastAgain>(
-                             7, 1, [&](RunsLastAgain& net, int /*rank*/) { alone({2})(net, rank); }));
+        expect_gradients(net, test::mean_gradients<RunsLastAgain>(
+                                  7, 1, [&](RunsLastAgain& net, int /*rank*/) { alone({2})(net, rank); }));
         waiting.backward();
-        expect_each(net, test::mean_gradients<RunsLastAgain>(7, group.size(), alone({1, 2})));
+        expect_gradients(net, test::mean_gradients<RunsLastAgain>(7, group.size(), alone({1, 2})));
       },
       /*is_hidden=*/true);
 }

@@ -48,6 +48,18 @@ inline void expect_close(const torch::Tensor& actual, const torch::Tensor& expec
   RANK_CHECK_THAT(actual, IsCloseTo(expected, relative, 1e-6));
 }
 
+/// The gradient of each parameter is close to that in its place of `expected`, and undefined where that is.
+template <typename Net>
+void expect_gradients(const Net& net, const std::vector<torch::Tensor>& expected, double relative = 1e-5) {
+  const auto parameters = net->named_parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    RANK_INFO("parameter " << parameters[i].key());
+    const torch::Tensor& gradient = parameters[i].value().grad();
+    RANK_REQUIRE(gradient.defined() == expected[i].defined());
+    if (gradient.defined()) expect_close(gradient, expected[i], relative);
+  }
+}
+
 /// What `body` throws, or "".
 template <typename Body>
 std::string message_of(Body body) {

@@ -83,6 +83,7 @@ void BackwardClassifier::add_forward(bool reduces, const std::vector<at::Tensor>
   has_local_ = has_local_ || !reduces;
   if (forwards_.size() >= drop_at_) drop_expired();
   ++last_;
+  if (reduces) last_reducing_ = last_;
   spans_.end(last_, reduces);
   ForwardRecord& forward = forwards_.emplace_back(ForwardRecord{.number = last_, .reduces = reduces, .known = known});
   for (const at::Tensor& output : outputs) {
@@ -181,6 +182,11 @@ std::unordered_set<int64_t> BackwardClassifier::forwards_of_backward() const {
   add([&](Node* node) { return graph.contains(node); });
   if (numbers.empty()) add([&](Node* node) { return runs_node(graph, node); });
   return numbers;
+}
+
+bool BackwardClassifier::is_of_last_reducing_only() const {
+  const std::unordered_set<int64_t> numbers = forwards_of_backward();
+  return numbers.size() == 1 && numbers.contains(last_reducing_);
 }
 
 void BackwardClassifier::finish_reduction() {

@@ -17,7 +17,7 @@
 
 namespace ddp::detail {
 
-/// A tensor on `view`'s memory that is no autograd view of it.
+/// A tensor on `view`'s memory that is not an autograd view of it.
 at::Tensor alias_of(const at::Tensor& view);
 
 /// c10d::Reducer leaves gradients as views of its buckets, which optimizer.zero_grad() refuses to detach.
@@ -33,7 +33,8 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
    public:
     virtual ~Listener() = default;
     /// p.grad() of `parameter` is complete. `incoming` is what autograd has accumulated into it; undefined where the
-    /// loss does not depend on the parameter. Returns true when the gradient lies in its bucket and is no view of it.
+    /// loss does not depend on the parameter. Returns true when the gradient lies in its bucket and is not a view of
+    /// it.
     virtual bool take(size_t parameter, const at::Tensor& incoming) = 0;
     /// All gradients have arrived and all started reductions are complete. `is_outermost`: not within another backward.
     /// Returns true to be called again after the callbacks that it has queued.

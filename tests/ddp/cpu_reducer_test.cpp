@@ -131,7 +131,7 @@ TEST_CASE_METHOD(CpuReducer, "CpuReducer: ranks of which one leaves the steps to
 
 // Nobody may hold them meanwhile: see held_gradients_test.cpp.
 TEST_CASE_METHOD(CpuReducer,
-                 "CpuReducer: gradients have the same places in the buckets from step to step and are no views") {
+                 "CpuReducer: gradients have the same places in the buckets from step to step and are not views") {
   run_ranks(2,
             [&](const GroupHandle& group) {
               auto net = make<TwoLayers>(1);

@@ -44,19 +44,21 @@ inline void expect_equal(const torch::Tensor& actual, const torch::Tensor& expec
   RANK_CHECK_THAT(actual, EqualsTensor(expected));
 }
 
-inline void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, double relative = 1e-5) {
-  RANK_CHECK_THAT(actual, IsCloseTo(expected, relative, 1e-6));
+inline void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, double relative = 1e-5,
+                         double absolute = 1e-6) {
+  RANK_CHECK_THAT(actual, IsCloseTo(expected, relative, absolute));
 }
 
 /// The gradient of each parameter is close to that in its place of `expected`, and undefined where that is.
 template <typename Net>
-void expect_gradients(const Net& net, const std::vector<torch::Tensor>& expected, double relative = 1e-5) {
+void expect_gradients(const Net& net, const std::vector<torch::Tensor>& expected, double relative = 1e-5,
+                      double absolute = 1e-6) {
   const auto parameters = net->named_parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     RANK_INFO("parameter " << parameters[i].key());
     const torch::Tensor& gradient = parameters[i].value().grad();
     RANK_REQUIRE(gradient.defined() == expected[i].defined());
-    if (gradient.defined()) expect_close(gradient, expected[i], relative);
+    if (gradient.defined()) expect_close(gradient, expected[i], relative, absolute);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/backends/backend_types.h"
+#include "comm/group/first_calls.h"
 
 namespace ddp::detail {
 namespace {
@@ -74,6 +75,7 @@ void prepare_process() {
   struct sigaction current {};
   if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   c10d::setDebugLevelFromEnvironment();
+  make_first_calls();
 }
 
 void check_timeout(const RankInfo& info, const char* operation, std::chrono::milliseconds timeout) {

@@ -27,8 +27,8 @@ void check_timeout(const RankInfo& info, const char* operation, std::chrono::mil
 /// Throws std::invalid_argument, beginning with `subject`, for a device that no backend serves: neither CPU nor CUDA.
 void check_kind(const std::string& subject, c10::Device device);
 
-/// What a process needs before its first group: broken connections do not end it with SIGPIPE, and
-/// TORCH_DISTRIBUTED_DEBUG is read.
+/// What a process needs before its first group: broken connections do not end it with SIGPIPE,
+/// TORCH_DISTRIBUTED_DEBUG is read, and oneMKL has chosen its kernels (make_first_calls()).
 void prepare_process();
 
 /// Makes `device` the calling thread's, before anything else uses CUDA there: the first call of a thread makes a

@@ -30,7 +30,7 @@ class ScaleFloor {
   void begin_at(double scale);
 
   /// The scale was set to a number that only the device knows. Until look() sees it above the floor, a scale at the
-  /// floor is no sign of an overflow.
+  /// floor is not a sign of an overflow.
   void begin_at_unknown();
 
   /// Warns that a loaded state has the scale `loaded`, which is below the floor. Each call warns.

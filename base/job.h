@@ -13,7 +13,7 @@ struct JobPlace {
   int size = 1;
 };
 
-/// The place in the launcher's variables; rank 0 of 1 without any, and also where they are no numbers or
+/// The place in the launcher's variables; rank 0 of 1 without any, and also where they are not numbers or
 /// contradict each other, which is init_process_group()'s business to report.
 JobPlace job_of_environment(const VariableLookup& lookup = environment_variable);
 

@@ -11,7 +11,7 @@ namespace ddp {
 /// Columns of a character: 2 for East Asian wide ones and emoji, 0 for marks that combine with the character before.
 int column_width(char32_t character);
 
-/// Columns of a line of UTF-8 without control characters. A byte that is no part of valid UTF-8 counts as one, as
+/// Columns of a line of UTF-8 without control characters. A byte that is not part of valid UTF-8 counts as one, as
 /// U+FFFD would.
 int64_t text_columns(std::string_view text);
 

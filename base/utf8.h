@@ -22,11 +22,11 @@ Utf8Character first_character(std::string_view text) noexcept;
 /// How long `text` is without the beginning of a character at its end whose rest is missing.
 std::size_t whole_characters(std::string_view text) noexcept;
 
-/// `text` with U+FFFD for each byte that is no part of valid UTF-8.
+/// `text` with U+FFFD for each byte that is not part of valid UTF-8.
 std::string valid_utf8(std::string_view text);
 
 /// `text` as a terminal can show it within a line: a blank for each control character and for each one that turns the
-/// direction of what follows, U+FFFD for each byte that is no part of valid UTF-8.
+/// direction of what follows, U+FFFD for each byte that is not part of valid UTF-8.
 std::string shown_text(std::string_view text);
 
 }  // namespace ddp::detail

@@ -231,7 +231,7 @@ class Loaded : public LoadedOptimizerState {
     for (auto each = stored_.tensors.lower_bound(prefix);
          each != stored_.tensors.end() && each->first.starts_with(prefix); ++each) {
       const auto field = each->first.substr(prefix.size());
-      // The state of a parameter "a" is no state of "a.b".
+      // The state of a parameter "a" is not a state of "a.b".
       if (field.find('.') != std::string::npos && !(std::is_same_v<Kind, LbfgsKind> && list_item(field))) continue;
       if (!has_field(field)) {
         fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is not a tensor that " + name() + " has");

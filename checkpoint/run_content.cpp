@@ -88,7 +88,7 @@ void check_file_name(const std::string& what, const std::string& name, const std
                               ", but names are parts of file names here: expected letters, digits, ., _ and -");
 }
 
-// Throws std::invalid_argument where a name is no part of a file name, or an object is missing.
+// Throws std::invalid_argument where a name is not part of a file name, or an object is missing.
 void check_names(const TrainingState& state) {
   for (const auto& [name, optimizer] : optimizers_by_name(state)) {
     check_file_name("an optimizer", name, optimizer_file(name));

@@ -72,7 +72,7 @@ std::map<std::string, ShardPlace> shards_by_name(const torch::optim::Optimizer& 
   return places;
 }
 
-// The place of the parameter whose state `name` is; none for parameters that are no shards.
+// The place of the parameter whose state `name` is; none for parameters that are not shards.
 const std::pair<const std::string, ShardPlace>* place_of_state(const std::map<std::string, ShardPlace>& places,
                                                                const std::string& name) {
   constexpr std::string_view kState = "state.";

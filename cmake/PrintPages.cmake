@@ -1,6 +1,6 @@
 # cmake -D "PROGRAM=<emulator;>ddprun" -D FOLDER=<folder> -P PrintPages.cmake
 # Has ddprun print its manual page and its completions into FOLDER, and touches FOLDER/stamp when all are there. A ddprun that
-# cannot be run here (of a sanitizer that finds no room, say) is no error: then the folder is without all of them.
+# cannot be run here (of a sanitizer that finds no room, say) is not an error: then the folder is without all of them.
 
 set(kinds man bash zsh fish)
 set(names ddprun.1 ddprun.bash _ddprun ddprun.fish)

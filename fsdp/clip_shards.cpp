@@ -28,7 +28,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& shards) {
   std::vector<at::Tensor> gradients;
   std::unordered_set<const void*> seen;  // parameters() repeats what is registered twice
   for (const at::Tensor& shard : shards) {
-    if (!shard.grad().defined() || !shard_place_of(shard)) continue;  // parameters that are ignored are no shards
+    if (!shard.grad().defined() || !shard_place_of(shard)) continue;  // parameters that are ignored are not shards
     if (seen.insert(shard.unsafeGetTensorImpl()).second) gradients.push_back(shard.grad());
   }
   return gradients;

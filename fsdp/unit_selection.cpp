@@ -61,7 +61,7 @@ class Selection {
   void ignore(const Module& model, const at::Tensor& tensor) {
     const auto parameters = model.parameters();
     const bool is_known = std::ranges::any_of(parameters, [&](const at::Tensor& one) { return one.is_same(tensor); });
-    if (!is_known) refuse("a tensor of ignored_params is no parameter of the model");
+    if (!is_known) refuse("a tensor of ignored_params is not a parameter of the model");
     ignored_.insert(tensor.unsafeGetTensorImpl());
   }
 

@@ -138,7 +138,7 @@ class DistributedOptimizer::Impl {
         plan_buckets(parameters_, groups_of(parameters_, group, options), options.fusion_threshold_bytes);
     passes_left_.assign(parameters_.size(), options.backward_passes_per_step);
     if (group.size() == 1) return;
-    if (is_adasum()) adasum_allreduce({}, group);  // refuses a number of ranks that is no power of two
+    if (is_adasum()) adasum_allreduce({}, group);  // refuses a number of ranks that is not a power of two
     compare_parameters(named, "DistributedOptimizer", group);
     compare_options(options, plan, group);
     if (!is_adasum()) {

@@ -119,11 +119,11 @@ void KeptResults::store(std::vector<at::Tensor> tensors, std::any structure) {
   dynamic_cast<recompute::FirstRun&>(*recompute::current_mode()).add_kept(tensors);
 }
 
-KeptResults::Outside::Outside() : mode_(std::make_unique<recompute::PlainMode>()) {
+KeptResults::PlainScope::PlainScope() : mode_(std::make_unique<recompute::PlainMode>()) {
   recompute::begin_mode(*mode_);
 }
 
-KeptResults::Outside::~Outside() {
+KeptResults::PlainScope::~PlainScope() {
   recompute::end_mode(*mode_);
 }
 

@@ -18,7 +18,7 @@ void require_type(const nlohmann::json& state, const std::string& name);
 inline constexpr int64_t kMostSteps = int64_t{1} << 62;
 
 /// The number of steps that `state` has under `key`, which may be below 0. Throws nlohmann::json::exception or
-/// std::invalid_argument when it is no whole number or its magnitude is above kMostSteps.
+/// std::invalid_argument when it is not a whole number or its magnitude is above kMostSteps.
 int64_t step_count_at(const nlohmann::json& state, const char* key);
 
 /// What an optimizer needs besides the schedule's own state.

@@ -65,7 +65,7 @@ void put(const Place& place, torch::nn::AnyModule module) {
 std::shared_ptr<SyncBatchNormImpl> synchronised(const BatchNormMember& member, const GroupHandle& group) {
   auto result = std::make_shared<SyncBatchNormImpl>(SyncBatchNormOptions(*member.options, group));
   result->train(member.module->is_training());
-  result->stand_for(member.module);
+  result->set_replaced_module(member.module);
   return result;
 }
 
@@ -117,10 +117,10 @@ size_t revert_sync_batchnorm(torch::nn::Module& model) {
   const std::vector<torch::nn::Module*> modules = modules_of(model);
   for (torch::nn::Module* module : modules) {
     const auto* replacement = module->as<SyncBatchNormImpl>();
-    if (replacement == nullptr || !replacement->stands_for()) continue;
+    if (replacement == nullptr || !replacement->replaced_module()) continue;
     const std::vector<Place> places = replaceable_places(modules, *module);
     if (places.empty()) continue;
-    const ModulePtr& original = replacement->stands_for();
+    const ModulePtr& original = replacement->replaced_module();
     original->train(replacement->is_training());
     for (const Place& place : places) put(place, detail::as_any_module(original));
     ++count;

@@ -12,8 +12,8 @@ struct MergeResult {
   std::vector<std::string> by_time_of_day{};
 };
 
-// Writes `out`, whose times are those of the first file. Throws TraceError, naming the file, when one is no timeline of
-// ours or is named twice, two have the same rank of the same attempt, or `out` cannot be written.
+// Writes `out`, whose times are those of the first file. Throws TraceError, naming the file, when one is not a timeline
+// of ours or is named twice, two have the same rank of the same attempt, or `out` cannot be written.
 MergeResult merge_traces(const std::vector<std::string>& files, const std::string& out);
 
 }  // namespace ddp::timelines

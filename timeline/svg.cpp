@@ -21,7 +21,7 @@ constexpr double kBar = 18;
 constexpr double kGap = 3;
 constexpr double kRankGap = 14;
 constexpr double kLetter = 6.2;         // a letter's width in bars
-constexpr std::size_t kMostRanks = 64;  // more are no picture any more
+constexpr std::size_t kMostRanks = 64;  // more are not readable as a picture
 constexpr std::size_t kMostBars = 4000;
 
 struct Colour {

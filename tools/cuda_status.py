@@ -141,7 +141,7 @@ def run_benchmarks(build: str, root: pathlib.Path) -> tuple[int, list[dict]]:
     folder = re.search(r"^DDPRUN_LIBTORCH:[A-Z]*=(.+)$", cache, re.M)
     python = pathlib.Path(folder[1]) / "../../../../bin/python3" if folder else None
     if python is None or not python.exists():
-        print("no benchmarks: they compare with Python, but this LibTorch is no wheel in an environment", file=sys.stderr)
+        print("no benchmarks: they compare with Python, but this LibTorch is not a wheel in an environment", file=sys.stderr)
         return 0, []
     variables = {
         "BENCH_PROGRAMS": str(pathlib.Path(build).absolute() / "bin"),

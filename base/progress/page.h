@@ -83,7 +83,7 @@ struct StackEntry {
 };
 
 // What the rank had done when a step ended, for who compares ranks. `sequence` is odd while it is written.
-struct AccountEntry {
+struct StepTotalsEntry {
   Word sequence;
   Word steps;
   Word time;                             // microseconds
@@ -113,9 +113,9 @@ struct Page {
   std::array<ValueEntry, kValueEntries> values;
   StackEntry stack;
   std::array<Word, kPhaseKinds> waited;  // of `spent`: microseconds in which the rank waited for collectives
-  AccountEntry account;                  // of the last step, or of one within the last tick of the clock
+  StepTotalsEntry step_totals;           // of the last step, or of one within the last tick of the clock
   NamedTimes named;
-  NamedTimes named_account;  // the same at that step, under the account's sequence number
+  NamedTimes named_totals;  // the same at that step, under the sequence number of step_totals
 };
 
 // Kind, name and begin of a phase change together: 8 bits, 8 bits (0: none, else an index + 1), 48 bits of

@@ -95,27 +95,27 @@ std::optional<ProgressSnapshot> read_page(const Page& page, std::size_t most_col
   return snapshot;
 }
 
-std::optional<StepAccount> read_account(const Page& page) {
+std::optional<StepTotals> read_step_totals(const Page& page) {
   if (!is_readable(page)) return std::nullopt;
-  const AccountEntry& entry = page.account;
+  const StepTotalsEntry& entry = page.step_totals;
   for (int tries = 0; tries < kMostTries; ++tries) {
     const std::uint64_t sequence = entry.sequence.load(kAcquire);
     if (sequence == 0) return std::nullopt;
     if (sequence % 2 != 0) continue;
-    StepAccount account{
+    StepTotals totals{
         .process = small_number(page.process), .steps = entry.steps.load(kAcquire), .time = entry.time.load(kAcquire)};
     for (std::size_t kind = 0; kind < kPhaseKinds; ++kind) {
-      account.spent[kind] = entry.spent[kind].load(kAcquire);
-      account.waited[kind] = entry.waited[kind].load(kAcquire);
+      totals.spent[kind] = entry.spent[kind].load(kAcquire);
+      totals.waited[kind] = entry.waited[kind].load(kAcquire);
     }
     for (std::size_t name = 0; name < kNameEntries; ++name) {
-      const NamedTime time{.spent = page.named_account.spent[name].load(kAcquire),
-                           .waited = page.named_account.waited[name].load(kAcquire)};
+      const NamedTime time{.spent = page.named_totals.spent[name].load(kAcquire),
+                           .waited = page.named_totals.waited[name].load(kAcquire)};
       if (time.spent == 0 && time.waited == 0) continue;
-      NamedTime& sum = account.named[load_text(page.names[name].text)];  // two threads may have brought one name
+      NamedTime& sum = totals.named[load_text(page.names[name].text)];  // two threads may have brought one name
       sum = {.spent = sum.spent + time.spent, .waited = sum.waited + time.waited};
     }
-    if (entry.sequence.load(kRelaxed) == sequence) return account;
+    if (entry.sequence.load(kRelaxed) == sequence) return totals;
   }
   return std::nullopt;
 }

@@ -63,7 +63,7 @@ struct NamedTime {
 };
 
 // What a rank had done when a step ended, since it began; microseconds.
-struct StepAccount {
+struct StepTotals {
   int process = 0;
   std::uint64_t steps = 0;
   std::uint64_t time = 0;                           // of page_clock()
@@ -72,7 +72,7 @@ struct StepAccount {
   std::map<std::string, NamedTime> named{};         // of the kind kUser: by name, of the first 24
 };
 // Nothing before the first step, and while it is being written again and again.
-std::optional<StepAccount> read_account(const Page& page);
+std::optional<StepTotals> read_step_totals(const Page& page);
 
 // The cost depends on `most_collectives`, how many of the last collectives are read. Nothing when no program writes the
 // page, or a program with another layout does.

@@ -85,35 +85,36 @@ unsigned PageWriter::enter_phase(std::string_view name) noexcept {
   return change_phase(kUser, static_cast<unsigned>(entry - page_.names.data()) + 1);
 }
 
-// Short steps are accounted for once a tick: it costs less, and the time is then that of a step's end to within a step.
+// The totals are written once a tick at most: it costs less, and the time is then that of a step's end to within a
+// step.
 void PageWriter::finish_step() noexcept {
   const std::uint64_t now = page_tick();
   const std::uint64_t steps = page_.step.load(kRelaxed) + 1;
   page_.step.store(steps, kRelaxed);
   page_.activity.store(now, kRelaxed);
-  if (accounted_.exchange(now, kRelaxed) != now) write_account(steps, now);
+  if (totals_time_.exchange(now, kRelaxed) != now) write_step_totals(steps, now);
 }
 
-void PageWriter::write_account(std::uint64_t steps, std::uint64_t now) noexcept {
-  AccountEntry& account = page_.account;
-  const std::uint64_t sequence = account.sequence.load(kRelaxed) | 1;
-  account.sequence.store(sequence, kRelaxed);  // the releasing stores below come after it
-  account.steps.store(steps, kRelease);
-  account.time.store(now, kRelease);
+void PageWriter::write_step_totals(std::uint64_t steps, std::uint64_t now) noexcept {
+  StepTotalsEntry& totals = page_.step_totals;
+  const std::uint64_t sequence = totals.sequence.load(kRelaxed) | 1;
+  totals.sequence.store(sequence, kRelaxed);  // the releasing stores below come after it
+  totals.steps.store(steps, kRelease);
+  totals.time.store(now, kRelease);
   const std::uint64_t phase = page_.phase.load(kRelaxed);
   for (std::size_t kind = 0; kind <= static_cast<std::size_t>(progress::Phase::kUser); ++kind) {
     const std::uint64_t current_time = kind_of(phase) == kind ? now - std::min(since_of(phase), now) : 0;
-    account.spent[kind].store(page_.spent[kind].load(kRelaxed) + current_time, kRelease);
-    account.waited[kind].store(page_.waited[kind].load(kRelaxed), kRelease);
+    totals.spent[kind].store(page_.spent[kind].load(kRelaxed) + current_time, kRelease);
+    totals.waited[kind].store(page_.waited[kind].load(kRelaxed), kRelease);
   }
   const std::size_t names = std::min<std::size_t>(names_.load(kRelaxed), kNameEntries);
   for (std::size_t name = 0; name < names; ++name) {
     const bool continues = time_of(page_.named.spent, phase) == &page_.named.spent[name];
     const std::uint64_t current_time = continues ? now - std::min(since_of(phase), now) : 0;
-    page_.named_account.spent[name].store(page_.named.spent[name].load(kRelaxed) + current_time, kRelease);
-    page_.named_account.waited[name].store(page_.named.waited[name].load(kRelaxed), kRelease);
+    page_.named_totals.spent[name].store(page_.named.spent[name].load(kRelaxed) + current_time, kRelease);
+    page_.named_totals.waited[name].store(page_.named.waited[name].load(kRelaxed), kRelease);
   }
-  account.sequence.store(sequence + 1, kRelease);
+  totals.sequence.store(sequence + 1, kRelease);
 }
 
 void PageWriter::add_wait(std::uint64_t microseconds) noexcept {

@@ -50,13 +50,13 @@ class PageWriter {
 
  private:
   unsigned change_phase(unsigned kind, unsigned name) noexcept;
-  void write_account(std::uint64_t steps, std::uint64_t now) noexcept;
+  void write_step_totals(std::uint64_t steps, std::uint64_t now) noexcept;
 
   Page& page_;
   std::atomic<std::uint32_t> groups_{0};
   std::atomic<std::uint32_t> names_{0};
   std::atomic<std::uint32_t> values_{0};
-  std::atomic<std::uint64_t> accounted_{0};  // the time of the account
+  std::atomic<std::uint64_t> totals_time_{0};  // when the totals were written
   std::atomic<std::uint64_t> background_begin_{0};
   std::atomic<std::uint64_t> background_end_{0};
 };

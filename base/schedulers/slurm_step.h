@@ -13,7 +13,7 @@
 namespace ddp::detail {
 
 /// The hosts of a list, in its order, as `scontrol show hostnames` prints them. Throws std::invalid_argument for what
-/// is no list, and for more than 65536 hosts.
+/// is not a list, and for more than 65536 hosts.
 std::vector<std::string> expand_slurm_hosts(std::string_view list);
 
 /// The number for node `node`, from 0, of a list such as "2(x3),1"; it is 1 there for node 3. Throws

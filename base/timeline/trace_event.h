@@ -16,7 +16,7 @@
 
 namespace ddp::detail {
 
-// Lanes that are no threads have these numbers, beyond those of any thread.
+// Lanes that are not threads have these numbers, beyond those of any thread.
 inline constexpr std::uint64_t kStepsLane = 1'000'000'000;
 
 struct TraceEvent {

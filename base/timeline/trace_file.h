@@ -64,7 +64,7 @@ class TraceFile {
 };
 
 // Ends a file after its last whole event, where its writer was killed in the middle of one. Does nothing with a file
-// that is whole, that somebody writes, or that is no timeline of ours.
+// that is whole, that somebody writes, or that is not a timeline of ours.
 void repair_trace_file(const std::string& path) noexcept;
 
 }  // namespace ddp::detail

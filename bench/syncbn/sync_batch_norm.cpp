@@ -25,7 +25,7 @@ void wait_for_device(c10::Device device) {
 
 class Stopwatch {
  public:
-  // The ranks start together: waiting for a late one is no cost of what is measured.
+  // The ranks start together: waiting for a late one is not a cost of what is measured.
   template <typename Work>
   void measure(const ddp::GroupHandle& group, Work work) {
     wait_for_device(group.device());

@@ -92,7 +92,7 @@ class Reader {
   Reader(const Value& root, size_t pickle_bytes) : root_(root), steps_left_(4096 + 4 * uint64_t{pickle_bytes}) {}
 
   FolderMetadata read() {
-    if (!is_object(root_, kMetadataClass)) odd("it is no object of the class Metadata");
+    if (!is_object(root_, kMetadataClass)) odd("it is not an object of the class Metadata");
     read_places();
     const auto* entries = attribute(root_, "state_dict_metadata");
     if (entries == nullptr || !entries->is(Kind::kDict)) odd("it has no state_dict_metadata");
@@ -100,7 +100,7 @@ class Reader {
     std::vector<std::string_view> order;
     const auto& items = entries->items();
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (!items[i].is(Kind::kText)) odd("a key of state_dict_metadata is no text");
+      if (!items[i].is(Kind::kText)) odd("a key of state_dict_metadata is not text");
       spend(items[i].text().size() / 16);
       if (by_key.insert_or_assign(items[i].text(), &items[i + 1]).second) order.push_back(items[i].text());
     }
@@ -127,7 +127,7 @@ class Reader {
     const Value* unknown = nullptr;
     std::unordered_set<std::string_view> added;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (!items[i].is(Kind::kText)) odd("a key of planner_data is no text");
+      if (!items[i].is(Kind::kText)) odd("a key of planner_data is not text");
       spend(items[i].text().size() / 16);
       const auto found = by_key.find(items[i].text());
       if (found == by_key.end()) {
@@ -139,7 +139,7 @@ class Reader {
       by_key.erase(found);
     }
     if (unknown == nullptr || by_key.empty()) return;
-    odd("planner_data has the path of " + quote_name(unknown->text()) + ", which is no item, but none of " +
+    odd("planner_data has the path of " + quote_name(unknown->text()) + ", which is not an item, but none of " +
         quote_name(by_key.begin()->first));
   }
 
@@ -149,13 +149,13 @@ class Reader {
     const auto& items = places->items();
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
       if (!is_object(items[i], kIndexClass) || !is_object(items[i + 1], kInfoClass)) {
-        odd("storage_data has something that is no place of an item");
+        odd("storage_data has something that is not a place of an item");
       }
       const auto* name = attribute(items[i], "fqn");
       if (name == nullptr || !name->is(Kind::kText)) odd("an item has no name");
       const auto* offset = attribute(items[i], "offset");
       Key key{.name = name->text(), .offsets = as_size(offset)};
-      if (offset != nullptr && key.offsets == nullptr) odd("the offset of " + quote_name(key.name) + " is no size");
+      if (offset != nullptr && key.offsets == nullptr) odd("the offset of " + quote_name(key.name) + " is not a size");
       spend(key.name.size() / 16 + (key.offsets != nullptr ? key.offsets->size() : 0));
       places_[key].item = read_place(items[i + 1], key.name);
     }
@@ -196,7 +196,7 @@ class Reader {
     if (known != numbers_.end()) return known->second;
     const bool is_plain = !file.empty() && file != "." && file != ".." && file.find('/') == std::string::npos &&
                           file.find('\0') == std::string::npos && file.size() < 256;
-    if (!is_plain) odd("it names the file " + quote_name(file) + ", which is no file of the folder");
+    if (!is_plain) odd("it names the file " + quote_name(file) + ", which is not a file of the folder");
     metadata_.files.push_back(file);
     return numbers_.emplace(file, static_cast<uint32_t>(metadata_.files.size() - 1)).first->second;
   }

@@ -82,7 +82,7 @@ bool is_dtype(std::string_view name) {
 
 [[noreturn]] void refuse(std::string_view name) {
   throw FormatError("it asks for " + quote_name(name) +
-                    ", which is no part of a checkpoint's metadata and is not executed");
+                    ", which is not part of a checkpoint's metadata and is not executed");
 }
 
 [[noreturn]] void wrong_arguments(std::string_view function) {

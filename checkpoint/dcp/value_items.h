@@ -1,4 +1,4 @@
-// The values of a DCP folder that are no tensors: each an archive of torch.save() of its own, many of them small. No
+// The values of a DCP folder that are not tensors: each an archive of torch.save() of its own, many of them small. No
 // LibTorch.
 #pragma once
 

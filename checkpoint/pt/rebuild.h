@@ -13,7 +13,7 @@ bool is_known_global(std::string_view name);
 /// The value that the global `function` would return for the tuple `arguments`; it is not called. Tensors that are not
 /// strided memory (sparse, quantized, nested, meta) become a value of Kind::kOtherTensor and what an unknown function
 /// makes one of Kind::kForeign, so that the rest of the file can be read. Throws FormatError when the arguments do not
-/// fit, for a known name that is no function, and for an unknown function of a storage, which makes a tensor.
+/// fit, for a known name that is not a function, and for an unknown function of a storage, which makes a tensor.
 Value call_global(Pickle& pickle, const std::string& function, const Value& arguments);
 
 /// A storage that a pickle refers to: ('storage', class, key, location, number of elements), and in files from before

@@ -43,7 +43,7 @@ using ScalarReader = std::function<std::optional<double>(const TensorEntry&)>;
 ///     optimizer_state_dict, optimizer_state, and a list of one under optimizer_states or optimizers;
 ///   - an archive of LibTorch's torch::save, of a module or of an optimizer.
 /// Parameters of an optimizer are numbered, "#0" being the first of its first group. Hyper-parameters that are tensors
-/// are read by `read_scalar`, and null without it. Optimizers below other keys are no part of a model. One odd item
+/// are read by `read_scalar`, and null without it. Optimizers below other keys are not part of a model. One odd item
 /// does not make the others unreadable: it is listed in `skipped`, and so is each object of a class that is not known.
 /// Throws FormatError when there is neither.
 StateDict find_state(const Value& root, const ScalarReader& read_scalar = {});

@@ -83,7 +83,7 @@ class Contents {
  public:
   explicit Contents(const Archive& archive) : archive_(archive) {
     if (!archive.read_at_most(0, 4).starts_with("PK\3\4")) {
-      throw FormatError("it is no archive as torch.save() writes it");
+      throw FormatError("it is not an archive as torch.save() writes it");
     }
     const auto edge = std::min(archive.size(), kEdge);
     tail_ = archive.read(archive.size() - edge, edge);
@@ -164,7 +164,7 @@ std::string describe(const std::string& dtype, const std::vector<int64_t>& sizes
 // The one tensor that a pickle holds.
 TensorEntry sole_tensor(const Value& root, const TensorItem& item) {
   if (root.is(Kind::kOtherTensor)) throw FormatError("it holds " + root.text());
-  if (!root.is(Kind::kTensor)) throw FormatError("it holds something that is no tensor");
+  if (!root.is(Kind::kTensor)) throw FormatError("it holds something that is not a tensor");
   const auto& tensor = root.tensor();
   if (tensor.dtype != item.dtype || tensor.sizes != item.sizes) {
     throw FormatError("it holds " + describe(tensor.dtype, tensor.sizes) + ", but the folder's metadata says " +

@@ -15,7 +15,7 @@ bool is_tensor(const Value& value) {
   return value.is(Kind::kTensor) || value.is(Kind::kOtherTensor) || value.is(Kind::kStorage);
 }
 
-// As Python shows a key that is no name.
+// As Python shows a key that is not a name.
 std::string describe_key(const Value& key, int depth = 0) {
   constexpr int kMaxDepth = 3;
   switch (key.kind()) {
@@ -53,7 +53,7 @@ bool is_other_attribute(const Value& owner, const std::string& name) {
   return weights != nullptr && !weights->contains(name);
 }
 
-// Those that a program saves beside its models, under names of its own: their tensors are no model's.
+// Those that a program saves beside its models, under names of its own: their tensors do not belong to a model.
 bool is_python_optimizer(const Value& value) {
   if (!is_optimizer(value)) return false;
   const auto* groups = value.find("param_groups");

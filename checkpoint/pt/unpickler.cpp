@@ -177,7 +177,7 @@ class Machine {
       }
       case Op::kStackGlobal: {
         const auto parts = pop(2);
-        if (!parts[0].is(Kind::kText) || !parts[1].is(Kind::kText)) fail("it asks for a name that is no text");
+        if (!parts[0].is(Kind::kText) || !parts[1].is(Kind::kText)) fail("it asks for a name that is not text");
         return push(global(parts[0].text(), parts[1].text()));
       }
       case Op::kReduce: {

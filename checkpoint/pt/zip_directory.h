@@ -89,8 +89,8 @@ uint64_t directory_position(const Tail& tail);
 /// `tail`.
 Directory read_directory(const Tail& tail);
 
-/// Throws FormatError when `file` has none, something follows it that is no comment, fields contradict each other, or
-/// an entry is encrypted, or packed in another way than torch.load reads.
+/// Throws FormatError when `file` has none, something follows it that is not a comment, fields contradict each other,
+/// or an entry is encrypted, or packed in another way than torch.load reads.
 Directory read_directory(std::string_view file);
 
 }  // namespace ddp::pt::zip

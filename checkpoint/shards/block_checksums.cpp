@@ -26,7 +26,7 @@ uint32_t parse_block(std::string_view digits) {
   const auto* end = digits.data() + digits.size();
   const auto is_large = [](char c) { return c >= 'A' && c <= 'F'; };
   if (std::from_chars(digits.data(), end, block, 16).ptr != end || std::ranges::any_of(digits, is_large)) {
-    fail("has a checksum that is no number");
+    fail("has a checksum that is not a number");
   }
   return block;
 }

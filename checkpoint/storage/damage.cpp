@@ -33,7 +33,7 @@ void throw_read_failure(const std::filesystem::path& folder, const std::system_e
     case ENOTDIR:
     case ELOOP:
     case EISDIR:  // FileSystem::open() of what is no regular file,
-    case EINVAL:  // or is no folder either
+    case EINVAL:  // or is not a folder either
       throw_damaged(folder, error.what());
     default:
       throw UnreadableCheckpoint("the checkpoint " + folder.string() + " cannot be read: " + error.what());

@@ -39,7 +39,7 @@ uint32_t file_checksum(FileSystem& file_system, const FileDescriptor& file, cons
   const uint64_t parts = std::clamp<uint64_t>(size / kLeastPart, 1, threads);
   const uint64_t part = size / parts;
   std::vector<std::future<uint32_t>> others;
-  // Deferred where the process may have no more threads: that is no damage of the file.
+  // Deferred where the process may have no more threads: the file is not damaged then.
   constexpr auto kLaunch = std::launch::async | std::launch::deferred;
   for (uint64_t i = 1; i < parts; ++i) {
     const uint64_t end = i + 1 == parts ? size : (i + 1) * part;

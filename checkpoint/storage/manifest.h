@@ -32,7 +32,7 @@ struct Manifest {
   std::map<std::string, FileRecord> files{};
 };
 
-/// Thrown for text that is no manifest; the message says why, not in which file.
+/// Thrown for text that is not a manifest; the message says why, not in which file.
 class ManifestError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

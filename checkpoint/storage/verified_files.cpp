@@ -9,7 +9,7 @@
 namespace ddp::storage {
 namespace {
 
-// A writer that replaces the same step faster than this many readings of it is no trainer.
+// A writer that replaces the same step faster than this many readings of it is not a trainer.
 constexpr int kAttempts = 20;
 
 // All are opened before any is read: what is open stays readable when a writer removes the folder.

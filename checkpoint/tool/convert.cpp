@@ -51,7 +51,7 @@ std::optional<size_t> rank_of(std::string_view digits) {
 // "rank.3.rng.cpu" and "rank.3.object.name".
 void add_ranks(const RawFile& file, pt::PtContents& contents, LeftOut& left_out) {
   const auto leave_out = [&](const RawTensor& tensor) {
-    left_out["tensors of " + std::string(kRanksFile) + " that are no state of a rank"].push_back(tensor.name);
+    left_out["tensors of " + std::string(kRanksFile) + " that are not the state of a rank"].push_back(tensor.name);
   };
   for (const auto& tensor : file.tensors) {
     const auto dot = tensor.name.find('.', 5);

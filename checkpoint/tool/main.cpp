@@ -215,7 +215,7 @@ CLI::App* add_convert(CLI::App& app, Command& command) {
 void convert(const Command& command, bool is_directory) {
   if (is_directory) {
     const auto what = ddp::describe_unsupported_folder(command.path);
-    throw std::runtime_error(printable(command.path) + " is no checkpoint" +
+    throw std::runtime_error(printable(command.path) + " is not a checkpoint" +
                              (what.empty() ? "; name one of its step-… folders" : ": " + what));
   }
   const TensorSource source(command.path, command.key);

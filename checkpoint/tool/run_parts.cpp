@@ -56,7 +56,7 @@ void add_optimizer_file(const std::string& name, const RawFile& file, const std:
     if (of_optimizer.contains(tensor.name)) {
       target.tensors.push_back(tensor);
     } else {
-      parts.left_out["tensors of " + name + " that are no state of its parameters"].push_back(tensor.name);
+      parts.left_out["tensors of " + name + " that are not the state of its parameters"].push_back(tensor.name);
     }
   }
 }

@@ -63,7 +63,7 @@ class Plugin final : public CudaPlugin {
     return dynamic_cast<const c10d::ProcessGroupNCCL*>(&communicator) != nullptr && communicator.supportsSplitting();
   }
 
-  void stay_out_of_split(c10d::Backend& communicator, c10::Device device) const override {
+  void split_as_non_member(c10d::Backend& communicator, c10::Device device) const override {
     dynamic_cast<c10d::ProcessGroupNCCL&>(communicator).performNocolorSplit(device);
   }
 };

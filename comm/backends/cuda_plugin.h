@@ -28,7 +28,7 @@ class CudaPlugin {
   virtual bool can_split(const c10d::Backend& communicator) const = 0;
   /// What a rank calls that is in none of the parts, while the others call make_nccl(): blocks until all ranks have
   /// come.
-  virtual void stay_out_of_split(c10d::Backend& communicator, c10::Device device) const = 0;
+  virtual void split_as_non_member(c10d::Backend& communicator, c10::Device device) const = 0;
 };
 
 /// The plugin, or null on a CPU run; `why` (if not null) receives the reason for its absence, for error messages. The

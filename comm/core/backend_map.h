@@ -55,7 +55,7 @@ BackendMap parse_backend_map(const std::string& text, const BackendList& known);
 
 /// What the choice depends on.
 struct RanksToConnect {
-  bool is_single_process = false;                 ///< the job's only rank, which is no thread of spawn()'s
+  bool is_single_process = false;                 ///< the job's only rank, which is not a thread of spawn()'s
   std::function<bool()> have_cuda_device_each{};  ///< asked only where it matters: the answer may load CUDA
   std::string on_cpu = "gloo";                    ///< what serves the CPU where nothing is named
 };

@@ -52,7 +52,7 @@ struct CallShape {
 struct RankReport {
   std::vector<CallRecord> calls{};         ///< the last ones, in order
   std::chrono::milliseconds since_last{};  ///< since the last begin or end
-  bool compares = false;                   ///< waits in a comparison, which is no collective
+  bool compares = false;                   ///< waits in a comparison, which is not a collective
 
   friend bool operator==(const RankReport&, const RankReport&) = default;
 };

@@ -26,7 +26,7 @@ using store::append_text;
 using store::Opcode;
 using store::request_bytes;
 
-// More than anything of ours; a greater length means that the other end is no store.
+// More than anything of ours; a greater length means that the other end is not a store.
 constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
 // Memory is allocated for what has arrived, not for what was announced: this much, then twice as much as is there.
 constexpr uint64_t kFirstPiece = uint64_t{64} << 10;

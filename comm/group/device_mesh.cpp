@@ -130,7 +130,7 @@ class MeshState {
     if (lists.front() == all) return;  // the whole group
     if (settings_.communicator && !has_this_rank()) {
       for (size_t list = 0; list < lists.size(); ++list) group_.state().next_subgroup();
-      return stay_out_of_split(group_, *settings_.communicator);
+      return split_as_non_member(group_, *settings_.communicator);
     }
     int color = 0;
     for (const std::vector<int>& ranks : lists) {

@@ -60,7 +60,7 @@ std::optional<ProcessGroup> new_groups(const GroupHandle& group, std::vector<std
   }
   verify_equal_across_ranks("the groups of " + std::string(operation) + " (number " + std::to_string(number) + ")",
                             lines, group, timeout);
-  if (!own && communicator) detail::stay_out_of_split(group, *communicator);
+  if (!own && communicator) detail::split_as_non_member(group, *communicator);
   if (!own) return std::nullopt;
   return detail::make_sub_group(group, *std::move(own), detail::Connect::kAtOnce);
 }

@@ -29,7 +29,7 @@ void limit_store_calls(const JobServices& job);
 using RankKey = std::string (*)(int rank);
 
 /// Until every other rank of the group has set one of these keys in `store`, or `limit` expires, or the store does not
-/// answer. Ranks that are no ddprun programs (Python) do not announce themselves and are not awaited. Never throws.
+/// answer. Ranks that are not ddprun programs (Python) do not announce themselves and are not awaited. Never throws.
 void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store,
                     const std::vector<RankKey>& rank_keys, std::chrono::milliseconds limit) noexcept;
 

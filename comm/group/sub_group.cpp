@@ -239,8 +239,8 @@ c10::intrusive_ptr<c10d::Backend> communicator_to_split(const GroupHandle& paren
   return require_cuda(parent.info(), "NCCL").can_split(*communicator) ? communicator : nullptr;
 }
 
-void stay_out_of_split(const GroupHandle& parent, c10d::Backend& communicator) {
-  require_cuda(parent.info(), "NCCL").stay_out_of_split(communicator, parent.device());
+void split_as_non_member(const GroupHandle& parent, c10d::Backend& communicator) {
+  require_cuda(parent.info(), "NCCL").split_as_non_member(communicator, parent.device());
 }
 
 ProcessGroup make_sub_group(const GroupHandle& parent, SubGroupPlan plan, Connect when) {

@@ -23,7 +23,7 @@ struct SubGroupPlan {
   std::string subject{};  ///< what messages call the connection: "new_group: could not connect ranks (0, 1)"
   /// The members' processes, in the same order, where they are known: one that has ended is then not waited for.
   std::vector<ProcessIdentity> processes{};
-  /// Then all ranks of the parent take part at once: those that are no member by stay_out_of_split().
+  /// Then all ranks of the parent take part at once: non-members by split_as_non_member().
   CommunicatorSplit split{};
 };
 
@@ -39,7 +39,7 @@ BackendMap sub_group_backends(const std::string& named, const std::vector<int>& 
 c10::intrusive_ptr<c10d::Backend> communicator_to_split(const GroupHandle& parent, const BackendMap& backends);
 
 /// What a rank calls that is in none of the groups whose members make them with this communicator in their plans.
-void stay_out_of_split(const GroupHandle& parent, c10d::Backend& communicator);
+void split_as_non_member(const GroupHandle& parent, c10d::Backend& communicator);
 
 /// The owner of the group that `plan` describes, of which this rank is a member. With Connect::kAtOnce every member
 /// must call it, and it throws std::runtime_error, naming who is missing, when one does not arrive within the timeout;

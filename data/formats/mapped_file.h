@@ -14,7 +14,7 @@ namespace ddp {
 /// such reads with SIGBUS.
 class MappedFile {
  public:
-  /// Throws DataError when it is no regular file or cannot be opened or mapped.
+  /// Throws DataError when it is not a regular file or cannot be opened or mapped.
   explicit MappedFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }

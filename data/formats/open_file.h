@@ -11,7 +11,7 @@ namespace ddp {
 /// A regular file, to read; closes itself.
 class OpenFile {
  public:
-  /// Throws DataError when it is no regular file (a pipe or device could block or never end) or cannot be opened.
+  /// Throws DataError when it is not a regular file (a pipe or device could block or never end) or cannot be opened.
   explicit OpenFile(const std::filesystem::path& path);
   ~OpenFile();
   OpenFile(const OpenFile&) = delete;

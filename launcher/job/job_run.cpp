@@ -123,7 +123,7 @@ void JobRun::run_until(EventLoop::Clock::time_point deadline, const std::functio
 
 // False when ddprun was asked to stop meanwhile, or the nodes could not meet.
 bool JobRun::meet() {
-  const auto gives_up = [this] { return supervisor_->is_stopping() || supervisor_->is_impatient(); };
+  const auto gives_up = [this] { return supervisor_->is_stopping() || supervisor_->must_end_now(); };
   while (!rendezvous_->info()) {
     if (gives_up()) return false;
     if (const auto failure = rendezvous_->join_failure()) {
@@ -171,7 +171,7 @@ void JobRun::start_ranks() {
 void JobRun::give_up_on(const LaunchError& error) {
   rendezvous_->announce({.exit_status = to_int(error.status()), .text = error.what(), .is_final = true});
   rendezvous_->leave(false);
-  while (!rendezvous_->has_left() && !supervisor_->is_impatient()) loop_.run_once();
+  while (!rendezvous_->has_left() && !supervisor_->must_end_now()) loop_.run_once();
 }
 
 // The ranks that do not reach the store in time end the job.
@@ -192,11 +192,11 @@ void JobRun::watch_start() {
 // Stays until the other nodes need this one no more, and learns whether one of them failed before.
 void JobRun::leave(JobEnd& end) {
   // Without a guardian the ranks were killed, which is nobody's failure on this node.
-  const bool ended_well = !end.elsewhere && exit_status(end) == 0 && !supervisor_->is_impatient();
-  if (!supervisor_->is_impatient()) rendezvous_->report_stop(status_of_stop(end, 0));
+  const bool ended_well = !end.elsewhere && exit_status(end) == 0 && !supervisor_->must_end_now();
+  if (!supervisor_->must_end_now()) rendezvous_->report_stop(status_of_stop(end, 0));
   rendezvous_->leave(ended_well);
   const auto gives_up = [&] {
-    return supervisor_->is_impatient() || (ended_well && timed_out_at_ && !rendezvous_->first_failure());
+    return supervisor_->must_end_now() || (ended_well && timed_out_at_ && !rendezvous_->first_failure());
   };
   while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
   const auto& first = rendezvous_->first_failure();
@@ -221,7 +221,7 @@ void JobRun::finish_output(const JobEnd* end) {
       timeout.kill_time = supervisor_->kill_time();
     }
     const auto deadline = timeout.deadline(streams_.last_progress());
-    const bool gives_up = supervisor_->is_impatient() || (deadline && EventLoop::Clock::now() >= *deadline);
+    const bool gives_up = supervisor_->must_end_now() || (deadline && EventLoop::Clock::now() >= *deadline);
     gave_up_on_reader_ = gave_up_on_reader_ || gives_up;
     return gives_up;
   });
@@ -320,7 +320,7 @@ void JobRun::pass_on_error(const JobEnd& end) {
 
 int JobRun::status_without_ranks() const {
   if (join_status_) return *join_status_;
-  if (supervisor_->is_impatient()) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
+  if (supervisor_->must_end_now()) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
   if (supervisor_->stop_signal() == 0) return to_int(ExitStatus::kTimeout);
   return options_.torchrun_exit_code ? 1 : to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
 }

@@ -76,7 +76,7 @@ class JobRun {
   void print_why_not_restarted(const JobEnd& end);
   void pass_on_error(const JobEnd& end);
   int status_without_ranks() const;
-  bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
+  bool is_over() const { return supervisor_->must_end_now() || timed_out_at_.has_value(); }
   // What is the same for all nodes is said by one of them where one ddprun shows what all say.
   bool is_silent_part() const { return options_.part_descriptor && options_.node_rank > 0; }
   void stop_late(const std::string& why) { supervisor_->stop_late(why + option_sources(why, options_.variables)); }

@@ -165,12 +165,12 @@ void JobWatch::on_progress() {
 }
 
 void JobWatch::ranks_ended() {
-  timeline_.end_attempt([this] { return supervisor_->is_impatient(); });
+  timeline_.end_attempt([this] { return supervisor_->must_end_now(); });
 }
 
 void JobWatch::end_attempt(JobEnd& end) {
   if (supervisor_ == nullptr) return;
-  timeline_.await_others([this] { return supervisor_->is_impatient(); });
+  timeline_.await_others([this] { return supervisor_->must_end_now(); });
   if (exit_status(end) != 0 && hang_watch_) {
     const auto views = hang_watch_->observer().views(supervisor_->all_ranks());
     if (!has_record_) keep_flight_records(views);

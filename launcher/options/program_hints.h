@@ -1,4 +1,4 @@
-// What is probably meant when the words after ddprun's options are no program, or look like ddprun's own.
+// What is probably meant when the words after ddprun's options are not a program, or look like ddprun's own.
 #pragma once
 
 #include <optional>

@@ -23,7 +23,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-constexpr std::size_t kTooFar = 3;  // more than two typing errors are no typing error
+constexpr std::size_t kTooFar = 3;  // more than two wrong characters are not a typing error
 
 // How far `name` is from `option`, also when only the beginning of the option was meant.
 std::size_t misspelling(std::string_view name, std::string_view option) {

@@ -15,11 +15,11 @@ namespace launcher::remote {
 class Channel {
  public:
   struct Callbacks {
-    // Sees the bytes in front of the first frame, returns how many of them are no frames, and npos while it does not
+    // Sees the bytes in front of the first frame, returns how many of them are not frames, and npos while it does not
     // know. Unset: frames from the beginning.
     std::function<std::size_t(std::string_view)> on_preamble{};
     std::function<void(Frame)> on_frame;
-    // The other end is gone, or what it sends is no frames. Called once.
+    // The other end is gone, or what it sends is not a frame. Called once.
     std::function<void()> on_end;
   };
 

@@ -114,7 +114,7 @@ void Session::on_stop_signal(int number) {
   const bool is_interrupt = number == SIGINT || number == SIGQUIT;
   const bool is_again = is_interrupt && first_interrupt_ && now - *first_interrupt_ > kSameInterrupt;
   if (is_interrupt && !first_interrupt_) first_interrupt_ = now;
-  if (has_begun_ && hosts_.have_all_ended()) is_impatient_ = true;
+  if (has_begun_ && hosts_.have_all_ended()) must_end_now_ = true;
   if (!has_begun_) note_status(to_int(ExitStatus::kSignalBase) + number);
   stop(number);
   if (is_again) give_up_after(kAfterKill);
@@ -319,7 +319,7 @@ void Session::write_all() {
   const auto has_more = [this] {
     return !console_.is_empty() || (has_begun_ && !gives_up_ && !hosts_.are_all_finished());
   };
-  while (has_more() && !is_impatient_) {
+  while (has_more() && !must_end_now_) {
     timeout.timed_out_at = timed_out_at_;
     const auto deadline = timeout.deadline(console_.last_progress());
     if (deadline && EventLoop::Clock::now() >= *deadline) break;

@@ -63,7 +63,7 @@ class Session {
   bool is_stopping_ = false;
   bool gives_up_ = false;
   bool is_output_lost_ = false;
-  bool is_impatient_ = false;  // the process that waits for a reader should not
+  bool must_end_now_ = false;  // the process waits for nothing more
   int status_ = 0;
   std::optional<EventLoop::Clock::time_point> first_interrupt_;
   std::optional<EventLoop::Clock::time_point> kill_time_;

@@ -147,7 +147,7 @@ std::string encode(const Ending& ending);
 std::string encode(const Clock& clock);
 std::string encode_amount(std::uint32_t amount);
 
-// Nothing when `bytes` are no message of that kind.
+// Nothing when `bytes` are not a message of that kind.
 template <typename Message>
 std::optional<Message> decode(std::string_view bytes);
 // The number in front; `bytes` is what follows it afterwards.

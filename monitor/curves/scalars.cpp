@@ -101,7 +101,7 @@ uint64_t dtype_of(std::string_view tensor) {
 }
 
 /// The number in a TensorProto with one element of a real dtype: float, double, half, bfloat16, bool or whole numbers;
-/// nothing for any other tensor. Throws std::runtime_error where the bytes are no message. Reference: TensorFlow's
+/// nothing for any other tensor. Throws std::runtime_error where the bytes are not a message. Reference: TensorFlow's
 /// tensor.proto and types.proto.
 std::optional<double> scalar_of_tensor(std::string_view tensor) {
   const uint64_t dtype = dtype_of(tensor);

@@ -33,7 +33,7 @@ struct Runs {
 };
 
 /// Adds one event's scalars and metrics to a run, and drops the points that a session start declares void. Throws
-/// std::runtime_error where the bytes are no event.
+/// std::runtime_error where the bytes are not an event.
 void add_event(std::string_view event, Run& run);
 
 /// Reads an event file, or those of a folder and the folders in it. Files are taken as hostile. Throws

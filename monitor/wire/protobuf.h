@@ -42,7 +42,7 @@ class MessageReader {
  public:
   explicit MessageReader(std::string_view message) : rest_(message) {}
 
-  /// The next field; nullopt at the end. Throws std::runtime_error where the bytes are no message.
+  /// The next field; nullopt at the end. Throws std::runtime_error where the bytes are not a message.
   std::optional<Field> next();
 
  private:

@@ -28,7 +28,7 @@ class Calls:
     """The collectives of this rank: their groups and numbers."""
 
     def __init__(self):
-        self.numbers = weakref.WeakKeyDictionary()  # process group: [index in the page, next number, next message]; None: this rank is no member
+        self.numbers = weakref.WeakKeyDictionary()  # process group: [index in the page, next number, next message]; None: this rank is not a member
         self.works = weakref.WeakKeyDictionary()  # a handle that has not been waited for: the collective
         self.dtypes = {}
         self.signatures = {}  # by name, operation, dtype and shape, and by texts: what the page has of them

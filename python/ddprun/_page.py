@@ -128,7 +128,7 @@ class PageWriter:
         self._names, self._values = {}, {}
         self._groups = itertools.count()
         self._count = itertools.count()
-        self._accounted = 0
+        self._totals_time = 0
         now = clock()
         words[_BYTES] = 8 * WORDS
         words[_ACTIVITY] = now
@@ -192,12 +192,12 @@ class PageWriter:
         steps = words[_STEP] + 1
         words[_STEP] = steps
         words[_ACTIVITY] = now
-        # Short steps are accounted for once in a while: that costs less.
-        if now - self._accounted >= 4000:
-            self._accounted = now
-            self._write_account(steps, now)
+        # The totals are written every 4 ms at most: that costs less.
+        if now - self._totals_time >= 4000:
+            self._totals_time = now
+            self._write_step_totals(steps, now)
 
-    def _write_account(self, steps, now):
+    def _write_step_totals(self, steps, now):
         words = self._words
         phase = words[_PHASE]
         took = max(0, now - (phase & _SINCE))

@@ -225,7 +225,7 @@ TEST_CASE("GradScaler: a tensor of NaN leaves the scale as it is") {
   }
 }
 
-TEST_CASE("GradScaler: a scale that a tensor sets to the floor is no overflow") {
+TEST_CASE("GradScaler: a scale that a tensor sets to the floor is not an overflow") {
   const test::Warnings warnings;
   GradScaler scaler({.growth_interval = 1, .min_scale = 4, .device = kKind});
   const at::Tensor weight = weight_with_gradient(1);

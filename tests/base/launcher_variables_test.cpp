@@ -95,7 +95,7 @@ TEST_CASE("LauncherVariables: a family that tells the local rank comes before on
   CHECK(family_of(joined(kBarePmi, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}})).first == "MPICH");
 }
 
-TEST_CASE("LauncherVariables: a shell that Slurm opened is no task") {
+TEST_CASE("LauncherVariables: a shell that Slurm opened is not a task") {
   for (const char* shell : {"bash", "interactive"}) {
     const Variables job{{"SLURM_JOB_NAME", shell}};
     INFO(shell);

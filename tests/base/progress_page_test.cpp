@@ -63,23 +63,24 @@ void finish_step_later(PageWriter& writer) {
   writer.finish_step();
 }
 
-TEST_CASE_METHOD(PageTest, "Progress page: there is no account before the first step") {
-  CHECK_FALSE(read_account(*page));
+TEST_CASE_METHOD(PageTest, "Progress page: there are no totals before the first step") {
+  CHECK_FALSE(read_step_totals(*page));
   finish_step_later(*writer);
-  REQUIRE(read_account(*page));
-  CHECK(read_account(*page)->steps == 1);
+  REQUIRE(read_step_totals(*page));
+  CHECK(read_step_totals(*page)->steps == 1);
 }
 
-TEST_CASE_METHOD(PageTest, "Progress page: a step's account has the time in each phase and what of it was waiting") {
+TEST_CASE_METHOD(PageTest,
+                 "Progress page: the totals of a step have the time in each phase and what of it was waiting") {
   writer->enter_phase(Phase::kForward);
   finish_step_later(*writer);
-  const StepAccount first = *read_account(*page);
+  const StepTotals first = *read_step_totals(*page);
   finish_step_later(*writer);  // in the same phase
   writer->enter_phase(Phase::kBackward);
   writer->add_wait(70);
   writer->add_wait(30);
   finish_step_later(*writer);
-  const StepAccount last = *read_account(*page);
+  const StepTotals last = *read_step_totals(*page);
   constexpr auto kForward = static_cast<std::size_t>(Phase::kForward);
   constexpr auto kBackward = static_cast<std::size_t>(Phase::kBackward);
   CHECK(last.steps == 3);
@@ -89,22 +90,22 @@ TEST_CASE_METHOD(PageTest, "Progress page: a step's account has the time in each
   CHECK(last.spent[kForward] + last.spent[kBackward] - first.spent[kForward] == last.time - first.time);
 }
 
-TEST_CASE_METHOD(PageTest, "Progress page: short steps are accounted for within a tick of the clock") {
+TEST_CASE_METHOD(PageTest, "Progress page: the totals of short steps are at most one tick of the clock old") {
   finish_step_later(*writer);
   const std::uint64_t begin = page_tick();
   std::uint64_t steps = 1;
-  std::uint64_t accounted = 1;  // at the last tick, perhaps one step before
+  std::uint64_t reported = 1;  // at the last tick, perhaps one step before
   std::uint64_t tick = 0;
   while (page_tick() - begin < 50'000) {
     const std::uint64_t before = page_tick();
     writer->finish_step();
     ++steps;
-    if (before == page_tick() && std::exchange(tick, before) != before) accounted = steps - 1;
+    if (before == page_tick() && std::exchange(tick, before) != before) reported = steps - 1;
   }
-  const StepAccount account = *read_account(*page);
-  CHECK(account.steps >= accounted);
-  CHECK(account.steps <= steps);
-  CHECK(account.time >= begin);
+  const StepTotals totals = *read_step_totals(*page);
+  CHECK(totals.steps >= reported);
+  CHECK(totals.steps <= steps);
+  CHECK(totals.time >= begin);
 }
 
 TEST_CASE_METHOD(PageTest,
@@ -117,11 +118,11 @@ TEST_CASE_METHOD(PageTest,
   writer->settle_background();
   writer->settle_background();  // there is nothing new
   finish_step_later(*writer);
-  CHECK(read_account(*page)->waited[static_cast<std::size_t>(Phase::kBackward)] == 400);
+  CHECK(read_step_totals(*page)->waited[static_cast<std::size_t>(Phase::kBackward)] == 400);
   writer->begin_background(3000);  // it does not end in this step
   writer->settle_background();
   finish_step_later(*writer);
-  CHECK(read_account(*page)->waited[static_cast<std::size_t>(Phase::kBackward)] == 400);
+  CHECK(read_step_totals(*page)->waited[static_cast<std::size_t>(Phase::kBackward)] == 400);
 }
 
 TEST_CASE_METHOD(PageTest, "Progress page: a message between two ranks is told from a collective") {
@@ -144,19 +145,19 @@ TEST_CASE_METHOD(PageTest, "Progress page: the times of the program's own phases
   finish_step_later(*writer);
   writer->enter_phase("logging");
   finish_step_later(*writer);
-  const StepAccount account = *read_account(*page);
+  const StepTotals totals = *read_step_totals(*page);
   constexpr auto kUser = static_cast<std::size_t>(Phase::kUser);
-  REQUIRE(account.named.size() == 2);
-  CHECK(account.named.at("warm-up").waited == 40);
-  CHECK(account.named.at("warm-up").spent > 0);
-  CHECK(account.named.at("warm-up").spent + account.named.at("logging").spent == account.spent[kUser]);
+  REQUIRE(totals.named.size() == 2);
+  CHECK(totals.named.at("warm-up").waited == 40);
+  CHECK(totals.named.at("warm-up").spent > 0);
+  CHECK(totals.named.at("warm-up").spent + totals.named.at("logging").spent == totals.spent[kUser]);
   writer->enter_phase(Phase::kOther);
-  CHECK(read().named.at("warm-up") == account.named.at("warm-up").spent);
+  CHECK(read().named.at("warm-up") == totals.named.at("warm-up").spent);
   for (int i = 0; i < 100; ++i) writer->enter_phase("phase " + std::to_string(i));
   CHECK(read().named.size() <= kNameEntries);
 }
 
-TEST_CASE_METHOD(PageTest, "Progress page: a reader never sees an account that is torn") {
+TEST_CASE_METHOD(PageTest, "Progress page: a reader never sees totals of two steps") {
   std::atomic<bool> is_over{false};
   std::thread other([&] {
     while (!is_over) {
@@ -167,10 +168,10 @@ TEST_CASE_METHOD(PageTest, "Progress page: a reader never sees an account that i
   int seen = 0;
   bool is_whole = true;
   for (int look = 0; look < 2'000'000 && seen < 20; ++look) {
-    const auto account = read_account(*page);
-    if (!account) continue;
-    is_whole = is_whole && account->waited[static_cast<std::size_t>(Phase::kStart)] == account->steps;
-    if (account->steps > static_cast<std::uint64_t>(seen)) seen = static_cast<int>(account->steps);
+    const auto totals = read_step_totals(*page);
+    if (!totals) continue;
+    is_whole = is_whole && totals->waited[static_cast<std::size_t>(Phase::kStart)] == totals->steps;
+    if (totals->steps > static_cast<std::uint64_t>(seen)) seen = static_cast<int>(totals->steps);
   }
   is_over = true;
   other.join();
@@ -247,7 +248,7 @@ TEST_CASE_METHOD(PageTest, "Progress page: nothing that a program writes there l
       most_groups = std::max(most_groups, snapshot->groups.size());
     }
     if (const auto stack = read_stack(*written, 1)) most_frames = std::max(most_frames, stack->size());
-    if (const auto account = read_account(*written)) most_names = std::max(most_names, account->named.size());
+    if (const auto totals = read_step_totals(*written)) most_names = std::max(most_names, totals->named.size());
     if (word != &written->next_collective) word->store(before);
   }
   CHECK(most_collectives > 0);

@@ -41,7 +41,7 @@ TEST_CASE("SymbolName: long names lose template arguments before parameters, and
   CHECK(shortened_name("short", 10) == "short");
 }
 
-TEST_CASE("SymbolName: operators with angle brackets are no template arguments") {
+TEST_CASE("SymbolName: operators with angle brackets are not template arguments") {
   CHECK(shortened_name("std::operator<< <char>(std::ostream&, char const*)", 40) == "std::operator<< <...>(...)");
   CHECK(shortened_name("net::Pointer<long>::operator->(int, int, int, int)", 40) ==
         "net::Pointer<...>::operator->(...)");

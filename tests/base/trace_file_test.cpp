@@ -184,7 +184,7 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: one that rests may be moved, and is
   }
 }
 
-TEST_CASE_METHOD(TraceFileTest, "Trace file: where this process's output goes is no place for it") {
+TEST_CASE_METHOD(TraceFileTest, "Trace file: the file to which this process writes is refused") {
   const int descriptor = GENERATE(STDOUT_FILENO, STDERR_FILENO);
   const std::string name = GENERATE(std::string(), std::string("/dev/fd/"));
   const pid_t child = ::fork();

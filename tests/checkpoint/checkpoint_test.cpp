@@ -456,7 +456,7 @@ TEST_CASE("Checkpoint: the state of one optimizer does not fit another") {
                     ContainsSubstring("it holds the state of 'SGD', but the optimizer is Adam"));
 }
 
-TEST_CASE("Checkpoint: hyper-parameters that are no finite numbers come back as they are") {
+TEST_CASE("Checkpoint: hyper-parameters that are not finite numbers come back as they are") {
   const test::TemporaryFolder folder;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto path = folder / "state.safetensors";

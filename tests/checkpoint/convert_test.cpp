@@ -41,7 +41,8 @@ class Convert {
     safetensors::Header header;
     header.metadata = metadata;
     for (const auto& [name, tensor] : tensors) {
-      header.tensors.push_back({.name = name, .dtype = *safetensors::dtype_of_python_name(tensor.dtype), .shape = tensor.sizes});
+      header.tensors.push_back(
+          {.name = name, .dtype = *safetensors::dtype_of_python_name(tensor.dtype), .shape = tensor.sizes});
     }
     safetensors::assign_ranges(header.tensors);
     auto text = safetensors::format_header(header);
@@ -195,7 +196,7 @@ TEST_CASE_METHOD(Convert,
                  "Convert: what is in an optimizer's file never becomes the model's, and what is no state is named") {
   const Tensor tensor{.dtype = "float32", .sizes = {1}, .bytes = "1234"};
   const Tensors model{{"w", tensor}};
-  // A field that the type has not goes with its parameter, as in Python; 'v' is no parameter.
+  // A field that the type has not goes with its parameter, as in Python; 'v' is not a parameter.
   const Tensors state{{"state.w.momentum_buffer", tensor}, {"state.w.mine", tensor}};
   auto with_strangers = state;
   with_strangers.merge(Tensors{{"state.v.momentum_buffer", tensor}, {"state.w.a.b", tensor}, {"w2", tensor}});
@@ -205,8 +206,8 @@ TEST_CASE_METHOD(Convert,
                   {"optim-g.safetensors", safetensors_bytes(with_strangers, {{"ddprun.optimizer", kGroups}})}});
   const auto left_out = convert(TensorSource(folder), folder_ / "run.pt");
   const std::vector<std::string> strangers{"state.v.momentum_buffer", "state.w.a.b", "w2"};
-  CHECK(left_out.at("tensors of optim.safetensors that are no state of its parameters") == strangers);
-  CHECK(left_out.at("tensors of optim-g.safetensors that are no state of its parameters") == strangers);
+  CHECK(left_out.at("tensors of optim.safetensors that are not the state of its parameters") == strangers);
+  CHECK(left_out.at("tensors of optim-g.safetensors that are not the state of its parameters") == strangers);
   CHECK(left_out.size() == 2);
   auto whole = model;
   whole.merge(Tensors{{"state.#0.momentum_buffer", tensor}, {"state.#0.mine", tensor}});
@@ -262,7 +263,7 @@ TEST_CASE_METHOD(Convert, "Convert: what a .pt file has no place for is named") 
       checkpoint({{"model.safetensors", safetensors_bytes({{"w", tensor}})},
                   {"ranks.safetensors", safetensors_bytes({{"other", tensor}, {"rank.0.odd", tensor}})}});
   CHECK(convert(TensorSource(folder), folder_ / "b.pt") ==
-        LeftOut{{"tensors of ranks.safetensors that are no state of a rank", {"other", "rank.0.odd"}}});
+        LeftOut{{"tensors of ranks.safetensors that are not the state of a rank", {"other", "rank.0.odd"}}});
 }
 
 TEST_CASE("Convert: what is left out is counted and named, without a file's commands") {
@@ -273,7 +274,7 @@ TEST_CASE("Convert: what is left out is counted and named, without a file's comm
         "values (100): v, v, v, v, v, v, v, v, v, v, v, v and 88 more");
 }
 
-TEST_CASE_METHOD(Convert, "Convert: ranks that are no numbers are refused with their name") {
+TEST_CASE_METHOD(Convert, "Convert: ranks that are not numbers are refused with their name") {
   const auto* bad = GENERATE("rank.x.rng.cpu", "rank..rng.cpu", "rank.-1.rng.cpu", "rank.+1.rng.cpu", "rank. 1.rng.cpu",
                              "rank.1x.rng.cpu", "rank.1048576.rng.cpu", "rank.99999999999999999999.object.a");
   const Tensors ranks{{bad, {.dtype = "uint8", .sizes = {1}, .bytes = "x"}}};

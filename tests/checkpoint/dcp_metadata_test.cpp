@@ -136,7 +136,7 @@ TEST_CASE("DCP metadata: what does not fit together is refused and named") {
   item.places.clear();
   check_refused({item}, "no file holds the value 'epoch'");
   item.places = {DcpPickle::place("epoch", nullptr, "../secret", 0, 5)};
-  check_refused({item}, "'../secret', which is no file of the folder");
+  check_refused({item}, "'../secret', which is not a file of the folder");
   item.places = {DcpPickle::place("epoch", nullptr, "__0_0.distcp", -1, 5)};
   check_refused({item}, "the place of 'epoch' is incomplete");
   CHECK_THROWS_AS(dcp::parse_metadata("\x80\2}."), pt::FormatError);
@@ -174,7 +174,7 @@ TEST_CASE("DCP metadata: the path of an item that there is not is refused where 
   auto gone = item;
   gone.path = path_of({"a", "b"});
   gone.path_key = "a.c";
-  check_refused({gone}, "planner_data has the path of 'a.c', which is no item, but none of 'a.b'");
+  check_refused({gone}, "planner_data has the path of 'a.c', which is not an item, but none of 'a.b'");
   item.path = path_of({"a", "b"});
   gone.description = {};
   gone.places = {};

@@ -290,7 +290,7 @@ TEST_CASE_METHOD(Files, "FileSystem: several may make the same folders at once")
   for (const auto& failure : failures) CHECK(failure == "no error");
 }
 
-TEST_CASE_METHOD(Files, "FileSystem: a folder that cannot be opened is no folder to flush") {
+TEST_CASE_METHOD(Files, "FileSystem: a folder that cannot be opened is not a folder to flush") {
   write_file(folder_ / "file", "");
   CHECK(code_of([&] { files_.sync_folder(folder_ / "none"); }) == ENOENT);
   CHECK(code_of([&] { files_.sync_folder(folder_ / "file"); }) == ENOTDIR);
@@ -356,7 +356,7 @@ TEST_CASE_METHOD(Files, "FileSystem: a lock is one opening's, and ends with it")
   CHECK(files_.lock(first, path) == LockResult::kHeld);
 }
 
-TEST_CASE_METHOD(Files, "FileSystem: the file of a lock is no link and waits for nobody") {
+TEST_CASE_METHOD(Files, "FileSystem: the file of a lock is not a link and waits for nobody") {
   write_file(folder_ / "precious", "kept");
   fs::create_symlink("precious", folder_ / "link");
   CHECK(code_of([&] { files_.open_lock(folder_ / "link"); }) == ELOOP);

@@ -53,7 +53,7 @@ TEST_CASE("MappedFile: the last copy of the owner keeps the bytes") {
   CHECK(moved.view.size() == 10'003);
 }
 
-TEST_CASE("MappedFile: an empty file has no bytes and is no error") {
+TEST_CASE("MappedFile: an empty file has no bytes and is not an error") {
   const TemporaryFolder folder;
   FileSystem files;
   test::write_file(folder / "file", "");

@@ -123,7 +123,7 @@ TEST_CASE("OddItems: objects of other classes are passed over and named, also by
   CHECK_THAT(notices, ContainsSubstring("run.pt: not read: 'args' (an object of 'argparse.Namespace'"));
 }
 
-TEST_CASE("OddItems: a step that is no plain number is refused, as it would be taken for 0") {
+TEST_CASE("OddItems: a step that is not a plain number is refused, as it would be taken for 0") {
   const test::TemporaryFolder folder;
   write_pt_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(2) + "s" + key("epoch") + kNumber);
   auto net = make_net();

@@ -122,7 +122,7 @@ TEST_CASE("Pickle: malformed programs are refused with their reason") {
   CHECK_THAT(refusal("Iten\n."s), ContainsSubstring("invalid whole number"));
   CHECK_THAT(refusal("\x8b\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
   CHECK_THAT(refusal("\x8e\xff\xff\xff\xff\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
-  CHECK_THAT(refusal("NN\x93"s), ContainsSubstring("a name that is no text"));
+  CHECK_THAT(refusal("NN\x93"s), ContainsSubstring("a name that is not text"));
   CHECK_THAT(refusal("X\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
   CHECK_THAT(refusal("NNb"s), ContainsSubstring("a state to something"));
   CHECK_THAT(refusal("NQ"s), ContainsSubstring("not a storage"));

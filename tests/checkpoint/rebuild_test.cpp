@@ -350,14 +350,14 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: lists of one type and sets are their items")
   }
 }
 
-TEST_CASE_METHOD(Rebuild, "Rebuild: a known name that is no function is not called, and arguments are a tuple") {
+TEST_CASE_METHOD(Rebuild, "Rebuild: a known name that is not a function is not called, and arguments are a tuple") {
   const auto* bad =
       GENERATE("torch.FloatStorage", "torch.float32", "torch.Tensor", "torch.storage.TypedStorage", "__torch__.Net");
   CHECK_THROWS_WITH(call(bad, {}), "the pickle calls '" + std::string(bad) + "', which is not allowed");
   CHECK_THROWS_WITH(call_global(pickle_, kV2, list(v2(storage()))), ContainsSubstring("do not fit"));
 }
 
-TEST_CASE_METHOD(Rebuild, "Rebuild: what an unknown function makes is no value, and is named") {
+TEST_CASE_METHOD(Rebuild, "Rebuild: what an unknown function makes is not a value, and is named") {
   const std::string function = GENERATE("os.system", "builtins.eval", "numpy.core.multiarray.scalar", "", ".",
                                         "torch._utils._rebuild_tensor_v2 ", "Torch.Size");
   for (const auto& arguments : {tuple({}), tuple({text("ls")}), Value(), dict({})}) {
@@ -383,7 +383,8 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: a defaultdict is a dict, whatever makes its 
   does_not_fit("collections.defaultdict", {Value(), dict({})});
 }
 
-TEST_CASE_METHOD(Rebuild, "Rebuild: the class of a module that was saved as a whole is no storage and no error") {
+TEST_CASE_METHOD(Rebuild,
+                 "Rebuild: the class of a module that was saved as a whole is neither a storage nor an error") {
   const auto made =
       load_storage(pickle_, tuple({text("module"), pickle_.global("app.Net"), text("net.py"), text("class Net: ...")}));
   REQUIRE(made.is(Kind::kForeign));

@@ -173,7 +173,7 @@ TEST_CASE("RunState: the step is a whole number, of the key that tells most") {
           pair("epoch", 7)(pickler);
           pair("iteration", 700)(pickler);
         }) == 700);
-  UNSCOPED_INFO("one that is no step leaves it to the next");
+  UNSCOPED_INFO("one that is not a step leaves it to the next");
   CHECK(step([&](Pickler& pickler) {
           pickler.text("step");
           pickler.real(1.5);

@@ -141,7 +141,7 @@ TEST_CASE("Safetensors: what is no file is refused by name") {
   CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / ""); }(), ContainsSubstring("expected a regular file"));
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / "pipe"); }(), ContainsSubstring("expected a regular file"));
-  write_file(folder / "text", "hello, this is no checkpoint");
+  write_file(folder / "text", "hello, this is not a checkpoint");
   CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / "text"); }(),
                     ContainsSubstring((folder / "text").string()) && ContainsSubstring("not a valid safetensors file"));
 }

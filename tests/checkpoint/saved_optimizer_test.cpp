@@ -59,7 +59,7 @@ TEST_CASE("SavedOptimizer: a type that the file names counts") {
   CHECK(objection(text, "Adam") == "it holds the state of 'AdamW', but the optimizer is Adam");
 }
 
-TEST_CASE("SavedOptimizer: a file's word is no command to the terminal") {
+TEST_CASE("SavedOptimizer: a file's word is not a command to the terminal") {
   const auto text = objection(R"({"type":"\u001b]0;x\u0007","param_groups":[]})", "SGD");
   CHECK_THAT(text, ContainsSubstring("\\x1b]0;x\\x07") && ContainsSubstring("the optimizer is SGD"));
 }

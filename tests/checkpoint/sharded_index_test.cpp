@@ -100,7 +100,7 @@ TEST_CASE("ShardedIndex: links are followed, as caches of downloads need it") {
   test::write_file(folder / "blob", "");
   std::filesystem::create_symlink("nowhere", folder / "model.safetensors.index.json");
   std::filesystem::create_symlink("blob", folder / "model.safetensors");
-  UNSCOPED_INFO("a link to nothing is no index");
+  UNSCOPED_INFO("a link to nothing is not an index");
   CHECK(model_in_folder(folder.path()) == folder / "model.safetensors");
 }
 

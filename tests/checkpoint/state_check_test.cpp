@@ -131,7 +131,7 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: groups with options of different class
              ContainsSubstring("its group 1 has options of another class"));
 }
 
-TEST_CASE_METHOD(StateCheck, "StateCheck: names that are no file names are refused") {
+TEST_CASE_METHOD(StateCheck, "StateCheck: names that are not file names are refused") {
   Counter counter;
   for (const std::string name : {"a/b", "../a", "a b", "\xc3\xa4", "a\nb"}) {
     CHECK_THAT(refusal({.model = net_, .optimizers = {{name, sgd_}}}),

@@ -184,7 +184,7 @@ TEST_CASE("StateDict: an optimizer's parameters are numbered through its groups"
       },
       [](const TensorEntry&) { return std::optional(0.125); });
   CHECK(state.tensors.size() == 2);
-  UNSCOPED_INFO("77 is no group's");
+  UNSCOPED_INFO("77 belongs to no group");
   CHECK(state.scalars == std::map<std::string, double>{{"state.#0.step", 9}, {"state.#2.step", 5}});
   const auto groups = json::parse(state.metadata.at(kOptimizerMetadata))["param_groups"];
   CHECK(groups[0]["lr"] == 0.125);

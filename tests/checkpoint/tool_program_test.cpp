@@ -164,10 +164,10 @@ TEST_CASE_METHOD(Tool, "Tool: convert takes one checkpoint, and says so of a dir
   const auto result = run({"convert", folder_ / "run", folder_ / "x.pt"});
   CHECK(result.status == 1);
   CHECK(result.errors ==
-        "ddprun-checkpoint: " + (folder_ / "run").string() + " is no checkpoint; name one of its step-… folders\n");
+        "ddprun-checkpoint: " + (folder_ / "run").string() + " is not a checkpoint; name one of its step-… folders\n");
 }
 
-TEST_CASE_METHOD(Tool, "Tool: a list that could not be written is no success") {
+TEST_CASE_METHOD(Tool, "Tool: a list that could not be written is not a success") {
   const auto checkpoint = save(7, {{"model.safetensors", tensors("w")}});
   for (const std::vector<std::string>& words : {std::vector<std::string>{"inspect", checkpoint.string()},
                                                 {"inspect", (folder_ / "run").string()},

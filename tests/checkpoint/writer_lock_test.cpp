@@ -213,7 +213,7 @@ TEST_CASE("Reading: finds a checkpoint whose replacement was interrupted") {
   CHECK_THAT(steps_in(file_system, folder / "run"), ElementsAre(7));
 }
 
-TEST_CASE("Reading: a checkpoint that is removed meanwhile is no damage") {
+TEST_CASE("Reading: a checkpoint that is removed meanwhile is not a damaged one") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save_locked(file_system, folder / "run", 1, 1);
@@ -255,7 +255,7 @@ TEST_CASE("Reading: what is open stays readable when the checkpoint is removed")
   CHECK(is_removed);
 }
 
-TEST_CASE("Committing: what is not what was written is no save") {
+TEST_CASE("Committing: what is not what was written is not a save") {
   for (const bool can_exchange : {true, false}) {
     for (const bool replaces : {true, false}) {
       const TemporaryFolder folder;

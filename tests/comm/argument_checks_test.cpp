@@ -193,7 +193,7 @@ TEST_CASE("ArgumentChecks: counts whose sum only seems to fit are refused") {
   });
 }
 
-TEST_CASE("ArgumentChecks: roots and peers that are no ranks are refused by every operation that has one") {
+TEST_CASE("ArgumentChecks: roots and peers that are not ranks are refused by every operation that has one") {
   run_ranks(2, [](const GroupHandle& group) {
     const at::Tensor good = at::ones({2});
     for (const int rank : {-1, 2, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {

@@ -130,7 +130,7 @@ TEST_CASE("BucketTuning: a size that is slow on any rank is not taken") {
   });
 }
 
-TEST_CASE("BucketTuning: steps that do not reduce, or have failed, are no measurement") {
+TEST_CASE("BucketTuning: steps that do not reduce, or have failed, are not measured") {
   test::run_ranks(1, [](const GroupHandle& group) {
     Tuned tuned(group, 4, 512 * kKiB);
     const int64_t first = tuned.tuning().bytes();

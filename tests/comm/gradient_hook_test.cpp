@@ -193,7 +193,7 @@ TEST_CASE("WrappedParameters: a module is wrapped if a parameter anywhere below 
   CHECK_THAT(error_of<std::logic_error>([&] { require_unwrapped(outer, "convert_sync_batchnorm()"); }),
              ContainsSubstring("convert_sync_batchnorm(): the model is already wrapped in DistributedDataParallel") &&
                  ContainsSubstring("The right order"));
-  UNSCOPED_INFO("mixed precision is no wrapper");
+  UNSCOPED_INFO("mixed precision is not a wrapper");
   torch::nn::Linear other(1, 1);
   const WrappedParameters amp({other->weight}, nullptr, MarkKind::kMixedPrecision);
   require_unwrapped(*other, "DistributedDataParallel");

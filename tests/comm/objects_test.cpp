@@ -185,7 +185,7 @@ TEST_CASE_METHOD(Objects, "Objects: what parse throws passes through, and the ra
   });
 }
 
-TEST_CASE_METHOD(Objects, "Objects: a root that is no rank is refused before anything is sent") {
+TEST_CASE_METHOD(Objects, "Objects: a root that is not a rank is refused before anything is sent") {
   on_ranks([](const GroupHandle& group) {
     for (const int root : {-1, kObjectRanks, 1 << 30}) {
       const auto refusal = ContainsSubstring("root " + std::to_string(root) + " is not a rank: expected 0 to 2");

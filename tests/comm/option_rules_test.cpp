@@ -102,7 +102,7 @@ TEST_CASE("OptionRules: gradients of small parameters are copied together unless
   const ReducedModel large{.name = "Net", .parameters = {at::zeros({512, 512}), at::zeros({8})}, .names = {"a", "b"}};
   const bool has_it = versions::unsupported({.batched_grad_copy = true}).empty();
   CHECK(copies_in_batches({}, small, 4) == has_it);
-  CHECK_FALSE(copies_in_batches({}, small, 3));  // a third is no number of theirs
+  CHECK_FALSE(copies_in_batches({}, small, 3));  // a third is not a number of theirs
   CHECK_FALSE(copies_in_batches({}, large, 2));
   CHECK(copies_in_batches({.batched_grad_copy = true}, large, 3));
   CHECK_FALSE(copies_in_batches({.batched_grad_copy = false}, small, 2));

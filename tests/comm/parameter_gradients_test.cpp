@@ -98,7 +98,7 @@ TEST_CASE_METHOD(Gradients,
   CHECK(parameters_[0].grad()[0][0].item<float>() == 1);
 }
 
-TEST_CASE_METHOD(Gradients, "ParameterGradients: gradients that are no views, sparse or missing are left alone") {
+TEST_CASE_METHOD(Gradients, "ParameterGradients: gradients that are not views, sparse or missing are left alone") {
   const at::Tensor own = at::ones({2, 3});
   const at::Tensor sparse = at::ones({3, 2}).to_sparse();
   parameters_[0].mutable_grad() = own;

@@ -214,7 +214,7 @@ TEST_CASE_METHOD(PointToPoint, "PointToPoint: messages do not mix with collectiv
   });
 }
 
-TEST_CASE_METHOD(PointToPoint, "PointToPoint: tags that are no user's are refused") {
+TEST_CASE_METHOD(PointToPoint, "PointToPoint: tags that users must not use are refused") {
   run(2, [](const GroupHandle& group) {
     at::Tensor tensor = here(at::ones({2}));
     for (const int tag : {-1, std::numeric_limits<int>::min(), kLargestTag + 1}) {

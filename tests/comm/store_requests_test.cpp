@@ -166,7 +166,7 @@ TEST_CASE("StoreConnection: a store that closes in the middle of an answer is no
   }
 }
 
-TEST_CASE("StoreConnection: what answers like no store is no store") {
+TEST_CASE("StoreConnection: what answers like no store is not a store") {
   UNSCOPED_INFO("a web server");
   CHECK_THROWS_AS(with_store({{byte(3) + text("key"), "HTTP/1.1 400 Bad Request\r\n\r\n"}},
                              [](auto& store) { return store.get("key", kHangLimit); }),
@@ -178,7 +178,7 @@ TEST_CASE("StoreConnection: what answers like no store is no store") {
   }
 }
 
-TEST_CASE("StoreConnection: a byte that is no answer to the question is no store's") {
+TEST_CASE("StoreConnection: a byte that is not an answer to the question is not a store's") {
   for (const char other : {'\x02', 'H', '\xff'}) {
     INFO("byte " << static_cast<int>(other));
     CHECK_THROWS_MATCHES(with_store({{byte(5) + u64(1) + text("a"), byte(other)}},

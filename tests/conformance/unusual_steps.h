@@ -1,4 +1,4 @@
-// Steps that are no plain forward, backward and update: twin of unusual_steps.py. Included by conformance_program.cpp
+// Steps that are not plain forward, backward and update: twin of unusual_steps.py. Included by conformance_program.cpp
 // alone.
 #pragma once
 

@@ -1,4 +1,4 @@
-"""Steps that are no plain forward, backward and update, as unusual_steps.h has them in C++.
+"""Steps that are not plain forward, backward and update, as unusual_steps.h has them in C++.
 
 Where Python's DistributedDataParallel leaves gradients that are not averaged, without a word, the judge is the sum of the averages of
 each backward, computed here by hand.

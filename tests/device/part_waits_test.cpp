@@ -164,7 +164,7 @@ struct Part {
 const std::vector<Part>& parts() {
   static const std::vector<Part> all{
       {"SyncBatchNorm and broadcast buffers", [](const GroupHandle& group) { return ddp_step(group, {}); }},
-      {"buckets that are no views",
+      {"buckets that are not views",
        [](const GroupHandle& group) { return ddp_step(group, {.gradient_as_bucket_view = false}); }},
       {"delayed parameters",
        [](const GroupHandle& group) {

@@ -139,7 +139,7 @@ class Training(Cifar10Test):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(self.epochs(result.stdout.splitlines()), whole)
         self.assertEqual(self.state(2), self.state(2, "whole"))
-        self.assertNotIn("previous-1", self.saved(), "the second attempt is no new run")
+        self.assertNotIn("previous-1", self.saved(), "the second attempt is not a new run")
 
     def test_resume_takes_a_folder_and_new_hyperparameters(self):
         self.train(0, "--epochs", "2")

@@ -319,7 +319,7 @@ struct UnregisteredImpl : torch::nn::Module {
 };
 TORCH_MODULE(Unregistered);
 
-TEST_CASE("deferred_init: a tensor that is no parameter and no buffer gets its memory when it is used") {
+TEST_CASE("deferred_init: a tensor that is neither a parameter nor a buffer gets its memory when it is used") {
   Unregistered eager = seeded([] { return Unregistered(); });
   Unregistered net = seeded([] { return deferred_init([] { return Unregistered(); }, every_options().front()); });
   materialize(*net);

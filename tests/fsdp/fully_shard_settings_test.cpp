@@ -143,7 +143,7 @@ TEST_CASE("Settings: a factor is divided by once where one rank has all shards")
   });
 }
 
-TEST_CASE("Settings: a factor that is no number above 0 is refused; one unit may have its own") {
+TEST_CASE("Settings: a factor that is not a number above 0 is refused; one unit may have its own") {
   run_ranks(2, [](const GroupHandle& group) {
     auto model = fully_shard(placed(Net()), group, three_units());
     for (const double factor : {0.0, -2.0, std::numeric_limits<double>::infinity()}) {
@@ -229,7 +229,7 @@ TEST_CASE("Settings: ignored parameters stay as they are") {
                     ContainsSubstring("[2]"));
     RANK_CHECK_THAT(error_of<std::invalid_argument>(
                         [&] { fully_shard(placed(Net()), group, {.ignored_params = {at::ones({2})}}); }),
-                    ContainsSubstring("ignored_params is no parameter of the model"));
+                    ContainsSubstring("ignored_params is not a parameter of the model"));
   });
 }
 

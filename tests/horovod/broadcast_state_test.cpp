@@ -88,7 +88,7 @@ TEST_CASE_METHOD(BroadcastState,
   }
 }
 
-TEST_CASE_METHOD(BroadcastState, "BroadcastState: what is no tensor and who is no rank is refused") {
+TEST_CASE_METHOD(BroadcastState, "BroadcastState: what is not a tensor and who is not a rank is refused") {
   run([](const GroupHandle& group) {
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
                       broadcast_parameters({{"weight", at::Tensor()}}, 0, group);

@@ -159,7 +159,7 @@ TEST_CASE_METHOD(Optimizers,
   });
 }
 
-TEST_CASE("DistributedOptimizer: factors that are no numbers to divide by are refused") {
+TEST_CASE("DistributedOptimizer: factors that are not numbers to divide by are refused") {
   test::run_ranks(1, [](const GroupHandle& group) {
     SGD sgd(std::vector{parameter()}, SGDOptions(0.1));
     for (const double factor : {0., -1., std::numeric_limits<double>::infinity(), std::nan("")}) {

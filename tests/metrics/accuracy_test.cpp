@@ -126,7 +126,7 @@ TEST_CASE("Accuracy: a batch without samples counts nothing, whatever its device
   CHECK(counted(accuracy).samples == 2);
 }
 
-TEST_CASE("Accuracy: one class is always guessed right, and a target that is no class never") {
+TEST_CASE("Accuracy: one class is always guessed right, and a target that is not a class never") {
   Accuracy accuracy;
   accuracy.update(here(at::zeros({4, 1})), here(at::tensor({0, 0, -100, 1}, at::kLong)));
   CHECK_THAT(counted(accuracy).right, ElementsAre(2));

@@ -121,7 +121,7 @@ TEST_CASE("Scalars: are read from tensors of every real dtype") {
   CHECK(value(tensor(kBool).integer(11, 1)) == Values{1});
   CHECK(value(tensor(kUint32).bytes(4, "\xff\xff\xff\xff")) == Values{4294967295.0});
   CHECK(value(tensor(kUint64).bytes(4, std::string(8, '\xff'))) == Values{std::ldexp(1.0, 64)});
-  INFO("several elements, or none, are no scalar");
+  INFO("several elements, or none, are not a scalar");
   CHECK_THAT(value(tensor(kHalf).bytes(4, "\x00\x3c\x00\x3c"sv)), IsEmpty());
   CHECK_THAT(value(tensor(kHalf).bytes(13, "\x80\x70\x80\x70")), IsEmpty());
   CHECK_THAT(value(tensor(kHalf).integer(13, 0x3800).integer(13, 0x3800)), IsEmpty());

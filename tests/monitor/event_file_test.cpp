@@ -92,7 +92,7 @@ TEST_CASE("EventFile: a later file sorts behind earlier ones even within one sec
   std::vector<fs::path> made;
   for (int i = 0; i < 5; ++i) made.push_back(EventFile(folder.path()).path());
   CHECK(test::event_files(folder.path()) == made);
-  // A name from far in the future is no clock that is a bit off.
+  // A name from far in the future is not a clock that is a bit off.
   test::write_file(folder.path() / "events.out.tfevents.9999999999.x", "");
   CHECK(EventFile(folder.path()).path().filename().string() < "events.out.tfevents.9999999999.x");
 }

@@ -28,8 +28,8 @@ TABLE = re.compile(r"(?<=<!-- compared: torch-nn -->\n).*?(?=<!-- end -->)", re.
 
 # What is known to differ: the first word of a subject, what differs, and what to use instead.
 KNOWN = {
-    "Linear": ("inputs that are no matrices; gradients of a layer that is used twice under autocast", "`ddp::nn::Linear`"),
-    "functional.linear": ("inputs that are no matrices", "`torch::linear`"),
+    "Linear": ("inputs that are not matrices; gradients of a layer that is used twice under autocast", "`ddp::nn::Linear`"),
+    "functional.linear": ("inputs that are not matrices", "`torch::linear`"),
     "MultiheadAttention": (
         "all; refuses inputs without a batch, `kdim` ≠ `vdim`, masks of each head, and `key_padding_mask` in 16 bits",
         "`ddp::nn::MultiheadAttention`"),

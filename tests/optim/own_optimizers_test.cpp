@@ -269,7 +269,7 @@ TEST_CASE("Larc: takes the weight decay of ddprun's own optimizers") {
                        MessageMatches(ContainsSubstring("no weight decay")));
 }
 
-TEST_CASE("Muon: refuses parameters that are no matrices") {
+TEST_CASE("Muon: refuses parameters that are not matrices") {
   CHECK_THROWS_MATCHES(Muon(std::vector{numbers({3}, 1).requires_grad_()}), std::invalid_argument,
                        MessageMatches(ContainsSubstring("only supports 2D parameters") && ContainsSubstring("[3]")));
   CHECK_THROWS_MATCHES(Muon(parameters_for<MuonOptions>(), MuonOptions().adjust_lr_fn("none")), std::invalid_argument,

@@ -60,7 +60,7 @@ class Components(unittest.TestCase):
         source.mkdir(parents=True, exist_ok=True)
         (source / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.20)\nproject(x NONE)\nfind_package(ddprun REQUIRED)\n")
         messages = support.configure(source, support.WORK / "no-cpp-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", check=False).stdout
-        self.assertRegex(" ".join(messages.split()), r"its libraries are for C\+\+, which is no language of this project: project\(\.\.\. LANGUAGES CXX\)")
+        self.assertRegex(" ".join(messages.split()), r"its libraries are for C\+\+, which is not a language of this project: project\(\.\.\. LANGUAGES CXX\)")
         self.assertEqual(messages.count("CMake Error"), 1, messages)
 
     def test_a_project_without_cpp_may_ask_for_libraries_that_it_can_do_without(self):

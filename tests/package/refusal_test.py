@@ -93,7 +93,7 @@ class Project(unittest.TestCase):
              f"DDPRUN_TORCH asks for 2.12.1, but CMAKE_PREFIX_PATH names a LibTorch 2.13.0 at {root}"),
             ({"Torch_ROOT": "/no/such"}, "Torch_ROOT=/no/such leads to no LibTorch"),
             ({"Torch_DIR": "/no/such"}, "Torch_DIR=/no/such leads to no LibTorch"),
-            ({"DDPRUN_TORCH": "2.15.0;ls"}, "DDPRUN_TORCH is '2.15.0;ls', which is no version such as 2.15.0"),
+            ({"DDPRUN_TORCH": "2.15.0;ls"}, "DDPRUN_TORCH is '2.15.0;ls', which is not a version such as 2.15.0"),
             ({"DDPRUN_WARNINGS_AS_ERRORS": "maybe"}, "DDPRUN_WARNINGS_AS_ERRORS is 'maybe': expected ON or OFF"),
             ({"DDPRUN_CACHE": "/proc/no/such"}, "DDPRUN_CACHE=/another/folder scripts/setup"),
             ({"DDPRUN_TORCH": "2.16.0"}, "DDPRUN_TRY_NEWER_LIBTORCH=ON CMAKE_PREFIX_PATH=/path/to/libtorch scripts/setup"),

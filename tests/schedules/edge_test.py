@@ -87,7 +87,7 @@ class Edges(unittest.TestCase):
             with self.subTest(**spec["options"], type=spec["type"]):
                 wanted, error = pythons(case)
                 if isinstance(error, ZeroDivisionError) and spec["type"] == "OneCycleLR":
-                    # Phases without length, of which Python's end by a division, are no error here.
+                    # Phases without length, of which Python's end by a division, are not an error here.
                     if 0 not in (spec["options"]["div_factor"], spec["options"]["final_div_factor"]):
                         self.assertIsNone(result["error"])
                         continue

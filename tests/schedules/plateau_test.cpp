@@ -65,7 +65,7 @@ TEST_CASE("Plateau: patience is how many bad metrics are put up with") {
   CHECK(rates(half, {3, 3, 3, 3, 3, 3}) == Rates{1, 1, 0.5, 0.5, 0.25, 0.25});
   CHECK(rates(half, {3, 3, 2, 2, 1, 1}) == Rates{1, 1, 1, 1, 1, 1});
   CHECK(rates({.factor = 0.5, .patience = 0}, {3, 3, 2, 2, 2}) == Rates{1, 0.5, 0.5, 0.25, 0.125});
-  // NaN is no improvement, and nothing to compare with either: the first number after it is the best one.
+  // NaN is not an improvement, and nothing to compare with either: the first number after it is the best one.
   CHECK(rates(half, {kNan, kNan, 5, 4}) == Rates{1, 0.5, 0.5, 0.5});
   CHECK(rates(half, {5, kNan, kNan, 4}) == Rates{1, 1, 0.5, 0.5});
   // Metrics of a cooldown do not count, the one that ends it included.

@@ -37,7 +37,7 @@ class Plugin final : public ddp::detail::CudaPlugin {
   }
 
   bool can_split(const c10d::Backend&) const override { return std::getenv("DDPRUN_TEST_SPLITS") != nullptr; }
-  void stay_out_of_split(c10d::Backend& communicator, c10::Device) const override {
+  void split_as_non_member(c10d::Backend& communicator, c10::Device) const override {
     const std::lock_guard lock(mutex_);
     std::printf("nccl: rank %d is in no part\n", communicator.getRank());
   }

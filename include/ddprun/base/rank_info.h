@@ -41,8 +41,8 @@ EnvironmentLookup process_environment();
 /// Reads torchrun's variables, else those of Open MPI, MPICH, jsrun or srun; without any of them a single process of
 /// world size 1 that needs no network. Where MASTER_ADDR and MASTER_PORT are not set, srun's tasks meet on the first
 /// host of their step, ranks that mpirun or jsrun started on one host on loopback, at a port made of the job's number.
-/// Throws std::invalid_argument, naming the variable, its value and what to do, when one is missing, is no number, or
-/// contradicts another (RANK ≥ WORLD_SIZE, LOCAL_RANK ≥ LOCAL_WORLD_SIZE, MASTER_PORT out of range).
+/// Throws std::invalid_argument, naming the variable, its value and what to do, when one is missing, is not a number,
+/// or contradicts another (RANK ≥ WORLD_SIZE, LOCAL_RANK ≥ LOCAL_WORLD_SIZE, MASTER_PORT out of range).
 RankInfo rank_info_from_environment(const EnvironmentLookup& lookup = process_environment());
 
 /// Knows which rank this is, of how many: ProcessGroup, GroupHandle, horovod's Context, or a class of your own.

@@ -42,7 +42,7 @@ void save_npy(const std::filesystem::path& file, const at::Tensor& tensor);
 ///     ddp::TensorDataset train(data.at("x"), data.at("y"));
 class NpzFile {
  public:
-  /// Reads the list of arrays. Members that are no arrays (whose names do not end in .npy) are left out. Throws
+  /// Reads the list of arrays. Members that are not arrays (whose names do not end in .npy) are left out. Throws
   /// DataError for another kind of file, a damaged one, and members that are encrypted or packed in another way than
   /// numpy.savez and numpy.savez_compressed do.
   explicit NpzFile(const std::filesystem::path& file);

@@ -28,7 +28,7 @@ class DataError : public std::runtime_error {
 /// Reads a regular file from its beginning; a gzip file is unpacked on the way. Files are taken as hostile.
 class ByteSource {
  public:
-  /// Throws DataError when it is no regular file (a pipe or device could block or never end) or cannot be opened.
+  /// Throws DataError when it is not a regular file (a pipe or device could block or never end) or cannot be opened.
   explicit ByteSource(std::filesystem::path path);
   ~ByteSource();
   ByteSource(ByteSource&& other) noexcept;

@@ -224,7 +224,7 @@ class ConcatDataset {
   using Batch = detail::BatchOf<First>;
   static_assert((std::is_same_v<Batch, detail::BatchOf<Others>> && ...), "the datasets have to give one type of batch");
 
-  /// Refers to the datasets, which are no temporary ones.
+  /// Refers to the datasets, which are not temporary ones.
   template <typename... Given>
   requires((std::is_lvalue_reference_v<Given> && ...) &&
            std::is_same_v<std::tuple<std::remove_cvref_t<Given>...>,
@@ -317,7 +317,8 @@ class StackDataset {
   /// What the datasets' get_batch() return.
   using Batch = std::tuple<detail::BatchOf<Datasets>...>;
 
-  /// Refers to the datasets, which are no temporary ones. Throws std::invalid_argument for datasets of different sizes.
+  /// Refers to the datasets, which are not temporary ones. Throws std::invalid_argument for datasets of different
+  /// sizes.
   template <typename... Given>
   requires(sizeof...(Given) == sizeof...(Datasets) && sizeof...(Given) > 0 &&
            (std::is_lvalue_reference_v<Given> && ...)) explicit StackDataset(Given&&... datasets)

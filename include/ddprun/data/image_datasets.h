@@ -257,7 +257,7 @@ class Volumes {
   /// These volumes: data float32 (B, channels, D, H, W), target int64 (B, D, H, W), zeros where a volume is smaller
   /// than `size`. Depends on seed, epoch and index alone. Throws std::out_of_range, and DataError naming the file that
   /// cannot be read, has another number of channels, differs from its image's shape or (without `size`) from the
-  /// batch's, or holds labels that are no class.
+  /// batch's, or holds labels that are not a class.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const;
 
  private:

@@ -122,7 +122,7 @@ class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<detail::Mod
   explicit DataParallel(Holder module, const DataParallelOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), options)) {}
 
-  /// Wraps a module that is no holder and must outlive the wrapper.
+  /// Wraps a module that is not a holder and must outlive the wrapper.
   template <typename Plain>
   requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>) explicit DataParallel(
       Plain& module, const DataParallelOptions& options = {})

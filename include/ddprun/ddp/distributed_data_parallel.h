@@ -121,7 +121,7 @@ class DistributedDataParallel
   DistributedDataParallel(Holder module, const GroupHandle& group, const DdpOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), group, options)) {}
 
-  /// Wraps a module that is no holder and must outlive the wrapper; a collective.
+  /// Wraps a module that is not a holder and must outlive the wrapper; a collective.
   template <typename Plain>
   requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>)
       DistributedDataParallel(Plain& module, const GroupHandle& group, const DdpOptions& options = {})

@@ -1,4 +1,4 @@
-// DistributedDataParallel for models that are no torch::nn::Module: those of bindings to other languages, of
+// DistributedDataParallel for models that are not torch::nn::Module: those of bindings to other languages, of
 // TorchScript (see script_distributed_data_parallel.h), and functions of tensors.
 #pragma once
 

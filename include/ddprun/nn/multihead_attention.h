@@ -51,7 +51,7 @@ class MultiheadAttentionImpl : public torch::nn::Cloneable<MultiheadAttentionImp
  public:
   /// The defaults, with these sizes.
   MultiheadAttentionImpl(int64_t embed_dim, int64_t num_heads);
-  /// Throws std::invalid_argument when embed_dim or num_heads is not positive, or embed_dim is no multiple of
+  /// Throws std::invalid_argument when embed_dim or num_heads is not positive, or embed_dim is not a multiple of
   /// num_heads.
   explicit MultiheadAttentionImpl(const MultiheadAttentionOptions& options);
 

@@ -20,7 +20,7 @@ namespace ddp::nn {
 
 /// Makes the floating-point parameters, gradients and buffers of `module` `dtype`, and leaves others: Python's
 /// module.to(dtype). LibTorch's own to() converts integers as well, so that batch norms count in 16 bits. Tensors stay
-/// the same objects, so optimizers keep them. Throws std::invalid_argument when `dtype` is no floating-point type.
+/// the same objects, so optimizers keep them. Throws std::invalid_argument when `dtype` is not a floating-point type.
 void to_dtype(torch::nn::Module& module, c10::ScalarType dtype);
 
 /// The same for a module in a holder.

@@ -158,7 +158,7 @@ class AveragedModel : public torch::nn::ModuleHolder<AveragedModelImpl<ddp::deta
   explicit AveragedModel(const Holder& model, const AveragedModelOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(model, options)) {}
 
-  /// Copies a module that is no holder.
+  /// Copies a module that is not a holder.
   template <typename Plain>
   requires(ddp::detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>) explicit AveragedModel(
       Plain& model, const AveragedModelOptions& options = {})

@@ -39,7 +39,7 @@ at::Tensor get_total_norm(const std::vector<at::Tensor>& tensors, const ClipGrad
 /// The second half of clip_grad_norm_(): multiplies the gradients of `parameters`, each once, by
 /// `max_norm / total_norm` where that is below 1. `total_norm` is a tensor of one real number on any device, such as
 /// the norm over the parameters of several models or ranks; it must be equal on all ranks. Throws std::invalid_argument
-/// for sparse gradients, for another `total_norm` and for a `max_norm` that is no number, and changes nothing then.
+/// for sparse gradients, for another `total_norm` and for a `max_norm` that is not a number, and changes nothing then.
 /// Reference: torch.nn.utils.clip_grads_with_norm_.
 void clip_grads_with_norm_(const std::vector<at::Tensor>& parameters, double max_norm, const at::Tensor& total_norm);
 

@@ -67,9 +67,9 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
   torch::Tensor forward(const torch::Tensor& input);
 
   /// The batch norm that convert_sync_batchnorm() replaced by this one; null for any other.
-  const std::shared_ptr<torch::nn::Module>& stands_for() const { return stands_for_; }
-  /// For the library: sets stands_for().
-  void stand_for(std::shared_ptr<torch::nn::Module> replaced) { stands_for_ = std::move(replaced); }
+  const std::shared_ptr<torch::nn::Module>& replaced_module() const { return replaced_; }
+  /// For the library: sets replaced_module().
+  void set_replaced_module(std::shared_ptr<torch::nn::Module> replaced) { replaced_ = std::move(replaced); }
 
   /// For this project's own layers: its place in the job.
   const std::shared_ptr<detail::SyncLayer>& layer() const { return layer_; }
@@ -84,7 +84,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
   double average_factor();
 
   std::shared_ptr<detail::SyncLayer> layer_;
-  std::shared_ptr<torch::nn::Module> stands_for_;
+  std::shared_ptr<torch::nn::Module> replaced_;
 };
 
 /// Batch normalisation over all ranks; a module holder as torch::nn::BatchNorm2d, with the same parameter and buffer

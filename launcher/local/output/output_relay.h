@@ -61,7 +61,7 @@ class OutputRelay : public Messages {
   void finish(const std::function<bool()>& give_up);
   EventLoop::Clock::time_point last_progress() const;
   // What went wrong first with ddprun's own output or a log file; empty when all was written. A reader that went away
-  // is no error.
+  // is not an error.
   const std::string& problem() const { return problem_; }
 
  private:

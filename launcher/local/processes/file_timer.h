@@ -26,7 +26,7 @@ struct TimerRequest {
   int signal = 0;         // 0 or less: nothing is killed
 };
 
-// Nothing where the line is no request. Pure.
+// Nothing where the line is not a request. Pure.
 std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
 class FileTimer {

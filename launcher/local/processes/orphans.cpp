@@ -50,7 +50,7 @@ bool Orphans::was_asked_with_group(const ProcessIdentity& process) const {
   if (found == groups_.end() || process.start_time > found->second.time) return false;
   const int number = found->second.signal_number;
   const Disposition disposition = disposition_of(process.pid, number);
-  // A shell that is no terminal's starts its background jobs with interrupts ignored, say.
+  // A shell that is not a terminal's starts its background jobs with interrupts ignored, say.
   if (disposition == Disposition::kIgnores && number != SIGTERM) return false;
   // Start times are coarse: who would end of the signal and has not came after it.
   const bool may_be_later = process.start_time == found->second.time;

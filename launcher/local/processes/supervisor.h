@@ -91,8 +91,8 @@ class Supervisor {
   bool was_stop_requested() const { return !stop_signals_.empty(); }
   // When what does not stop is killed, once the ranks are being stopped.
   std::chrono::steady_clock::time_point kill_time() const { return kill_at_; }
-  // After wait(): the user does not want to wait for anything any more.
-  bool is_impatient() const { return phase_ == Phase::kDismissed || guardian_ == Guardian::kGone; }
+  // After wait(): the user has asked a second time to stop, or the guardian was killed. Nothing is waited for then.
+  bool must_end_now() const { return phase_ == Phase::kDismissed || guardian_ == Guardian::kGone; }
 
  private:
   using Clock = EventLoop::Clock;

@@ -32,7 +32,7 @@ class ControlLink {
     std::function<void(std::uint32_t round, std::string_view bytes)> on_carried{};
     // has_room() is true again.
     std::function<void()> on_room{};
-    // The session has ended: the other end closed the connection, or what arrived was no message. Nothing is called
+    // The session has ended: the other end closed the connection, or what arrived was not a message. Nothing is called
     // after that.
     std::function<void(const std::string& reason)> on_closed{};
     // The connection is lost. Returns whether the session waits for another one, else on_closed follows. May be null:

@@ -78,7 +78,7 @@ std::optional<EtcdOutcome> parse_outcome(const HttpReply& reply);
 // To any of the requests for leases.
 std::optional<EtcdLease> parse_lease(const HttpReply& reply);
 
-// "3.4.23"; "" when that is no reply to a version_request().
+// "3.4.23"; "" when that is not a reply to a version_request().
 std::string parse_version(const HttpReply& reply);
 
 // The server knows nothing of /v3. Its version may explain why.

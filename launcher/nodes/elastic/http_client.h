@@ -69,7 +69,8 @@ class HttpReplyReader {
 
 class HttpClient {
  public:
-  // Nothing: the server could not be reached, or what it sent is no reply; problem() says why. It may end the client.
+  // Nothing: the server could not be reached, or what it sent is not a reply; problem() says why. It may end the
+  // client.
   using OnReply = std::function<void(const std::optional<HttpReply>&)>;
 
   HttpClient(EventLoop& loop, std::string host, std::uint16_t port, std::chrono::milliseconds time_limit);

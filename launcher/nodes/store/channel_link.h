@@ -92,7 +92,7 @@ class ChannelLink {
     std::function<void(const Frame&)> on_frame{};
     // All frames that came together were delivered.
     std::function<void()> on_delivered{};
-    // What came is no frame; nothing is called after that.
+    // What came is not a frame; nothing is called after that.
     std::function<void()> on_broken{};
   };
   // Sends by `store_channel`, whose receiving side is the caller's. A callback may destroy the link.

@@ -50,7 +50,7 @@ class KeyValueStore {
   explicit KeyValueStore(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
 
   // Answers `request` of connection `from`; it may also wake other connections. Returns what is wrong with a request
-  // that cannot be answered (adding to a value that is no number, no room in the budget), else an empty string.
+  // that cannot be answered (adding to a value that is not a number, no room in the budget), else an empty string.
   [[nodiscard]] std::string handle(ConnectionId from, Request request, ReplySink& replies);
   // The connection is gone: it waits for nothing any more.
   void forget(ConnectionId connection) { waiters_.forget(connection); }

@@ -100,7 +100,7 @@ class ProxyLinks {
   // A new link, by whose `store_channel` replies go; what comes by it is the caller's to pass to on_received(). `name`
   // is for messages.
   void add(LinkId id, std::string name, std::shared_ptr<StoreChannel> store_channel);
-  // False when that was no proxy's: the link is dropped.
+  // False when that was not a proxy's: the link is dropped.
   [[nodiscard]] bool on_received(LinkId id, std::string_view bytes);
   // There is room in its store channel again.
   void on_room(LinkId id);

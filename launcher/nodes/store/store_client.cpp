@@ -92,7 +92,7 @@ std::string in_hexadecimal(std::string_view bytes) {
   return text + (bytes.size() > kMostBytes ? " ..." : "");
 }
 
-// More than any launcher writes; a greater length means that the other end is no store.
+// More than any launcher writes; a greater length means that the other end is not a store.
 constexpr std::uint64_t kMaxReplyBytes = 1 << 20;
 // For the rest of the other service's first line, and as much of it.
 constexpr std::chrono::milliseconds kOtherServiceWait{500};

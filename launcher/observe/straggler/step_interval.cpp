@@ -29,33 +29,33 @@ DelayCounters delays_between(const DelayCounters& a, const DelayCounters& b) {
 RankShare share_of(const RankSample& a, const RankSample& b) {
   RankShare share{.rank = b.rank,
                   .host = b.host,
-                  .steps = b.account.steps - a.account.steps,
-                  .time = difference(b.account.time, a.account.time),
+                  .steps = b.totals.steps - a.totals.steps,
+                  .time = difference(b.totals.time, a.totals.time),
                   .delays = delays_between(a.delays, b.delays),
                   .gpu = b.gpu};
   double all_waited = 0;
   for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
-    all_waited += difference(b.account.waited[kind], a.account.waited[kind]);
+    all_waited += difference(b.totals.waited[kind], a.totals.waited[kind]);
   }
   // Threads that wait at once are counted one by one, and the rank waits once.
   const double part = all_waited > share.time ? share.time / all_waited : 1;
   for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
-    const double waited = part * difference(b.account.waited[kind], a.account.waited[kind]);
+    const double waited = part * difference(b.totals.waited[kind], a.totals.waited[kind]);
     // Phases are measured with a coarse clock, waiting exactly: a phase may seem shorter than its waiting.
-    share.phases[kind] = difference(b.account.spent[kind], a.account.spent[kind]) - waited;
+    share.phases[kind] = difference(b.totals.spent[kind], a.totals.spent[kind]) - waited;
     share.waiting[kind] = waited;
     share.waited += waited;
   }
-  for (const auto& [name, now] : b.account.named) {
-    const auto before = a.account.named.find(name);
-    const ddp::detail::NamedTime since = before != a.account.named.end() ? before->second : ddp::detail::NamedTime{};
+  for (const auto& [name, now] : b.totals.named) {
+    const auto before = a.totals.named.find(name);
+    const ddp::detail::NamedTime since = before != a.totals.named.end() ? before->second : ddp::detail::NamedTime{};
     share.named[name] = difference(now.spent, since.spent) - part * difference(now.waited, since.waited);
   }
   return share;
 }
 
 bool is_same_program(const RankSample& a, const RankSample& b) {
-  return a.account.process == b.account.process && b.account.steps >= a.account.steps;
+  return a.totals.process == b.totals.process && b.totals.steps >= a.totals.steps;
 }
 
 }  // namespace
@@ -115,13 +115,13 @@ double median_of(const StepInterval& interval, const std::function<double(const 
 bool StepIntervalBuilder::is_over(const std::vector<RankSample>& samples) {
   std::uint64_t furthest = 0;
   for (const RankSample& sample : samples) {
-    furthest = std::max(furthest, sample.account.steps - tracks_[sample.rank].at_begin.account.steps);
+    furthest = std::max(furthest, sample.totals.steps - tracks_[sample.rank].at_begin.totals.steps);
   }
   if (furthest == 0) return false;
   bool all_have = true;
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];
-    if (sample.account.steps > track.at_begin.account.steps) continue;
+    if (sample.totals.steps > track.at_begin.totals.steps) continue;
     if (furthest >= kMostStepsBehind) ++track.looks_without_step;
     all_have = all_have && track.looks_without_step >= kMostLooksBehind;
   }
@@ -131,13 +131,13 @@ bool StepIntervalBuilder::is_over(const std::vector<RankSample>& samples) {
 std::optional<StepInterval> StepIntervalBuilder::add(const std::vector<RankSample>& samples) {
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];
-    if (track.at_begin.account.steps == 0 || !is_same_program(track.at_begin, sample)) track = Track{sample};
+    if (track.at_begin.totals.steps == 0 || !is_same_program(track.at_begin, sample)) track = Track{sample};
   }
   if (!is_over(samples)) return std::nullopt;
   StepInterval interval;
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];
-    if (sample.account.steps == track.at_begin.account.steps) continue;
+    if (sample.totals.steps == track.at_begin.totals.steps) continue;
     interval.push_back(share_of(track.at_begin, sample));
     track = Track{sample};
   }

@@ -31,7 +31,7 @@ struct DelayCounters {
 struct RankSample {
   int rank = 0;
   std::string host{};
-  ddp::detail::StepAccount account{};
+  ddp::detail::StepTotals totals{};
   DelayCounters delays{};
   std::optional<GpuState> gpu{};
 };

@@ -89,9 +89,9 @@ std::vector<RankSample> StragglerWatch::samples_of(const std::vector<WatchedRank
   std::vector<RankSample> samples;
   for (const WatchedRank& rank : ranks) {
     if (rank.page == nullptr) continue;
-    const auto account = ddp::detail::read_account(*rank.page);
-    if (!account) continue;
-    RankSample sample{.rank = rank.rank, .host = options_.host, .account = *account};
+    const auto totals = ddp::detail::read_step_totals(*rank.page);
+    if (!totals) continue;
+    RankSample sample{.rank = rank.rank, .host = options_.host, .totals = *totals};
     if (rank.runs()) sample.delays = kernel_.look_at(writer_of(rank));
     if (options_.gpu_of) sample.gpu = options_.gpu_of(rank.rank);
     samples.push_back(std::move(sample));

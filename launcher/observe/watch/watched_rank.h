@@ -30,7 +30,7 @@ struct RankView {
   int processes = 0;          // the rank's own and those below it
   std::string ended{};        // "exited with status 0"; empty while it runs
   std::uint64_t idle_us = 0;  // how long no progress of it was seen
-  // The same, where a loop that does nothing else is no progress: at least idle_us.
+  // The same, where a loop that does nothing else is not progress: at least idle_us.
   std::uint64_t unchanged_us = 0;
   double cpu_share = 0;  // processors that it and those below it used between the last two looks
   // Where a Python program is that reports nothing; nothing where that cannot be seen.

@@ -109,7 +109,7 @@ void Connector::connect_next() {
     return;
   }
   const auto* peer = reinterpret_cast<const sockaddr*>(&address.storage);
-  // What the kernel knows at once, that there is no route, say, is no outcome but a refusal as any other.
+  // What the kernel knows at once, that there is no route, say, is not an outcome but a refusal as any other.
   if (::connect(fd_.get(), peer, address.length) != 0 && errno != EINPROGRESS && errno != EINTR) {
     const int error = errno;
     fd_.reset();

@@ -30,7 +30,7 @@ class TerminalParser {
 
  private:
   enum class State { kStart, kCharacter, kEscape, kSequence, kString, kStringEscape };
-  // What is longer than this is no sequence: it bounds the memory, and how much a stray ESC can swallow.
+  // What is longer than this is not a sequence: it bounds the memory, and how much a stray ESC can swallow.
   static constexpr std::size_t kMost = 4096;
 
   Token in_start(char byte);

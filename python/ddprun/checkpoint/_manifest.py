@@ -20,7 +20,7 @@ STEP = re.compile(r"step-(\d{8,})$")
 
 
 class DamagedCheckpoint(RuntimeError):
-    """A folder that is no checkpoint, or not what its manifest says."""
+    """A folder that is not a checkpoint, or not what its manifest says."""
 
 
 # -- CRC32C (Castagnoli), many pieces at once -------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def read_manifest(folder: pathlib.Path):
     try:
         text = regular_bytes(folder / MANIFEST)
     except OSError as error:
-        refuse_unread(error, f"{folder} is no whole checkpoint: {error}")
+        refuse_unread(error, f"{folder} is not a whole checkpoint: {error}")
     try:
         manifest = json.loads(text.decode())
         files = {name: (record["size"], int(record["crc32c"], 16)) for name, record in manifest["files"].items()}

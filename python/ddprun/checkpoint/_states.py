@@ -44,7 +44,7 @@ def saved_groups(texts, part, names):
         raise DamagedCheckpoint(f"{part} has no metadata {OPTIMIZER!r}, which hold the hyper-parameters of an optimizer")
     foreign = next((name for name in names if not name.startswith("state.")), None)
     if foreign is not None:
-        raise DamagedCheckpoint(f"{part} holds {foreign!r}, which is no state of an optimizer")
+        raise DamagedCheckpoint(f"{part} holds {foreign!r}, which is not a state of an optimizer")
     return from_json(texts[OPTIMIZER])
 
 
@@ -214,7 +214,7 @@ def plain(value, all_of_it=False):
     if isinstance(value, (bool, int, float, str)):
         return value
     if all_of_it and value is not None:
-        raise TypeError(f"a {type(value).__name__} is no plain value: save numbers, texts, lists and dicts of them")
+        raise TypeError(f"a {type(value).__name__} is not a plain value: save numbers, texts, lists and dicts of them")
     return None
 
 

@@ -25,7 +25,7 @@ TEST_CASE("EndCause: limits are named with their value and their option") {
   CHECK_THAT(end_cause(ended_by(SIGXCPU), {}), ContainsSubstring("reached the limit on CPU time (ulimit -t)"));
 }
 
-TEST_CASE("EndCause: a kill at the limit on CPU time is no lack of memory") {
+TEST_CASE("EndCause: a kill at the limit on CPU time is not a lack of memory") {
   CHECK_THAT(end_cause(ended_by(SIGKILL), {.cpu_seconds = 2, .used_cpu_seconds = 1.8}), ContainsSubstring("ulimit -t"));
   CHECK(end_cause(ended_by(SIGKILL), {.cpu_seconds = 60, .used_cpu_seconds = 1}) == "");
   CHECK(end_cause(ended_by(SIGKILL), {.used_cpu_seconds = 1e6}) == "");

@@ -93,7 +93,7 @@ TEST_CASE("FirstFailure: of ranks that fail alike the first one is not said to b
   CHECK_THAT(report, !ContainsSubstring("SIGTERM"));
 }
 
-TEST_CASE("FirstFailure: a whole second is no evidence within that second") {
+TEST_CASE("FirstFailure: a time in whole seconds does not decide within that second") {
   RankEnd victim = exited(1, 51, 800);
   victim.error = ErrorRecord{"written at some time in second 0", at(0)};
   CHECK(exit_status(ended_job({exited(0, 50, 500), victim})) == 50);

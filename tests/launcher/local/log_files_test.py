@@ -203,7 +203,7 @@ class Trouble(LogFilesTest):
         self.assertEqual(self.text(log), "64\n")
 
     def test_a_log_file_at_its_limit_is_said_aloud_and_gives_a_status(self):
-        # The rank's own output is no file; only ddprun writes one.
+        # The rank's own output is not a file; only ddprun writes one.
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
         job = self.start("--tee", "1", "--log-dir", self.path("logs"), *shell("yes | head -c 1000000; while [ ! -e go ]; do sleep 0.01; done"),
                          preexec_fn=limit, environment=QUIET)

@@ -231,7 +231,7 @@ TEST_CASE("StartWatch: somebody else's connections are nobody's") {
   CHECK(in_child([] {
           Watched watched;
           watched.start(4, [] {});
-          const UniqueFd own(watched.connect());  // of this process, which is no rank
+          const UniqueFd own(watched.connect());  // of this process, which is not a rank
           watched.watch(300ms);
           watched.accept();
           return watched.run_for(900ms);

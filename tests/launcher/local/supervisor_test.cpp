@@ -131,7 +131,7 @@ class Attempt {
     if (end.stop_signal != 0) text += ", told by " + std::to_string(end.stop_signal);
     if (end.is_late()) text += ", late: " + end.late_reason;
     if (end.elsewhere) text += ", elsewhere: " + end.elsewhere->text;
-    if (supervisor_->is_impatient()) text += ", impatient";
+    if (supervisor_->must_end_now()) text += ", impatient";
     if (!descendants_of(::getpid()).empty()) text += ", with processes left";
     return text;
   }
@@ -414,7 +414,7 @@ TEST_CASE_METHOD(SupervisorTest, "Supervisor: once it is done, one more signal s
           std::string text = attempt.run("exit 0");
           ::raise(SIGTERM);
           attempt.loop_.run_once();
-          return text + (attempt.supervisor_->is_impatient() ? ", then impatient" : "");
+          return text + (attempt.supervisor_->must_end_now() ? ", then impatient" : "");
         }) == "0 ended normally, status 0, then impatient");
 }
 

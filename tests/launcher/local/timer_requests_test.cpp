@@ -72,7 +72,7 @@ TEST_CASE("FileTimer: a request is read") {
   CHECK(parse_timer_request(R"({"pid": 2, "scope_id": "", "expiration_time": -1, "signal": 0})")->expiration == -1);
 }
 
-TEST_CASE("FileTimer: other lines are no requests") {
+TEST_CASE("FileTimer: other lines are not requests") {
   for (const char* line :
        {"", "hello", "[]", "{}", "17", R"({"pid": "2", "scope_id": "a", "expiration_time": 1, "signal": 9})",
         R"({"pid": 2, "scope_id": 3, "expiration_time": 1, "signal": 9})",

@@ -101,7 +101,7 @@ class WrongPort(LauncherTest):
         self.assertIn("an SSH server (SSH-2.0-OpenSSH_9.2)", err)
 
     def test_a_store_that_is_slow_is_waited_for(self):
-        """What a stopped launcher answers late is no stranger's."""
+        """What a stopped launcher answers late is not a stranger's."""
         server = Greeter(b"\1", waits=True)
         self.addCleanup(server.close)
         started = time.monotonic()

@@ -84,9 +84,10 @@ TEST_CASE("Hang verdict: what the missing rank has under way in another group is
   hold(ranks[1], Phase::kOther);
   ranks[1].progress->groups.push_back({.path = "python/group 1/", .rank = 1, .size = 3});
   ranks[1].progress->collectives.push_back({.index = 20, .number = 0, .group = 1, .signature = "barrier"});
-  CHECK_THAT(judge(ranks, kNow).sentence,
-             ContainsSubstring("rank 1 has not entered all_reduce #12 of 8 bytes") &&
-                 ContainsSubstring("between two phases for 121 s, with barrier #0 in group 1 under way; ranks 0 and 2"));
+  CHECK_THAT(
+      judge(ranks, kNow).sentence,
+      ContainsSubstring("rank 1 has not entered all_reduce #12 of 8 bytes") &&
+          ContainsSubstring("between two phases for 121 s, with barrier #0 in group 1 under way; ranks 0 and 2"));
 }
 
 // `rank` is in a message.
@@ -119,7 +120,7 @@ TEST_CASE("Hang verdict: ranks that both wait for a message of the other's wait 
              ContainsSubstring("rank 0 is in recv from rank 1 of 24 bytes, which rank 1 has not answered"));
 }
 
-TEST_CASE("Hang verdict: a message that is answered is no wait, one with another tag is") {
+TEST_CASE("Hang verdict: a message that is answered is not a wait, one with another tag is") {
   auto ranks = job(2, 5, "barrier");
   exchange(ranks[0], "recv (from rank 1, tag 1) of Float [6]");
   exchange(ranks[1], "send (to rank 0, tag 1) of Float [6]");
@@ -182,7 +183,7 @@ TEST_CASE("Hang verdict: ranks that call different things are told apart, the fe
   CHECK(divergence(ranks) == verdict.sentence);
 }
 
-TEST_CASE("Hang verdict: who waits in a sub-group for a rank that waits elsewhere is no cause") {
+TEST_CASE("Hang verdict: who waits in a sub-group for a rank that waits elsewhere is not a cause") {
   // Rank 2 waits for rank 1 in a group of both; rank 1 waits for rank 0 in the job's.
   auto ranks = job(3, 5, "all_reduce (sum) of Float [4]");
   hold(ranks[0], Phase::kCheckpoint);
@@ -219,7 +220,7 @@ TEST_CASE("Hang verdict: the ranks of one node say that somebody of another one 
   CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("the missing ranks are on a node that has not reported"));
 }
 
-TEST_CASE("Hang verdict: who waits for the others to close their group is no cause") {
+TEST_CASE("Hang verdict: who waits for the others to close their group is not a cause") {
   auto ranks = job(2, 5, "barrier");
   for (auto& rank : ranks) rank.progress->collectives.back().end = kNow;
   ranks[0].progress->phase = Phase::kClosing;
@@ -276,7 +277,8 @@ TEST_CASE("Hang verdict: where no rank is at the store, or all are, nobody is bl
 TEST_CASE("Hang verdict: of programs without the library is said that nothing is known") {
   const std::vector<RankView> ranks{{.rank = 0, .process = ProcessState{.state = 'S'}}};
   CHECK(judge(ranks, kNow).kind == Verdict::Kind::kUnseen);
-  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("nothing else is known about programs that do not use the library"));
+  CHECK_THAT(judge(ranks, kNow).sentence,
+             ContainsSubstring("nothing else is known about programs that do not use the library"));
 }
 
 // Ranks in Python that report nothing, and are where these say.

@@ -28,7 +28,7 @@ class Job {
  public:
   explicit Job(int size) : own_(static_cast<std::size_t>(size), {{kData, 2000}, {kForward, 8000}}) {
     for (int rank = 0; rank < size; ++rank) {
-      samples_.push_back({.rank = rank, .account = {.process = 100 + rank, .steps = 1}, .delays = {.cpus = 4}});
+      samples_.push_back({.rank = rank, .totals = {.process = 100 + rank, .steps = 1}, .delays = {.cpus = 4}});
     }
   }
   // Microseconds a step.
@@ -49,19 +49,19 @@ class Job {
       double time = 0;
       for (const auto& [phase, mean] : own_[rank]) {
         const double took = mean * std::max(0.2, 1 + noise * normal_(random_));
-        samples_[rank].account.spent[phase] += static_cast<std::uint64_t>(took);
+        samples_[rank].totals.spent[phase] += static_cast<std::uint64_t>(took);
         time += took;
       }
       times.push_back(time);
     }
     const double slowest = *std::max_element(times.begin(), times.end());
     for (std::size_t rank = 0; rank < samples_.size(); ++rank) {
-      auto& account = samples_[rank].account;
+      auto& totals = samples_[rank].totals;
       const auto waited = static_cast<std::uint64_t>(slowest - times[rank] + kTransfer);
-      account.spent[kBackward] += waited;
-      account.waited[kBackward] += waited;
-      account.time += static_cast<std::uint64_t>(slowest + kTransfer);
-      ++account.steps;
+      totals.spent[kBackward] += waited;
+      totals.waited[kBackward] += waited;
+      totals.time += static_cast<std::uint64_t>(slowest + kTransfer);
+      ++totals.steps;
     }
   }
 
@@ -114,9 +114,9 @@ TEST_CASE("Straggler: a phase of the program's own is called by its name, also w
   job.own(0, kUser) = job.own(2, kUser) = 500;
   for (int look = 0; look < 60; ++look) {
     for (int rank = 0; rank < 3; ++rank) {
-      auto& account = job.sample(rank).account;
-      account.named["logging"].spent = account.spent[kUser] / 5;
-      account.named["warm-up"].spent = account.spent[kUser] / 5 * 4;
+      auto& totals = job.sample(rank).totals;
+      totals.named["logging"].spent = totals.spent[kUser] / 5;
+      totals.named["warm-up"].spent = totals.spent[kUser] / 5 * 4;
     }
     for (auto& each : watch(job, 1, 50, builder, tracker)) news.push_back(std::move(each));
   }
@@ -191,11 +191,11 @@ TEST_CASE("Straggler: ranks for which nobody waits are not named, as in independ
   StragglerTracker tracker(0.1);
   for (int look = 0; look < 100; ++look) {
     for (int rank = 0; rank < 3; ++rank) {
-      auto& account = job.sample(rank).account;
-      account.steps += 20;
-      account.time += 500'000;
-      account.spent[kForward] += rank == 2 ? 500'000 : 300'000;
-      account.spent[static_cast<std::size_t>(Phase::kOther)] += rank == 2 ? 0 : 200'000;
+      auto& totals = job.sample(rank).totals;
+      totals.steps += 20;
+      totals.time += 500'000;
+      totals.spent[kForward] += rank == 2 ? 500'000 : 300'000;
+      totals.spent[static_cast<std::size_t>(Phase::kOther)] += rank == 2 ? 0 : 200'000;
     }
     auto interval = builder.add(job.run(0));
     if (interval) CHECK(tracker.add(std::move(*interval)).empty());
@@ -225,7 +225,7 @@ TEST_CASE("Straggler: another program in the place of a rank begins anew") {
   StepIntervalBuilder builder;
   CHECK_FALSE(builder.add(job.run(10)));
   CHECK(builder.add(job.run(10)));
-  job.sample(0).account = {.process = 999, .steps = 3};
+  job.sample(0).totals = {.process = 999, .steps = 3};
   const auto interval = builder.add(job.run(10));
   CHECK((!interval || interval->size() == 1));
 }
@@ -320,7 +320,7 @@ TEST_CASE("Efficiency: a rank whose threads wait at once waits no longer than th
   Efficiency efficiency;
   for (int look = 0; look < 20; ++look) {
     auto samples = job.run(50);
-    for (RankSample& sample : samples) sample.account.waited[kBackward] = 3 * sample.account.time;
+    for (RankSample& sample : samples) sample.totals.waited[kBackward] = 3 * sample.totals.time;
     if (const auto interval = builder.add(samples)) efficiency.add(*interval);
   }
   CHECK_THAT(efficiency.text(), ContainsSubstring("efficiency 0 %:") && ContainsSubstring("collectives 100 % of"));
@@ -334,9 +334,9 @@ TEST_CASE("Efficiency: phases of the program's own have their names") {
   Efficiency efficiency;
   for (int look = 0; look < 20; ++look) {
     for (int rank = 0; rank < 2; ++rank) {
-      auto& account = job.sample(rank).account;
-      account.named["augmentation"].spent = account.spent[kUser] / 4 * 3;
-      account.named["logging"].spent = account.spent[kUser] / 8;
+      auto& totals = job.sample(rank).totals;
+      totals.named["augmentation"].spent = totals.spent[kUser] / 4 * 3;
+      totals.named["logging"].spent = totals.spent[kUser] / 8;
     }
     if (const auto interval = builder.add(job.run(50))) efficiency.add(*interval);
   }

@@ -34,7 +34,7 @@ class Preview(LauncherTest):
         script = self.write("train.py", "print(1)")
         variables = {"PYTHON_EXEC": ""}
         _, out, err = self.run_job("-n", "1", script, program=own, environment=variables)
-        self.assertEqual((out, err), ("1\n", ""), "a folder with a python3 is no environment")
+        self.assertEqual((out, err), ("1\n", ""), "a folder with a python3 is not an environment")
         open(f"{environment}/pyvenv.cfg", "w").close()
         self.assertEqual(self.run_job("-n", "1", script, program=own, environment=variables), (0, f"-u {script}\n", ""))
         _, out, _ = self.run_job("-n", "1", script, program=own, environment={"PYTHON_EXEC": "/bin/true"})

@@ -23,7 +23,7 @@ std::string hint(const std::string& program) {
   return program_hint(options_for({program}));
 }
 
-TEST_CASE("ProgramHints: words that are no program's name") {
+TEST_CASE("ProgramHints: words that are not the name of a program") {
   CHECK_THAT(hint("train.py --lr 0.1"), ContainsSubstring("leave them out: ddprun ... train.py --lr 0.1"));
   CHECK_THAT(hint("cd pkg; python3 train.py"), ContainsSubstring("sh -c 'cd pkg; python3 train.py'"));
   CHECK_THAT(hint("torchrun"), ContainsSubstring("leave it out"));

@@ -182,7 +182,7 @@ class TorchrunScenarios(LauncherTest):
         self.assertEqual(sorted(recorded), sorted(scenario["name"] for scenario in SCENARIOS))
         self.assertGreater(len(recorded), 100)
         for scenario in SCENARIOS:
-            self.assertLessEqual(set(scenario.get("varies", ())), set(scenario.get("differs", ())), "what varies is no measure")
+            self.assertLessEqual(set(scenario.get("varies", ())), set(scenario.get("differs", ())), "what varies is not a measure")
         self.compare(DDPRUN, lambda scenario: expected_of(scenario, recorded))
 
     @unittest.skipUnless("JUDGE" in os.environ, "slow")

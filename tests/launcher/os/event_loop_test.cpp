@@ -273,7 +273,7 @@ TEST_CASE("EventLoop: a timer far away does not come at once") {
   CHECK_FALSE(has_come);
 }
 
-TEST_CASE("EventLoop: a signal that interrupts the wait is no event and no error") {
+TEST_CASE("EventLoop: a signal that interrupts the wait is neither an event nor an error") {
   struct sigaction quiet {};
   quiet.sa_handler = [](int) {};
   struct sigaction before {};

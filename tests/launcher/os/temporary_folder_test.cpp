@@ -70,7 +70,7 @@ TEST_CASE_METHOD(TemporaryFolderTest, "TemporaryFolder: names are never chosen t
                         " for error files: File exists; set TMPDIR to a folder in which you can write");
 }
 
-TEST_CASE_METHOD(TemporaryFolderTest, "TemporaryFolder: one that was never made, or is gone already, is no trouble") {
+TEST_CASE_METHOD(TemporaryFolderTest, "TemporaryFolder: one that was never made, or is gone already, is not an error") {
   { const TemporaryFolder never; }
   {
     const TemporaryFolder gone;

@@ -19,7 +19,7 @@ TEST_CASE("UsableCpus: a quota is rounded up to whole CPUs") {
   CHECK(cpus_from_cpu_max("9223372036854775807 1") == 1 << 20);
 }
 
-TEST_CASE("UsableCpus: what is no quota is no limit") {
+TEST_CASE("UsableCpus: what is not a quota is not a limit") {
   for (const char* text : {"", "max 100000", "100000", "0 100000", "-5 100000", "100000 0", "x y", "100000 -1"}) {
     CAPTURE(text);
     CHECK(cpus_from_cpu_max(text) == 0);

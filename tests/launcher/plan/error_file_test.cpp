@@ -38,7 +38,7 @@ TEST_CASE("ErrorFile: nothing in it means no record") {
   CHECK_FALSE(read_error_file("/nonexistent/error.json"));
 }
 
-TEST_CASE("ErrorFile: a time that is no number is left out") {
+TEST_CASE("ErrorFile: a time that is not a number is left out") {
   const auto time = GENERATE(
       values<std::string>({"\"\"", "\"soon\"", "[]", "null", "true", "\"17x\"", "\"nan\"", "\"inf\"", "\"-inf\""}));
   CAPTURE(time);

@@ -100,7 +100,7 @@ TEST_CASE_METHOD(ExecutableFileTest, "ExecutableFile: a file without the mark is
   CHECK_THAT(why_no_permission(path), ContainsSubstring("another user"));
 }
 
-TEST_CASE("ExecutableFile: a source or a notebook is no program") {
+TEST_CASE("ExecutableFile: a source or a notebook is not a program") {
   CHECK_THAT(why_no_program("./train.cpp"), ContainsSubstring("compile it"));
   CHECK_THAT(why_no_program("train.ipynb"), ContainsSubstring("nbconvert --to script train.ipynb"));
   CHECK(why_no_program("./train") == "");

@@ -108,7 +108,7 @@ TEST_CASE_METHOD(FindExecutable, "FindExecutable: takes the first one in PATH th
   CHECK(find_executable("tool", here + "/a:" + here + "/b:" + here + "/c") == second);
 }
 
-TEST_CASE_METHOD(FindExecutable, "FindExecutable: a folder is no program") {
+TEST_CASE_METHOD(FindExecutable, "FindExecutable: a folder is not a program") {
   std::filesystem::create_directories(folder_ / "a/tool");
   CHECK(status_of("tool", folder_ / "a") == ExitStatus::kNotFound);
   CHECK(status_of(folder_ / "a/tool", "") == ExitStatus::kNotExecutable);

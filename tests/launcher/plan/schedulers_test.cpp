@@ -285,7 +285,7 @@ TEST_CASE("Schedulers: ddprun is started once on each node, or says how") {
             .nnodes == 1);
 }
 
-TEST_CASE("Schedulers: a batch script of Slurm's is no step") {
+TEST_CASE("Schedulers: a batch script of Slurm's is not a step") {
   Variables batch = without(kSlurm, "SLURM_STEP_ID");
   CHECK_THAT(refusal(context(batch)),
              ContainsSubstring("SLURM_JOB_NUM_NODES=2") && ContainsSubstring("srun --ntasks-per-node=1"));

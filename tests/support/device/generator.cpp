@@ -28,7 +28,7 @@ class Random final : public c10::GeneratorImpl {
     return state_[0];
   }
   void set_state(const c10::TensorImpl& state) override {
-    TORCH_CHECK(state.numel() == sizeof state_, "simulated device: this is no state of a generator");
+    TORCH_CHECK(state.numel() == sizeof state_, "simulated device: this is not a state of a generator");
     std::memcpy(state_.data(), state.data(), sizeof state_);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {

@@ -18,7 +18,7 @@ class Plugin final : public detail::CudaPlugin {
     return make_communicator(plan, store);
   }
   bool can_split(const c10d::Backend&) const override { return false; }
-  void stay_out_of_split(c10d::Backend&, c10::Device) const override {}
+  void split_as_non_member(c10d::Backend&, c10::Device) const override {}
 };
 
 }  // namespace

@@ -216,7 +216,7 @@ class KeptResults {
   /// Runs the function with tensors saved as outside a region.
   template <typename Function>
   auto run(const Function& function) {
-    const Outside outside;
+    const PlainScope scope;
     return function();
   }
   /// Keeps the results of the first run.
@@ -224,12 +224,12 @@ class KeptResults {
 
  private:
   /// While it lives, tensors are saved as outside a region.
-  class Outside {
+  class PlainScope {
    public:
-    Outside();
-    ~Outside();
-    Outside(const Outside&) = delete;
-    Outside& operator=(const Outside&) = delete;
+    PlainScope();
+    ~PlainScope();
+    PlainScope(const PlainScope&) = delete;
+    PlainScope& operator=(const PlainScope&) = delete;
 
    private:
     std::unique_ptr<recompute::SavedTensorMode> mode_;

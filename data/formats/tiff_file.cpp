@@ -216,9 +216,11 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
   const int together = layout.is_separate ? 1 : layout.samples;
   bool has_several_scans = false;
   bool is_arithmetic = false;
+  int64_t scans = 0;  // of all JPEGs in the file
   for (size_t at = 0; at + 5 < bytes.size(); ++at) {
     if (bytes[at] != 0xFF) continue;
     const uint8_t marker = bytes[at + 1];
+    scans += marker == 0xDA ? 1 : 0;
     is_arithmetic = is_arithmetic || marker == 0xC9 || marker == 0xCA;
     has_several_scans = has_several_scans || marker == 0xC2 || marker == 0xC6 || marker == 0xCA ||
                         (marker == 0xDA && bytes[at + 4] < together);
@@ -227,10 +229,11 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
     check_working_memory(path_, 2 * chunk.rows * chunk.columns * together, file_bytes(), "JPEGs of several scans");
   }
   if (!has_several_scans && !is_arithmetic) return;
-  constexpr int64_t kMostScans = 100;
+  constexpr int64_t kMostScans = 100;  // libtiff's limit for a strip or tile
   constexpr int64_t kCoefficients = 64;
   const int64_t work = layout.height * layout.width * layout.samples / kCoefficients *
-                       (has_several_scans ? kMostScans : 1) * (is_arithmetic ? kCoefficients : 1);
+                       (has_several_scans ? std::min(scans, kMostScans) : 1) *
+                       (is_arithmetic ? kCoefficients * kCoefficientWork : kRefinementWork);
   if (work <= most_jpeg_work(file_bytes())) return;
   refuse(has_several_scans ? "JPEGs of several scans are not read for a picture of this size"
                            : "JPEGs with arithmetic coding are not read for a picture of this size");

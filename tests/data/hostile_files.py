@@ -86,27 +86,36 @@ def ones(bits: int, pattern: str) -> bytes:
 
 
 def jpegs_of_many_scans():
-    """Valid files whose last scans refine 63 coefficients of each block and change none: two bytes for 2^14 blocks. `must` is
-    what the reader has to do, `size` the file's size: bytes behind the end make the limit higher."""
-    for must, width, height, count, size in (
-        ("refused", 30_000, 6000, 54, 0),
-        ("refused", 16_000, 10_000, 60, 0),
-        ("refused", 12_000, 8000, 95, 0),
-        ("refused", 8000, 8000, 140, 0),
-        ("refused", 4000, 4000, 480, 0),
-        ("refused", 4000, 4000, 270, TOP),
-        ("refused", SIDE, SIDE, 10, TOP),
-        ("read", 30_000, 6000, 6, 0),
-        ("read", SIDE, SIDE - 384, 6, TOP),
-        ("read", 12_000, 8000, 35, TOP),
-        ("read", 4000, 4000, 250, TOP),
-        ("read", 2000, 2000, 480, 0),
+    """Valid files whose last scans go over 63 coefficients of each block and change none: two bytes for 2^14 blocks. A scan that
+    refines looks at each coefficient, another one at none. `must` is what the reader has to do, `size` the file's size: bytes
+    behind the end make the limit higher."""
+    first, refine = 0x00, 0x10
+    for must, width, height, kind, count, size in (
+        ("refused", 30_000, 6000, refine, 6, 0),
+        ("refused", 30_000, 6000, refine, 7, TOP),
+        ("refused", 16_000, 10_000, refine, 60, 0),
+        ("refused", 12_000, 8000, refine, 19, TOP),
+        ("refused", 12_000, 8000, first, 210, TOP),
+        ("refused", 8000, 8000, refine, 32, TOP),
+        ("refused", 4000, 4000, refine, 100, 0),
+        ("refused", 4000, 4000, refine, 145, TOP),
+        ("refused", SIDE, SIDE - 384, refine, 3, TOP),
+        ("read", 30_000, 6000, refine, 2, 0),
+        ("read", 30_000, 6000, first, 65, TOP),
+        ("read", SIDE, SIDE - 384, refine, 2, TOP),
+        ("read", 12_000, 8000, refine, 17, TOP),
+        ("read", 4000, 4000, refine, 135, TOP),
+        ("read", 2000, 2000, refine, 390, 0),
     ):
         blocks = -(-width // 8) * -(-height // 8)
         run = ones(16, "1" + "0" * 15) * -(-blocks // 2**14)
-        scans = [((0,), 0, 0, 0, bytes(blocks // 8 + 1)), ((0,), 1, 63, 0x01, run)] + [((0,), 1, 63, 0x10, run)] * count
+        scans = [((0,), 0, 0, 0, bytes(blocks // 8 + 1)), ((0,), 1, 63, 0x01, run)] + [((0,), 1, 63, kind, run)] * count
         content = jpeg(width, height, 1, scans, 0xC2)
-        yield f"{must}-scans-{width}-{count}-{size}.jpg", content + bytes(max(size - len(content), 0))
+        yield f"{must}-scans-{width}-{kind}-{count}-{size}.jpg", content + bytes(max(size - len(content), 0))
+    width, height = SIDE, 12_000  # the scans that libjpeg writes of grey pictures
+    bits, run = bytes(width * height // 512 + 1), ones(16, "1" + "0" * 15) * (width * height // 2**20 + 1)
+    usual = [(0, 0, 0x01, bits), (1, 5, 0x02, run), (6, 63, 0x02, run), (1, 63, 0x21, run), (0, 0, 0x10, bits), (1, 63, 0x10, run)]
+    yield "read-scans-usual.jpg", jpeg(width, height, 1, [((0,), *scan) for scan in usual], 0xC2)
     yield "refused-arithmetic-grey.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
     yield "read-arithmetic-grey.jpg", jpeg(5000, 5000, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
     yield "refused-arithmetic-progressive.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 0, 0, bytes(100)), ((0,), 1, 63, 0, bytes(100))], 0xCA)

@@ -32,6 +32,11 @@ bool knows_rows(int compression) {
   }
 }
 
+/// Whether the decoder keeps what it has unpacked of a strip or tile: its window is as large as the file asks for.
+bool keeps_unpacked(int compression) {
+  return compression == COMPRESSION_LZMA || compression == COMPRESSION_ZSTD;
+}
+
 /// How much longer LZMA takes than deflate where all pixels are equal.
 constexpr int64_t kLzmaTimes = 2;
 
@@ -183,7 +188,8 @@ int64_t TiffFile::chunk_bytes(const Chunk& chunk) {
 void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int planes, int64_t working_bytes) {
   const std::string size = std::to_string(chunk.columns) + "x" + std::to_string(chunk.rows) + " pixels of " +
                            std::to_string(layout.samples) + " samples";
-  check_working_memory(path_, working_bytes, file_bytes(), (chunk.is_tile ? "tiles of " : "strips of ") + size);
+  const int64_t kept = keeps_unpacked(layout.compression) ? chunk_bytes(chunk) : 0;
+  check_working_memory(path_, working_bytes + kept, file_bytes(), (chunk.is_tile ? "tiles of " : "strips of ") + size);
   const int64_t down = (layout.height + chunk.rows - 1) / chunk.rows;
   const int64_t across = (layout.width + chunk.columns - 1) / chunk.columns;
   const int64_t rows = chunk.is_tile ? down * std::min(chunk.rows, layout.height) : layout.height;

@@ -1,8 +1,10 @@
 #include "checkpoint/pt/pt_file.h"
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <ddprun/checkpoint/safetensors_header.h>
@@ -36,6 +38,16 @@ std::string describe_other_zip(const ZipReader& zip) {
   return text + ": it begins with " + quote_name(first) + "; unpack it first, if it holds the file";
 }
 
+// Of a pickle that is packed every byte may make a value, and nearly all of them may be missing from the file.
+void check_pickle_size(const ZipEntry& pickle, size_t file_bytes) {
+  constexpr size_t kAlways = 1'000'000;
+  if (pickle.size > kMaxPickleBytes) throw FormatError("its pickle is larger than any that is read");
+  if (!pickle.is_deflated || pickle.size <= std::max(kAlways, file_bytes)) return;
+  throw FormatError("its pickle would have " + std::to_string(pickle.size) + " bytes when unpacked: expected at most " +
+                    std::to_string(kAlways) +
+                    " or the file's size; save it again with torch.save, which packs nothing");
+}
+
 // The one data.pkl below a folder.
 const ZipEntry& find_pickle(const ZipReader& zip) {
   const ZipEntry* pickle = nullptr;
@@ -45,7 +57,6 @@ const ZipEntry& find_pickle(const ZipReader& zip) {
     pickle = &entry;
   }
   if (pickle == nullptr) throw FormatError(describe_other_zip(zip));
-  if (pickle->size > kMaxPickleBytes) throw FormatError("its pickle is larger than any that is read");
   return *pickle;
 }
 
@@ -83,8 +94,11 @@ class PtFile::Content {
     zip_ = std::make_unique<ZipReader>(bytes_.view);
     zip_->verify();
     const auto& pickle = find_pickle(*zip_);
+    check_pickle_size(pickle, bytes_.view.size());
     folder_ = pickle.name.substr(0, pickle.name.size() - kPickleName.size());
-    if (const auto* order = zip_->find(folder_ + "/byteorder"); order != nullptr && bytes_of(*order) != "little") {
+    constexpr std::string_view kLittle = "little";
+    const auto* order = zip_->find(folder_ + "/byteorder");
+    if (order != nullptr && (order->size != kLittle.size() || bytes_of(*order) != kLittle)) {
       throw FormatError("its numbers are big-endian");
     }
     pickle_ = unpickle(bytes_of(pickle));

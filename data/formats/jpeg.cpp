@@ -183,10 +183,22 @@ int64_t blocks_of(const jpeg_decompress_struct& decoder) {
   return blocks;
 }
 
-/// The work of a scan (see most_jpeg_work()) over `blocks`, of the coefficients `first` to `last`.
-int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, int first, int last) {
-  if (decoder.arith_code == FALSE) return blocks;
-  return blocks * std::clamp(last - first + 1, 1, DCTSIZE2);  // arithmetic coding can take no bytes for a coefficient
+/// What the header of a scan says of coefficients: the first, the last, and the bit above those that it refines.
+struct ScanBand {
+  int first = 0;
+  int last = 0;
+  int high_bit = 0;
+};
+
+/// The work of a scan (see most_jpeg_work()) over `blocks`.
+int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, const ScanBand& band) {
+  // Arithmetic coding can take no bytes for a coefficient.
+  if (decoder.arith_code != FALSE)
+    return blocks * kCoefficientWork * std::clamp(band.last - band.first + 1, 1, DCTSIZE2);
+  constexpr int64_t kBits = 3;  // each block has bits of its own
+  constexpr int64_t kRun = 1;   // a run of blocks that the scan does not change
+  if (decoder.progressive_mode == FALSE || band.first == 0) return blocks * kBits;
+  return blocks * (band.high_bit == 0 ? kRun : kRefinementWork);
 }
 
 [[noreturn]] void refuse_scans(ErrorHandler& handler, int64_t most, bool is_many) {
@@ -205,7 +217,7 @@ int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, int fir
 /// busy for hours. Encoders write about ten. The first scan of a file with Huffman codes is always allowed.
 void add_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler, ScanCount& count, int64_t work) {
   constexpr int64_t kMostScans = 500;
-  constexpr int64_t kPicture = 7;  // the work per block to make pixels of the coefficients
+  constexpr int64_t kPicture = 64;  // the work per block to make pixels of the coefficients
   ++count.scans;
   count.work += work;
   if (count.scans > kMostScans) refuse_scans(handler, kMostScans, /*is_many=*/true);
@@ -217,7 +229,7 @@ void add_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler, Scan
 void add_current_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler) {
   int64_t blocks = 0;
   for (int i = 0; i < decoder.comps_in_scan; ++i) blocks += blocks_of(*decoder.cur_comp_info[i]);
-  add_scan(decoder, handler, handler.count, scan_work(decoder, blocks, decoder.Ss, decoder.Se));
+  add_scan(decoder, handler, handler.count, scan_work(decoder, blocks, {decoder.Ss, decoder.Se, decoder.Ah}));
 }
 
 /// libjpeg calls this at least once in every scan.
@@ -237,14 +249,14 @@ void check_further_scans(const jpeg_decompress_struct& decoder, ErrorHandler& ha
     if (bytes[i - 1] != 0xFF || bytes[i] != 0xDA) continue;
     const size_t components = bytes[i + 3];
     const size_t band = i + 4 + 2 * components;
-    if (band + 1 >= size) return;
+    if (band + 2 >= size) return;
     int64_t blocks = 0;
     for (size_t k = i + 4; k < band; k += 2) {
       for (int c = 0; c < decoder.num_components; ++c) {
         if (decoder.comp_info[c].component_id == bytes[k]) blocks += blocks_of(decoder.comp_info[c]);
       }
     }
-    add_scan(decoder, handler, count, scan_work(decoder, blocks, bytes[band], bytes[band + 1]));
+    add_scan(decoder, handler, count, scan_work(decoder, blocks, {bytes[band], bytes[band + 1], bytes[band + 2] >> 4}));
   }
 }
 

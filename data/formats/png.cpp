@@ -194,9 +194,10 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   const int64_t unpacked = unpacked_bytes(reader.png, reader.info);
   if (unpacked / kMostInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
   constexpr int64_t kMostPixelBytes = 8;
+  constexpr int64_t kTimesInterlaced = 3;  // twice, and its short rows take longer
   const bool is_large = is_checked_first(shape.height * shape.width * (is_rgb ? 3 : kMostPixelBytes), file_bytes);
   const bool is_interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
-  check_unpacked_size(path, unpacked, file_bytes, is_large && is_interlaced ? 2 : 1);
+  check_unpacked_size(path, unpacked, file_bytes, is_large && is_interlaced ? kTimesInterlaced : 1);
   if (rows == Rows::kTry && is_large && is_interlaced) return Decoded::kUnchecked;
   if (rows != Rows::kDrop) request(reader, picture);
   png_read_update_info(reader.png, reader.info);

@@ -32,6 +32,11 @@ bool knows_rows(int compression) {
   }
 }
 
+/// Whether the decoder keeps what it has unpacked of a strip or tile: its window is as large as the file asks for.
+bool keeps_unpacked(int compression) {
+  return compression == COMPRESSION_LZMA || compression == COMPRESSION_ZSTD;
+}
+
 /// How much longer LZMA takes than deflate where all pixels are equal.
 constexpr int64_t kLzmaTimes = 2;
 
@@ -183,7 +188,8 @@ int64_t TiffFile::chunk_bytes(const Chunk& chunk) {
 void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int planes, int64_t working_bytes) {
   const std::string size = std::to_string(chunk.columns) + "x" + std::to_string(chunk.rows) + " pixels of " +
                            std::to_string(layout.samples) + " samples";
-  check_working_memory(path_, working_bytes, file_bytes(), (chunk.is_tile ? "tiles of " : "strips of ") + size);
+  const int64_t kept = keeps_unpacked(layout.compression) ? chunk_bytes(chunk) : 0;
+  check_working_memory(path_, working_bytes + kept, file_bytes(), (chunk.is_tile ? "tiles of " : "strips of ") + size);
   const int64_t down = (layout.height + chunk.rows - 1) / chunk.rows;
   const int64_t across = (layout.width + chunk.columns - 1) / chunk.columns;
   const int64_t rows = chunk.is_tile ? down * std::min(chunk.rows, layout.height) : layout.height;
@@ -216,9 +222,11 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
   const int together = layout.is_separate ? 1 : layout.samples;
   bool has_several_scans = false;
   bool is_arithmetic = false;
+  int64_t scans = 0;  // of all JPEGs in the file
   for (size_t at = 0; at + 5 < bytes.size(); ++at) {
     if (bytes[at] != 0xFF) continue;
     const uint8_t marker = bytes[at + 1];
+    scans += marker == 0xDA ? 1 : 0;
     is_arithmetic = is_arithmetic || marker == 0xC9 || marker == 0xCA;
     has_several_scans = has_several_scans || marker == 0xC2 || marker == 0xC6 || marker == 0xCA ||
                         (marker == 0xDA && bytes[at + 4] < together);
@@ -227,10 +235,11 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
     check_working_memory(path_, 2 * chunk.rows * chunk.columns * together, file_bytes(), "JPEGs of several scans");
   }
   if (!has_several_scans && !is_arithmetic) return;
-  constexpr int64_t kMostScans = 100;
+  constexpr int64_t kMostScans = 100;  // libtiff's limit for a strip or tile
   constexpr int64_t kCoefficients = 64;
   const int64_t work = layout.height * layout.width * layout.samples / kCoefficients *
-                       (has_several_scans ? kMostScans : 1) * (is_arithmetic ? kCoefficients : 1);
+                       (has_several_scans ? std::min(scans, kMostScans) : 1) *
+                       (is_arithmetic ? kCoefficients * kCoefficientWork : kRefinementWork);
   if (work <= most_jpeg_work(file_bytes())) return;
   refuse(has_several_scans ? "JPEGs of several scans are not read for a picture of this size"
                            : "JPEGs with arithmetic coding are not read for a picture of this size");

@@ -5,14 +5,18 @@
 #include <functional>
 #include <new>
 #include <string>
+#include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/pt/unpickler.h"
 #include "checkpoint/storage/manifest.h"
+#include "tests/checkpoint/deflated.h"
 #include "tests/checkpoint/text_sink.h"
+#include "tests/checkpoint/zip_forms.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -132,6 +136,25 @@ TEST_CASE("Allocation: a pickle takes memory in proportion to its size") {
   CHECK(cost(std::string("\x80\2X\xff\xff\xff\x7f", 7), read) * 7 <= 16'384);
   INFO("a number that is not there");
   CHECK(cost(std::string("\x80\2Nr\xff\xff\xff\x7f", 8), read) * 8 <= 16'384);
+}
+
+// `text` as the entry `name` of a zip file, packed, beside an empty pickle unless it is one.
+std::string packed_pt(const std::string& name, const std::string& text) {
+  std::vector<test::ArchiveEntry> entries = {{.name = name, .data = text, .deflated = test::deflated(text)}};
+  if (name != "a/data.pkl") entries.push_back({.name = "a/data.pkl", .data = "\x80\2}."});
+  return test::archive(entries);
+}
+
+TEST_CASE("Allocation: what is packed in a .pt file takes no more memory than a file of its size may") {
+  const auto read = [](const std::string& file) { pt::PtFile({.owner = nullptr, .view = file}, "a.pt"); };
+  const auto megabytes = [&](const std::string& file) {
+    REQUIRE(file.size() < 100'000);
+    return cost(file, read) * static_cast<double>(file.size()) / 1e6;
+  };
+  CHECK(megabytes(packed_pt("a/data.pkl", repeated("\x80\2](", "]", 20'000'000, "e."))) <= 64);
+  CHECK(megabytes(packed_pt("a/data.pkl", repeated("\x80\2](", "]", 999'000, "e."))) <= 64);
+  CHECK(megabytes(packed_pt("a/byteorder", std::string(80'000'000, 'l'))) <= 64);
+  CHECK(megabytes(packed_pt("a/data/0", std::string(80'000'000, 'l'))) <= 64);
 }
 
 std::string refusal(const std::function<void()>& action) {

@@ -296,6 +296,9 @@ TEST_CASE_METHOD(Convert, "Convert: a source that is damaged is refused with its
     CHECK_THAT(error_of([&] { TensorSource{cut}; }),
                ContainsSubstring("cut.safetensors is not a valid safetensors file: "));
   }
+  const auto pointer = put("pointer.pt", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
+  CHECK_THAT(error_of([&] { TensorSource{pointer}; }),
+             ContainsSubstring("pointer.pt is neither a .pt nor a safetensors file: it is a Git LFS pointer"));
   const auto folder = checkpoint({{"model.safetensors", whole.substr(0, whole.size() - 1)}});
   CHECK_THAT(error_of([&] { convert_to(folder, "x.pt"); }),
              ContainsSubstring("model.safetensors is not a valid safetensors file"));

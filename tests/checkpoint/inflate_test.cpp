@@ -1,12 +1,11 @@
 // Deflated bytes that are exactly what they should be, or an error: never more memory, never a loop without end.
 #include "checkpoint/pt/inflate.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
+#include "tests/checkpoint/deflated.h"
 #include "tests/checkpoint/zip_forms.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -16,19 +15,7 @@ namespace {
 
 using namespace std::string_literals;
 
-std::string deflated(const std::string& text, int level = 9) {
-  z_stream stream{};
-  REQUIRE(::deflateInit2(&stream, level, Z_DEFLATED, -15, 9, Z_DEFAULT_STRATEGY) == Z_OK);
-  std::string packed(::deflateBound(&stream, text.size()) + 64, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  REQUIRE(::deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  packed.resize(stream.total_out);
-  ::deflateEnd(&stream);
-  return packed;
-}
+using test::deflated;
 
 std::string unpacked(std::string_view packed, uint64_t size, size_t* largest = nullptr) {
   std::string text;

@@ -47,10 +47,19 @@ def pngs():
     side = 12_000
     rows = sum(-(-(side - y) // dy) * (1 + 3 * -(-(side - x) // dx)) for y, x, dy, dx in passes)
     yield "blank-interlaced.png", png(side, side, 8, 2, deflated_zeros(rows), True)
-    for name, color_type, bits in (("palette", 3, 2), ("grey", 0, 8)):
-        yield f"read-{name}.png", png(SIDE, SIDE, bits, color_type, deflated_zeros((1 + SIDE * bits // 8) * SIDE))
-        rows = sum(SIDE // dy * (1 + SIDE // dx * bits // 8) for _, _, dy, dx in passes)
-        yield f"read-{name}-interlaced.png", png(SIDE, SIDE, bits, color_type, deflated_zeros(rows), True)
+    for must, name, color_type, bits, side, row_filter in (
+        ("read", "palette", 3, 2, SIDE, 0),
+        ("read", "grey", 0, 8, 13_000, 0),
+        ("read", "grey-paeth", 0, 8, 13_000, 4),
+        ("refused", "grey-paeth-large", 0, 8, SIDE, 4),
+    ):
+        row = bytes([row_filter]) + b"\1" * (side * bits // 8)
+        yield f"read-{name}.png", png(side, side, bits, color_type, zlib.compress(row * side, 9))
+        packer, packed = zlib.compressobj(9), []
+        for y, x, dy, dx in passes:
+            row = bytes([row_filter]) + b"\1" * (-(-(side - x) // dx) * bits // 8)
+            packed.append(packer.compress(row * -(-(side - y) // dy)))
+        yield f"{must}-{name}-interlaced.png", png(side, side, bits, color_type, b"".join(packed) + packer.flush(), True)
     yield "tall.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP))
     yield "tall-interlaced.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP), True)
     yield "tall-centre.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP))
@@ -86,27 +95,36 @@ def ones(bits: int, pattern: str) -> bytes:
 
 
 def jpegs_of_many_scans():
-    """Valid files whose last scans refine 63 coefficients of each block and change none: two bytes for 2^14 blocks. `must` is
-    what the reader has to do, `size` the file's size: bytes behind the end make the limit higher."""
-    for must, width, height, count, size in (
-        ("refused", 30_000, 6000, 54, 0),
-        ("refused", 16_000, 10_000, 60, 0),
-        ("refused", 12_000, 8000, 95, 0),
-        ("refused", 8000, 8000, 140, 0),
-        ("refused", 4000, 4000, 480, 0),
-        ("refused", 4000, 4000, 270, TOP),
-        ("refused", SIDE, SIDE, 10, TOP),
-        ("read", 30_000, 6000, 6, 0),
-        ("read", SIDE, SIDE - 384, 6, TOP),
-        ("read", 12_000, 8000, 35, TOP),
-        ("read", 4000, 4000, 250, TOP),
-        ("read", 2000, 2000, 480, 0),
+    """Valid files whose last scans go over 63 coefficients of each block and change none: two bytes for 2^14 blocks. A scan that
+    refines looks at each coefficient, another one at none. `must` is what the reader has to do, `size` the file's size: bytes
+    behind the end make the limit higher."""
+    first, refine = 0x00, 0x10
+    for must, width, height, kind, count, size in (
+        ("refused", 30_000, 6000, refine, 6, 0),
+        ("refused", 30_000, 6000, refine, 7, TOP),
+        ("refused", 16_000, 10_000, refine, 60, 0),
+        ("refused", 12_000, 8000, refine, 19, TOP),
+        ("refused", 12_000, 8000, first, 210, TOP),
+        ("refused", 8000, 8000, refine, 32, TOP),
+        ("refused", 4000, 4000, refine, 100, 0),
+        ("refused", 4000, 4000, refine, 145, TOP),
+        ("refused", SIDE, SIDE - 384, refine, 3, TOP),
+        ("read", 30_000, 6000, refine, 2, 0),
+        ("read", 30_000, 6000, first, 65, TOP),
+        ("read", SIDE, SIDE - 384, refine, 2, TOP),
+        ("read", 12_000, 8000, refine, 17, TOP),
+        ("read", 4000, 4000, refine, 135, TOP),
+        ("read", 2000, 2000, refine, 390, 0),
     ):
         blocks = -(-width // 8) * -(-height // 8)
         run = ones(16, "1" + "0" * 15) * -(-blocks // 2**14)
-        scans = [((0,), 0, 0, 0, bytes(blocks // 8 + 1)), ((0,), 1, 63, 0x01, run)] + [((0,), 1, 63, 0x10, run)] * count
+        scans = [((0,), 0, 0, 0, bytes(blocks // 8 + 1)), ((0,), 1, 63, 0x01, run)] + [((0,), 1, 63, kind, run)] * count
         content = jpeg(width, height, 1, scans, 0xC2)
-        yield f"{must}-scans-{width}-{count}-{size}.jpg", content + bytes(max(size - len(content), 0))
+        yield f"{must}-scans-{width}-{kind}-{count}-{size}.jpg", content + bytes(max(size - len(content), 0))
+    width, height = SIDE, 12_000  # the scans that libjpeg writes of grey pictures
+    bits, run = bytes(width * height // 512 + 1), ones(16, "1" + "0" * 15) * (width * height // 2**20 + 1)
+    usual = [(0, 0, 0x01, bits), (1, 5, 0x02, run), (6, 63, 0x02, run), (1, 63, 0x21, run), (0, 0, 0x10, bits), (1, 63, 0x10, run)]
+    yield "read-scans-usual.jpg", jpeg(width, height, 1, [((0,), *scan) for scan in usual], 0xC2)
     yield "refused-arithmetic-grey.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
     yield "read-arithmetic-grey.jpg", jpeg(5000, 5000, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
     yield "refused-arithmetic-progressive.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 0, 0, bytes(100)), ((0,), 1, 63, 0, bytes(100))], 0xCA)
@@ -228,8 +246,17 @@ def tiffs():
     yield "read-raster-floats.tif", strips(6000, 6000, deflated_zeros(6 * 6000 * 6000), t259=[8], t258=[16] * 3, t339=[3])
     for must, samples in (("read", 1), ("refused", 3)):
         side = 14_000 if samples == 1 else 11_000
-        packed = lzma.compress(bytes(samples * side * side), preset=1)
-        yield f"{must}-lzma.tif", strips(side, side, packed, t259=[34925], t258=[8] * samples, t277=[samples], t262=[samples // 2 + 1])
+        packed = lzma.compress(bytes(samples * side * 1000), preset=1)
+        parts = {"t273": [8] * (side // 1000), "t278": [1000], "t279": [len(packed)] * (side // 1000)}
+        yield f"{must}-lzma.tif", strips(side, side, packed, t259=[34925], t258=[8] * samples, t277=[samples], t262=[samples // 2 + 1], **parts)
+    # the decoders keep as much of a strip as the file asks for
+    for must, side in (("read", 7000), ("refused", 14_000)):
+        window = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 512 << 20}]
+        packed = lzma.compress(bytes(side * side), format=lzma.FORMAT_XZ, filters=window)
+        yield f"{must}-lzma-window.tif", strips(side, side, packed, t259=[34925], t258=[8], t277=[1], t262=[1])
+        blocks = [struct.pack("<I", 128 << 10 << 3 | 1 << 1)[:3] + b"\0"] * (side * side >> 17) + [struct.pack("<I", side * side % 2**17 << 3 | 1 << 1 | 1)[:3] + b"\0"]
+        packed = b"\x28\xb5\x2f\xfd\0" + bytes([(27 - 10) << 3]) + b"".join(blocks)  # a window of 128 MiB, runs of a zero
+        yield f"{must}-zstd-window.tif", strips(side, side, packed, t259=[50000], t258=[8], t277=[1], t262=[1])
     yield "blank-lzw.tif", strips(12_000, 14_000, lzw_zeros(270_000), t259=[5])
     yield "blank-turned.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8], t274=[6])
     yield "blank-inks.tif", strips(12_000, 14_000, deflated_zeros(4 * 12_000 * 14_000), t259=[8], t258=[8] * 4, t277=[4], t262=[5])

@@ -61,6 +61,7 @@ class CollectingHooks final : public torch::autograd::SavedVariableHooks {
  public:
   explicit CollectingHooks(SecondRun& run) : run_(run) {}
   void call_pack_hook(const at::Tensor& tensor) override {
+    run_.custom_outputs().note(tensor);
     // Detached by no operator: the error about a difference names the region's last one.
     tensor_ = tensor.requires_grad() ? tensor.tensor_data() : tensor;
     run_.collect(tensor_, tensor.requires_grad());
@@ -238,6 +239,10 @@ void Frame::run_second(Collected& collected) {
   try {
     recompute_(std::move(inputs));
   } catch (const EnoughCollected&) {
+    mode.custom_outputs().release();
+  } catch (...) {
+    mode.custom_outputs().release();
+    throw;
   }
 }
 

@@ -19,6 +19,8 @@
 
 #include "ddprun/amp/autocast.h"
 #include "ddprun/detail/recompute/region.h"
+#include "recompute/custom_outputs.h"
+#include "recompute/frame_lock.h"
 #include "recompute/kept_operators.h"
 #include "recompute/operator_log.h"
 #include "recompute/random_states.h"
@@ -113,8 +115,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool is_first_run_complete_ = false;
   bool ignores_extra_tensors_ = false;
 
-  std::recursive_mutex recomputing_;  // one second run at a time; taken before `guard_`
-  std::mutex guard_;                  // of what follows; never held while a region runs
+  FrameLock recomputing_;  // one second run at a time; taken before `guard_`
+  std::mutex guard_;       // of what follows; never held while a region runs
   std::vector<SavedPosition> positions_;
   std::map<int, Collected> collected_;  // by graph task
   std::vector<KeptResult> kept_;
@@ -155,12 +157,14 @@ class SecondRun final : public SavedTensorMode {
   void run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack,
                     const std::function<void()>& call) override;
   void collect(const at::Tensor& tensor, bool requires_grad) { frame_.collect(collected_, tensor, requires_grad); }
+  CustomOutputs& custom_outputs() { return custom_outputs_; }
   Frame& frame() { return frame_; }
   size_t next_kept() { return kept_++; }
 
  private:
   Frame& frame_;
   Frame::Collected& collected_;
+  CustomOutputs custom_outputs_;
   size_t kept_ = 0;
   size_t kept_operators_ = 0;
 };

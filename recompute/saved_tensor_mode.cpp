@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/rank_prefix.h"
+#include "recompute/frame_lock.h"
 
 namespace ddp::recompute {
 namespace {
@@ -34,7 +35,11 @@ class EngineWithModes final : public torch::autograd::Engine {
     for (auto* mode = current; mode != nullptr && mode->before_backward(roots, outputs);) mode = mode->outer();
     std::optional<PlainMode> plain;
     std::optional<SavedTensorScope> scope;
-    if (current != nullptr && !current->holds_in_backwards()) scope.emplace(plain.emplace());
+    std::optional<BackwardInRegion> in_region;
+    if (current != nullptr && !current->holds_in_backwards()) {
+      scope.emplace(plain.emplace());
+      in_region.emplace();
+    }
     return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
 

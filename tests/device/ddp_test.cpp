@@ -33,7 +33,7 @@ State state_of_rank_0(const std::vector<c10::Device>& devices, const char* backe
 
 template <typename Net>
 void expect_one_result(const std::function<Net()>& construct, Work work, int usual) {
-  uint64_t seed = 0;
+  uint64_t seed = seed_before();
   for (const int size : {2, 4}) {
     for (const char* level : kLevels) {
       work.level = level;

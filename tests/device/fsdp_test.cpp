@@ -94,7 +94,7 @@ class OnDevices {
   template <typename Net>
   void expect_one_result(const std::function<Net()>& construct, const Work& work,
                          const std::vector<UnitSelector>& units) {
-    uint64_t seed = 0;
+    uint64_t seed = seed_before();
     for (const int size : {2, 4}) {
       for (const Case& one : cases(units)) {
         INFO(size << " devices, " << one.name);

@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <vector>
@@ -22,6 +23,12 @@ inline constexpr const char* kOnDevices = "cpu:shm,cuda:nccl";
 inline int schedules(int usual) {
   const char* text = std::getenv("DDPRUN_TEST_SCHEDULES");
   return text == nullptr ? usual : std::atoi(text);
+}
+
+/// The seed before the first schedule's, so that a long test can run in parts.
+inline uint64_t seed_before() {
+  const char* text = std::getenv("DDPRUN_TEST_SEED_BEFORE");
+  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
 }
 
 inline std::vector<c10::Device> simulated(int size) {

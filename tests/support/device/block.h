@@ -1,6 +1,7 @@
 // A piece of device memory that tensors hold.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,7 +17,7 @@ struct Block {
   size_t room = 0;
   StreamKey stream{};
   std::map<StreamKey, bool> other_users{};  // record_stream
-  bool is_fresh = true;                     // nothing has used it: the first kernel finds it full of 0xFF or 0xAA
+  std::atomic<bool> is_fresh = true;        // nothing has used it: the first kernel finds it full of 0xFF or 0xAA
   uint64_t number = 0;
 
   /// What messages call it.

@@ -47,7 +47,7 @@ std::function<void()> noted(c10::Stream stream, const std::vector<Use>& uses, co
       continue;
     }
     devices().books.used(block, use.is_written, stream, name);
-    if (!std::exchange(block->is_fresh, false)) continue;
+    if (!block->is_fresh.exchange(false)) continue;
     if (!use.is_written && !only_copies(name)) {
       devices().ledger.fault(name + " reads memory of " + use.tensor.device().str() +
                              " that nothing has written: " + block->name() + ", by " + caller());

@@ -10,7 +10,7 @@
 
 namespace ddp::recompute {
 
-/// Those of one second run.
+/// The saved outputs of one second run.
 class CustomOutputs {
  public:
   /// Autograd saves `tensor`, with the graph that it has.

@@ -20,7 +20,7 @@ std::atomic<int>& backwards_in_regions() {
   return count;
 }
 
-// The device whose thread of LibTorch's engine this is, as far as others can need it.
+// The device of LibTorch's engine whose thread this is; the CPU for every other thread.
 c10::Device device_of_thread() {
   const auto node = torch::autograd::get_current_node();
   return node ? node->device() : c10::Device(c10::kCPU);
@@ -34,7 +34,7 @@ class LastNode final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override { return {}; }
 };
 
-// Runs what waits for this thread's device: that of a backward of its own, in which the engine takes the rest as well.
+// Starts a backward that does nothing. The engine runs the nodes that are queued for the device before it returns.
 void serve(c10::Device device) {
   const at::Tensor nothing = at::empty({0}, device);
   torch::autograd::Engine::get_default_engine().execute({{versions::make_node<LastNode>(nothing), 0}}, {nothing},
@@ -48,7 +48,7 @@ void FrameLock::lock() {
   std::unique_lock lock(guard_);
   const c10::Device device = is_free() ? c10::Device(c10::kCPU) : device_of_thread();
   while (!is_free()) {
-    if (device.is_cpu()) {  // of a thread that calls a backward, which no other backward needs
+    if (device.is_cpu()) {  // no other backward needs a thread that called backward()
       released_.wait(lock);
       continue;
     }

@@ -8,8 +8,8 @@
 
 namespace ddp::recompute {
 
-/// A recursive lock. Of a backward's thread that waits for it LibTorch's engine gets what a backward inside a region
-/// has for the device of that thread, of which there is one in a process.
+/// A recursive lock. LibTorch's engine has one thread for each device of a process. While such a thread waits for the
+/// lock, it runs the nodes that a backward inside a region has queued for its device.
 class FrameLock {
  public:
   void lock();

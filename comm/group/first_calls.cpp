@@ -18,7 +18,6 @@
 #include <ATen/ops/log10.h>
 #include <ATen/ops/log1p.h>
 #include <ATen/ops/log2.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/sinh.h>
@@ -42,7 +41,6 @@ void call_all(at::ScalarType type) {
   const at::Tensor numbers = at::full({4, 4}, 0.5, type);
   for (const Function function : kVectorFunctions) function(numbers);
   at::pow(numbers, numbers);
-  at::mm(numbers, numbers);
 }
 
 }  // namespace

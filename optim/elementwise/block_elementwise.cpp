@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <type_traits>
@@ -10,6 +11,10 @@
 #include "optim/elementwise/square_roots.h"
 #include "optim/parallel_parts.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 namespace ddp::optim {
 namespace {
 
@@ -17,6 +22,24 @@ namespace {
 constexpr size_t kBlock = 512;
 constexpr size_t kMostOperands = 16;
 constexpr size_t kMostTemporaries = 6;
+// Bytes of a tensor that no cache keeps until the next step.
+constexpr size_t kWorthStreaming = size_t{1} << 24;
+
+// memcpy() that does not read the target's memory first.
+void copy_past_caches(void* to, const void* from, size_t bytes) {
+  auto* target = static_cast<char*>(to);
+  const auto* source = static_cast<const char*>(from);
+#ifdef __SSE2__
+  const size_t head = std::min(bytes, (16 - reinterpret_cast<uintptr_t>(target) % 16) % 16);
+  std::memcpy(target, source, head);
+  target += head, source += head, bytes -= head;
+  for (; bytes >= 16; target += 16, source += 16, bytes -= 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(target), _mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+  }
+  _mm_sfence();  // before other threads read it
+#endif
+  std::memcpy(target, source, bytes);
+}
 
 // The temporary operands of one thread.
 template <typename T>
@@ -25,8 +48,9 @@ using Scratch = std::array<std::array<T, kBlock>, kMostTemporaries>;
 template <typename T>
 class BlockElementwise final : public Elementwise {
  public:
-  BlockElementwise(Scratch<T>& scratch, const std::vector<T*>& bases)
-      : scratch_(scratch), bases_(bases), kernels_(kernels<T>()) {}
+  // `total`: numbers of a whole tensor.
+  BlockElementwise(Scratch<T>& scratch, const std::vector<T*>& bases, size_t total)
+      : scratch_(scratch), bases_(bases), kernels_(kernels<T>()), is_large_(total * sizeof(T) >= kWorthStreaming) {}
 
   // The block [begin, begin + size), of which ATen would vectorise the first `vectorised` elements.
   void move_to(size_t begin, size_t size, size_t vectorised) {
@@ -42,7 +66,10 @@ class BlockElementwise final : public Elementwise {
     return Operand{count_++};
   }
   void copy(Operand to, Operand a) override {
-    if (to != a) std::memcpy(at(to), at(a), size_ * sizeof(T));
+    if (to == a) return;
+    const bool is_scratch = static_cast<size_t>(to) >= bases_.size();
+    if (is_large_ && !is_scratch) return copy_past_caches(at(to), at(a), size_ * sizeof(T));
+    std::memcpy(at(to), at(a), size_ * sizeof(T));
   }
   void neg(Operand to, Operand a) override { kernels_.negate(at(to), at(a), size_); }
   void abs(Operand to, Operand a) override { kernels_.absolute(at(to), at(a), size_); }
@@ -97,6 +124,7 @@ class BlockElementwise final : public Elementwise {
   Scratch<T>& scratch_;
   const std::vector<T*>& bases_;
   const Kernels<T>& kernels_;
+  bool is_large_;
   std::array<T*, kMostOperands> operands_{};
   size_t count_ = 0;
   size_t size_ = 0;
@@ -104,11 +132,11 @@ class BlockElementwise final : public Elementwise {
 };
 
 template <typename T>
-void update_part(const std::vector<T*>& bases, size_t begin, size_t end,
+void update_part(const std::vector<T*>& bases, size_t total, size_t begin, size_t end,
                  const std::function<void(Elementwise&)>& update) {
   // Of the thread, since making it costs more than a small update.
   static thread_local const auto scratch = std::make_unique<Scratch<T>>();
-  BlockElementwise<T> elementwise(*scratch, bases);
+  BlockElementwise<T> elementwise(*scratch, bases, total);
   const size_t vectorised_end = begin + (end - begin) / kVectorStep * kVectorStep;
   for (size_t at = begin; at < end; at += kBlock) {
     const size_t size = std::min(kBlock, end - at);
@@ -123,8 +151,9 @@ void update_as(const std::vector<at::Tensor>& tensors, const std::function<void(
   for (const auto& tensor : tensors) {
     bases.push_back(tensor.defined() ? static_cast<T*>(tensor.mutable_data_ptr()) : nullptr);
   }
-  run_in_parallel_parts(tensors.front().numel(), [&](int64_t begin, int64_t end) {
-    update_part(bases, static_cast<size_t>(begin), static_cast<size_t>(end), update);
+  const int64_t total = tensors.front().numel();
+  run_in_parallel_parts(total, [&](int64_t begin, int64_t end) {
+    update_part(bases, static_cast<size_t>(total), static_cast<size_t>(begin), static_cast<size_t>(end), update);
   });
 }
 

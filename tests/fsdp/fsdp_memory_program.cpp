@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
 #include <ddprun/comm/report.h>
 #include <ddprun/ddp/distributed_data_parallel.h>

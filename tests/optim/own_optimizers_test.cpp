@@ -257,6 +257,20 @@ TEST_CASE("OwnOptimizers: a value that the dtype cannot hold is refused before a
   optimizer.step();
 }
 
+// The average of a tensor above 16 MiB is written past the caches.
+TEST_CASE("ASGD: the average of a tensor of 20 MiB that is not aligned is the tensor itself at first") {
+  const at::Tensor memory = at::arange(5'000'003, at::kFloat).sin_();
+  at::Tensor parameter = memory.slice(0, 1).detach().requires_grad_();
+  const float first = parameter[0].item<float>();
+  ASGD optimizer({parameter});
+  for (int step = 0; step < 2; ++step) {
+    parameter.mutable_grad() = at::full_like(parameter, 0.25);
+    optimizer.step();
+    CHECK(at::equal(optimizer.parameter_state(parameter).at("ax"), parameter));
+  }
+  CHECK(parameter[0].item<float>() < first);
+}
+
 TEST_CASE("Larc: takes the weight decay of ddprun's own optimizers") {
   const auto decayed = test::new_parameters(), plain = test::new_parameters();
   Larc<RMSprop> with_decay(decayed, RMSpropOptions(0.01).weight_decay(0.5));

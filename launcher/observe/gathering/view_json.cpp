@@ -141,11 +141,11 @@ std::optional<RankView> view_from(const json& object, std::uint64_t now) try {
 json json_of(const RankSample& sample) {
   json object{{"rank", sample.rank},
               {"host", sample.host},
-              {"process", sample.account.process},
-              {"steps", sample.account.steps},
-              {"time", sample.account.time},
-              {"spent", sample.account.spent},
-              {"waited", sample.account.waited},
+              {"process", sample.totals.process},
+              {"steps", sample.totals.steps},
+              {"time", sample.totals.time},
+              {"spent", sample.totals.spent},
+              {"waited", sample.totals.waited},
               {"on_cpu", sample.delays.on_cpu_us},
               {"delay", sample.delays.run_delay_us},
               {"throttled", sample.delays.throttled_us},
@@ -154,7 +154,7 @@ json json_of(const RankSample& sample) {
               {"disk_looks", sample.delays.disk_looks},
               {"looks", sample.delays.looks},
               {"cpus", sample.delays.cpus}};
-  for (const auto& [name, time] : sample.account.named) object["named"][name] = {time.spent, time.waited};
+  for (const auto& [name, time] : sample.totals.named) object["named"][name] = {time.spent, time.waited};
   if (sample.gpu) {
     object["gpu"] = {{"mhz", sample.gpu->clock_mhz}, {"celsius", sample.gpu->celsius}, {"limits", sample.gpu->limits}};
   }
@@ -164,11 +164,11 @@ json json_of(const RankSample& sample) {
 std::optional<RankSample> sample_from(const json& object) try {
   RankSample sample{.rank = rank_in(object, "rank"),
                     .host = text_in(object, "host"),
-                    .account = {.process = object.at("process").get<int>(),
-                                .steps = object.at("steps").get<std::uint64_t>(),
-                                .time = object.at("time").get<std::uint64_t>(),
-                                .spent = object.at("spent"),
-                                .waited = object.at("waited")},
+                    .totals = {.process = object.at("process").get<int>(),
+                               .steps = object.at("steps").get<std::uint64_t>(),
+                               .time = object.at("time").get<std::uint64_t>(),
+                               .spent = object.at("spent"),
+                               .waited = object.at("waited")},
                     .delays = {.on_cpu_us = object.value("on_cpu", std::uint64_t{0}),
                                .run_delay_us = object.at("delay").get<std::uint64_t>(),
                                .throttled_us = object.at("throttled").get<std::uint64_t>(),
@@ -179,9 +179,9 @@ std::optional<RankSample> sample_from(const json& object) try {
                                .cpus = rank_in(object, "cpus")}};
   const json named = object.value("named", json::object());
   for (const auto& [name, time] : named.items()) {
-    if (sample.account.named.size() == ddp::detail::kNameEntries) break;
-    sample.account.named[printable(beginning(name, kMostText))] = {.spent = time.at(0).get<std::uint64_t>(),
-                                                                   .waited = time.at(1).get<std::uint64_t>()};
+    if (sample.totals.named.size() == ddp::detail::kNameEntries) break;
+    sample.totals.named[printable(beginning(name, kMostText))] = {.spent = time.at(0).get<std::uint64_t>(),
+                                                                  .waited = time.at(1).get<std::uint64_t>()};
   }
   if (object.contains("gpu")) {
     const json& gpu = object.at("gpu");

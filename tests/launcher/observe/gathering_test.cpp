@@ -88,19 +88,19 @@ TEST_CASE("View JSON: what is no rank is not read") {
 TEST_CASE("View JSON: samples arrive as they were taken") {
   RankSample sample{.rank = 5,
                     .host = "b",
-                    .account = {.process = 7, .steps = 99, .time = 12345},
+                    .totals = {.process = 7, .steps = 99, .time = 12345},
                     .delays = {.run_delay_us = 1, .throttled_us = 2, .major_faults = 3, .disk_us = 4, .cpus = 8},
                     .gpu = GpuState{.clock_mhz = 1700, .celsius = 60, .limits = 4}};
-  sample.account.spent[3] = 17;
-  sample.account.waited[4] = 18;
-  sample.account.named["warm-up"] = {.spent = 19, .waited = 5};
+  sample.totals.spent[3] = 17;
+  sample.totals.waited[4] = 18;
+  sample.totals.named["warm-up"] = {.spent = 19, .waited = 5};
   const auto read = sample_from(json::parse(json_of(sample).dump()));
   REQUIRE(read);
-  CHECK(read->account.spent == sample.account.spent);
-  CHECK(read->account.waited == sample.account.waited);
-  CHECK(read->account.steps == 99);
-  CHECK(read->account.named.at("warm-up").spent == 19);
-  CHECK(read->account.named.at("warm-up").waited == 5);
+  CHECK(read->totals.spent == sample.totals.spent);
+  CHECK(read->totals.waited == sample.totals.waited);
+  CHECK(read->totals.steps == 99);
+  CHECK(read->totals.named.at("warm-up").spent == 19);
+  CHECK(read->totals.named.at("warm-up").waited == 5);
   CHECK(read->delays.throttled_us == 2);
   CHECK(read->delays.cpus == 8);
   CHECK(read->gpu->clock_mhz == 1700);
@@ -274,7 +274,7 @@ TEST_CASE("Sample exchange: node 0 has the last that each rank of other nodes ha
     words.push_back(std::move(text));
   });
   std::vector<RankSample> samples;
-  for (int rank = 2; rank < 40; ++rank) samples.push_back({.rank = rank, .account = {.steps = 5}});
+  for (int rank = 2; rank < 40; ++rank) samples.push_back({.rank = rank, .totals = {.steps = 5}});
   second.send(samples);
   CHECK(words.size() == 3);
   for (const std::string& word : words) CHECK(first.on_message(1, json::parse(word)));

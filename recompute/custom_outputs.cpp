@@ -1,5 +1,7 @@
 #include "recompute/custom_outputs.h"
 
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -16,9 +18,13 @@ bool is_custom(const torch::autograd::Node& node) {
 
 }  // namespace
 
+CustomOutputs::CustomOutputs()
+    : thread_(at::RecordFunction::currentThreadId()), first_node_(at::sequence_number::peek()) {}
+
 void CustomOutputs::note(const at::Tensor& tensor) {
   const auto& node = tensor.grad_fn();
-  if (node && is_custom(*node)) outputs_.emplace_back(tensor.getIntrusivePtr());
+  if (!node || node->thread_id() != thread_ || node->sequence_nr() < first_node_) return;
+  if (is_custom(*node)) outputs_.emplace_back(tensor.getIntrusivePtr());
 }
 
 void CustomOutputs::release() noexcept {

@@ -86,7 +86,7 @@ class MeshState {
   GroupHandle group_along(const MeshAxis& axis) const {
     static_cast<void>(coordinate());
     const std::lock_guard lock(mutex_);
-    const auto found = groups_.find(axis.dims);
+    const auto found = groups_.find(axis.name);
     return found == groups_.end() ? group_ : found->second.handle();
   }
 
@@ -110,31 +110,31 @@ class MeshState {
   }
 
   void close() {
-    std::map<std::vector<size_t>, ProcessGroup*> open;
+    std::vector<ProcessGroup*> open;
     {
       const std::lock_guard lock(mutex_);
-      for (auto& [dims, group] : groups_) open[dims] = &group;
+      for (auto& [name, group] : groups_) open.push_back(&group);
     }
-    for (auto& [dims, group] : open) group->close();
+    for (ProcessGroup* group : open) group->close();
   }
 
  private:
   std::ptrdiff_t layout_dims() const { return static_cast<std::ptrdiff_t>(layout().shape().size()); }
 
-  // All ranks count the groups alike; each connects its own.
+  // All ranks count the groups alike, before one of them fails to connect; each connects its own. A second name for the
+  // same dimensions has groups of its own, as in torch.distributed, whose ranks count them too.
   void make_groups(const MeshAxis& axis) {
-    if (!made_.insert(axis.dims).second) return;
     const auto lists = layout().groups_along(axis.dims);
     std::vector<int> all(static_cast<size_t>(group_.size()));
     std::iota(all.begin(), all.end(), 0);
     if (lists.front() == all) return;  // the whole group
-    if (settings_.communicator && !has_this_rank()) {
-      for (size_t list = 0; list < lists.size(); ++list) group_.state().next_subgroup();
-      return split_as_non_member(group_, *settings_.communicator);
-    }
+    std::vector<int64_t> numbers;
+    for (size_t list = 0; list < lists.size(); ++list) numbers.push_back(group_.state().next_subgroup());
+    if (settings_.communicator && !has_this_rank()) return split_as_non_member(group_, *settings_.communicator);
     int color = 0;
-    for (const std::vector<int>& ranks : lists) {
-      SubGroupPlan plan{.number = group_.state().next_subgroup(),
+    for (size_t list = 0; list < lists.size(); ++list) {
+      const std::vector<int>& ranks = lists[list];
+      SubGroupPlan plan{.number = numbers[list],
                         .ranks = ranks,
                         .backends = settings_.backends,
                         .timeout = settings_.timeout,
@@ -147,7 +147,7 @@ class MeshState {
       }
       ProcessGroup group = make_sub_group(group_, std::move(plan), connect_);
       const std::lock_guard lock(mutex_);
-      groups_.emplace(axis.dims, std::move(group));
+      groups_.emplace(axis.name, std::move(group));
     }
   }
 
@@ -155,10 +155,9 @@ class MeshState {
   const Settings settings_;
   const std::optional<std::vector<int>> coordinate_;
   Connect connect_ = Connect::kAtFirstUse;
-  std::set<std::vector<size_t>> made_;  // dims whose groups have their numbers
   mutable std::mutex mutex_;
-  std::vector<MeshAxis> axes_;                            // first those of the layout, then those of flatten()
-  std::map<std::vector<size_t>, ProcessGroup> groups_{};  // by dims; without that of the whole group
+  std::vector<MeshAxis> axes_;                    // first those of the layout, then those of flatten()
+  std::map<std::string, ProcessGroup> groups_{};  // by the dimension's name; without that of the whole group
 };
 
 namespace {

@@ -42,24 +42,27 @@ std::optional<ProcessGroup> new_groups(const GroupHandle& group, std::vector<std
   const auto timeout = options.timeout.value_or(parent.timeout());
   detail::check_timeout(group.info(), operation, timeout);
   const auto communicator = options.split ? detail::communicator_to_split(group, backends) : nullptr;
-  // All ranks compare what they want before any of them connects, so that none waits for one that has refused.
+  // All ranks compare what they want before any of them connects, so that none waits for one that has refused. Until
+  // then each counts one group, however many it has listed, so that the next groups have the same numbers everywhere.
+  const int64_t first = parent.next_subgroup();
   std::vector<std::string> lines;
-  std::optional<detail::SubGroupPlan> own;
-  int64_t number = 0;
-  for (std::vector<int>& ranks : lists) {
-    number = parent.next_subgroup();
+  for (const std::vector<int>& ranks : lists) {
     lines.push_back("ranks " + text_of_ranks(ranks) + ", backend " + backends.text() +
                     (options.split ? ", as a part of the group's communicator" : ""));
-    if (std::ranges::find(ranks, group.rank()) == ranks.end()) continue;
+  }
+  verify_equal_across_ranks("the groups of " + std::string(operation) + " (number " + std::to_string(first) + ")",
+                            lines, group, timeout);
+  std::optional<detail::SubGroupPlan> own;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    const int64_t number = i == 0 ? first : parent.next_subgroup();
+    if (std::ranges::find(lists[i], group.rank()) == lists[i].end()) continue;
     own = {.number = number,
-           .ranks = ranks,
+           .ranks = lists[i],
            .backends = backends,
            .timeout = timeout,
-           .subject = operation + (": could not connect ranks " + text_of_ranks(ranks)),
-           .split = {.from = communicator, .color = static_cast<int>(lines.size())}};
+           .subject = operation + (": could not connect ranks " + text_of_ranks(lists[i])),
+           .split = {.from = communicator, .color = static_cast<int>(i) + 1}};
   }
-  verify_equal_across_ranks("the groups of " + std::string(operation) + " (number " + std::to_string(number) + ")",
-                            lines, group, timeout);
   if (!own && communicator) detail::split_as_non_member(group, *communicator);
   if (!own) return std::nullopt;
   return detail::make_sub_group(group, *std::move(own), detail::Connect::kAtOnce);

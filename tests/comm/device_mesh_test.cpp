@@ -308,5 +308,16 @@ TEST_CASE("new_subgroups: consecutive ranks") {
   });
 }
 
+TEST_CASE("new_subgroups: ranks that disagree on the number of groups agree on the next ones") {
+  run_ranks(4,
+            [](const GroupHandle& group) {
+              RANK_CHECK_THAT(error_of<std::runtime_error>([&] { new_subgroups(group, group.rank() == 0 ? 2 : 1); }),
+                              ContainsSubstring("the groups of new_subgroups (number 1) differ"));
+              const ProcessGroup half = new_subgroups(group, 2);
+              RANK_CHECK(sum_over(half, group.rank()) == (group.rank() < 2 ? 1 : 5));
+            },
+            {.timeout = std::chrono::seconds(10)});
+}
+
 }  // namespace
 }  // namespace ddp

@@ -1,7 +1,7 @@
 // One rank of a job that mesh_test.py starts: mesh_program CASES RESULT. Its Python twin is mesh_program.py.
 //
 // CASES: {"shape", "names", "flatten", "rounds"}. Writes what the mesh says of this rank, and sums along all
-// dimensions.
+// dimensions; those of "flatten" become one twice, the second time by the name "again".
 #include <ATen/ops/full.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -31,7 +31,8 @@ json facts_of(const json& cases, const ddp::GroupHandle& group) {
   if (!flattened.empty()) {
     const ddp::DeviceMesh slice = mesh.slice(flattened);
     facts["slice"] = {{"coordinate", slice.coordinate()}, {"ranks", slice.ranks()}};
-    names.push_back(slice.flatten().names().front());
+    if (flattened.size() > 1) names.push_back(slice.flatten().names().front());
+    names.push_back(slice.flatten("again").names().front());
   }
   for (int round = 0; round < cases.at("rounds").get<int>(); ++round) {
     for (const std::string& name : names) {

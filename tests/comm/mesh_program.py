@@ -18,8 +18,8 @@ def facts_of(cases):
     if cases["flatten"]:
         part = mesh[tuple(cases["flatten"])]
         facts["slice"] = {"coordinate": list(part.get_coordinate()), "ranks": part.mesh.flatten().tolist()}
-        flat = part._flatten()
-        groups[flat.mesh_dim_names[0]] = flat.get_group()
+        for flat in (part._flatten(), part._flatten("again")):
+            groups[flat.mesh_dim_names[0]] = flat.get_group()
     for number in range(cases["rounds"]):
         for name, group in groups.items():
             tensor = torch.full((3,), dist.get_rank() * (number + 1.0), dtype=torch.double)

@@ -29,6 +29,9 @@ class Meshes(unittest.TestCase):
     def test_three_dimensions_two_of_which_are_flattened(self):
         self.check([2, 2, 2], ["dp", "cp", "tp"], ["dp", "cp"], ["Python", "C++"] * 4)
 
+    def test_one_dimension_under_a_second_name(self):
+        self.check([2, 2], ["replicate", "shard"], ["shard"], ["C++", "Python", "Python", "C++"])
+
     def test_a_dimension_of_all_ranks(self):
         self.check([1, 3], ["one", "all"], ["one", "all"], ["C++", "C++", "Python"])
 

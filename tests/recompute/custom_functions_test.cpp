@@ -148,6 +148,28 @@ TEST_CASE("Custom functions: a second run that ends in one leaves nothing") {
   }
 }
 
+// The program's graph leads through what a custom function outside of the region returned.
+TEST_CASE("Custom functions: a second run leaves the outputs of one before the region alone") {
+  for (const bool is_captured : {false, true}) {
+    INFO("captured " << is_captured);
+    const at::Tensor x = here(at::rand({4, 6})).requires_grad_();
+    const at::Tensor y = Cube::apply(x, 0.5);
+    const auto result = [&](bool in_region) {
+      const auto square_of_sine = [&](const at::Tensor& input) {
+        return (is_captured ? y * input : input).sin().pow(2);
+      };
+      const at::Tensor input = is_captured ? x : y;
+      return (in_region ? checkpoint(square_of_sine, input) : square_of_sine(input)).sum();
+    };
+    const at::Tensor loss = result(/*in_region=*/true);
+    const at::Tensor expected = torch::autograd::grad({result(/*in_region=*/false)}, {x}, {}, true)[0];
+    CHECK(at::equal(torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0], expected));
+    CHECK(y.grad_fn() != nullptr);
+    CHECK(at::equal(torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0], expected));
+    CHECK(y.requires_grad());
+  }
+}
+
 TEST_CASE("Custom functions: one that changes the region's input in place is refused") {
   const at::Tensor x = here(at::rand({4})).requires_grad_();
   CHECK_THROWS_WITH(checkpoint([](const at::Tensor& input) { return DoubleInPlace::apply(input).exp(); }, x * 1),

@@ -1,4 +1,4 @@
-// Samples in tar archives through a Loader: decoders, indexes, damage, resumes; and the writer.
+// Samples in tar archives through a Loader: decoders, indexes, damage, resumes.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -267,64 +267,6 @@ TEST_CASE_METHOD(WebDatasetTest,
   test::write_file(urls[0], test::gzip(test::read_file(urls[0])));
   CHECK(dataset.part_size(0) == 10);
   CHECK_THROWS_MATCHES(index_shard(urls[0]), DataError, MessageMatches(ContainsSubstring("is compressed")));
-}
-
-TEST_CASE_METHOD(WebDatasetTest,
-                 "ShardWriter: begins a new archive when one is full, and refuses what would be read otherwise") {
-  ShardWriter writer(path("w"), {.most_samples = 2, .most_bytes = 3000});
-  writer.add("a", {{"txt", "1"}});
-  writer.add("b", {{"txt", std::string(2000, 'x')}});
-  writer.add("c", {{"txt", std::string(9000, 'x')}});
-  writer.add(std::string(200, 'd') + "/d", {{"seg.png", "y"}});
-  for (const auto& [key, suffix] :
-       std::vector<std::pair<std::string, std::string>>{{"e.f", "txt"},
-                                                        {"", "txt"},
-                                                        {"e", ""},
-                                                        {"e", "TXT"},
-                                                        {"e", "a/b"},
-                                                        {"__e__/a", "txt"},
-                                                        {std::string(200, 'd') + "/d", "txt"}}) {
-    CHECK_THROWS_AS(writer.add(key, {{suffix, ""}}), std::invalid_argument);
-  }
-  CHECK_THROWS_AS(writer.add("e", {{"txt", ""}, {"txt", ""}}), std::invalid_argument);
-  CHECK_THROWS_AS(writer.add("e", {}), std::invalid_argument);
-  writer.close();
-  CHECK(writer.archives().size() == 3);
-  std::vector<std::string> keys;
-  for (const auto& archive : writer.archives()) {
-    const WebDataset dataset(archive.string(), decode);
-    CHECK(fs::file_size(archive) % 512 == 0);
-    auto walk = dataset.open(0);
-    while (const auto sample = walk.next()) keys.push_back(sample->key);
-  }
-  CHECK_THAT(keys, ElementsAre("a", "b", "c", std::string(200, 'd') + "/d"));
-  CHECK_THROWS_AS(ShardWriter(path("w"), {.most_samples = 0}), std::invalid_argument);
-  {
-    ShardWriter dropped(path("dropped"));
-    dropped.add("a", {{"txt", "1"}});
-  }
-  for (const auto& entry : fs::directory_iterator(path("")))
-    CHECK_THAT(entry.path().filename().string(), !ContainsSubstring("dropped"));
-}
-
-TEST_CASE_METHOD(WebDatasetTest, "write_shards: an image folder becomes archives of the same pictures and classes") {
-  for (const auto* name : {"b/2.PPM", "a/1.ppm", "b/1.ppm"}) {
-    fs::create_directories(path("images") / fs::path(name).parent_path());
-    test::write_file(path("images") / name, "P6 1 1 255\n" + std::string(3, name[2]));
-  }
-  const ImageListing listing = list_image_folder(path("images"));
-  const auto written = write_shards(listing, path("i"));
-  REQUIRE(written.size() == 1);
-  const WebDataset dataset(written[0].string(), decode);
-  auto walk = dataset.open(0);
-  for (size_t i = 0; i < listing.files.size(); ++i) {
-    const auto sample = walk.next().value();
-    CHECK(sample.text("ppm") == test::read_file(listing.files[i]));
-    CHECK(sample.number_in("cls") == listing.labels[i]);
-  }
-  CHECK_FALSE(walk.next());
-  const auto shuffled = write_shards(listing, path("r"), 1);
-  CHECK(test::read_file(shuffled[0]) == test::read_file(write_shards(listing, path("r"), 1)[0]));
 }
 
 }  // namespace

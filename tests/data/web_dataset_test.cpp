@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <csignal>
 #include <stdexcept>
 
 #include <ddprun/data/arrays.h>
@@ -267,6 +268,32 @@ TEST_CASE_METHOD(WebDatasetTest,
   test::write_file(urls[0], test::gzip(test::read_file(urls[0])));
   CHECK(dataset.part_size(0) == 10);
   CHECK_THROWS_MATCHES(index_shard(urls[0]), DataError, MessageMatches(ContainsSubstring("is compressed")));
+}
+
+TEST_CASE_METHOD(WebDatasetTest,
+                 "WebDataset: a command has the usual signals, whatever this process ignores or blocks") {
+  const auto message_of = [](const std::string& command) {
+    const WebDataset dataset(std::vector<std::string>{"pipe:" + command}, decode);
+    try {
+      dataset.open(0).next();
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  sigset_t term{}, before{};
+  ::sigemptyset(&term);
+  ::sigaddset(&term, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &term, &before);
+  const auto pipe_before = std::signal(SIGPIPE, SIG_IGN);  // as a job of several ranks has it
+  // With the end of the pipeline all of it ends, though the first part writes on and on.
+  const std::string end = message_of("while :; do echo; done | head -c 100");
+  const std::string of_pipe = message_of("kill -PIPE $$"), of_term = message_of("kill -TERM $$");
+  std::signal(SIGPIPE, pipe_before);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  CHECK_THAT(end, ContainsSubstring("expected a header of 512 bytes, got 100"));
+  CHECK_THAT(of_pipe, ContainsSubstring("was ended by signal 13"));
+  CHECK_THAT(of_term, ContainsSubstring("was ended by signal 15"));
 }
 
 }  // namespace

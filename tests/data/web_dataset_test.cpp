@@ -2,7 +2,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstdio>
 #include <stdexcept>
 
 #include <ddprun/data/arrays.h>
@@ -294,6 +296,32 @@ TEST_CASE_METHOD(WebDatasetTest,
   CHECK_THAT(end, ContainsSubstring("expected a header of 512 bytes, got 100"));
   CHECK_THAT(of_pipe, ContainsSubstring("was ended by signal 13"));
   CHECK_THAT(of_term, ContainsSubstring("was ended by signal 15"));
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: what is no damage has advice") {
+  const auto message_of = [&](const std::string& content) {
+    test::write_file(path("x.tar"), content);
+    const WebDataset dataset(path("x.tar").string(), decode);
+    try {
+      dataset.open(0).next();
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(message_of(std::string("\xfd\x37zXZ\0", 6) + "..."), ContainsSubstring("such as 'pipe:xz -dc FILE'"));
+  CHECK_THAT(message_of("BZh91AY"), ContainsSubstring("such as 'pipe:bzip2 -dc FILE'"));
+  CHECK_THAT(message_of("\x28\xb5\x2f\xfd" + std::string(1000, 'x')), ContainsSubstring("'pipe:zstd -dc FILE'"));
+  std::string sparse(512, '\0');
+  sparse.replace(0, 5, "a.txt");
+  sparse[156] = 'S';
+  sparse.replace(148, 8, 8, ' ');
+  unsigned sum = 0;
+  for (const char byte : sparse) sum += static_cast<unsigned char>(byte);
+  std::array<char, 8> digits{};
+  std::snprintf(digits.data(), digits.size(), "%06o", sum);
+  sparse.replace(148, 7, digits.data(), 7);
+  CHECK_THAT(message_of(sparse), ContainsSubstring("is sparse, which is not read: make the archive without"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 #include <stdexcept>
+#include <utility>
 
 #include <ddprun/samplers/shard.h>
 
@@ -25,20 +26,32 @@ struct ShardWriter::State {
     return prefix.string() + "-" + number + ".tar";
   }
 
+  /// Appends all that `append` writes, or nothing: behind half a sample an archive would be damaged.
+  template <typename Append>
+  void write_whole(const Append& append) {
+    const uint64_t begin = file->position();
+    try {
+      append();
+    } catch (...) {
+      file->cut(begin);
+      throw;
+    }
+  }
+
   void end_archive() {
     if (!file) return;
-    constexpr size_t kEnd = 1024;  // two blocks of zeros
-    file->write(std::string(kEnd, '\0'));
-    index.archive_bytes = file->position();
     const auto path = next_path();
     // An index of an older archive of this name must not stand beside the new one.
     std::filesystem::remove(index_path(path));
-    file->commit();
-    file.reset();
-    write_shard_index(path, index);
-    index = {};
-    archives.push_back(path);
+    constexpr size_t kEnd = 1024;  // two blocks of zeros
+    write_whole([&] { file->write(std::string(kEnd, '\0')); });
+    const auto written = std::exchange(file, nullptr);
+    ShardIndex of_written = std::exchange(index, {});
+    of_written.archive_bytes = written->position();
     last_key.clear();
+    written->commit();
+    archives.push_back(path);
+    write_shard_index(path, of_written);
   }
 };
 
@@ -59,7 +72,8 @@ void ShardWriter::add(const std::string& key, const std::vector<std::pair<std::s
     // What a reader would not give back as it is.
     const auto read = key_and_suffix(key + "." + suffix);
     const bool is_twice = std::ranges::find(seen, suffix) != seen.end();
-    if (key == state.last_key || is_twice || suffix.empty() || !read || *read != std::pair(key, suffix)) {
+    const bool has_zero = (key + suffix).find('\0') != std::string::npos;  // which ends a name
+    if (key == state.last_key || is_twice || has_zero || suffix.empty() || !read || *read != std::pair(key, suffix)) {
       throw std::invalid_argument(
           "ShardWriter: expected a key other than the one before, without a dot after its last "
           "slash, and different suffixes in lower case, got '" +
@@ -72,12 +86,15 @@ void ShardWriter::add(const std::string& key, const std::vector<std::pair<std::s
                                       static_cast<int64_t>(state.file->position()) >= state.options.most_bytes);
   if (is_full) state.end_archive();
   if (!state.file) state.file = std::make_unique<ReplacedFile>(state.next_path());
-  state.index.headers.push_back(state.file->position());
-  for (const auto& [suffix, content] : files) {
-    state.file->write(tar_header(key + "." + suffix, content.size()));
-    state.file->write(content);
-    state.file->write(tar_padding(content.size()));
-  }
+  const uint64_t header = state.file->position();
+  state.write_whole([&] {
+    for (const auto& [suffix, content] : files) {
+      state.file->write(tar_header(key + "." + suffix, content.size()));
+      state.file->write(content);
+      state.file->write(tar_padding(content.size()));
+    }
+    state.index.headers.push_back(header);
+  });
   state.last_key = key;
 }
 

@@ -31,6 +31,17 @@ struct Command {
   int output = -1;
 };
 
+/// A command gets the signals that a shell's user expects: with SIGPIPE ignored, as a job of several ranks has it, the
+/// first part of a pipeline may write on for ever when the next one has ended, and what this thread blocks it would not
+/// get either.
+void set_signals(posix_spawnattr_t& attributes) {
+  sigset_t signals{};
+  ::sigemptyset(&signals);
+  ::posix_spawnattr_setsigmask(&attributes, &signals);
+  for (const int number : {SIGPIPE, SIGXFSZ}) ::sigaddset(&signals, number);
+  ::posix_spawnattr_setsigdefault(&attributes, &signals);
+}
+
 Command start_command(const std::string& command, const std::string& url) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
@@ -42,7 +53,9 @@ Command start_command(const std::string& command, const std::string& url) {
   ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   posix_spawnattr_t attributes{};
   ::posix_spawnattr_init(&attributes);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // so that all of a pipeline can be ended
+  set_signals(attributes);
+  // In a process group of its own, so that all of a pipeline can be ended.
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   std::string shell = "sh", option = "-c", text = command;
   std::array<char*, 4> words = {shell.data(), option.data(), text.data(), nullptr};
   Command started{.output = ends[0]};

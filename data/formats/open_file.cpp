@@ -81,6 +81,12 @@ void ReplacedFile::overwrite(uint64_t position, std::string_view bytes) {
   }
 }
 
+void ReplacedFile::cut(uint64_t position) {
+  const auto end = static_cast<off_t>(position);
+  if (::ftruncate(file_, end) != 0 || ::lseek(file_, end, SEEK_SET) != end) fail();
+  position_ = position;
+}
+
 void ReplacedFile::commit() {
   const int closed = ::close(std::exchange(file_, -1));
   if (closed == 0 && std::rename(written_.c_str(), path_.c_str()) == 0) return;

@@ -68,6 +68,24 @@ uint64_t padding_of(uint64_t size) {
   return (kBlock - size % kBlock) % kBlock;
 }
 
+/// The program that unpacks what begins like that; empty for anything else.
+std::string_view unpacker_of(std::span<const uint8_t> begin) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPacked = {{
+      {{"\xfd"
+        "7zXZ\0",
+        6},
+       "xz"},
+      {"BZh", "bzip2"},
+      {{"\x28\xb5\x2f\xfd", 4}, "zstd"},
+      {{"\x04\x22\x4d\x18", 4}, "lz4"},
+  }};
+  const std::string_view bytes(reinterpret_cast<const char*>(begin.data()), begin.size());
+  for (const auto& [magic, program] : kPacked) {
+    if (bytes.starts_with(magic)) return program;
+  }
+  return {};
+}
+
 /// The value of `key` in pax records, "LENGTH KEY=VALUE\n" each; the last one counts. Damage makes `is_valid` false.
 std::optional<std::string> pax_value(std::string_view records, std::string_view key, bool& is_valid) {
   std::optional<std::string> value;
@@ -122,6 +140,11 @@ void TarReader::fail(const std::string& problem) const {
   throw DataError(stream_.url(), problem + " at byte " + std::to_string(at_) + ": the archive is damaged or cut short");
 }
 
+void TarReader::refuse_sparse() const {
+  throw DataError(stream_.url(), "the file at byte " + std::to_string(at_) +
+                                     " is sparse, which is not read: make the archive without tar's option --sparse");
+}
+
 bool TarReader::read_header(Header& header) {
   at_ = stream_.position();
   Block block{};
@@ -129,6 +152,12 @@ bool TarReader::read_header(Header& header) {
   if (count == 0 && at_ == 0) fail("expected a tar archive, got nothing");
   lacks_end_ = count == 0;
   if (count == 0) return false;
+  if (const auto program = unpacker_of(block); at_ == 0 && !program.empty()) {
+    throw DataError(stream_.url(), "is compressed by " + std::string(program) +
+                                       ", expected a tar archive, plain or compressed by gzip: read it by a command, "
+                                       "such as 'pipe:" +
+                                       std::string(program) + " -dc FILE'");
+  }
   if (count < kBlock) fail("expected a header of 512 bytes, got " + std::to_string(count));
   if (std::ranges::all_of(block, [](uint8_t byte) { return byte == 0; })) return false;
   const auto size = number(block, kSizePlace, 12);
@@ -161,7 +190,7 @@ void TarReader::take_pax(const Header& header, Extensions& extensions) {
     extensions.pax_size = value;
   }
   if (!is_valid) fail("expected a pax header of records, got other bytes");
-  if (records.find("GNU.sparse.") != std::string::npos) fail("sparse files are not read, and there is one");
+  if (records.find("GNU.sparse.") != std::string::npos) refuse_sparse();
 }
 
 /// Whether the header is of the file that follows.
@@ -179,7 +208,7 @@ bool TarReader::take_extension(const Header& header, Extensions& extensions) {
       take_pax(header, extensions);
       return true;
     case 'S':
-      fail("sparse files are not read, and there is one");
+      refuse_sparse();
     default:
       return false;
   }

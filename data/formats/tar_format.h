@@ -44,6 +44,7 @@ class TarReader {
   struct Extensions;
 
   [[noreturn]] void fail(const std::string& problem) const;
+  [[noreturn]] void refuse_sparse() const;
   bool read_header(Header& header);
   bool take_extension(const Header& header, Extensions& extensions);
   void take_pax(const Header& header, Extensions& extensions);

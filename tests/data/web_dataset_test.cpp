@@ -1,7 +1,10 @@
-// Samples in tar archives through a Loader: decoders, indexes, damage, resumes; and the writer.
+// Samples in tar archives through a Loader: decoders, indexes, damage, resumes.
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
 #include <stdexcept>
 
 #include <ddprun/data/arrays.h>
@@ -270,61 +273,55 @@ TEST_CASE_METHOD(WebDatasetTest,
 }
 
 TEST_CASE_METHOD(WebDatasetTest,
-                 "ShardWriter: begins a new archive when one is full, and refuses what would be read otherwise") {
-  ShardWriter writer(path("w"), {.most_samples = 2, .most_bytes = 3000});
-  writer.add("a", {{"txt", "1"}});
-  writer.add("b", {{"txt", std::string(2000, 'x')}});
-  writer.add("c", {{"txt", std::string(9000, 'x')}});
-  writer.add(std::string(200, 'd') + "/d", {{"seg.png", "y"}});
-  for (const auto& [key, suffix] :
-       std::vector<std::pair<std::string, std::string>>{{"e.f", "txt"},
-                                                        {"", "txt"},
-                                                        {"e", ""},
-                                                        {"e", "TXT"},
-                                                        {"e", "a/b"},
-                                                        {"__e__/a", "txt"},
-                                                        {std::string(200, 'd') + "/d", "txt"}}) {
-    CHECK_THROWS_AS(writer.add(key, {{suffix, ""}}), std::invalid_argument);
-  }
-  CHECK_THROWS_AS(writer.add("e", {{"txt", ""}, {"txt", ""}}), std::invalid_argument);
-  CHECK_THROWS_AS(writer.add("e", {}), std::invalid_argument);
-  writer.close();
-  CHECK(writer.archives().size() == 3);
-  std::vector<std::string> keys;
-  for (const auto& archive : writer.archives()) {
-    const WebDataset dataset(archive.string(), decode);
-    CHECK(fs::file_size(archive) % 512 == 0);
-    auto walk = dataset.open(0);
-    while (const auto sample = walk.next()) keys.push_back(sample->key);
-  }
-  CHECK_THAT(keys, ElementsAre("a", "b", "c", std::string(200, 'd') + "/d"));
-  CHECK_THROWS_AS(ShardWriter(path("w"), {.most_samples = 0}), std::invalid_argument);
-  {
-    ShardWriter dropped(path("dropped"));
-    dropped.add("a", {{"txt", "1"}});
-  }
-  for (const auto& entry : fs::directory_iterator(path("")))
-    CHECK_THAT(entry.path().filename().string(), !ContainsSubstring("dropped"));
+                 "WebDataset: a command has the usual signals, whatever this process ignores or blocks") {
+  const auto message_of = [](const std::string& command) {
+    const WebDataset dataset(std::vector<std::string>{"pipe:" + command}, decode);
+    try {
+      dataset.open(0).next();
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  sigset_t term{}, before{};
+  ::sigemptyset(&term);
+  ::sigaddset(&term, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &term, &before);
+  const auto pipe_before = std::signal(SIGPIPE, SIG_IGN);  // as a job of several ranks has it
+  // With the end of the pipeline all of it ends, though the first part writes on and on.
+  const std::string end = message_of("while :; do echo; done | head -c 100");
+  const std::string of_pipe = message_of("kill -PIPE $$"), of_term = message_of("kill -TERM $$");
+  std::signal(SIGPIPE, pipe_before);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  CHECK_THAT(end, ContainsSubstring("expected a header of 512 bytes, got 100"));
+  CHECK_THAT(of_pipe, ContainsSubstring("was ended by signal 13"));
+  CHECK_THAT(of_term, ContainsSubstring("was ended by signal 15"));
 }
 
-TEST_CASE_METHOD(WebDatasetTest, "write_shards: an image folder becomes archives of the same pictures and classes") {
-  for (const auto* name : {"b/2.PPM", "a/1.ppm", "b/1.ppm"}) {
-    fs::create_directories(path("images") / fs::path(name).parent_path());
-    test::write_file(path("images") / name, "P6 1 1 255\n" + std::string(3, name[2]));
-  }
-  const ImageListing listing = list_image_folder(path("images"));
-  const auto written = write_shards(listing, path("i"));
-  REQUIRE(written.size() == 1);
-  const WebDataset dataset(written[0].string(), decode);
-  auto walk = dataset.open(0);
-  for (size_t i = 0; i < listing.files.size(); ++i) {
-    const auto sample = walk.next().value();
-    CHECK(sample.text("ppm") == test::read_file(listing.files[i]));
-    CHECK(sample.number_in("cls") == listing.labels[i]);
-  }
-  CHECK_FALSE(walk.next());
-  const auto shuffled = write_shards(listing, path("r"), 1);
-  CHECK(test::read_file(shuffled[0]) == test::read_file(write_shards(listing, path("r"), 1)[0]));
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: what is no damage has advice") {
+  const auto message_of = [&](const std::string& content) {
+    test::write_file(path("x.tar"), content);
+    const WebDataset dataset(path("x.tar").string(), decode);
+    try {
+      dataset.open(0).next();
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(message_of(std::string("\xfd\x37zXZ\0", 6) + "..."), ContainsSubstring("such as 'pipe:xz -dc FILE'"));
+  CHECK_THAT(message_of("BZh91AY"), ContainsSubstring("such as 'pipe:bzip2 -dc FILE'"));
+  CHECK_THAT(message_of("\x28\xb5\x2f\xfd" + std::string(1000, 'x')), ContainsSubstring("'pipe:zstd -dc FILE'"));
+  std::string sparse(512, '\0');
+  sparse.replace(0, 5, "a.txt");
+  sparse[156] = 'S';
+  sparse.replace(148, 8, 8, ' ');
+  unsigned sum = 0;
+  for (const char byte : sparse) sum += static_cast<unsigned char>(byte);
+  std::array<char, 8> digits{};
+  std::snprintf(digits.data(), digits.size(), "%06o", sum);
+  sparse.replace(148, 7, digits.data(), 7);
+  CHECK_THAT(message_of(sparse), ContainsSubstring("is sparse, which is not read: make the archive without"));
 }
 
 }  // namespace

@@ -170,8 +170,9 @@ class ShardWriter {
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   /// Appends a sample of files by suffix. Throws std::invalid_argument for a key that is empty or the one before, or
-  /// has a dot behind its last slash, and for suffixes that are empty, repeated, or have a slash or capitals; DataError
-  /// when it cannot be written.
+  /// has a dot behind its last slash or a zero byte, and for suffixes that are empty, repeated, or have a slash or
+  /// capitals; DataError when it cannot be written, such as on a full disk: it is not in the archive then, those before
+  /// it are, and it may be added again.
   void add(const std::string& key, const std::vector<std::pair<std::string, std::string>>& files);
   /// Ends the last archive. Throws DataError.
   void close();

@@ -1,4 +1,4 @@
-"""Random configurations of ddprun's own optimizers and their steps in Python: random_steps_test.py and crossing_test.py."""
+"""Random configurations of ddprun's own optimizers and their steps in Python: random_steps_test.py."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-// What the programs of random_steps_test.py and crossing_test.py share: parameters, gradients and optimizers that a
+// For random_steps_test.py: parameters, gradients and optimizers that a
 // case of JSON describes.
 #pragma once
 

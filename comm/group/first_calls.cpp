@@ -27,6 +27,8 @@
 #include <ATen/ops/trunc.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <mutex>
+
 namespace ddp::detail {
 namespace {
 
@@ -46,14 +48,13 @@ void call_all(at::ScalarType type) {
 }  // namespace
 
 void make_first_calls() {
-  static const bool kAreMade = [] {
+  static std::once_flag once;
+  std::call_once(once, [] {
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     call_all(at::kFloat);
     call_all(at::kDouble);
-    return true;
-  }();
-  static_cast<void>(kAreMade);
+  });
 }
 
 }  // namespace ddp::detail

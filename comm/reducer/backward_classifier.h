@@ -35,8 +35,6 @@ class BackwardClassifier {
   /// Of the backward that runs in this thread. `sync_enabled`: it runs outside of no_sync().
   BackwardKind classify(bool sync_enabled) const;
 
-  /// More than one forward waits for its reduction.
-  bool has_several_pending() const { return outstanding_ > 1; }
   /// Whether the backward that runs in this thread belongs to the last forward that reduces, and to no other forward.
   bool is_of_last_reducing_only() const;
 
@@ -72,12 +70,12 @@ class BackwardClassifier {
 
   std::vector<ForwardRecord> forwards_;
   ForwardSpans spans_;
-  int64_t last_ = 0;  // numbers of forwards
-  int64_t last_reducing_ = 0;
-  size_t drop_at_ = 8;       // number of forwards at which those without a graph are looked for
-  int64_t outstanding_ = 0;  // reducing forwards since the last forward that followed a finished reduction
-  bool armed_ = false;       // a reducing forward since the last finished reduction
-  bool has_local_ = false;   // there was a forward under no_sync()
+  int64_t last_ = 0;           // number of the last forward
+  int64_t last_reducing_ = 0;  // of the last that reduces
+  size_t drop_at_ = 8;         // number of forwards at which those without a graph are looked for
+  int64_t outstanding_ = 0;    // reducing forwards since the last forward that followed a finished reduction
+  bool armed_ = false;         // a reducing forward since the last finished reduction
+  bool has_local_ = false;     // there was a forward under no_sync()
 };
 
 }  // namespace ddp::detail

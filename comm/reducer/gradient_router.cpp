@@ -83,9 +83,7 @@ void GradientRouter::begin(size_t parameter) {
       return;
     case BackwardKind::kReduce:
       // c10d has looked for unused parameters in the outputs of the last forward only.
-      if (finds_unused_ && (classifier_.has_several_pending() || !classifier_.is_of_last_reducing_only())) {
-        engine_->prepare_again();
-      }
+      if (finds_unused_ && !classifier_.is_of_last_reducing_only()) engine_->prepare_again();
       break;
     case BackwardKind::kReduceAgain:
       prepare_again(parameter);

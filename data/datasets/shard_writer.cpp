@@ -26,14 +26,15 @@ struct ShardWriter::State {
     return prefix.string() + "-" + number + ".tar";
   }
 
-  /// Appends all that `append` writes, or nothing: behind half a sample an archive would be damaged.
+  /// Calls `append`, which writes to the file. When it throws, the file is as before: part of a sample would damage the
+  /// archive.
   template <typename Append>
   void write_whole(const Append& append) {
     const uint64_t begin = file->position();
     try {
       append();
     } catch (...) {
-      file->cut(begin);
+      file->truncate(begin);
       throw;
     }
   }

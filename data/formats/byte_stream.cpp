@@ -31,9 +31,8 @@ struct Command {
   int output = -1;
 };
 
-/// A command gets the signals that a shell's user expects: with SIGPIPE ignored, as a job of several ranks has it, the
-/// first part of a pipeline may write on for ever when the next one has ended, and what this thread blocks it would not
-/// get either.
+/// Commands inherit ignored and blocked signals. A process with a process group ignores SIGPIPE: the first command of a
+/// pipeline would then write for ever after the next one has ended.
 void set_signals(posix_spawnattr_t& attributes) {
   sigset_t signals{};
   ::sigemptyset(&signals);

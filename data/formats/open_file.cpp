@@ -81,7 +81,7 @@ void ReplacedFile::overwrite(uint64_t position, std::string_view bytes) {
   }
 }
 
-void ReplacedFile::cut(uint64_t position) {
+void ReplacedFile::truncate(uint64_t position) {
   const auto end = static_cast<off_t>(position);
   if (::ftruncate(file_, end) != 0 || ::lseek(file_, end, SEEK_SET) != end) fail();
   position_ = position;

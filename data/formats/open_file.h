@@ -42,8 +42,8 @@ class ReplacedFile {
   void write(std::string_view bytes);
   /// Overwrites at a position that was written before. Throws DataError.
   void overwrite(uint64_t position, std::string_view bytes);
-  /// Takes back what was written behind that position. Throws DataError.
-  void cut(uint64_t position);
+  /// Truncates the file to `position` bytes; the next write appends there. Throws DataError.
+  void truncate(uint64_t position);
   /// Bytes written so far.
   uint64_t position() const { return position_; }
   /// Gives the file its name. Throws DataError.

@@ -50,6 +50,7 @@ class MeshState {
     std::vector<std::string> names;
     BackendMap backends;
     std::chrono::milliseconds timeout;
+    bool has_own_timeout;                              ///< not that of the group
     std::vector<ProcessIdentity> processes;            ///< of the group's ranks; empty where they are not known
     c10::intrusive_ptr<c10d::Backend> communicator{};  ///< of which those of all groups are made; null: of none
   };
@@ -61,6 +62,9 @@ class MeshState {
     }
     const bool has_python_ranks = !ranks_running_python(group).empty();
     connect_ = has_python_ranks || settings_.communicator ? Connect::kAtOnce : Connect::kAtFirstUse;
+    // Python's ranks know no timeout of this mesh.
+    may_share_ =
+        settings_.backends.text() == backends_of(group).text() && (has_python_ranks || !settings_.has_own_timeout);
     for (const MeshAxis& axis : std::vector<MeshAxis>(axes_)) make_groups(axis);
   }
 
@@ -127,7 +131,7 @@ class MeshState {
     const auto lists = layout().groups_along(axis.dims);
     std::vector<int> all(static_cast<size_t>(group_.size()));
     std::iota(all.begin(), all.end(), 0);
-    if (lists.front() == all) return;  // the whole group
+    if (lists.front() == all && may_share_) return;  // the whole group
     std::vector<int64_t> numbers;
     for (size_t list = 0; list < lists.size(); ++list) numbers.push_back(group_.state().next_subgroup());
     if (settings_.communicator && !has_this_rank()) return split_as_non_member(group_, *settings_.communicator);
@@ -155,6 +159,7 @@ class MeshState {
   const Settings settings_;
   const std::optional<std::vector<int>> coordinate_;
   Connect connect_ = Connect::kAtFirstUse;
+  bool may_share_ = false;  // a dimension that has all ranks: the connections of `group_`
   mutable std::mutex mutex_;
   std::vector<MeshAxis> axes_;                    // first those of the layout, then those of flatten()
   std::map<std::string, ProcessGroup> groups_{};  // by the dimension's name; without that of the whole group
@@ -334,7 +339,8 @@ DeviceMesh init_device_mesh(const GroupHandle& group, const std::vector<int>& sh
       "the arguments of init_device_mesh",
       {"shape (" + detail::joined(shape) + ")", "names (" + detail::joined(all_names) + ")",
        "backend " + backends.text(), std::string("keep_rank_order ") + (options.keep_rank_order ? "true" : "false"),
-       std::string("split ") + (options.split ? "true" : "false")},
+       std::string("split ") + (options.split ? "true" : "false"),
+       "timeout " + (options.timeout ? std::to_string(timeout.count()) + " ms" : "of the group")},
       group, timeout);
   auto processes = detail::member_processes(group, timeout);
   std::vector<int> ranks = detail::arrange(group, shape, all_names.back(), processes, options.keep_rank_order);
@@ -344,6 +350,7 @@ DeviceMesh init_device_mesh(const GroupHandle& group, const std::vector<int>& sh
                                          .names = std::move(all_names),
                                          .backends = backends,
                                          .timeout = timeout,
+                                         .has_own_timeout = options.timeout.has_value(),
                                          .processes = std::move(processes),
                                          .communicator = std::move(communicator)});
   std::vector<detail::MeshAxis> axes = mesh->axes();

@@ -143,6 +143,9 @@ TEST_CASE("DeviceMesh: arguments that differ are an error on all ranks") {
                     }),
                     ContainsSubstring("the arguments of init_device_mesh differ") &&
                         ContainsSubstring("rank 0 has shape (2, 1), rank 1 has shape (1, 2)"));
+    const std::chrono::seconds other(group.rank() == 0 ? 60 : 50);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { init_device_mesh(group, {2}, {"a"}, {.timeout = other}); }),
+                    ContainsSubstring("rank 0 has timeout 60000 ms, rank 1 has timeout 50000 ms"));
   });
 }
 
@@ -317,6 +320,25 @@ TEST_CASE("new_subgroups: ranks that disagree on the number of groups agree on t
               RANK_CHECK(sum_over(half, group.rank()) == (group.rank() < 2 ? 1 : 5));
             },
             {.timeout = std::chrono::seconds(10)});
+}
+
+TEST_CASE("DeviceMesh: a dimension of all ranks has the mesh's timeout and backend") {
+  run_ranks(
+      2,
+      [](const GroupHandle& group) {
+        const DeviceMesh patient = init_device_mesh(group, {2}, {"all"}, {.timeout = std::chrono::seconds(60)});
+        const DeviceMesh mesh = init_device_mesh(group, {2}, {"all"}, {.timeout = std::chrono::milliseconds(500)});
+        const DeviceMesh gloo = init_device_mesh(group, {1, 2}, {"one", "all"}, {.backend = "gloo"});
+        RANK_CHECK(sum_over(patient["all"], 1) == 2);
+        RANK_CHECK(sum_over(mesh["all"], 1) == 2);
+        RANK_CHECK(sum_over(gloo["all"], 1) == 2);
+        RANK_CHECK(gloo["all"].backend() == "gloo");
+        if (group.rank() == 0) {
+          RANK_CHECK_THAT(error_of<std::runtime_error>([&] { sum_over(mesh["all"], 1); }), ContainsSubstring("rank 1"));
+        }
+        barrier(group);
+      },
+      {.wire = test::Wire::kShm, .timeout = std::chrono::seconds(60)});
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ class DeviceMesh {
 /// host, if the number of ranks on each host allows it, and otherwise rank 0 says on standard error which do not; with
 /// Python ranks in the job the order is theirs. Names of groups in the store are torch.distributed's: ranks that run
 /// Python call init_device_mesh() as counterpart, without a device_id in init_process_group(). A dimension that has all
-/// ranks of `group` in their order shares its connections.
+/// ranks of `group` in their order shares its connections, unless the options name another backend or a timeout.
 ///
 /// Throws std::invalid_argument for wrong arguments and std::runtime_error when the ranks' arguments differ.
 DeviceMesh init_device_mesh(const GroupHandle& group, const std::vector<int>& shape,

@@ -77,11 +77,16 @@ def declared(statement: str) -> tuple[str, str] | None:
     return (found[1], "variable") if found else None
 
 
+def headers_of(root: pathlib.Path, of_tests: bool) -> list[pathlib.Path]:
+    """Those of the tests or those of the product. Folders of builds are not read: tests that run at the same time change them."""
+    skipped = ("build", "tests", "bench", "examples")
+    folders = [root / "tests"] if of_tests else [path for path in root.iterdir() if path.is_dir() and path.name not in skipped]
+    return sorted(header for folder in folders for header in folder.rglob("*.h"))
+
+
 def types_of_headers(root: pathlib.Path) -> list[str]:
     places = collections.defaultdict(set)
-    for header in sorted(root.glob("*/**/*.h")):
-        if header.relative_to(root).parts[0] in ("build", "tests", "bench", "examples"):
-            continue
+    for header in headers_of(root, of_tests=False):
         for inside, statement in statements(code_of(header)):
             found = declared(statement)
             if found and found[1] == "type" and "anonymous" not in inside and "<" not in statement.split("{")[0]:
@@ -92,12 +97,10 @@ def types_of_headers(root: pathlib.Path) -> list[str]:
 def names_of_headers(root: pathlib.Path, of_tests: bool) -> dict[tuple[str, str], str]:
     """The types and variables that headers have in namespaces, and where; of the tests' own headers the functions as well."""
     names = {}
-    for header in sorted(root.glob("*/**/*.h")):
-        folder = header.relative_to(root).parts[0]
-        if folder == "tests" if of_tests else folder not in ("build", "tests", "bench", "examples"):
-            for inside, statement in statements(code_of(header)):
-                if (found := declared(statement)) and (of_tests or not found[1].startswith("(")):
-                    names["::".join(inside), found[0]] = str(header.relative_to(root))
+    for header in headers_of(root, of_tests):
+        for inside, statement in statements(code_of(header)):
+            if (found := declared(statement)) and (of_tests or not found[1].startswith("(")):
+                names["::".join(inside), found[0]] = str(header.relative_to(root))
     return names
 
 

@@ -1,14 +1,15 @@
 #include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/linalg_vector_norm_cpu_dispatch.h>
-#include <ATen/ops/matmul.h>
+#include <ATen/ops/mul.h>
 
 #include <limits>
 
 #include <ddprun/detail/comm/shard_group.h>
 
+#include "optim/column_norms.h"
 #include "optim/own_optimizer.h"
+#include "optim/stacks.h"
 
 namespace ddp::optim {
 
@@ -58,39 +59,43 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     return "the default of eps[0] depends on the dtype, but a group has parameters of several dtypes: set eps[0]";
   }
 
-  // The root of the mean square, divided by `divisor`: a number on the CPU.
-  static Number root_mean_square(const at::Tensor& tensor, double divisor) {
-    const at::Tensor norm =
-        tensor.is_cpu() ? at::cpu::linalg_vector_norm(tensor, 2) : at::linalg_vector_norm(tensor, 2);
-    const double root = std::pow(static_cast<double>(tensor.numel()), 0.5) * divisor;
-    if (tensor.is_cpu()) return norm.item<double>() / root;
-    return Number(norm.to(at::kFloat)) / root;
+  // The roots of the mean squares, divided by `divisor`: numbers on the CPU.
+  static std::vector<Number> root_mean_squares(const Stack& stack, const at::Tensor& tensor, double divisor) {
+    const auto size = static_cast<double>(tensor.numel() / static_cast<int64_t>(stack.members.size()));
+    const double root = std::pow(size, 0.5) * divisor;
+    const at::Tensor norms = stack.norms(tensor);
+    if (!tensor.is_cpu()) return {Number(norms[0].to(at::kFloat)) / root};
+    std::vector<Number> results;
+    const at::Tensor values = norms.to(at::kDouble);
+    for (int64_t i = 0; i < values.numel(); ++i) results.emplace_back(values.const_data_ptr<double>()[i] / root);
+    return results;
   }
 
-  // Moves `mean` towards the mean of the squares along `dimension`.
-  static void average(const at::Tensor& mean, const at::Tensor& gradient, int64_t dimension, const Number& weight) {
-    const at::Tensor squares =
-        at::linalg_vector_norm(gradient, 2, dimension, /*keepdim=*/true).square_().div_(gradient.size(dimension));
-    weight.is_tensor() ? mean.lerp_(squares, weight.shared) : mean.lerp_(squares, weight.value);
+  // Moves the state's field towards the mean of `count` squares, of which `norms` are the roots, and returns it.
+  static at::Tensor average(const Stack& stack, size_t field, const at::Tensor& norms, int64_t count,
+                            const Number& weight) {
+    const at::Tensor squares = norms.square_().div_(count), means = stack.of(stack.batch.state[field]);
+    weight.is_tensor() ? means.lerp_(squares, weight.shared) : means.lerp_(squares, weight.value);
+    stack.store(means, field);
+    return means;
   }
 
-  static void update(const AdafactorOptions& options, FusedBatch& batch, size_t i, const Number& rate, double eps1) {
-    const at::Tensor &parameter = batch.parameters[i], &count = batch.state[kStep][i],
-                     &row_var = batch.state[kRowVar][i], &col_var = batch.state[kColVar][i],
-                     &variance = batch.state[kVariance][i];
-    const at::Tensor gradient = options.maximize() ? -batch.gradients[i] : batch.gradients[i];
+  static void update(const AdafactorOptions& options, const Stack& stack, const Number& rate, double eps1) {
+    const at::Tensor &count = stack.batch.state[kStep][stack.members.front()],
+                     variance = stack.of(stack.batch.state[kVariance]);
+    at::Tensor gradient = stack.of(stack.batch.gradients), change;
+    if (options.maximize()) gradient = -gradient;
     const Number step = count.is_cpu() ? Number(*count.const_data_ptr<float>()) : Number(count);
     const Number weight = pow(step, options.beta2_decay());
     const Number relative = at_most(rate, 1 / pow(step, 0.5));
-    const Number alpha = at_least(root_mean_square(parameter, 1), std::get<1>(options.eps())) * relative;
-    if (options.weight_decay() != 0) multiply(parameter, 1 - rate * options.weight_decay());
-    at::Tensor change;
+    const std::vector<Number> sizes = root_mean_squares(stack, stack.of(stack.batch.parameters), 1);
     if (variance.defined()) {
       change = at::empty_like(variance);
     } else {
-      average(row_var, gradient, -1, weight);
-      average(col_var, gradient, -2, weight);
-      change = at::matmul(row_var, col_var).div_(row_var.mean(-2, /*keepdim=*/true).clamp_min_(eps1));
+      const at::Tensor row_norms = at::linalg_vector_norm(gradient, 2, -1, /*keepdim=*/true);
+      const at::Tensor rows = average(stack, kRowVar, row_norms, gradient.size(-1), weight);
+      const at::Tensor columns = average(stack, kColVar, column_norms(gradient), gradient.size(-2), weight);
+      change = at::mul(rows, columns).div_(rows.mean(-2, /*keepdim=*/true).clamp_min_(eps1));
     }
     update_operands({change, gradient, variance}, [&](Elementwise& elementwise) {
       if (variance.defined()) {
@@ -103,7 +108,14 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
       elementwise.rsqrt(kParameter, kParameter);
       elementwise.mul(kParameter, kParameter, kGradient);
     });
-    subtract_scaled(parameter, change, alpha / at_least(root_mean_square(change, options.d()), 1));
+    if (variance.defined()) stack.store(variance, kVariance);
+    const std::vector<Number> changes = root_mean_squares(stack, change, options.d());
+    for (size_t i = 0; i < stack.members.size(); ++i) {
+      const at::Tensor& parameter = stack.batch.parameters[stack.members[i]];
+      if (options.weight_decay() != 0) multiply(parameter, 1 - rate * options.weight_decay());
+      const Number alpha = at_least(sizes[i], std::get<1>(options.eps())) * relative;
+      subtract_scaled(parameter, change[static_cast<int64_t>(i)], alpha / at_least(changes[i], 1));
+    }
   }
 
   static double epsilon_of(at::ScalarType dtype) {
@@ -115,9 +127,7 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
   static void run(const AdafactorOptions& options, FusedBatch& batch, const Number& rate) {
     // As in Python, where a group's first parameter sets it for the others.
     const double eps1 = std::get<0>(options.eps()).value_or(epsilon_of(batch.first_dtype));
-    for (size_t i = 0; i < batch.parameters.size(); ++i) {
-      if (batch.parameters[i].numel() != 0) update(options, batch, i, rate, eps1);
-    }
+    for_each_stack(batch, kStep, [&](const Stack& stack) { update(options, stack, rate, eps1); });
   }
 };
 

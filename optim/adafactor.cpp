@@ -98,13 +98,13 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
       change = at::mul(rows, columns).div_(rows.mean(-2, /*keepdim=*/true).clamp_min_(eps1));
     }
     update_operands({change, gradient, variance}, [&](Elementwise& elementwise) {
+      const Operand estimate = variance.defined() ? state_operand(0) : kParameter;
       if (variance.defined()) {
         const Operand squares = elementwise.temporary();
         elementwise.mul(squares, kGradient, kGradient);
-        elementwise.lerp(state_operand(0), state_operand(0), squares, weight);
-        elementwise.copy(kParameter, state_operand(0));
+        elementwise.lerp(estimate, estimate, squares, weight);
       }
-      elementwise.clamp(kParameter, kParameter, eps1 * eps1, std::numeric_limits<double>::infinity());
+      elementwise.clamp(kParameter, estimate, eps1 * eps1, std::numeric_limits<double>::infinity());
       elementwise.rsqrt(kParameter, kParameter);
       elementwise.mul(kParameter, kParameter, kGradient);
     });

@@ -35,9 +35,9 @@ void norms_of_columns(const T* matrix, T* norms, int64_t rows, int64_t columns) 
 
 bool are_read_by_rows(const at::Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
-  // ATen's threads share a single column of many numbers.
+  // ATen's threads share a single column of many numbers, and it does not square a single row.
   return tensor.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) && tensor.is_contiguous() &&
-         !tensor.is_neg() && tensor.numel() != tensor.size(-2);
+         !tensor.is_neg() && tensor.numel() != tensor.size(-2) && tensor.size(-2) != 1;
 }
 
 }  // namespace

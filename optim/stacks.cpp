@@ -48,7 +48,7 @@ void Stack::store(const at::Tensor& stack, size_t field) const {
 at::Tensor Stack::norms(const at::Tensor& stack) const {
   if (!stack.is_cpu()) return at::linalg_vector_norm(stack, 2).unsqueeze(0);
   if (members.size() == 1) return at::cpu::linalg_vector_norm(stack, 2).unsqueeze(0);
-  return at::cpu::linalg_vector_norm(stack.flatten(1), 2, at::IntArrayRef{1});
+  return at::cpu::linalg_vector_norm(stack.reshape({stack.size(0), -1}), 2, at::IntArrayRef{1});
 }
 
 void for_each_stack(FusedBatch& batch, size_t step, const std::function<void(const Stack&)>& update) {

@@ -79,9 +79,9 @@ void measure_own(const std::vector<std::vector<int64_t>>& cases) {
 
 int measure_own(std::string_view name) {
   using namespace ddp::optim;
-  const std::vector<std::vector<int64_t>> cases = name == "Muon"
-                                                      ? std::vector<std::vector<int64_t>>{{400, 8, 8}}
-                                                      : std::vector<std::vector<int64_t>>{{400, 64}, {1, 25'000'000}};
+  std::vector<std::vector<int64_t>> cases = {{400, 64}, {1, 25'000'000}};
+  if (name == "Muon") cases = {{400, 8, 8}};
+  if (name == "Adafactor") cases = {{400, 8, 8}, {1, 5000, 5000}, {400, 64}, {1, 25'000'000}};
   if (name == "RMSprop") return measure_own<RMSpropOptions>(cases), 0;
   if (name == "Adadelta") return measure_own<AdadeltaOptions>(cases), 0;
   if (name == "Adamax") return measure_own<AdamaxOptions>(cases), 0;

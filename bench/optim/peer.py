@@ -8,7 +8,7 @@ import torch
 
 name = sys.argv[1]
 torch.set_num_threads(1)
-shape = (8, 8) if name == "Muon" else (64,)
+shape = (8, 8) if name in ("Adafactor", "Muon") else (64,)
 
 
 def median(**options):

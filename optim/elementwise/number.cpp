@@ -1,5 +1,6 @@
 #include "optim/elementwise/number.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_clamp_min.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/_foreach_reciprocal.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/fmax.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsub.h>
@@ -85,7 +87,7 @@ Number root(const Number& a) {
 
 Number at_least(const Number& a, double lowest) {
   if (a.is_list()) return Number(at::_foreach_clamp_min(a.each, lowest));
-  if (a.is_tensor()) return Number(a.shared.clamp_min(lowest));
+  if (a.is_tensor()) return Number(at::fmax(a.shared, at::native::wrapped_scalar_tensor(lowest)));
   return at_least(a.value, lowest);
 }
 

@@ -41,6 +41,7 @@ Number pow(double base, const Number& exponent);
 Number pow(const Number& base, double exponent);
 /// Python's a ** 0.5.
 Number root(const Number& a);
+/// The larger one; for NaN `lowest`, as Python's max(lowest, a) has it. Of a list: NaN.
 Number at_least(const Number& a, double lowest);
 /// The smaller one. `a` or `b`, of which none is a list.
 Number at_most(const Number& a, const Number& b);
@@ -54,7 +55,7 @@ Number where_above(const Number& value, double limit, const Number& a, double b)
 
 // The same for numbers on the host alone.
 inline double at_least(double value, double lowest) {
-  return value < lowest ? lowest : value;
+  return value > lowest ? value : lowest;
 }
 inline double where_above(double value, double limit, double a, double b) {
   return value > limit ? a : b;

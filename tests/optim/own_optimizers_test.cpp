@@ -1,6 +1,7 @@
 // ddprun's own optimizers with scalers, archives, LARC and wrong input, and the kernels below them. Bits are compared
 // with Python's in random_steps_test.py.
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/full.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/serialize.h>
 
@@ -281,6 +282,17 @@ TEST_CASE("Larc: takes the weight decay of ddprun's own optimizers") {
   CHECK(dynamic_cast<RMSpropOptions&>(with_decay.param_groups()[0].options()).weight_decay() == 0.5);
   CHECK_THROWS_MATCHES(Larc<Rprop>(test::new_parameters(), RpropOptions()).step(), std::invalid_argument,
                        MessageMatches(ContainsSubstring("no weight decay")));
+}
+
+TEST_CASE("Adafactor: NaN in a parameter does not spread to its other numbers, as in Python") {
+  at::Tensor parameter = here(at::full({4, 3}, 0.5));
+  parameter[1][2] = std::numeric_limits<float>::quiet_NaN();
+  parameter.requires_grad_();
+  parameter.mutable_grad() = here(at::full({4, 3}, 2.0));
+  Adafactor optimizer({parameter});
+  optimizer.step();
+  CHECK(parameter.isnan().sum().item<int64_t>() == 1);
+  CHECK(parameter[0][0].item<float>() < 0.5F);
 }
 
 TEST_CASE("Muon: refuses parameters that are not matrices") {

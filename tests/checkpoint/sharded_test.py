@@ -319,6 +319,73 @@ class ShardedTest(unittest.TestCase):
             (copy / name).unlink()
             ddprun.checkpoint.load(copy)
 
+    def test_python_names_rank_and_tensor_of_what_is_lost(self):
+        copy = self.out / "step-00000007"
+        shutil.copytree(self.sharded, copy)
+        path = copy / f"model-00002-of-0000{RANKS}.safetensors"
+        whole = path.read_bytes()
+        length = int.from_bytes(whole[:8], "little")
+        name, entry = next((name, each) for name, each in json.loads(whole[8 : 8 + length]).items() if name != "__metadata__")
+        at = 8 + length + entry["data_offsets"][0]
+        named = rf"{path.name} \(rank 1's part\)"
+        cases = {
+            "missing": (None, rf"{named} is missing; it holds a part of '(embed|fc|large|out|bn)\."),
+            "short": (whole[:-1], rf"{named} has {len(whole) - 1} bytes, but the manifest says {len(whole)}; it lacks '"),
+            "changed": (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], rf"{named} is damaged: .*; the first damaged bytes hold '"),
+        }
+        for case, (content, expected) in cases.items():
+            path.unlink(missing_ok=True)
+            if content is not None:
+                path.write_bytes(content)
+            for load in (ddprun.checkpoint.load, ddprun.checkpoint.load_sharded):
+                with self.subTest(case, load=load.__name__), self.assertRaisesRegex(ddprun.checkpoint.DamagedCheckpoint, expected):
+                    load(copy)
+
+    def test_python_names_file_and_tensor_of_headers_that_do_not_fit(self):
+        def places(header, change):
+            listed = json.loads(header["__metadata__"]["DCP_SHARDING_INFO"])
+            change(listed)
+            header["__metadata__"]["DCP_SHARDING_INFO"] = json.dumps(listed)
+
+        def at(**values):
+            return lambda header: places(header, lambda listed: listed["large.weight"].update(values))
+
+        cases = {
+            "no place": lambda header: places(header, lambda listed: listed.pop("large.weight")),
+            "place of nothing": lambda header: places(header, lambda listed: listed.update(other=dict(listed["large.weight"]))),
+            "no list": lambda header: header["__metadata__"].update(DCP_SHARDING_INFO="[]"),
+            "no JSON": lambda header: header["__metadata__"].update(DCP_SHARDING_INFO="{"),
+            "text": at(saved_offsets="0"),
+            "negative": at(saved_offsets=[-1, 0]),
+            "another rank's": at(saved_offsets=[0, 0]),
+            "outside": at(saved_offsets=[10**6, 0]),
+            "huge": at(tensor_shape=[2**40, 2**20]),
+            "dimensions": at(tensor_shape=[1]),
+            "larger": at(tensor_shape=[10**6, 7]),
+        }
+        for case, change in cases.items():
+            copy = self.out / case / "step-00000007"
+            self.with_header(copy, change)
+            for load in (ddprun.checkpoint.load, lambda path: ddprun.checkpoint.load_sharded(path, model=make_plain()[0])):
+                with self.subTest(case), self.assertRaisesRegex(
+                        ddprun.checkpoint.DamagedCheckpoint, r"(model-00002.*damaged: .*(header|'[\w.]+')|model.safetensors.*'large.weight')"):
+                    load(copy)
+
+    def with_header(self, copy, change):
+        """Makes a copy of the checkpoint in which the header of a file of the model is changed, with checksums that fit."""
+        shutil.copytree(self.sharded, copy)
+        path = copy / f"model-00002-of-0000{RANKS}.safetensors"
+        data = path.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        change(header)
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+        files = {name: size_and_crc for name, size_and_crc in read_manifest(copy)["files"].items() if name != "block-checksums.txt"}
+        (copy / "block-checksums.txt").unlink()
+        files[path.name] = path.stat().st_size, crc32c(file_bytes(path))
+        (copy / "MANIFEST.json").write_text(format_manifest(7, 1, RANKS, {"loss": 0.25}, files))
+
     def test_a_folder_appears_whole_or_not_at_all(self):
         existing = self.out / "there"
         existing.mkdir()

@@ -290,7 +290,7 @@ def _run_of(manifest, paths):
         if name.endswith(".safetensors") and name != "ranks.safetensors":
             continue
         if name == "ranks.safetensors":
-            _add_ranks(run, states.read_tensors(path)[0], manifest["world_size"])
+            _add_ranks(run, states.read_tensors(path, name)[0], manifest["world_size"])
         elif name == "trainer.json":
             run["values"] = states.from_json(path.read_text())
         elif name == "schedule.state" and schedule is not None:

@@ -13,8 +13,9 @@ import secrets
 import shutil
 import socket
 
+from ._headers import content_of_lost, tensors_between
 from ._manifest import (
-    MANIFEST, STEP, DamagedCheckpoint, crc32c, file_bytes, format_manifest, open_regular, refuse_unread,
+    BLOCK, MANIFEST, STEP, DamagedCheckpoint, crc32c, crc32c_blocks, file_bytes, format_manifest, open_regular, refuse_unread,
     read_manifest, regular_bytes,
 )  # fmt: skip
 from ._shards import owner
@@ -34,19 +35,34 @@ def opened(folder: pathlib.Path, verify=True, files=None):
             try:
                 descriptor = open_regular(folder / name)
             except FileNotFoundError:
-                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is missing") from None
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is missing; it holds {content_of_lost(folder, manifest['files'], name)}") from None
             except OSError as error:
                 refuse_unread(error, f"{folder / name} cannot be read: {error.strerror}")
             stack.callback(os.close, descriptor)
             found = os.fstat(descriptor).st_size
             if found != size:
-                raise DamagedCheckpoint(f"{folder / name}{owner(name)} has {found} bytes, but the manifest says {size}")
+                lost = tensors_between(folder / name, found, size, size)
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} has {found} bytes, but the manifest says {size}" + (lost and f"; it lacks {lost}"))
             held = pathlib.Path(f"/proc/self/fd/{descriptor}")
             paths[name] = held if held.exists() else folder / name
         for name, (_, crc) in files.items():
             if verify and crc32c(file_bytes(paths[name])) != crc:
-                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum is another than the manifest's")
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum is another than the manifest's{_damaged_tensors(paths, name)}")
         yield manifest, paths
+
+
+def _damaged_tensors(paths, name):
+    """"; the first damaged bytes hold 'fc.weight'", where the checkpoint has checksums of the file's blocks."""
+    try:
+        lines = regular_bytes(paths["block-checksums.txt"]).decode().splitlines()
+        (text,) = (line.split()[1] for line in lines if line.startswith(f"{name} "))
+        expected = [int(text[begin : begin + 8], 16) for begin in range(0, len(text), 8)]
+        found = crc32c_blocks(file_bytes(paths[name]))
+        block = next(number for number, pair in enumerate(zip(expected, found, strict=True)) if pair[0] != pair[1])
+    except (OSError, ValueError, KeyError, IndexError, StopIteration):
+        return ""
+    tensors = tensors_between(paths[name], block * BLOCK, (block + 1) * BLOCK, paths[name].stat().st_size)
+    return tensors and f"; the first damaged bytes hold {tensors}"
 
 
 def is_checkpoint_name(name):

@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from . import _folder as folders
 from . import _states as states
+from ._headers import check_part
 from ._manifest import DamagedCheckpoint, crc32c_blocks, crc32c_of_blocks, file_bytes, format_blocks, read_manifest
 from ._shards import part_of
 
@@ -199,13 +200,13 @@ def _folder_of_part(paths, part):
         yield folder
 
 
-def _stored(reader, part):
+def _stored(reader, paths, part):
     """What the files of a part hold, by name."""
-    stored = reader.read_metadata().state_dict_metadata
-    for name, entry in stored.items():
-        if sum(chunk.sizes.numel() for chunk in entry.chunks) != entry.size.numel():
-            raise DamagedCheckpoint(f"the files of {part} do not hold all of {name!r}")
-    return stored
+    check_part(paths, part)
+    try:
+        return reader.read_metadata().state_dict_metadata
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise DamagedCheckpoint(f"torch cannot read the headers of {part}: {type(error).__name__}: {error}") from error
 
 
 def _prepared(paths, part, targets_of, stack, ranks):
@@ -217,7 +218,7 @@ def _prepared(paths, part, targets_of, stack, ranks):
         if not any(part_of(name) == part for name in paths):
             raise ValueError(f"the checkpoint holds no {part}: it was saved without that part of the state")
         reader = dcp.HuggingFaceStorageReader(str(stack.enter_context(_folder_of_part(paths, part))))
-        targets.update(targets_of(_stored(reader, part), states.texts_of_part(paths, part)))
+        targets.update(targets_of(_stored(reader, paths, part), states.texts_of_part(paths, part)))
         opened.append(reader)
 
     def read():

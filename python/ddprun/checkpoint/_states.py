@@ -2,17 +2,19 @@
 it. Needs torch and safetensors."""
 
 import collections
+import contextlib
 import copy
 import json
 import math
 import re
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from ._headers import check_part
 from ._manifest import DamagedCheckpoint
-from ._shards import part_of
+from ._shards import owner, part_of
 
 OPTIMIZER = "ddprun.optimizer"  # the metadata key of an optimizer's groups
 _DEFAULTS = {"maximize": False, "foreach": None, "differentiable": False, "fused": None}
@@ -21,10 +23,20 @@ _LISTS = ("old_dirs", "old_stps", "ro")  # of LBFGS; files hold each tensor as <
 _FLOAT = "__float__"  # {"__float__": "inf"}: numbers that JSON does not have
 
 
-def read_tensors(path):
-    with safe_open(path, framework="pt") as file:
+@contextlib.contextmanager
+def _opened(path, name):
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise DamagedCheckpoint(f"{name}{owner(name)} is damaged: {error}") from error
+
+
+def read_tensors(path, name):
+    """The tensors and texts of a file of this name."""
+    with _opened(path, name) as file:
         metadata = dict(file.metadata() or {})
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        tensors = {each: file.get_tensor(each) for each in file.keys()}
     return tensors, metadata
 
 
@@ -33,7 +45,7 @@ def texts_of_part(paths, part):
     texts = {}
     for name, path in paths.items():
         if part_of(name) == part:
-            with safe_open(path, framework="pt") as file:
+            with _opened(path, name) as file:
                 texts.update(file.metadata() or {})
     return texts
 
@@ -51,19 +63,16 @@ def saved_groups(texts, part, names):
 def read_part(paths, part):
     """The tensors and texts of a part of a run by its file's name; of a sharded one each tensor is put together."""
     if part in paths:
-        return read_tensors(paths[part])
-    tensors, filled, texts = {}, collections.Counter(), texts_of_part(paths, part)
-    for path in [path for name, path in sorted(paths.items()) if part_of(name) == part]:
-        chunks, header = read_tensors(path)
-        for name, place in json.loads(header["DCP_SHARDING_INFO"]).items():
+        return read_tensors(paths[part], part)
+    check_part(paths, part)
+    tensors, texts = {}, texts_of_part(paths, part)
+    for file in sorted(name for name in paths if part_of(name) == part):
+        chunks, header = read_tensors(paths[file], file)
+        for name, place in json.loads(header.get("DCP_SHARDING_INFO", "{}")).items():
             whole = tensors.setdefault(name, torch.empty(place["tensor_shape"], dtype=chunks[name].dtype))
             for dimension, offset in enumerate(place["saved_offsets"]):
                 whole = whole.narrow(dimension, offset, chunks[name].shape[dimension])
             whole.copy_(chunks[name])
-            filled[name] += chunks[name].numel()
-    missing = [name for name, tensor in tensors.items() if filled[name] != tensor.numel()]
-    if missing:
-        raise ValueError(f"the files of {part} do not hold all of {', '.join(missing[:8])}")
     texts.pop("DCP_SHARDING_INFO", None)
     return dict(sorted(tensors.items())), texts
 

@@ -26,15 +26,15 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
     return "max_grad_norm needs the norm of all gradients; set it to 0 and call clip_grad_norm_() before step()";
   }
 
-  // The norm of all gradients, if a group needs it.
-  static at::Tensor prepare_step(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                                 const std::vector<std::vector<FusedBatch>>& batches) {
+  // The norm of all gradients, if a group needs it. Its last bit depends on their order, which is the parameters'.
+  static at::Tensor prepare_step(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
     std::vector<at::Tensor> gradients;
     bool is_needed = false;
-    for (size_t i = 0; i < groups.size(); ++i) {
-      is_needed |= static_cast<const LambOptions&>(groups[i].options()).max_grad_norm() != 0;
-      for (const auto& each : batches[i])
-        gradients.insert(gradients.end(), each.gradients.begin(), each.gradients.end());
+    for (const auto& group : groups) {
+      is_needed |= static_cast<const LambOptions&>(group.options()).max_grad_norm() != 0;
+      for (const at::Tensor& parameter : group.params()) {
+        if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+      }
     }
     if (!is_needed || gradients.empty()) return {};
     // With a scale, norms of 16-bit gradients are float32.

@@ -91,7 +91,7 @@ void LocalOptimizer::apply_step(const GradientScaling& scaling) {
     for (auto& group : batches) {
       for (auto& batch : group) unscale(batch, on_device(scaling, batch.device));
     }
-    const at::Tensor shared = prepare_step(batches);
+    const at::Tensor shared = prepare_step();
     for (auto& group : batches) {
       for (auto& batch : group) batch.shared = shared;
     }
@@ -103,7 +103,7 @@ void LocalOptimizer::apply_step(const GradientScaling& scaling) {
   }
 }
 
-at::Tensor LocalOptimizer::prepare_step(const std::vector<std::vector<FusedBatch>>&) const {
+at::Tensor LocalOptimizer::prepare_step() const {
   return {};
 }
 

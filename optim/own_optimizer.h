@@ -260,9 +260,9 @@ void OwnOptimizer<Options>::check_capturable(const torch::optim::OptimizerParamG
 }
 
 template <typename Options>
-at::Tensor OwnOptimizer<Options>::prepare_step(const std::vector<std::vector<FusedBatch>>& batches) const {
-  if constexpr (requires { Rule<Options>::prepare_step(param_groups_, batches); }) {
-    return Rule<Options>::prepare_step(param_groups_, batches);
+at::Tensor OwnOptimizer<Options>::prepare_step() const {
+  if constexpr (requires { Rule<Options>::prepare_step(param_groups_); }) {
+    return Rule<Options>::prepare_step(param_groups_);
   }
   return {};
 }

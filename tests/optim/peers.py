@@ -23,7 +23,9 @@ class Lion(torch.optim.Optimizer):
                     state["exp_avg"] = torch.zeros_like(p)
                 m = state["exp_avg"]
                 if group["weight_decay"] != 0:
-                    p.mul_(1 - group["lr"] * group["weight_decay"])
+                    kept = 1 - group["lr"] * group["weight_decay"]
+                    # As a number: a tensor of float64 would make a parameter of one element compute in float64.
+                    p.mul_(kept.item() if isinstance(kept, torch.Tensor) else kept)
                 p.add_(m.mul(beta1).add_(grad, alpha=1 - beta1).sign_(), alpha=-group["lr"])
                 m.mul_(beta2).add_(grad, alpha=1 - beta2)
 

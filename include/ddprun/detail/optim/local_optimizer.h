@@ -95,7 +95,7 @@ class LocalOptimizer : public FusedOptimizer {
   virtual bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
                              LocalState& state) const = 0;
   /// With Kernels::kOwn: before the first batch of a step, with unscaled gradients; what the batches share.
-  virtual at::Tensor prepare_step(const std::vector<std::vector<FusedBatch>>& batches) const;
+  virtual at::Tensor prepare_step() const;
   /// With Kernels::kOwn, `scaling` is empty.
   virtual void run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
                           const GradientScaling& scaling) const = 0;

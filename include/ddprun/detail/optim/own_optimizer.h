@@ -126,7 +126,7 @@ class OwnOptimizer : public LocalOptimizer {
   void check_capturable(const torch::optim::OptimizerParamGroup& group) const override;
   bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
                      LocalState& state) const override;
-  at::Tensor prepare_step(const std::vector<std::vector<FusedBatch>>& batches) const override;
+  at::Tensor prepare_step() const override;
   void run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
                   const GradientScaling& scaling) const override;
 };

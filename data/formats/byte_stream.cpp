@@ -11,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <limits>
+#include <new>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -76,16 +78,118 @@ int wait_for(pid_t process) {
 
 }  // namespace
 
+/// What a descriptor gives, unpacked where it begins as gzip data does. zlib's gzread() would lose bytes where a signal
+/// interrupts the wait for a command.
 struct ByteStream::Stream {
-  explicit Stream(int file) : gz(::gzdopen(file, "rb")) {
-    if (gz == nullptr) throw std::bad_alloc();
-    ::gzbuffer(gz, kBufferBytes);
+  explicit Stream(int descriptor) : file(descriptor), buffer(kBufferBytes) {}
+  ~Stream() {
+    if (is_packed) ::inflateEnd(&inflater);
+    ::close(file);
   }
-  ~Stream() { ::gzclose(gz); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  gzFile gz;
+  /// At least a byte, except at the end, or where `problem` says why not.
+  size_t read(std::span<uint8_t> bytes) {
+    if (is_plain()) {
+      if (left() == 0 && bytes.size() >= buffer.size()) return load(bytes);
+      if (left() == 0 && !fill()) return 0;
+      const size_t count = std::min(left(), bytes.size());
+      std::copy_n(buffer.data() + begin, count, bytes.data());
+      begin += count;
+      return count;
+    }
+    size_t made = 0;
+    while (made == 0 && problem.empty() && !bytes.empty() && find_member()) {
+      if (left() == 0 && !fill()) {
+        if (problem.empty()) problem = kDamage;
+        return 0;
+      }
+      made = unpack(bytes);
+    }
+    return problem.empty() ? made : 0;
+  }
+
+  bool is_plain() {
+    if (!has_begun) {
+      has_begun = true;
+      is_packed = begins_member();
+      if (is_packed && ::inflateInit2(&inflater, kGzipWindow) != Z_OK) throw std::bad_alloc();
+    }
+    return !is_packed;
+  }
+
+  bool seek(uint64_t position) {
+    if (!is_plain() || ::lseek(file, static_cast<off_t>(position), SEEK_SET) < 0) return false;
+    begin = end = 0;
+    return true;
+  }
+
+  std::string problem{};
+
+ private:
+  static constexpr const char* kDamage = "the gzip data is damaged or cut short";
+  static constexpr int kGzipWindow = 15 + 16;
+
+  size_t left() const { return end - begin; }
+
+  size_t load(std::span<uint8_t> bytes) {
+    while (true) {
+      const ssize_t count = ::read(file, bytes.data(), bytes.size());
+      if (count >= 0) return static_cast<size_t>(count);
+      if (errno == EINTR) continue;
+      problem = std::generic_category().message(errno);
+      return 0;
+    }
+  }
+
+  /// Brings further bytes behind those that are left; false at the end.
+  bool fill() {
+    std::copy(buffer.data() + begin, buffer.data() + end, buffer.data());
+    end = left();
+    begin = 0;
+    const size_t count = load(std::span(buffer).subspan(end));
+    end += count;
+    return count > 0;
+  }
+
+  bool begins_member() {
+    while (left() < 2 && fill()) {
+    }
+    return left() >= 2 && buffer[begin] == 0x1f && buffer[begin + 1] == 0x8b;
+  }
+
+  /// Whether there is more: gzip data may be several pieces, and what follows them is not looked at.
+  bool find_member() {
+    if (is_between) {
+      if (!begins_member()) return false;
+      ::inflateReset(&inflater);
+      is_between = false;
+    }
+    return true;
+  }
+
+  size_t unpack(std::span<uint8_t> bytes) {
+    inflater.next_in = buffer.data() + begin;
+    inflater.avail_in = static_cast<uInt>(left());
+    inflater.next_out = bytes.data();
+    inflater.avail_out = static_cast<uInt>(std::min<size_t>(bytes.size(), std::numeric_limits<uInt>::max()));
+    const size_t room = inflater.avail_out;
+    const int status = ::inflate(&inflater, Z_NO_FLUSH);
+    begin = end - inflater.avail_in;
+    is_between = status == Z_STREAM_END;
+    if (status != Z_OK && status != Z_STREAM_END) problem = kDamage;
+    return room - inflater.avail_out;
+  }
+
+  int file;
+  std::vector<uint8_t> buffer;
+  size_t begin = 0;
+  size_t end = 0;
+  bool has_begun = false;
+  bool is_packed = false;
+  bool is_between = false;  // behind a piece of gzip data
+  z_stream inflater{};
 };
 
 std::string local_path(const std::string& url) {
@@ -118,17 +222,11 @@ ByteStream::~ByteStream() {
 size_t ByteStream::read(std::span<uint8_t> bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
-    constexpr size_t kMost = size_t{1} << 30;  // gzread counts in int
-    const auto wanted = static_cast<unsigned>(std::min(kMost, bytes.size() - done));
-    const int count = ::gzread(stream_->gz, bytes.data() + done, wanted);
-    int code = Z_OK;
-    const std::string message = ::gzerror(stream_->gz, &code);
-    if (count < 0 || code == Z_BUF_ERROR) {
-      throw DataError(url_, "cannot be read after byte " + std::to_string(position_ + done) + ": " +
-                                (code == Z_ERRNO ? std::generic_category().message(errno)
-                                                 : "the gzip data is damaged or cut short"));
+    const size_t count = stream_->read(bytes.subspan(done));
+    if (!stream_->problem.empty()) {
+      throw DataError(url_, "cannot be read after byte " + std::to_string(position_ + done) + ": " + stream_->problem);
     }
-    done += static_cast<size_t>(count);
+    done += count;
     if (count == 0) break;
   }
   position_ += done;
@@ -145,7 +243,7 @@ void ByteStream::end_of_command() {
 }
 
 uint64_t ByteStream::skip(uint64_t count) {
-  if (count > kBufferBytes && command_ == 0 && ::gzdirect(stream_->gz) == 1) {
+  if (count > kBufferBytes && command_ == 0 && stream_->is_plain()) {
     return seek(position_ + count) ? count : 0;
   }
   std::vector<uint8_t> ignored(static_cast<size_t>(std::min<uint64_t>(count, kBufferBytes)));
@@ -160,14 +258,13 @@ uint64_t ByteStream::skip(uint64_t count) {
 }
 
 void ByteStream::finish() {
-  if (command_ == 0 && ::gzdirect(stream_->gz) == 1) return;
+  if (command_ == 0 && stream_->is_plain()) return;
   constexpr uint64_t kMost = uint64_t{1} << 22;
   skip(kMost);
 }
 
 bool ByteStream::seek(uint64_t position) {
-  if (local_path(url_).empty() || ::gzdirect(stream_->gz) == 0) return false;
-  if (::gzseek(stream_->gz, static_cast<z_off_t>(position), SEEK_SET) < 0) return false;
+  if (local_path(url_).empty() || !stream_->seek(position)) return false;
   position_ = position;
   return true;
 }

@@ -1,5 +1,6 @@
 // Samples in tar archives through a Loader: decoders, indexes, damage, resumes.
 #include <ATen/ATen.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <array>
@@ -296,6 +297,30 @@ TEST_CASE_METHOD(WebDatasetTest,
   CHECK_THAT(end, ContainsSubstring("expected a header of 512 bytes, got 100"));
   CHECK_THAT(of_pipe, ContainsSubstring("was ended by signal 13"));
   CHECK_THAT(of_term, ContainsSubstring("was ended by signal 15"));
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: signals that interrupt the wait for a command change nothing") {
+  const std::string plain = test::read_file(archives(3, 3).at(0));
+  // Two pieces of gzip data and what is left out behind them.
+  const std::string packed = test::gzip(plain.substr(0, 700)) + test::gzip(plain.substr(700)) + "xyz";
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) {};  // without SA_RESTART
+  ::sigaction(SIGALRM, &action, &before);
+  constexpr itimerval kOften{{0, 5000}, {0, 5000}}, kNever{};
+  for (const std::string& content : {plain, packed}) {
+    test::write_file(path("x"), content);
+    const std::string slowly = "pipe:(head -c 1; sleep 0.1; head -c 100; sleep 0.1; cat) < " + path("x").string();
+    const WebDataset dataset(std::vector<std::string>{slowly}, decode);
+    StreamSampler sampler({.num_replicas = 1});
+    Loader loader(dataset, sampler, {.batch_size = 2, .workers = 0});
+    ::setitimer(ITIMER_REAL, &kOften, nullptr);
+    std::vector<int64_t> seen;
+    CHECK_NOTHROW(seen = targets(loader));
+    ::setitimer(ITIMER_REAL, &kNever, nullptr);
+    CHECK_THAT(seen, ElementsAre(0, 1, 2));
+  }
+  ::sigaction(SIGALRM, &before, nullptr);
 }
 
 TEST_CASE_METHOD(WebDatasetTest, "WebDataset: what is no damage has advice") {

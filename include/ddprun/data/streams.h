@@ -74,9 +74,10 @@ class ShardSample {
 
 /// Settings of a WebDataset, all optional.
 struct WebDatasetOptions {
-  /// Leave out what follows the damage in a damaged or cut archive, and samples that `decode` throws for, instead of
-  /// throwing; one line on standard error for each archive says so. A batch of which nothing is left is still an error,
-  /// since the ranks would have different numbers of batches. Indexes are not used then.
+  /// Leave out what follows the damage in a damaged or cut archive, the sample before it, which may lack files, and
+  /// samples that `decode` throws for, instead of throwing; one line on standard error for each archive says so. A
+  /// batch of which nothing is left is still an error, since the ranks would have different numbers of batches. Indexes
+  /// are not used then.
   bool skip_damaged = false;
   int64_t most_file_bytes = int64_t{1} << 30;  ///< a larger file in an archive is damage
   uint64_t seed = 0;                           ///< of the random numbers that `decode` gets

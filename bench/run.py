@@ -23,7 +23,7 @@ BENCH = pathlib.Path(__file__).parent
 DOCS = BENCH.parent / "docs"
 RECORD = "benchmarks.json"
 TABLE = re.compile(r"(<!-- benchmark (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-PLACES = ("BENCH_PROGRAMS", "BENCH_PYTHON")  # other variables of this beginning say how much is measured
+PLACES = ("BENCH_PROGRAMS", "BENCH_PYTHON", "BENCH_PILLOW_SIMD")  # other variables of this beginning say how much is measured
 CANNOT_RUN = 77
 COLUMNS = ["case", "metric", "ours", "peer", "ratio"]
 

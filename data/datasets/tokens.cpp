@@ -74,6 +74,11 @@ struct Tokens::File {
     }
     index.tokens = static_cast<int64_t>(mapped.size() / bytes);
     if (options.document_end) {
+      const int64_t most = (int64_t{1} << (8 * index.token_bytes)) - 1;
+      if (*options.document_end < 0 || *options.document_end > most) {
+        throw std::invalid_argument("Tokens: expected a document_end from 0 to " + std::to_string(most) + ", got " +
+                                    std::to_string(*options.document_end));
+      }
       with_type(index.token_bytes, false, [&](auto type) { find_ends(type); });
     }
     if (index.tokens > 0 && (index.document_ends.empty() || index.document_ends.back() < index.tokens)) {

@@ -14,6 +14,7 @@
 #include "data/datasets/batch_memory.h"
 #include "data/datasets/npy_bytes.h"
 #include "data/datasets/raster_bytes.h"
+#include "data/formats/open_file.h"
 #include "data/formats/shard_format.h"
 #include "ddprun/data/streams.h"
 
@@ -57,6 +58,20 @@ at::Tensor stacked_in(const detail::BatchMemory& memory, const std::vector<at::T
   sizes.insert(sizes.begin(), std::ssize(parts));
   at::Tensor whole = memory.empty(sizes, first.scalar_type());
   return at::stack_out(whole, parts);
+}
+
+/// Throws std::invalid_argument where there is no archive, or an address says nothing.
+void check_addresses(const std::vector<std::string>& urls) {
+  if (urls.empty()) throw std::invalid_argument("WebDataset: expected at least one archive, got none");
+  for (size_t i = 0; i < urls.size(); ++i) {
+    std::string_view rest = urls[i];
+    for (const std::string_view scheme : {"file:", "pipe:"}) {
+      if (rest.starts_with(scheme)) rest.remove_prefix(scheme.size());
+    }
+    if (rest.find_first_not_of(" \t\n") != std::string_view::npos) continue;
+    throw std::invalid_argument("WebDataset: address " + std::to_string(i + 1) + " of " + std::to_string(urls.size()) +
+                                " is '" + urls[i] + "', expected a file, file:PATH or pipe:COMMAND");
+  }
 }
 
 }  // namespace
@@ -171,7 +186,7 @@ struct WebDataset::Walk::State {
   }
 
   int64_t skip(int64_t count) {
-    // An index also counts what is behind damage, which skip_damaged leaves out.
+    // An index also counts what comes after damage, which skip_damaged leaves out.
     if (!has_asked && !shared->options.skip_damaged) read_index();
     if (index && reader && count > 0) {
       const auto size = static_cast<int64_t>(index->headers.size());
@@ -229,6 +244,8 @@ WebDataset::WebDataset(const std::string& pattern, Decode decode, const WebDatas
 
 WebDataset::WebDataset(std::vector<std::string> urls, Decode decode, const WebDatasetOptions& options)
     : shared_(std::make_shared<Shared>()) {
+  check_addresses(urls);
+  if (!decode) throw std::invalid_argument("WebDataset: expected a function that decodes a sample, got none");
   shared_->urls = std::move(urls);
   shared_->decode = std::move(decode);
   shared_->options = options;
@@ -279,8 +296,10 @@ int64_t WebDataset::skipped() const {
 }
 
 int64_t index_shard(const std::filesystem::path& archive) {
-  ShardReader reader(archive, std::numeric_limits<uint64_t>::max());
-  ShardIndex index{.archive_bytes = std::filesystem::file_size(archive)};
+  const OpenFile file(archive);
+  const bool is_address = local_path(archive) != archive;  // of a file that is named "pipe:…" or "file:…"
+  ShardReader reader((is_address ? "file:" : "") + archive.string(), std::numeric_limits<uint64_t>::max());
+  ShardIndex index{.archive_bytes = file.size()};
   while (const auto sample = reader.next(/*with_content=*/false)) index.headers.push_back(sample->header);
   if (!reader.seek(0)) throw DataError(archive, "is compressed, so it can have no index: unpack it first");
   write_shard_index(archive, index);

@@ -2,14 +2,14 @@
 // no LibTorch.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
 namespace ddp {
+
+class Command;
 
 /// Reads `path`, `file:path`, or what `pipe:command` writes, by /bin/sh. Ends the command when it goes.
 class ByteStream {
@@ -21,7 +21,7 @@ class ByteStream {
   ByteStream& operator=(const ByteStream&) = delete;
 
   /// Up to bytes.size() bytes; fewer only at the end. Throws DataError for damaged gzip data, and at the end of a
-  /// command that failed.
+  /// command that failed. What waits for a command throws ReadStopped when the loader has ended the pass.
   size_t read(std::span<uint8_t> bytes);
   /// Passes over up to `count` bytes, and returns how many there may have been: far ahead in a plain file it does not
   /// look.
@@ -41,8 +41,9 @@ class ByteStream {
   void end_of_command();
 
   std::string url_;
-  std::unique_ptr<Stream> stream_;
-  pid_t command_ = 0;
+  std::unique_ptr<Command> command_;
+  std::unique_ptr<Stream> stream_;  // after command_, whose output it reads: its end is the first to be closed
+  bool has_ended_ = false;          // the command, and its status is known
   uint64_t position_ = 0;
 };
 

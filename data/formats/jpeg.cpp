@@ -293,7 +293,8 @@ struct JpegRead {
   jpeg_decompress_struct decoder{};
   ErrorHandler handler{};
   JpegCoefficients coefficients{};
-  std::vector<uint8_t> inks{};  // room for a row
+  std::vector<uint8_t> inks{};    // room for a row
+  std::vector<uint8_t> unused{};  // the same, of one that nobody wants
   DecodedPart part{};
 };
 
@@ -315,6 +316,17 @@ int64_t begin_box(JpegRead& read, const DecodedBox& chosen) {
   const int64_t last = std::min<int64_t>(decoder.output_height, box.top + box.height);
   read.part.pixels.height = last - top;
   return last;
+}
+
+/// Lets libjpeg read the data after the box, without making pixels of it. It reads nothing more when it is asked to pass
+/// over the last row.
+void read_rest(JpegRead& read) {
+  jpeg_decompress_struct& decoder = read.decoder;
+  const JDIMENSION before_last = decoder.output_height - 1;
+  if (decoder.output_scanline < before_last) jpeg_skip_scanlines(&decoder, before_last - decoder.output_scanline);
+  read.unused.resize(size_t{decoder.output_width} * static_cast<size_t>(decoder.output_components));
+  JSAMPROW row = read.unused.data();
+  while (decoder.output_scanline < decoder.output_height) jpeg_read_scanlines(&decoder, &row, 1);
 }
 
 /// The C part. No object with a destructor may live here: a longjmp would not destroy it.
@@ -351,7 +363,8 @@ Outcome decode(JpegRead& read) {
       jpeg_read_scanlines(&decoder, &row, 1);
     }
   }
-  if (last == decoder.output_height) jpeg_finish_decompress(&decoder);
+  if (chosen.reads_all) read_rest(read);
+  if (decoder.output_scanline == decoder.output_height) jpeg_finish_decompress(&decoder);
   return Outcome::kDone;
 }
 

@@ -17,7 +17,8 @@ namespace ddp {
 /// What is decoded of a picture: a box of it, when it has 1/reduction of its size, rounded up.
 struct DecodedBox {
   Box box{};
-  int reduction = 1;  ///< 1, 2, 4 or 8
+  int reduction = 1;       ///< 1, 2, 4 or 8
+  bool reads_all = false;  ///< the data after the box too, so that damage in it is an error
 };
 
 /// A picture of which at least a box is in memory.

@@ -37,7 +37,7 @@ class ShardReader {
   ShardReader(const std::string& url, uint64_t most_file_bytes) : tar_(url, most_file_bytes), url_(url) {}
 
   /// The next sample, its files' content only `with_content`; nothing at the end. Throws DataError for damage and for
-  /// two files of one suffix, and behind the last sample for an archive without an end.
+  /// two files of one suffix, and after the last sample for an archive without an end.
   std::optional<Sample> next(bool with_content);
   /// Goes to a sample's first header. False where the archive has no positions.
   bool seek(uint64_t header);

@@ -39,7 +39,7 @@ ResizedPart reduced(ResizedPart wanted, int reduction) {
 Image decode_part(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                   const std::function<ResizedPart(int64_t height, int64_t width)>& choose, PartDecoding decoding,
                   const DecodeOptions& options) {
-  if (decoding == PartDecoding::kWhole || image_format(bytes) != ImageFormat::kJpeg) {
+  if (image_format(bytes) != ImageFormat::kJpeg) {
     const Image image = decode_image(bytes, path, options);
     const ResizedPart wanted = choose(image.height, image.width);
     return resize_part(image, wanted.box, wanted.height, wanted.width, wanted.part);
@@ -58,7 +58,7 @@ Image decode_part(const std::vector<uint8_t>& bytes, const std::filesystem::path
     const int reduction = decoding == PartDecoding::kReduced ? reduction_of(wanted) : 1;
     wanted = reduced(wanted, reduction);
     window = {.height = reduced(height, reduction), .width = reduced(width, reduction)};
-    return DecodedBox{.box = reach_of(wanted), .reduction = reduction};
+    return DecodedBox{.box = reach_of(wanted), .reduction = reduction, .reads_all = decoding == PartDecoding::kWhole};
   };
   DecodedPart part;
   try {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -54,6 +55,7 @@ Weights make_weights(int64_t in, int64_t out, int64_t first, int64_t count) {
       sum += exact[static_cast<size_t>(i - begin)];
     }
     weights.windows[static_cast<size_t>(x)] = window;
+    weights.most = std::max(weights.most, window.count);
     for (int64_t i = 0; i < end - begin; ++i) {
       const double share = sum == 0 ? exact[static_cast<size_t>(i)] : exact[static_cast<size_t>(i)] * (1.0 / sum);
       weights.values[static_cast<size_t>(x * weights.stride + i)] =
@@ -64,34 +66,35 @@ Weights make_weights(int64_t in, int64_t out, int64_t first, int64_t count) {
 }
 
 /// `rows` rows of RGB pixels that are `stride` bytes apart, the last one of `last` bytes.
-std::vector<uint8_t> resize_rows(const uint8_t* in, int64_t rows, int64_t stride, int64_t last,
-                                 const Weights& weights) {
+std::unique_ptr<uint8_t[]> resize_rows(const uint8_t* in, int64_t rows, int64_t stride, int64_t last,
+                                       const Weights& weights) {
   constexpr size_t kMostSpread = size_t{1} << 18;  // weights of a picture that is cut down by hundreds take megabytes
   const ResizeKernels& kernels = weights.values.size() <= kMostSpread ? resize_kernels() : portable_resize_kernels();
-  const std::vector<int32_t> spread = kernels.needs_spread ? spread_weights(weights) : std::vector<int32_t>();
+  const auto spread = kernels.spread != nullptr ? kernels.spread(weights) : std::vector<int32_t>();
   const size_t row_bytes = weights.windows.size() * 3;
-  std::vector<uint8_t> out(static_cast<size_t>(rows) * row_bytes);
-  for (int64_t y = 0; y + 1 < rows; ++y) {
-    kernels.across(in + y * stride, weights, spread, out.data() + static_cast<size_t>(y) * row_bytes);
+  auto out = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(rows) * row_bytes);
+  std::vector<uint8_t> copy(static_cast<size_t>(last + kReadAfter));
+  for (int64_t y = 0; y < rows; ++y) {
+    const uint8_t* row = in + y * stride;
+    const int64_t after = (rows - 1 - y) * stride;
+    if (after < kReadAfter) {
+      std::copy_n(row, last, copy.begin());
+      row = copy.data();
+    }
+    kernels.across(row, weights, spread, out.get() + static_cast<size_t>(y) * row_bytes);
   }
-  constexpr size_t kReadBeyond = 8;
-  std::vector<uint8_t> copy(in + (rows - 1) * stride, in + (rows - 1) * stride + last);
-  copy.resize(copy.size() + kReadBeyond);
-  kernels.across(copy.data(), weights, spread, out.data() + static_cast<size_t>(rows - 1) * row_bytes);
   return out;
 }
 
 /// Columns of a picture with `bytes` bytes a row. `in` begins with row `first` of what the weights are for.
-std::vector<uint8_t> resize_columns(const std::vector<uint8_t>& in, int64_t first, int64_t bytes,
-                                    const Weights& weights) {
+std::vector<uint8_t> resize_columns(const uint8_t* in, int64_t first, int64_t bytes, const Weights& weights) {
   const ResizeKernels& kernels = resize_kernels();
   std::vector<uint8_t> out(weights.windows.size() * static_cast<size_t>(bytes));
   for (size_t y = 0; y < weights.windows.size(); ++y) {
     const Window& window = weights.windows[y];
     const std::span of_window(weights.values.data() + y * static_cast<size_t>(weights.stride),
                               static_cast<size_t>(window.count));
-    kernels.down(in.data() + (window.begin - first) * bytes, bytes, of_window,
-                 out.data() + y * static_cast<size_t>(bytes));
+    kernels.down(in + (window.begin - first) * bytes, bytes, of_window, out.data() + y * static_cast<size_t>(bytes));
   }
   return out;
 }
@@ -145,8 +148,10 @@ Image resize_window(const PixelWindow& window, const ResizedPart& wanted) {
       window.pixels->pixels.data() + (box.top + first - window.top) * stride + (box.left + begin - window.left) * 3;
   // Across first, as Pillow: the result in between is rounded to bytes, so the order shows.
   const int64_t columns = across.windows.back().begin + across.windows.back().count;
-  const std::vector<uint8_t> narrowed = resize_rows(corner, rows, stride, columns * 3, across);
-  return {.height = part.height, .width = part.width, .pixels = resize_columns(narrowed, first, part.width * 3, down)};
+  const auto narrowed = resize_rows(corner, rows, stride, columns * 3, across);
+  return {.height = part.height,
+          .width = part.width,
+          .pixels = resize_columns(narrowed.get(), first, part.width * 3, down)};
 }
 
 }  // namespace ddp

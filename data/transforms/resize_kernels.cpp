@@ -60,45 +60,88 @@ constexpr ResizeKernels kPortable{.across = across_portable, .down = down_portab
 
 #ifdef __x86_64__
 
-/// Red, green and blue of one output pixel, and a number that means nothing. Two input pixels at a time.
+constexpr int kLowPlaces = 15;   // of a weight in two numbers of 16 bits
+constexpr int64_t kAtOnce = 4;   // input pixels
+constexpr int64_t kSpread = 16;  // numbers for their weights
+
+/// Red, green and blue of one output pixel, and a number that means nothing. Products of 16 bits are summed in pairs,
+/// the weights' upper and lower places apart; the sums are exact, as 32 bits are enough for the whole. `kGroups` groups
+/// of weights, some of them zeros, need no branch; 0: as many as the window has.
+template <int kGroups>
 [[gnu::target("avx2"), gnu::always_inline]] inline __m128i across_pixel(const uint8_t* row, const ResizeWindow& window,
                                                                         const int32_t* weight) {
   const uint8_t* pixel = row + window.begin * 3;
-  const __m128i apart = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-  __m256i sums = _mm256_setzero_si256();
-  for (int64_t i = 0; i < window.count; i += 2, pixel += 6, weight += 8) {
-    const __m128i bytes = _mm_shuffle_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixel)), apart);
-    const __m256i factors = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight));
-    sums = _mm256_add_epi32(sums, _mm256_mullo_epi32(_mm256_cvtepu8_epi32(bytes), factors));
+  const __m256i pairs = _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1,  //
+                                         6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
+  __m256i high = _mm256_setzero_si256(), low = high;
+  const int64_t count = kGroups > 0 ? kGroups * kAtOnce : window.count;
+  for (int64_t i = 0; i < count; i += kAtOnce, pixel += 3 * kAtOnce, weight += kSpread) {
+    const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pixel)));
+    const __m256i values = _mm256_shuffle_epi8(bytes, pairs);
+    const auto* factors = reinterpret_cast<const __m256i*>(weight);
+    high = _mm256_add_epi32(high, _mm256_madd_epi16(values, _mm256_loadu_si256(factors)));
+    low = _mm256_add_epi32(low, _mm256_madd_epi16(values, _mm256_loadu_si256(factors + 1)));
   }
+  const __m256i sums = _mm256_add_epi32(_mm256_slli_epi32(high, kLowPlaces), low);
   const __m128i both = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
   return _mm_srai_epi32(_mm_add_epi32(both, _mm_set1_epi32(kHalf)), kWeightPlaces);
 }
 
-[[gnu::target("avx2")]] void across_avx2(const uint8_t* row, const ResizeWeights& weights,
-                                         std::span<const int32_t> spread, uint8_t* out) {
-  const int64_t step = weights.stride * 4;
+int64_t spread_stride(const ResizeWeights& weights) {
+  return (weights.most + kAtOnce - 1) / kAtOnce * kSpread;
+}
+
+/// For each four weights their upper places, the first two in four numbers, for three channels and nothing, and the
+/// others in four; then their lower places.
+std::vector<int32_t> spread_weights(const ResizeWeights& weights) {
+  const int64_t step = spread_stride(weights);
+  std::vector<int32_t> spread(weights.windows.size() * static_cast<size_t>(step));
+  for (size_t window = 0; window < weights.windows.size(); ++window) {
+    const int32_t* const values = weights.values.data() + static_cast<int64_t>(window) * weights.stride;
+    int32_t* out = spread.data() + static_cast<int64_t>(window) * step;
+    for (int64_t i = 0; i < weights.windows[window].count; i += 2) {
+      const int32_t first = values[i], second = i + 1 < weights.stride ? values[i + 1] : 0;
+      constexpr int32_t kLow = (1 << kLowPlaces) - 1;
+      int32_t* const place = out + i / kAtOnce * kSpread + i % kAtOnce * 2;
+      std::fill_n(place, 4, ((first >> kLowPlaces) & 0xFFFF) | (second >> kLowPlaces) * 0x10000);
+      std::fill_n(place + kSpread / 2, 4, (first & kLow) | (second & kLow) * 0x10000);
+    }
+  }
+  return spread;
+}
+
+template <int kGroups>
+[[gnu::target("avx2")]] void across_groups(const uint8_t* row, const ResizeWeights& weights,
+                                           std::span<const int32_t> spread, uint8_t* out) {
+  const int64_t step = spread_stride(weights);
   const int32_t* weight = spread.data();
   const ResizeWindow* window = weights.windows.data();
   const ResizeWindow* const end = window + weights.windows.size();
   constexpr int64_t kTogether = 4;
   const __m128i together = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
   for (; end - window >= kTogether; window += kTogether, weight += kTogether * step, out += 3 * kTogether) {
-    const __m128i first =
-        _mm_packs_epi32(across_pixel(row, window[0], weight), across_pixel(row, window[1], weight + step));
-    const __m128i second = _mm_packs_epi32(across_pixel(row, window[2], weight + 2 * step),
-                                           across_pixel(row, window[3], weight + 3 * step));
+    const __m128i first = _mm_packs_epi32(across_pixel<kGroups>(row, window[0], weight),
+                                          across_pixel<kGroups>(row, window[1], weight + step));
+    const __m128i second = _mm_packs_epi32(across_pixel<kGroups>(row, window[2], weight + 2 * step),
+                                           across_pixel<kGroups>(row, window[3], weight + 3 * step));
     const __m128i bytes = _mm_shuffle_epi8(_mm_packus_epi16(first, second), together);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out), bytes);
     const int rest = _mm_extract_epi32(bytes, 2);
     std::memcpy(out + 8, &rest, sizeof rest);
   }
   for (; window != end; ++window, weight += step, out += 3) {
-    const __m128i pixel = across_pixel(row, *window, weight);
+    const __m128i pixel = across_pixel<kGroups>(row, *window, weight);
     const __m128i words = _mm_packs_epi32(pixel, pixel);
     const int rgb = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
     std::memcpy(out, &rgb, 3);
   }
+}
+
+[[gnu::target("avx2")]] void across_avx2(const uint8_t* row, const ResizeWeights& weights,
+                                         std::span<const int32_t> spread, uint8_t* out) {
+  if (weights.most <= kAtOnce) return across_groups<1>(row, weights, spread, out);
+  if (weights.most <= 2 * kAtOnce) return across_groups<2>(row, weights, spread, out);
+  across_groups<0>(row, weights, spread, out);
 }
 
 [[gnu::target("avx2")]] inline __m256i weighted(const uint8_t* bytes, __m256i factor) {
@@ -130,17 +173,11 @@ constexpr ResizeKernels kPortable{.across = across_portable, .down = down_portab
   if (x < bytes) down_bytes(first + x, bytes, weights, bytes - x, sums, out + x);
 }
 
-constexpr ResizeKernels kAvx2{.across = across_avx2, .down = down_avx2, .needs_spread = true};
+constexpr ResizeKernels kAvx2{.across = across_avx2, .down = down_avx2, .spread = spread_weights};
 
 #endif
 
 }  // namespace
-
-std::vector<int32_t> spread_weights(const ResizeWeights& weights) {
-  std::vector<int32_t> spread(weights.values.size() * 4);
-  for (size_t i = 0; i < weights.values.size(); ++i) std::fill_n(&spread[4 * i], 4, weights.values[i]);
-  return spread;
-}
 
 const ResizeKernels& portable_resize_kernels() {
   return kPortable;

@@ -22,19 +22,19 @@ struct ResizeWeights {
   std::vector<ResizeWindow> windows{};
   std::vector<int32_t> values{};  ///< `stride` for each window; zeros after the window's own
   int64_t stride = 0;             ///< even
+  int64_t most = 0;               ///< weights of a window
 };
 
 struct ResizeKernels {
-  /// Makes one row of RGB pixels of `row`. May read up to 8 bytes after the last pixel of the last window.
+  /// Makes one row of RGB pixels of `row`. May read kReadAfter bytes after the last pixel of the last window.
   void (*across)(const uint8_t* row, const ResizeWeights& weights, std::span<const int32_t> spread, uint8_t* out);
   /// Makes one row of `bytes` bytes of the rows from `first` on, which are `bytes` apart.
   void (*down)(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights, uint8_t* out);
-  /// Whether across() needs spread_weights().
-  bool needs_spread = false;
+  /// The weights as across() wants them; null where it does not.
+  std::vector<int32_t> (*spread)(const ResizeWeights& weights) = nullptr;
 };
 
-/// Each weight four times, once for each channel and once for nothing.
-std::vector<int32_t> spread_weights(const ResizeWeights& weights);
+inline constexpr int64_t kReadAfter = 28;
 
 /// The fastest that this processor has.
 const ResizeKernels& resize_kernels();

@@ -196,6 +196,9 @@ TEST_CASE_METHOD(ArraysTest, "Tokens: windows, strides and targets") {
   CHECK_THROWS_AS(windows.get_batch(std::vector<int64_t>{2}), std::out_of_range);
   CHECK_THROWS_AS(windows.get_batch(std::vector<int64_t>{-1}), std::out_of_range);
   CHECK_THROWS_AS(Tokens(tokens, {.length = 0}), std::invalid_argument);
+  for (const int64_t end : {-1, 65'536}) {  // no token of the file can be that
+    CHECK_THROWS_AS(Tokens(tokens, {.length = 2, .document_end = end}), std::invalid_argument);
+  }
   refused([&] { Tokens(tokens, {.length = 2, .type = TokenType::kUint32}); }, "expected whole tokens of 4 bytes");
   const Tokens checked(tokens, {.length = 2, .vocabulary = 1000});
   CHECK(checked.get_batch(std::vector<int64_t>{0}).data.size(1) == 2);

@@ -79,6 +79,49 @@ TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: a pass may be left in the
   CHECK_FALSE(pipeline.next().has_value());
 }
 
+TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: what makes batches is interrupted where the pass is left") {
+  std::atomic<bool> is_left = false;
+  int interrupts = 0;
+  const auto make = [&](int64_t number) {
+    while (number >= 3 && !is_left) std::this_thread::yield();  // the caller wants batches 0 to 2
+    return number;
+  };
+  const auto interrupt = [&] {
+    is_left = true;
+    ++interrupts;
+  };
+  {
+    BatchPipeline<int64_t> pipeline(workers_, 5);
+    const auto begin = [&] {
+      is_left = false;
+      pipeline.start(30, make, interrupt);
+      for (int64_t number = 0; number < 3; ++number) CHECK(pipeline.next() == number);
+    };
+    begin();
+    pipeline.stop();
+    pipeline.stop();
+    CHECK(interrupts == 1);
+    begin();
+    pipeline.start(1, [](int64_t number) { return number; });
+    CHECK(interrupts == 2);
+    begin();
+  }
+  CHECK(interrupts == 3);
+}
+
+TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: a batch's exception does not wait for later batches") {
+  std::atomic<bool> is_left = false;
+  BatchPipeline<int64_t> pipeline(workers_, 5);
+  const auto make = [&](int64_t number) {
+    if (number == 1) throw std::runtime_error("failed");
+    while (number > 1 && !is_left) std::this_thread::yield();
+    return number;
+  };
+  pipeline.start(30, make, [&] { is_left = true; });
+  CHECK(pipeline.next() == 0);
+  CHECK_THROWS_MATCHES(pipeline.next(), std::runtime_error, Message("failed"));
+}
+
 /// 50 rounds unless DDPRUN_RACE_ROUNDS says otherwise.
 int race_rounds() {
   const char* rounds = std::getenv("DDPRUN_RACE_ROUNDS");

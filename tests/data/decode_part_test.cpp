@@ -63,14 +63,54 @@ TEST_CASE("DecodePart: rows and columns that are decoded alone have the pixels o
           CHECK((h == height && w == width));
           return wanted;
         };
-        const Image part = decode_part(file, "picture", choose, PartDecoding::kRows);
         const Image expected = resize_part(whole, wanted.box, wanted.height, wanted.width, wanted.part);
-        REQUIRE(part.height == expected.height);
-        REQUIRE(part.width == expected.width);
-        REQUIRE(part.pixels == expected.pixels);
+        for (const PartDecoding decoding : {PartDecoding::kWhole, PartDecoding::kRows}) {
+          const Image part = decode_part(file, "picture", choose, decoding);
+          REQUIRE(part.height == expected.height);
+          REQUIRE(part.width == expected.width);
+          REQUIRE(part.pixels == expected.pixels);
+        }
       }
     }
   }
+}
+
+/// What a decoding gives, or the message of what it throws.
+template <typename Decode>
+std::pair<std::vector<uint8_t>, std::string> outcome_of(const Decode& decode) {
+  try {
+    return {decode().pixels, ""};
+  } catch (const DataError& error) {
+    return {{}, error.what()};
+  }
+}
+
+TEST_CASE("DecodePart: files that are read whole are refused where the whole picture is") {
+  constexpr int64_t kHeight = 120, kWidth = 75;
+  const auto files = encoded(test::smooth_picture(kHeight, kWidth));
+  int refused = 0, accepted = 0;
+  for (size_t number = 0; number < files.size(); ++number) {
+    for (int64_t i = 0; i < 150; ++i) {
+      SampleRandom random(number, kWidth, i);
+      std::vector<uint8_t> file = to_bytes(files[number]);
+      const auto place = [&] { return static_cast<size_t>(random.below(file.size())); };
+      if (i % 2 == 0) file.resize(place());
+      for (int64_t k = i % 3; k > 0 && !file.empty(); --k) file[place()] ^= static_cast<uint8_t>(1 << random.below(8));
+      INFO("file " << number << ", case " << i);
+      ResizedPart wanted;
+      const auto choose = [&](int64_t height, int64_t width) { return wanted = drawn(height, width, random); };
+      const auto part = outcome_of([&] { return decode_part(file, "picture", choose, PartDecoding::kWhole); });
+      const auto expected = outcome_of([&] {
+        const Image whole = decode_image(file, "picture");
+        return resize_part(whole, wanted.box, wanted.height, wanted.width, wanted.part);
+      });
+      REQUIRE(part.second == expected.second);
+      REQUIRE((part.first == expected.first));
+      ++(part.second.empty() ? accepted : refused);
+    }
+  }
+  CHECK(refused > 100);
+  CHECK(accepted > 100);
 }
 
 TEST_CASE("DecodePart: a reduced size gives close pixels, and the same ones where nothing is to be reduced") {

@@ -36,20 +36,23 @@ TEST_CASE("Resize: the loops of this processor have the bits of the portable one
   const ResizeKernels& portable = portable_resize_kernels();
   for (int64_t seed = 0; seed < 200; ++seed) {
     SampleRandom random(seed, 0, 0);
-    const int64_t width = 1 + random.below(100), windows = 1 + random.below(20), taps = 1 + random.below(7);
-    std::vector<uint8_t> rows(static_cast<size_t>(3 * width * taps + 8));
+    const int64_t width = 1 + random.below(100), windows = 1 + random.below(20);
+    const int64_t taps = 1 + random.below(seed % 4 == 0 ? 60 : 7);
+    std::vector<uint8_t> rows(static_cast<size_t>(3 * width * taps + kReadAfter));
     for (uint8_t& byte : rows) byte = static_cast<uint8_t>(random.bits());
-    ResizeWeights weights{.stride = 8};
+    ResizeWeights weights{.stride = (taps + 2) / 2 * 2};
     for (int64_t i = 0; i < windows; ++i) {
       const int64_t begin = random.below(static_cast<uint64_t>(width));
       weights.windows.push_back({.begin = begin, .count = std::min(taps, width - begin)});
+      weights.most = std::max(weights.most, weights.windows.back().count);
       for (int64_t k = 0; k < weights.stride; ++k) {
         const bool counts = k < weights.windows.back().count;
         weights.values.push_back(counts ? static_cast<int32_t>((1 << kWeightPlaces) / taps - random.below(3)) : 0);
       }
     }
     std::vector<uint8_t> across(static_cast<size_t>(3 * windows)), across_expected = across;
-    fast.across(rows.data(), weights, spread_weights(weights), across.data());
+    const auto spread = fast.spread != nullptr ? fast.spread(weights) : std::vector<int32_t>();
+    fast.across(rows.data(), weights, spread, across.data());
     portable.across(rows.data(), weights, {}, across_expected.data());
     REQUIRE(across == across_expected);
     std::vector<uint8_t> down(static_cast<size_t>(3 * width)), down_expected = down;
@@ -57,6 +60,26 @@ TEST_CASE("Resize: the loops of this processor have the bits of the portable one
     fast.down(rows.data(), 3 * width, of_window, down.data());
     portable.down(rows.data(), 3 * width, of_window, down_expected.data());
     REQUIRE(down == down_expected);
+  }
+}
+
+// With AddressSanitizer: nothing is read after the last pixel.
+TEST_CASE("Resize: narrow pictures have the pixels of wide ones") {
+  for (const int64_t height : {1, 2, 3, 9}) {
+    for (const int64_t width : {1, 2, 3, 4, 5, 7}) {
+      Image narrow{.height = height, .width = width};
+      Image wide{.height = height, .width = width + 20};
+      for (int64_t i = 0; i < height; ++i) {
+        for (int64_t k = 0; k < wide.width * 3; ++k) {
+          const auto value = static_cast<uint8_t>(50 * i + 11 * k);
+          wide.pixels.push_back(value);
+          if (k < width * 3) narrow.pixels.push_back(value);
+        }
+      }
+      narrow.pixels.shrink_to_fit();
+      const Box box{.height = height, .width = width};
+      CHECK(resize(narrow, box, 8, 8).pixels == resize(wide, box, 8, 8).pixels);
+    }
   }
 }
 

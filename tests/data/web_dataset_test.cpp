@@ -1,9 +1,9 @@
 // Samples in tar archives through a Loader: decoders, indexes, damage, resumes.
 #include <ATen/ATen.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <cstdio>
 #include <stdexcept>
 
@@ -272,30 +272,51 @@ TEST_CASE_METHOD(WebDatasetTest,
   CHECK_THROWS_MATCHES(index_shard(urls[0]), DataError, MessageMatches(ContainsSubstring("is compressed")));
 }
 
-TEST_CASE_METHOD(WebDatasetTest,
-                 "WebDataset: a command has the usual signals, whatever this process ignores or blocks") {
-  const auto message_of = [](const std::string& command) {
-    const WebDataset dataset(std::vector<std::string>{"pipe:" + command}, decode);
-    try {
-      dataset.open(0).next();
-    } catch (const DataError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: addresses that say nothing, and no addresses, are refused") {
+  using Catch::Matchers::Message;
+  const auto has_message = [](const std::string& address, const std::string& message) {
+    INFO(address);
+    CHECK_THROWS_MATCHES(WebDataset(address, decode), std::invalid_argument, Message(message));
   };
-  sigset_t term{}, before{};
-  ::sigemptyset(&term);
-  ::sigaddset(&term, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &term, &before);
-  const auto pipe_before = std::signal(SIGPIPE, SIG_IGN);  // as a job of several ranks has it
-  // With the end of the pipeline all of it ends, though the first part writes on and on.
-  const std::string end = message_of("while :; do echo; done | head -c 100");
-  const std::string of_pipe = message_of("kill -PIPE $$"), of_term = message_of("kill -TERM $$");
-  std::signal(SIGPIPE, pipe_before);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  CHECK_THAT(end, ContainsSubstring("expected a header of 512 bytes, got 100"));
-  CHECK_THAT(of_pipe, ContainsSubstring("was ended by signal 13"));
-  CHECK_THAT(of_term, ContainsSubstring("was ended by signal 15"));
+  const std::string expected = "', expected a file, file:PATH or pipe:COMMAND";
+  has_message("", "WebDataset: address 1 of 1 is '" + expected);
+  has_message("a.tar::", "WebDataset: address 2 of 2 is '" + expected);
+  has_message("{a.tar,,b.tar}", "WebDataset: address 2 of 3 is '" + expected);
+  for (const std::string address : {"file:", "pipe:", "pipe: ", "  "}) {
+    has_message(address, "WebDataset: address 1 of 1 is '" + address + expected);
+  }
+  CHECK_THROWS_MATCHES(WebDataset(std::vector<std::string>{}, decode), std::invalid_argument,
+                       Message("WebDataset: expected at least one archive, got none"));
+  CHECK_THROWS_MATCHES(WebDataset("a.tar", nullptr), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("expected a function that decodes")));
+  CHECK_THROWS_MATCHES(WebDataset("a-{1..1000000000}.tar", decode), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("more than 10,000,000 addresses")));
+  CHECK_THROWS_MATCHES(WebDataset("a-{00..12.tar", decode), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("the braces do not close")));
+}
+
+TEST_CASE_METHOD(WebDatasetTest, "WebDataset: what is no regular file is refused") {
+  REQUIRE(::mkfifo(path("fifo").c_str(), 0600) == 0);
+  const std::string folder = path("").string(), fifo = path("fifo").string();
+  const std::vector<std::pair<std::string, std::string>> kCases = {
+      {folder, "expected a file, got a folder"},
+      {"file:" + folder, "expected a file, got a folder"},
+      {fifo, "expected a regular file, got a pipe"},
+      {"/dev/zero", "expected a regular file, got a pipe"},
+      {"{}", "cannot be opened: No such file"},
+      {path("absent").string(), "cannot be opened: No such file"},
+      {"https://host/a.tar", "such as 'pipe:curl"},
+      {"pipe:exit 3", "the command ended with status 3"},
+      {"pipe:true", "expected a tar archive, got nothing"}};
+  for (const auto& [address, message] : kCases) {
+    INFO(address);
+    const auto read = [&, address = address] { WebDataset(address, decode).open(0).next(); };
+    CHECK_THROWS_MATCHES(read(), DataError, MessageMatches(ContainsSubstring(message)));
+  }
+  // Only a local file has an index.
+  for (const std::string& address : {folder, fifo, "pipe:cat " + archives(1, 1)[0], "file:" + archives(1, 1)[0]}) {
+    CHECK_THROWS_AS(index_shard(address), DataError);
+  }
 }
 
 TEST_CASE_METHOD(WebDatasetTest, "WebDataset: what is no damage has advice") {

@@ -118,8 +118,8 @@ ResizedPart centre_part(int64_t height, int64_t width, int64_t shorter_side, int
 
 /// How much of a JPEG file is decoded where a part of its picture is used. Files of other formats are decoded whole.
 enum class PartDecoding {
-  kWhole,    ///< everything
-  kRows,     ///< the rows and columns that are used: the same pixels, but damage elsewhere in a file is not noticed
+  kWhole,    ///< all data is read, so that damage anywhere in a file is noticed; pixels are made of what is used
+  kRows,     ///< data is read up to the last row that is used: the same pixels, but damage after it is not noticed
   kReduced,  ///< as kRows, and where the part is to become smaller by 2, 4 or 8 times or more, directly at a half, a
              ///< quarter or an eighth of the size: faster, other pixels
 };

@@ -9,11 +9,13 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ddprun/detail/data/batch_pipeline.h>
+#include <ddprun/detail/data/pass_stop.h>
 #include <ddprun/detail/data/stream_batches.h>
 #include <ddprun/samplers/batch_sampler.h>
 #include <ddprun/samplers/epoch_sampler.h>
@@ -50,12 +52,21 @@ concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64
   dataset.get_batch(indices, epoch, indices);
 };
 
+/// For an IterableDataset's functions that read: asks for a stop when the pass of the loader that the calling thread
+/// reads for has been left. Outside of a loader it never does.
+inline std::stop_token stop_of_pass() {
+  return detail::pass_stop();
+}
+
 /// A dataset without an index, which is read from beginning to end: `parts()`, such as files, of which `open(part)`
 /// gives an object that walks over one. That object's `next()` gives an std::optional of whatever a sample is, nothing
 /// at the end. Samples are read in one thread at a time, and should be cheap to read: what takes time, such as
 /// decoding, belongs into the dataset's `make_batch(std::span<Sample> samples, int64_t epoch)`, or
 /// `make_batch(samples)`, which several threads call at once. Without it samples are stacked, as those of ddp::Samples
 /// are.
+///
+/// Where next() or skip() may wait for long, such as for a socket, they end the wait when stop_of_pass() asks for it,
+/// and throw anything: the loop has been left, and the loader waits for them.
 ///
 /// Two further functions make it faster to resume in mid-epoch, where samples are passed over: `skip(int64_t count)` of
 /// what open() gives, which returns how many of `count` samples there were, and the dataset's `part_size(part)`.
@@ -134,6 +145,7 @@ class IndexedBatches {
   }
   void used(int64_t samples) const { pass_.used(samples); }
   void end() const {}
+  void interrupt() const {}
 
  private:
   const Dataset& dataset_;
@@ -295,11 +307,12 @@ class Loader {
     samples_ = 0;
     is_placing_ = false;
     error_ = nullptr;
-    pipeline_->start(batches_->count(), [placement = placement_.get(), batches = batches_](int64_t number) {
+    const auto make = [placement = placement_.get(), batches = batches_](int64_t number) {
       Made made = batches->make(number);
       if (made.batch) made.batch = placement->prepare(*std::move(made.batch));
       return made;
-    });
+    };
+    pipeline_->start(batches_->count(), make, [batches = batches_] { batches->interrupt(); });
   }
 
   std::optional<Batch> next() {

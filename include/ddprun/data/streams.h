@@ -28,7 +28,7 @@ namespace ddp {
 std::vector<std::string> expand_shards(const std::string& pattern);
 
 /// The files of an archive that belong to one sample: those that follow each other and have one name up to the first
-/// dot behind the last slash.
+/// dot after the last slash.
 class ShardSample {
  public:
   /// A file: what follows that dot in its name, in lower case ("jpg", "seg.png"), and its content.
@@ -74,9 +74,10 @@ class ShardSample {
 
 /// Settings of a WebDataset, all optional.
 struct WebDatasetOptions {
-  /// Leave out what is behind the damage in a damaged or cut archive, and samples that `decode` throws for, instead of
-  /// throwing; one line on standard error for each archive says so. A batch of which nothing is left is still an error,
-  /// since the ranks would have different numbers of batches. Indexes are not used then.
+  /// Leave out what follows the damage in a damaged or cut archive, the sample before it, which may lack files, and
+  /// samples that `decode` throws for, instead of throwing; one line on standard error for each archive says so. A
+  /// batch of which nothing is left is still an error, since the ranks would have different numbers of batches. Indexes
+  /// are not used then.
   bool skip_damaged = false;
   int64_t most_file_bytes = int64_t{1} << 30;  ///< a larger file in an archive is damage
   uint64_t seed = 0;                           ///< of the random numbers that `decode` gets
@@ -104,7 +105,8 @@ class WebDataset {
   using Decode = std::function<Batch(const ShardSample& sample, SampleRandom& random)>;
   class Walk;
 
-  /// Opens nothing yet. Throws as expand_shards().
+  /// Opens nothing yet. Throws as expand_shards(), and std::invalid_argument without addresses, for an empty one, and
+  /// without `decode`.
   WebDataset(const std::string& pattern, Decode decode, const WebDatasetOptions& options = {});
   /// Of these addresses, which are taken as they are.
   WebDataset(std::vector<std::string> urls, Decode decode, const WebDatasetOptions& options = {});
@@ -170,7 +172,7 @@ class ShardWriter {
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   /// Appends a sample of files by suffix. Throws std::invalid_argument for a key that is empty or the one before, or
-  /// has a dot behind its last slash or a zero byte, and for suffixes that are empty, repeated, or have a slash or
+  /// has a dot after its last slash or a zero byte, and for suffixes that are empty, repeated, or have a slash or
   /// capitals; DataError when it cannot be written, such as on a full disk: it is not in the archive then, those before
   /// it are, and it may be added again.
   void add(const std::string& key, const std::vector<std::pair<std::string, std::string>>& files);

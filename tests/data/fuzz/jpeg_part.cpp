@@ -34,7 +34,8 @@ std::vector<std::string> fuzz::seeds() {
 
 fuzz::Outcome fuzz::run(std::string_view bytes) {
   Input input(bytes);
-  const bool is_reduced = input.byte() % 2 == 1;
+  const auto decoding =
+      std::array{ddp::PartDecoding::kRows, ddp::PartDecoding::kReduced, ddp::PartDecoding::kWhole}.at(input.byte() % 3);
   std::array<std::uint8_t, 6> place{};
   for (auto& byte : place) byte = input.byte();
   const std::string file(input.rest());
@@ -46,8 +47,13 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
       return part_of(height, width, numbers);
     };
     constexpr ddp::DecodeOptions kOptions{.most_pixels = 1 << 22};
-    const auto decoding = is_reduced ? ddp::PartDecoding::kReduced : ddp::PartDecoding::kRows;
     const ddp::Image part = ddp::decode_part(content, "picture", choose, decoding, kOptions);
+    if (decoding == ddp::PartDecoding::kWhole) {
+      const ddp::Image whole = ddp::decode_image(content, "picture", kOptions);
+      const ddp::ResizedPart wanted = choose(whole.height, whole.width);
+      const auto expected = ddp::resize_part(whole, wanted.box, wanted.height, wanted.width, wanted.part);
+      require(part.pixels == expected.pixels, "a part has the pixels of the whole picture");
+    }
     require(part.pixels.size() == static_cast<std::size_t>(part.height * part.width * 3), "a part is whole");
   });
 }

@@ -27,6 +27,7 @@ template <typename Batch>
 class BatchPipeline {
  public:
   using Make = std::function<Batch(int64_t number)>;
+  using Interrupt = std::function<void()>;
 
   /// `workers` threads make up to `prefetch` batches ahead of the one that next() gives. With 0 workers next() makes
   /// each batch itself. Throws std::invalid_argument for a negative number of workers and a prefetch below 1, and
@@ -53,9 +54,11 @@ class BatchPipeline {
   BatchPipeline(const BatchPipeline&) = delete;
   BatchPipeline& operator=(const BatchPipeline&) = delete;
 
-  /// Begins a pass; one that still runs is stopped.
-  void start(int64_t count, Make make) {
+  /// Begins a pass; one that still runs is stopped. `interrupt` is called once when the pass is stopped or an error
+  /// ends it, while threads may be in `make`, so that it returns soon: what it makes then is dropped.
+  void start(int64_t count, Make make, Interrupt interrupt = nullptr) {
     stop();
+    interrupt_ = std::move(interrupt);
     {
       const std::lock_guard lock(mutex_);
       make_ = std::move(make);
@@ -84,6 +87,7 @@ class BatchPipeline {
 
   /// Ends the pass: waits for the batches that are being made and drops them.
   void stop() {
+    interrupt();
     std::map<int64_t, Result> dropped;  // destroyed without the lock
     std::unique_lock lock(mutex_);
     end_ = begin_of_next_ = given_ = 0;
@@ -93,6 +97,10 @@ class BatchPipeline {
   }
 
  private:
+  void interrupt() {
+    if (const Interrupt interrupt = std::exchange(interrupt_, nullptr)) interrupt();
+  }
+
   std::optional<Batch> next_here() {
     if (given_ >= end_) return std::nullopt;
     try {
@@ -104,6 +112,7 @@ class BatchPipeline {
   }
 
   void end_threads() {
+    interrupt();
     {
       const std::lock_guard lock(mutex_);
       is_ending_ = true;
@@ -146,6 +155,7 @@ class BatchPipeline {
   }
 
   const int64_t prefetch_;
+  Interrupt interrupt_;  // of the caller's thread
   std::mutex mutex_;
   std::condition_variable for_workers_;
   std::condition_variable for_caller_;

@@ -10,12 +10,14 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <ddprun/data/batch.h>
 #include <ddprun/detail/data/collate.h>
+#include <ddprun/detail/data/pass_stop.h>
 #include <ddprun/samplers/stream_sampler.h>
 
 namespace ddp::detail {
@@ -155,6 +157,8 @@ class StreamBatches {
 
   void used(int64_t samples) const { pass_.used(samples); }
   void end() const { pass_.end(); }
+  /// Asks the thread that reads samples to stop.
+  void interrupt() { stop_.request_stop(); }
 
  private:
   std::vector<Sample> take(int64_t number) {
@@ -162,7 +166,8 @@ class StreamBatches {
     turn_.wait(lock, [&] { return number == next_; });  // a lower number is in another thread's hands
     const NextTurn next_turn(*this);
     std::vector<Sample> samples;
-    if (has_ended_) return samples;
+    if (has_ended_ || stop_.stop_requested()) return samples;
+    const PassStopScope stop(stop_.get_token());
     try {
       if (!order_) order_ = continued();
       while (static_cast<int64_t>(samples.size()) < batch_size_) {
@@ -194,7 +199,7 @@ class StreamBatches {
     StreamBatches& batches_;
   };
 
-  /// The order behind what was used before: only the samples in the buffer are read for it.
+  /// The order after what was used before: only the samples in the buffer are read for it.
   StreamOrder<Sample> continued() {
     const StreamPartSize size = [this](int64_t part) { return (*sizes_)(part); };
     const auto plan = std::make_shared<const StreamRankPlan>(pass_.plan(size));
@@ -211,6 +216,7 @@ class StreamBatches {
   StreamPass pass_;
   int64_t batch_size_;
   bool drop_last_;
+  std::stop_source stop_;
   std::mutex mutex_;
   std::condition_variable turn_;
   int64_t next_ = 0;  // the batch whose samples are taken next

@@ -295,6 +295,24 @@ TEST_CASE("DeviceMesh: a member that never connects is named, and the other grou
             {.timeout = std::chrono::seconds(60)});
 }
 
+TEST_CASE("DeviceMesh: a member that arrives when another has given up does not wait for it") {
+  for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
+    run_ranks(2,
+              [](const GroupHandle& group) {
+                const DeviceMesh mesh = init_device_mesh(group, {2}, {"all"}, {.timeout = std::chrono::seconds(2)});
+                if (group.rank() == 1) barrier(group);
+                RANK_CHECK_THAT(
+                    error_of<std::runtime_error>([&] { sum_over(mesh["all"], 1); }),
+                    ContainsSubstring("never arrived: rank 1") &&
+                        (group.rank() == 0 ? ContainsSubstring("have not connected within 2000 ms")
+                                           : ContainsSubstring("rank 0 (rank 0 of 2) has given up connecting")));
+                if (group.rank() == 0) barrier(group);
+                RANK_CHECK(sum_over(group, 1) == 2);
+              },
+              {.wire = wire, .timeout = std::chrono::seconds(60)});
+  }
+}
+
 TEST_CASE("DeviceMesh: closing it ends a connection under way, here and on the rank that waits") {
   run_ranks(4, [](const GroupHandle& group) {
     DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"a", "b"});

@@ -192,13 +192,16 @@ Pending<at::Tensor> all_gather_async(const at::Tensor& tensor, const GroupHandle
 
 std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                              const CollectiveOptions& options) {
-  detail::check_wait(options, group, "all_gather_coalesced");
-  static_cast<void>(group.state().group("all_gather_coalesced"));  // open, even if nothing is to be sent
-  for (const at::Tensor& tensor : tensors) detail::check_packable(tensor, group, "all_gather_coalesced");
+  constexpr const char* kName = "all_gather_coalesced";
+  detail::check_wait(options, group, kName);
+  static_cast<void>(group.state().group(kName));  // open, even if nothing is to be sent
+  for (const at::Tensor& tensor : tensors) detail::check_packable(tensor, group, kName);
   std::vector<at::Tensor> results;
   for (const at::Tensor& tensor : tensors) results.push_back(one_row_per_rank(tensor, group.size()));
   for (const detail::TensorPack& pack : detail::pack_by_dtype(tensors)) {
-    const at::Tensor all = all_gather(pack.flat, group, options);
+    const auto [started, all] =
+        detail::begin_all_gather(pack.flat, group, {.options = options, .async = false, .caller = kName});
+    started->wait();
     int64_t offset = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].scalar_type() != pack.flat.scalar_type() || tensors[i].device() != pack.flat.device()) continue;

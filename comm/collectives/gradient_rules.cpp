@@ -127,7 +127,9 @@ Rule all_reduce_rule(const GroupHandle& group, ReduceOp op, bool is_coalesced) {
               },
           .backward =
               [op, is_coalesced](const Tensors& gradients, const Tensors& saved, const Scope& scope) {
-                if (op == ReduceOp::kProduct) refuse_backward("all_reduce", op, scope);
+                if (op == ReduceOp::kProduct) {
+                  refuse_backward(is_coalesced ? "all_reduce_coalesced" : "all_reduce", op, scope);
+                }
                 const ReduceOp of_gradient = is_extremum(op) ? ReduceOp::kSum : op;
                 Tensors sums = run(scope, gradients, all_reduce_rule(scope.group, of_gradient, is_coalesced));
                 return is_extremum(op) ? share_among_extrema(sums, saved, scope, is_coalesced) : sums;
@@ -166,7 +168,9 @@ Rule reduce_scatter_rule(const GroupHandle& group, ReduceOp op, bool is_coalesce
               },
           .backward =
               [op, is_coalesced](const Tensors& gradients, const Tensors&, const Scope& scope) {
-                if (op != ReduceOp::kSum && op != ReduceOp::kAvg) refuse_backward("reduce_scatter", op, scope);
+                if (op != ReduceOp::kSum && op != ReduceOp::kAvg) {
+                  refuse_backward(is_coalesced ? "reduce_scatter_coalesced" : "reduce_scatter", op, scope);
+                }
                 Tensors results = run(scope, gradients, all_gather_rule(scope.group, is_coalesced));
                 if (op == ReduceOp::kSum) return results;
                 for (at::Tensor& result : results) result = result / scope.group.size();

@@ -165,17 +165,15 @@ const char* name_of(ReduceOp op) {
 
 Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op, const BeginOptions& begin,
                          std::function<void()> after) {
-  check_tensor(tensor, group, "all_reduce");
-  check_reducible(tensor, op, group, "all_reduce");
-  auto settings = call_options<c10d::AllreduceOptions>(begin.options, begin.async, group, "all_reduce");
+  const char* const name = begin.name("all_reduce");
+  check_tensor(tensor, group, name);
+  check_reducible(tensor, op, group, name);
+  auto settings = call_options<c10d::AllreduceOptions>(begin.options, begin.async, group, name);
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
   const auto plan = detail::plan_all_reduce(group.state(), tensors[0], {.waiter = detail::AllReduceWaiter::kHandle});
   return start(
-      {.operation = "all_reduce",
-       .how = with_note(name_of(op), begin),
-       .tensors = {tensor},
-       .is_waited_for = !begin.async},
+      {.operation = name, .how = with_note(name_of(op), begin), .tensors = {tensor}, .is_waited_for = !begin.async},
       group,
       [&](c10d::ProcessGroup& c10d) { return detail::start_all_reduce(plan, group.state(), c10d, tensors, settings); },
       std::move(after));
@@ -183,15 +181,16 @@ Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, Red
 
 Started begin_all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
                                    const BeginOptions& begin) {
-  detail::check_wait(begin.options, group, "all_reduce_coalesced");
-  static_cast<void>(group.state().group("all_reduce_coalesced"));  // open, even if nothing is to be sent
+  constexpr const char* kName = "all_reduce_coalesced";
+  detail::check_wait(begin.options, group, kName);
+  static_cast<void>(group.state().group(kName));  // open, even if nothing is to be sent
   for (const at::Tensor& tensor : tensors) {
-    detail::check_unpackable(tensor, group, "all_reduce_coalesced");
-    check_reducible(tensor, op, group, "all_reduce_coalesced");
+    detail::check_unpackable(tensor, group, kName);
+    check_reducible(tensor, op, group, kName);
   }
   std::vector<Started> started;
   for (const detail::TensorPack& pack : detail::pack_by_dtype(tensors)) {
-    started.push_back(begin_all_reduce(pack.flat, group, op, begin, [pack] { pack.unpack(); }));
+    started.push_back(begin_all_reduce(pack.flat, group, op, begin.as_part_of(kName), [pack] { pack.unpack(); }));
   }
   return detail::all_of(std::move(started));
 }

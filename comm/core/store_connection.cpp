@@ -316,9 +316,9 @@ int64_t StoreConnection::number_of_keys(Duration limit) {
   return receive_integer<int64_t>(deadline);
 }
 
-StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys, Duration limit) {
+StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys, Duration limit, Duration grace) {
   const Deadline deadline(limit);
-  const Deadline latest(deadline, kGrace);
+  const Deadline latest(deadline, grace);
   Waiter waiter(*this);
   try {
     for (;;) {

@@ -46,11 +46,11 @@ class StoreConnection {
 
   enum class Wait { kReady, kTimeout, kInterrupted };
   /// Waits until all keys exist; the store is asked at least once, also when `limit` has passed. Afterwards the store
-  /// has kGrace for its last answer. From any number of threads: to one that waits alone the store answers as soon as
+  /// has `grace` for its last answer. From any number of threads: to one that waits alone the store answers as soon as
   /// the keys exist. As soon as another thread calls, the store is asked to forget the wait, and is asked again
   /// afterwards. While several threads wait, each of them looks from time to time, since a connection can have one wait
   /// only.
-  Wait wait(const std::vector<std::string>& keys, Duration limit);
+  Wait wait(const std::vector<std::string>& keys, Duration limit, Duration grace = kGrace);
   /// Ends the present and every later call at once; from another thread. The connection is of no use afterwards.
   void interrupt() noexcept;
 

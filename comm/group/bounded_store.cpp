@@ -7,6 +7,7 @@
 namespace ddp::detail {
 namespace {
 
+constexpr std::chrono::seconds kLongestGrace{10};
 constexpr const char* kTooSlow = "the job's store answers too slowly";
 
 // As TCPStore writes them.
@@ -113,7 +114,9 @@ void BoundedStore::wait(const std::vector<std::string>& keys) {
 void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   if (keys.empty()) return;
   const auto allowed = within_budget(timeout);
-  const auto outcome = connection_.wait(wire_keys(keys), allowed);
+  // A busy store is late, and a late answer to one short wait of many is no reason to give up.
+  const auto grace = std::clamp<std::chrono::milliseconds>(limit(), StoreConnection::kGrace, kLongestGrace);
+  const auto outcome = connection_.wait(wire_keys(keys), allowed, grace);
   if (outcome == StoreConnection::Wait::kTimeout && allowed < timeout) throw StoreOutOfTime(kTooSlow);
   TORCH_CHECK(outcome != StoreConnection::Wait::kTimeout, "no value for ", keys.front(), " in the job's store after ",
               timeout.count(), " ms");

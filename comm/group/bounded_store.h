@@ -29,7 +29,8 @@ inline std::string get_text(c10d::Store& store, const std::string& key) {
 }
 
 /// Keys and values are those of c10d::TCPStore on the same host and port. Every call returns or throws
-/// StoreUnreachable within the limit, at first the timeout; wait() throws c10::Error at its own. From any thread: a
+/// StoreUnreachable within the limit, at first the timeout; wait() throws c10::Error at its own, and StoreUnreachable
+/// if the store has not answered for the limit (at least one second, at most ten) after that. From any thread: a
 /// wait excludes no other call, see StoreConnection.
 class BoundedStore final : public c10d::Store {
  public:

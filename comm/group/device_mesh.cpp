@@ -79,12 +79,10 @@ class MeshState {
   /// Of the whole mesh, without those of flatten().
   std::vector<MeshAxis> axes() const { return {axes_.begin(), axes_.begin() + layout_dims()}; }
 
-  MeshAxis axis(const std::string& name) const {
+  /// Those of flatten(), which slices know as well, as in torch.distributed.
+  std::vector<MeshAxis> flattened() const {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(axes_, name, &MeshAxis::name);
-    if (found != axes_.end()) return *found;
-    throw std::invalid_argument(who(group_.info()) + ": the device mesh has no dimension " + quoted(name) +
-                                "; it has " + names_of(axes_));
+    return {axes_.begin() + layout_dims(), axes_.end()};
   }
 
   GroupHandle group_along(const MeshAxis& axis) const {
@@ -238,6 +236,19 @@ DeviceMesh& DeviceMesh::operator=(const DeviceMesh& other) = default;
 DeviceMesh::DeviceMesh(DeviceMesh&& other) noexcept = default;
 DeviceMesh& DeviceMesh::operator=(DeviceMesh&& other) noexcept = default;
 
+detail::MeshAxis DeviceMesh::axis(const std::string& name) const {
+  std::vector<detail::MeshAxis> known = axes_;
+  for (detail::MeshAxis& flat : state_->flattened()) {
+    if (std::ranges::find(axes_, flat.name, &detail::MeshAxis::name) == axes_.end()) known.push_back(std::move(flat));
+  }
+  const auto found = std::ranges::find(known, name, &detail::MeshAxis::name);
+  if (found != known.end()) return *found;
+  const bool is_slice = axes_.size() < state_->layout().shape().size();
+  throw std::invalid_argument(who(group().info()) + ": " + (is_slice ? "this slice of the" : "the") +
+                              " device mesh has no dimension " + detail::quoted(name) + "; it has " +
+                              detail::names_of(known));
+}
+
 int DeviceMesh::ndim() const {
   return static_cast<int>(axes_.size());
 }
@@ -260,7 +271,7 @@ int DeviceMesh::size() const {
 }
 
 int DeviceMesh::size(const std::string& dimension) const {
-  return state_->layout().size_along(state_->axis(dimension).dims);
+  return state_->layout().size_along(axis(dimension).dims);
 }
 
 bool DeviceMesh::has_this_rank() const {
@@ -276,7 +287,7 @@ std::vector<int> DeviceMesh::coordinate() const {
 }
 
 int DeviceMesh::coordinate(const std::string& dimension) const {
-  return state_->layout().place_along(state_->coordinate(), state_->axis(dimension).dims);
+  return state_->layout().place_along(state_->coordinate(), axis(dimension).dims);
 }
 
 std::vector<int> DeviceMesh::ranks() const {
@@ -288,16 +299,22 @@ std::vector<int> DeviceMesh::ranks() const {
 }
 
 GroupHandle DeviceMesh::operator[](const std::string& dimension) const {
-  return state_->group_along(state_->axis(dimension));
+  return state_->group_along(axis(dimension));
 }
 
 DeviceMesh DeviceMesh::slice(const std::vector<std::string>& dimensions) const {
   if (dimensions.empty()) detail::refuse(group(), "DeviceMesh::slice", "the list of dimensions is empty");
+  std::set<size_t> own;
+  for (const detail::MeshAxis& axis : axes_) own.insert(axis.dims.begin(), axis.dims.end());
   std::vector<detail::MeshAxis> axes;
   std::set<size_t> used;
   for (const std::string& name : dimensions) {
-    axes.push_back(state_->axis(name));
+    axes.push_back(axis(name));
     for (const size_t dim : axes.back().dims) {
+      if (!own.contains(dim)) {
+        detail::refuse(group(), "DeviceMesh::slice",
+                       "dimension '" + name + "' is not made of those that this slice has: " + detail::names_of(axes_));
+      }
       if (used.insert(dim).second) continue;
       detail::refuse(
           group(), "DeviceMesh::slice",

@@ -161,8 +161,14 @@ class Connection {
   }
 
   void refuse_if_any_is_gone() const {
+    std::vector<int> others;
     for (int rank = 0; rank < info_.world_size; ++rank) {
-      if (rank != info_.rank && !runs_python(rank)) refuse_if_gone(rank);
+      if (rank != info_.rank && !runs_python(rank)) others.push_back(rank);
+    }
+    for (const int rank : others) refuse_if_gone(rank);
+    for (const int rank : others) {
+      // Whom it has missed is added to the message.
+      if (own_->check({keys::failed(rank)})) throw std::runtime_error(name_of(rank) + " has given up connecting");
     }
   }
 

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/store_protocol.h"
+#include "tests/comm/frozen_store.h"
 #include "tests/comm/store_server.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -264,6 +266,24 @@ TEST_CASE_METHOD(BoundedStores, "BoundedStore: a budget bounds all calls togethe
   CHECK(text(ours_->get("key")) == "1");
   UNSCOPED_INFO("a null store has no calls to bound");
   const BoundedStore::Budget nothing(nullptr, kSoon);
+}
+
+TEST_CASE("BoundedStore: a store that is late after a short wait is waited for, until calls are limited") {
+  for (const bool is_limited : {false, true}) {
+    const FrozenStore frozen;
+    BoundedStore ours("127.0.0.1", frozen.port(), kForHangs);
+    if (is_limited) ours.set_limit(kSoon);
+    const int peer = frozen.accept();
+    std::jthread late([&] {
+      std::this_thread::sleep_for(StoreConnection::kGrace + 1s);
+      const char cancelled = static_cast<char>(store::kWaitCanceled);
+      static_cast<void>(::send(peer, &cancelled, 1, MSG_NOSIGNAL));
+    });
+    const std::string error = error_of<std::exception>([&] { ours.wait({"key"}, kSoon); });
+    CHECK_THAT(error, ContainsSubstring(is_limited ? "it does not answer" : "no value for key"));
+    late.join();
+    ::close(peer);
+  }
 }
 
 TEST_CASE("BoundedStore: a store that answers nothing is given up within the limit, waits for no keys included") {

@@ -3,7 +3,10 @@
 #include <ATen/ops/full.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -87,6 +90,26 @@ TEST_CASE("DeviceMesh: slices and flattened dimensions") {
                       mesh.slice({"dp_cp", "dp"});
                     }),
                     ContainsSubstring("dimension 'dp' has ranks in common with another of (dp_cp, dp)"));
+  });
+}
+
+TEST_CASE("DeviceMesh: a slice has its own dimensions and those of flatten()") {
+  run_ranks(8, [](const GroupHandle& group) {
+    const DeviceMesh mesh = init_device_mesh(group, {2, 2, 2}, {"dp", "cp", "tp"});
+    const DeviceMesh slice = mesh.slice({"tp"});
+    const DeviceMesh flat = mesh.slice({"dp", "cp"}).flatten();
+    const auto unknown = ContainsSubstring("this slice of the device mesh has no dimension 'dp'; it has 'tp', 'dp_cp'");
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { slice["dp"]; }), unknown);
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { slice.size("dp"); }), unknown);
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { slice.coordinate("dp"); }), unknown);
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { slice.slice({"tp", "dp"}); }), unknown);
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { flat["cp"]; }), ContainsSubstring("it has 'dp_cp'"));
+    RANK_CHECK(slice["dp_cp"].size() == 4);
+    RANK_CHECK(slice.coordinate("dp_cp") == group.rank() / 2);
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { slice.slice({"dp_cp"}); }),
+                    ContainsSubstring("dimension 'dp_cp' is not made of those that this slice has: 'tp'"));
+    RANK_CHECK(mesh.slice({"dp", "cp"}).slice({"dp_cp"}).ranks() == flat.ranks());
+    RANK_CHECK(slice.slice({"tp"})["tp"].size() == 2);
   });
 }
 
@@ -272,6 +295,24 @@ TEST_CASE("DeviceMesh: a member that never connects is named, and the other grou
             {.timeout = std::chrono::seconds(60)});
 }
 
+TEST_CASE("DeviceMesh: a member that arrives when another has given up does not wait for it") {
+  for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
+    run_ranks(2,
+              [](const GroupHandle& group) {
+                const DeviceMesh mesh = init_device_mesh(group, {2}, {"all"}, {.timeout = std::chrono::seconds(2)});
+                if (group.rank() == 1) barrier(group);
+                RANK_CHECK_THAT(
+                    error_of<std::runtime_error>([&] { sum_over(mesh["all"], 1); }),
+                    ContainsSubstring("never arrived: rank 1") &&
+                        (group.rank() == 0 ? ContainsSubstring("have not connected within 2000 ms")
+                                           : ContainsSubstring("rank 0 (rank 0 of 2) has given up connecting")));
+                if (group.rank() == 0) barrier(group);
+                RANK_CHECK(sum_over(group, 1) == 2);
+              },
+              {.wire = wire, .timeout = std::chrono::seconds(60)});
+  }
+}
+
 TEST_CASE("DeviceMesh: closing it ends a connection under way, here and on the rank that waits") {
   run_ranks(4, [](const GroupHandle& group) {
     DeviceMesh mesh = init_device_mesh(group, {2, 2}, {"a", "b"});
@@ -322,31 +363,56 @@ TEST_CASE("new_subgroups: ranks that disagree on the number of groups agree on t
             {.timeout = std::chrono::seconds(10)});
 }
 
+std::ptrdiff_t number_of_threads() {
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return std::distance(begin(threads), end(threads));
+}
+
+TEST_CASE("DeviceMesh: dimensions that nobody uses have no threads, with a timeout of their own either") {
+  run_ranks(4,
+            [](const GroupHandle& group) {
+              barrier(group);
+              const std::ptrdiff_t before = number_of_threads();
+              barrier(group);
+              std::vector<DeviceMesh> meshes;
+              for (int i = 0; i < 10; ++i) {
+                meshes.push_back(init_device_mesh(group, {2, 2}, {"a", "b"}));
+                meshes.push_back(init_device_mesh(group, {4}, {"all"}, {.timeout = std::chrono::seconds(50)}));
+              }
+              barrier(group);
+              RANK_CHECK(number_of_threads() == before);
+              barrier(group);
+              RANK_CHECK(sum_over(meshes[1]["all"], 1) == 4);
+              RANK_CHECK(number_of_threads() > before);  // gloo has some for each group
+              barrier(group);
+            },
+            {.wire = test::Wire::kGloo});
+}
+
 TEST_CASE("DeviceMesh: a dimension of all ranks uses gloo if the mesh does") {
-  run_ranks(
-      2,
-      [](const GroupHandle& group) {
-        const DeviceMesh mesh = init_device_mesh(group, {1, 2}, {"one", "all"}, {.backend = "gloo"});
-        RANK_CHECK(sum_over(mesh["all"], 1) == 2);
-        RANK_CHECK(mesh["all"].backend() == "gloo");
-      },
-      {.wire = test::Wire::kShm});
+  run_ranks(2,
+            [](const GroupHandle& group) {
+              const DeviceMesh mesh = init_device_mesh(group, {1, 2}, {"one", "all"}, {.backend = "gloo"});
+              RANK_CHECK(sum_over(mesh["all"], 1) == 2);
+              RANK_CHECK(mesh["all"].backend() == "gloo");
+            },
+            {.wire = test::Wire::kShm});
 }
 
 TEST_CASE("DeviceMesh: a dimension of all ranks has the mesh's timeout") {
-  run_ranks(
-      2,
-      [](const GroupHandle& group) {
-        const DeviceMesh patient = init_device_mesh(group, {2}, {"all"}, {.timeout = std::chrono::seconds(60)});
-        const DeviceMesh mesh = init_device_mesh(group, {2}, {"all"}, {.timeout = std::chrono::milliseconds(500)});
-        RANK_CHECK(sum_over(patient["all"], 1) == 2);
-        RANK_CHECK(sum_over(mesh["all"], 1) == 2);
-        if (group.rank() == 0) {
-          RANK_CHECK_THAT(error_of<std::runtime_error>([&] { sum_over(mesh["all"], 1); }), ContainsSubstring("rank 1"));
-        }
-        barrier(group);
-      },
-      {.wire = test::Wire::kShm, .timeout = std::chrono::seconds(60)});
+  run_ranks(2,
+            [](const GroupHandle& group) {
+              const DeviceMesh patient = init_device_mesh(group, {2}, {"all"}, {.timeout = std::chrono::seconds(60)});
+              const DeviceMesh mesh = init_device_mesh(group, {2}, {"all"}, {.timeout = std::chrono::seconds(3)});
+              RANK_CHECK(sum_over(patient["all"], 1) == 2);
+              RANK_CHECK(sum_over(mesh["all"], 1) == 2);
+              if (group.rank() == 0) {
+                RANK_CHECK_THAT(error_of<std::runtime_error>([&] { sum_over(mesh["all"], 1); }),
+                                ContainsSubstring("rank 1"));
+              }
+              barrier(group);
+            },
+            {.wire = test::Wire::kShm, .timeout = std::chrono::seconds(60)});
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <chrono>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -191,8 +193,42 @@ TEST_CASE("functional: operations without a gradient are refused in backward by 
     const at::Tensor largest = functional::reduce(input, 0, group, ReduceOp::kMax);
     RANK_CHECK_THAT(error_of<std::runtime_error>([&] { gradient_of(largest.sum(), input); }),
                     ContainsSubstring("reduce (max) is not differentiable"));
+    const at::Tensor products = functional::all_reduce_coalesced({input, input}, group, ReduceOp::kProduct).back();
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { gradient_of(products.sum(), input); }),
+                    ContainsSubstring("all_reduce_coalesced (product) is not differentiable"));
+    const at::Tensor most = functional::reduce_scatter_coalesced({input, input}, group, ReduceOp::kMax).front();
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { gradient_of(most.sum(), input); }),
+                    ContainsSubstring("reduce_scatter_coalesced (max) is not differentiable"));
     RANK_CHECK(functional::all_reduce(input, group)[0].item<float>() == 3);
   });
+}
+
+TEST_CASE("functional: the error of a list's operation has its name, in forward and backward") {
+  const std::vector<std::pair<std::string, std::function<void(const at::Tensor&, const GroupHandle&)>>> calls{
+      {"all_reduce_coalesced (number 0)",
+       [](const at::Tensor& input, const GroupHandle& group) { functional::all_reduce_coalesced({input}, group); }},
+      {"all_gather_coalesced (number 0)",
+       [](const at::Tensor& input, const GroupHandle& group) { functional::all_gather_coalesced({input}, group); }},
+      {"reduce_scatter_coalesced (number 0)",
+       [](const at::Tensor& input, const GroupHandle& group) { functional::reduce_scatter_coalesced({input}, group); }},
+      {"all_reduce_coalesced (number 0)",
+       [](const at::Tensor& input, const GroupHandle& group) { all_reduce_coalesced({input.detach()}, group); }},
+      {"all_gather_coalesced (number 0)",
+       [](const at::Tensor& input, const GroupHandle& group) { all_gather_coalesced({input.detach()}, group); }},
+      {"all_reduce_coalesced (number 1, gradient of number 0)", [](const at::Tensor& input, const GroupHandle& group) {
+         gradient_of(functional::all_reduce_coalesced({input}, group).front().sum(), input);
+       }}};
+  for (const auto& [name, call] : calls) {
+    const auto without_rank_1 = [&name = name, &call = call](const GroupHandle& group) {
+      const at::Tensor input = input_of(group, {2});
+      if (group.rank() == 1) {
+        if (name.ends_with("gradient of number 0)")) functional::all_reduce_coalesced({input}, group);
+        return;
+      }
+      RANK_CHECK_THAT(error_of<std::runtime_error>([&] { call(input, group); }), ContainsSubstring(name));
+    };
+    run_ranks(2, without_rank_1, {.timeout = std::chrono::seconds(2)});
+  }
 }
 
 TEST_CASE("functional: a rank that does not use an output is named, and which output") {

@@ -102,6 +102,84 @@ TEST_CASE("Objects: an error names the function that the program has called") {
   }
 }
 
+TEST_CASE("Objects: a message that is not a list of texts is an error, and the group stays usable") {
+  const std::vector<at::Tensor> of_equal_size{at::tensor({3, 40, 80}, at::kLong),
+                                              at::full({3}, int64_t{1} << 60, at::kLong)};
+  // Gloo delivers these as well.
+  const std::vector<at::Tensor> smaller{at::ones({0}), at::ones({1}), at::tensor({3, 40}, at::kLong),
+                                        at::tensor({-1, -40}, at::kLong)};
+  for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
+    std::vector<at::Tensor> messages = of_equal_size;
+    if (wire == test::Wire::kGloo) messages.insert(messages.end(), smaller.begin(), smaller.end());
+    test::run_ranks(2,
+                    [&](const GroupHandle& group) {
+                      for (const at::Tensor& message : messages) {
+                        if (group.rank() == 0) {
+                          send(here(message.clone()), 1, group, 5);
+                          send_strings({"next"}, 1, group, 5);
+                        } else {
+                          RANK_CHECK_THAT(error_of<std::runtime_error>([&] { recv_strings(0, group, 5); }),
+                                          ContainsSubstring("rank 0 with tag 5 is not a list that send_strings() has"));
+                          RANK_CHECK(recv_strings(0, group, 5) == std::vector<std::string>{"next"});
+                        }
+                      }
+                    },
+                    {.wire = wire});
+  }
+}
+
+TEST_CASE("Objects: texts whose lengths do not add up are an error") {
+  for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
+    test::run_ranks(2,
+                    [](const GroupHandle& group) {
+                      for (const int64_t wrong : {int64_t{-1}, int64_t{1}, int64_t{3}, int64_t{1} << 62}) {
+                        if (group.rank() == 0) {
+                          send_strings({"ab", "c"}, 1, group, 5);
+                          RANK_CHECK_THAT(error_of<std::runtime_error>([&] { recv_strings(1, group, 6); }),
+                                          ContainsSubstring("is not a list that send_strings() has sent"));
+                          continue;
+                        }
+                        // Takes both messages, and sends them back with another length of the first text.
+                        const at::Tensor header = here(at::zeros({3}, at::kLong));
+                        const at::Tensor bytes = here(at::zeros({19}, at::kByte));
+                        recv(header, 0, group, 5);
+                        recv(bytes, 0, group, 5);
+                        bytes.narrow(0, 0, 8).view(at::kLong).fill_(wrong);
+                        send(header, 0, group, 6);
+                        send(bytes, 0, group, 6);
+                      }
+                    },
+                    {.wire = wire});
+  }
+}
+
+TEST_CASE("Objects: on gloo a tensor is not taken for a text, nor one function's text for another's") {
+  using Call = std::function<void(const GroupHandle&)>;
+  const auto tensor = [](const GroupHandle& group) { broadcast(here(at::tensor({7, 7}, at::kLong)), 0, group); };
+  const std::vector<std::pair<Call, Call>> calls{
+      {tensor, [](const GroupHandle& group) { broadcast_string("", 0, group); }},
+      {tensor, [](const GroupHandle& group) { scatter_string({}, 0, group); }},
+      {[](const GroupHandle& group) { broadcast_string("", 0, group); },
+       [](const GroupHandle& group) { scatter_string({}, 0, group); }},
+      {[](const GroupHandle& group) {
+         all_gather(here(at::tensor({7, 7}, at::kLong)), group);
+       },
+       [](const GroupHandle& group) { all_gather_strings("", group); }},
+      {[](const GroupHandle& group) {
+         all_gather(here(at::tensor({7, 7}, at::kLong)), group);
+       },
+       [](const GroupHandle& group) { gather_strings("", 1, group); }}};
+  for (const auto& [of_rank_0, of_rank_1] : calls) {
+    test::run_ranks(2,
+                    [&of_rank_0 = of_rank_0, &of_rank_1 = of_rank_1](const GroupHandle& group) {
+                      if (group.rank() == 0) return of_rank_0(group);
+                      RANK_CHECK_THAT(error_of<std::runtime_error>([&] { of_rank_1(group); }),
+                                      ContainsSubstring("what arrived from rank 0 was not sent by"));
+                    },
+                    {.wire = test::Wire::kGloo, .timeout = std::chrono::seconds(5)});
+  }
+}
+
 TEST_CASE("Objects: lists of texts and of JSON values between two ranks") {
   for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm})) {
     test::run_ranks(2,

@@ -57,8 +57,8 @@ class DeviceMesh {
   std::vector<std::string> names() const;
   /// Number of ranks: the sizes of all dimensions multiplied.
   int size() const;
-  /// Size of one dimension. Throws std::invalid_argument for a name that the mesh does not have; so do the functions
-  /// below.
+  /// Size of one dimension. Throws std::invalid_argument for a name that this mesh or slice does not have, unless it is
+  /// that of a dimension of flatten(); so do the functions below.
   int size(const std::string& dimension) const;
   /// Whether this rank is in the mesh: ranks from the product of the sizes on are not, and have no coordinates.
   bool has_this_rank() const;
@@ -74,7 +74,8 @@ class DeviceMesh {
   /// coordinate alone, ranked by it. A dimension of flatten() has a group too.
   GroupHandle operator[](const std::string& dimension) const;
   /// The mesh of some dimensions, in the given order, among the ranks that have this rank's coordinates in the others
-  /// (Python: mesh["dp", "cp"]). Dimensions of flatten() may be among them; none may occur twice.
+  /// (Python: mesh["dp", "cp"]). Dimensions of flatten() may be among them, of a slice those that are made of its own
+  /// ones; none may occur twice.
   DeviceMesh slice(const std::vector<std::string>& dimensions) const;
   /// One dimension in the place of all of this slice's, with a group for it; afterwards it can be named in the whole
   /// mesh and its slices. `name` is by default the dimensions' names joined by "_". Its ranks are in the order of the
@@ -90,6 +91,8 @@ class DeviceMesh {
   void close();
 
  private:
+  detail::MeshAxis axis(const std::string& name) const;
+
   std::shared_ptr<detail::MeshState> state_;
   std::vector<detail::MeshAxis> axes_;
 };

@@ -431,7 +431,7 @@ class Draw:
         if not self.is_sparse() and self.one_in(3):  # biases and the like have a group of their own
             optimizer["second"] = {"lr": number(0.001, 0.05)} | ({"weight_decay": 0.0} if "weight_decay" in options else {})
         if library != "torch" and self.case["ranks"] > 1 and not self.is_16_bit() and self.one_in(4):
-            optimizer["zero"] = True
+            optimizer["zero"] = not (name == "Adafactor" and self.has("cast"))  # refused: eps depends on the dtype
         return optimizer
 
     def scaler(self):

@@ -42,8 +42,9 @@ def main():
         dictionary = os.path.join(BUILD, "corpus", target + ".dict")
         run(os.path.join(BUILD, "bin", "fuzz_driver_" + target), "--seeds", folder, check=True)
         run(os.path.join(BUILD, "bin", "fuzz_driver_" + target), "--dictionary", dictionary, check=True)
+        words = [f"-dict={dictionary}"] if os.path.getsize(dictionary) else []  # libFuzzer refuses an empty file
         fuzzer = run(os.path.join(BUILD, "bin", "fuzz_" + target), f"-max_total_time={SECONDS}", "-rss_limit_mb=2048",
-                     "-malloc_limit_mb=512", "-timeout=120", "-print_final_stats=1", f"-dict={dictionary}", folder, cwd=BUILD)  # fmt: skip
+                     "-malloc_limit_mb=512", "-timeout=120", "-print_final_stats=1", *words, folder, cwd=BUILD)  # fmt: skip
         lines = fuzzer.stdout.decode(errors="replace").splitlines()
         executed = [line.split()[-1] for line in lines if "number_of_executed_units" in line]
         print(f"{target}: {executed[0] if executed else '?'} inputs in {SECONDS} s, status {fuzzer.returncode}", flush=True)

@@ -17,6 +17,7 @@
 #include <ddprun/base/option_checks.h>
 
 #include "base/tool_status.h"
+#include "base/utf8.h"
 #include "monitor/curves/pixels.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
@@ -113,6 +114,15 @@ bool is_lone_metric(const Chart& chart, const std::set<std::string>& metrics) {
          std::all_of(chart.lines.begin(), chart.lines.end(), [](const Line& line) { return line.x.size() < 2; });
 }
 
+/// `tag` as a word of a shell, shown on a terminal; in quotes unless all shells take it as it is.
+std::string as_word(const std::string& tag) {
+  const auto is_plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '/'; };
+  if (std::all_of(tag.begin(), tag.end(), is_plain)) return tag;
+  std::string word = "'";
+  for (const char c : ddp::detail::shown_text(tag)) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 /// Takes out the metrics of the HParams page, which are one number a run and no curves, unless they were asked for or
 /// are all there is.
 void leave_out_lone_metrics(const std::set<std::string>& metrics, const Options& options, std::vector<Chart>& charts) {
@@ -120,7 +130,8 @@ void leave_out_lone_metrics(const std::set<std::string>& metrics, const Options&
   if (!options.tags.empty() || std::all_of(charts.begin(), charts.end(), is_lone)) return;
   for (const Chart& chart : charts) {
     if (!is_lone(chart)) continue;
-    std::printf("left out: %s, one value and no curve (--tag %s draws it)\n", chart.title.c_str(), chart.title.c_str());
+    std::printf("left out: %s, one value and no curve (--tag %s draws it)\n",
+                ddp::detail::shown_text(chart.title).c_str(), as_word(chart.title).c_str());
   }
   std::erase_if(charts, is_lone);
 }
@@ -130,7 +141,7 @@ void leave_out_lone_metrics(const std::set<std::string>& metrics, const Options&
   std::string message = "no curve whose tag begins with";
   for (const std::string& beginning : options.tags) message += " '" + beginning + "'";
   message += "; there are:";
-  for (const std::string& tag : tags) message += " '" + tag + "'";
+  for (const std::string& tag : tags) message += " '" + ddp::detail::shown_text(tag) + "'";
   throw std::runtime_error(message);
 }
 

@@ -42,6 +42,7 @@ class Curves(unittest.TestCase):
         # One value each, whatever they are called; a metric that is a curve too ("both") is drawn.
         for metric in ("hparam/accuracy", "dice"):
             self.assertIn(f"left out: {metric}, one value and no curve (--tag {metric} draws it)", result.stdout)
+        self.assertIn("left out: car's   IoU, one value and no curve (--tag 'car'\\''s   IoU' draws it)", result.stdout)
         self.assertEqual(self.run_curves("run", "--tag", "loss", "--tag", "both").returncode, 0)
         self.assertEqual(self.titles("curves.svg"), ["both", "loss/train"])
 
@@ -79,7 +80,7 @@ class Curves(unittest.TestCase):
         subprocess.run([os.environ["PROGRAM"], str(self.folder / "run")], check=True, timeout=60)
         result = self.run_curves("run", "--out", "missing/x.svg")
         self.assertEqual(result.stderr, "error: missing/x.svg: cannot be written: No such file or directory\n")
-        self.assertIn("no curve whose tag begins with 'los/'; there are: 'both'", self.run_curves("run", "--tag", "los/").stderr)
+        self.assertIn("no curve whose tag begins with 'los/'; there are: 'both' 'car's   IoU'", self.run_curves("run", "--tag", "los/").stderr)
         shutil.rmtree(self.folder / "run")
         self.assertIn("no event file", self.run_curves(".").stderr)
         (self.folder / "x.tfevents").write_bytes(b"not an event file at all")

@@ -51,7 +51,7 @@ void write_all(ddp::SummaryWriter& writer) {
   for (int64_t step = 0; step < 15; ++step)
     writer.add_text("notes", "# line " + std::to_string(step) + "\n\xC3\xA9 *x*", step);
   writer.add_hparams({{"lr", 0.125}, {"batch", int64_t{64}}, {"nesterov", true}, {"optimizer", std::string("sgd")}},
-                     {{"hparam/accuracy", 0.75}, {"dice", 0.5}, {"both", 0.25}});
+                     {{"hparam/accuracy", 0.75}, {"dice", 0.5}, {"car's \x1B IoU", 0.5}, {"both", 0.25}});
 }
 
 }  // namespace

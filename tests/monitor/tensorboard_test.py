@@ -130,7 +130,7 @@ class TensorBoard(unittest.TestCase):
         self.assertIs(start.hparams["nesterov"].bool_value, True)
         self.assertEqual(start.hparams["optimizer"].string_value, "sgd")
         experiment = plugin_data_pb2.HParamsPluginData.FromString(content["_hparams_/experiment"]).experiment
-        self.assertEqual([info.name.tag for info in experiment.metric_infos], ["both", "dice", "hparam/accuracy"])
+        self.assertEqual([info.name.tag for info in experiment.metric_infos], ["both", "car's \x1b IoU", "dice", "hparam/accuracy"])
         self.assertEqual([info.name for info in experiment.hparam_infos], ["batch", "lr", "nesterov", "optimizer"])
         self.assertEqual(self.read.Scalars("hparam/accuracy")[0].value, 0.75)
 

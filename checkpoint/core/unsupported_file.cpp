@@ -30,6 +30,7 @@ constexpr std::array kBeginnings = {
               "it is packed with xz: unpack it with unxz first"},
     Beginning{"\x28\xb5\x2f\xfd"sv, "it is packed with zstd: unpack it with unzstd first"},
     Beginning{"BZh"sv, "it is packed with bzip2: unpack it with bunzip2 first"},
+    Beginning{"PK\5\6"sv, "it is a zip archive without files"},
     Beginning{"7z\xbc\xaf\x27\x1c"sv, "it is a 7z archive: unpack it first"},
     Beginning{"Rar!\x1a\x07"sv, "it is a RAR archive: unpack it first"},
     Beginning{"\x93NUMPY"sv, "it is an array of NumPy (.npy): save a dict of tensors with torch.save instead"},

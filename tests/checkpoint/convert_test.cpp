@@ -298,7 +298,10 @@ TEST_CASE_METHOD(Convert, "Convert: a source that is damaged is refused with its
   }
   const auto pointer = put("pointer.pt", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
   CHECK_THAT(error_of([&] { TensorSource{pointer}; }),
-             ContainsSubstring("pointer.pt is neither a .pt nor a safetensors file: it is a Git LFS pointer"));
+             ContainsSubstring("pointer.pt cannot be read as a .pt or safetensors file: it is a Git LFS pointer"));
+  const auto old = put("old.pt", "L119547037146038801333356L\n.");  // which is a .pt file
+  CHECK_THAT(error_of([&] { TensorSource{old}; }),
+             ContainsSubstring("old.pt cannot be read as a .pt or safetensors file: torch.save wrote it with"));
   const auto folder = checkpoint({{"model.safetensors", whole.substr(0, whole.size() - 1)}});
   CHECK_THAT(error_of([&] { convert_to(folder, "x.pt"); }),
              ContainsSubstring("model.safetensors is not a valid safetensors file"));

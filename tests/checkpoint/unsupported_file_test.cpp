@@ -41,6 +41,7 @@ TEST_CASE("OtherFile: what is known is named, with what to do") {
        "packed with xz"},
       {"\x28\xb5\x2f\xfd\x04"s, "packed with zstd"},
       {"BZh91AY", "packed with bzip2"},
+      {"PK\5\6"s + std::string(18, '\0'), "a zip archive without files"},
       {"\x93NUMPY\1\0v\0"s, "array of NumPy"},
       {"\x89HDF\r\n\x1a\n\0\0"s, "HDF5"},
       {"GGUF\3\0\0\0"s, "GGUF"},

@@ -3,15 +3,13 @@
 #include <charconv>
 
 #include "base/json_float.h"
+#include "checkpoint/core/shallow_json.h"
 #include "ddprun/checkpoint/training_state.h"
 
 namespace ddp {
 namespace {
 
 using nlohmann::json;
-
-// Deep enough for any settings, shallow enough for the stack.
-constexpr int kMaxDepth = 64;
 
 // The parser would make a floating-point number of a whole one that is too long for it.
 void check_whole_numbers(std::string_view text) {
@@ -38,12 +36,9 @@ void check_whole_numbers(std::string_view text) {
 }
 
 json parse(std::string_view text) {
-  const auto check_depth = [](int depth, json::parse_event_t, json&) {
-    if (depth > kMaxDepth) throw std::invalid_argument("the JSON is nested too deeply");
-    return true;
-  };
+  if (is_nested_deeper(text, kMostJsonLevels)) throw std::invalid_argument("the JSON is nested too deeply");
   try {
-    return json::parse(text, check_depth);
+    return json::parse(text);
   } catch (const json::exception&) {
     throw std::invalid_argument("this is not valid JSON: " + std::string(text.substr(0, 60)));
   }

@@ -13,6 +13,7 @@
 
 #include "base/json_float.h"
 #include "checkpoint/core/lbfgs_fields.h"
+#include "checkpoint/core/shallow_json.h"
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/json_pickle.h"
@@ -71,14 +72,11 @@ class Storages {
   std::vector<Data> data_;
 };
 
-// Deep enough for any settings, shallow enough for the stack.
-constexpr int kMaxDepth = 64;
-
 json parse(const std::string& text) {
-  return json::parse(text, [](int depth, json::parse_event_t, json&) {
-    if (depth > kMaxDepth) throw std::invalid_argument("an optimizer's description or a value is nested too deeply");
-    return true;
-  });
+  if (is_nested_deeper(text, kMostJsonLevels)) {
+    throw std::invalid_argument("an optimizer's description or a value is nested too deeply");
+  }
+  return json::parse(text);
 }
 
 void add_model(Pickler& pickler, Storages& storages, const std::vector<PtTensor>& tensors) {

@@ -3,9 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <ctime>
 #include <stdexcept>
 #include <string>
 
+#include "checkpoint/core/shallow_json.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -51,6 +53,27 @@ TEST_CASE("ShardedIndex: a file that is an index itself is refused, as it could 
                ContainsSubstring("tensor 'fc.weight'") && ContainsSubstring("which is an index itself"));
   }
   CHECK(parse_sharded_index(index_of("index.json")).contains("index.json"));
+}
+
+TEST_CASE("ShardedIndex: 64 levels are read, also with brackets in a text, and no more") {
+  const auto nested = [](size_t levels) { return std::string(levels, '[') + R"("\"[[{{")" + std::string(levels, ']'); };
+  CHECK(parse_shallow_json(nested(64)).dump() == nested(64));
+  CHECK_THROWS_AS(parse_shallow_json(nested(65)), std::invalid_argument);
+  const std::string text = R"({"weight_map": {"a[[\\": "b"}, "x": ")" + std::string(100, '{') + "\"}";
+  CHECK(parse_sharded_index(text).contains("b"));
+}
+
+// nlohmann's parser goes through an array again after each object in it when it has a callback.
+TEST_CASE("ShardedIndex: objects in a list take no longer than lists in it") {
+  const auto seconds = [](const std::string& item) {
+    std::string text = "[";
+    for (int i = 0; i < 100'000; ++i) text += item + ",";
+    const auto begin = std::clock();
+    CHECK_THROWS_AS(parse_sharded_index(text + item + "]"), std::invalid_argument);
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  const double lists = seconds("[]");
+  CHECK(seconds("{}") < 5 * lists + 0.2);
 }
 
 TEST_CASE("ShardedIndex: nothing in a refusal is a command to the terminal") {

@@ -38,14 +38,44 @@ std::string describe_other_zip(const ZipReader& zip) {
   return text + ": it begins with " + quote_name(first) + "; unpack it first, if it holds the file";
 }
 
+constexpr const char* kPackNothing = "; save it again with torch.save, which packs nothing";
+
 // Of a pickle that is packed every byte may make a value, and nearly all of them may be missing from the file.
 void check_pickle_size(const ZipEntry& pickle, size_t file_bytes) {
   constexpr size_t kAlways = 1'000'000;
   if (pickle.size > kMaxPickleBytes) throw FormatError("its pickle is larger than any that is read");
   if (!pickle.is_deflated || pickle.size <= std::max(kAlways, file_bytes)) return;
   throw FormatError("its pickle would have " + std::to_string(pickle.size) + " bytes when unpacked: expected at most " +
-                    std::to_string(kAlways) +
-                    " or the file's size; save it again with torch.save, which packs nothing");
+                    std::to_string(kAlways) + " or the file's size" + kPackNothing);
+}
+
+// A file that would be much larger when unpacked holds next to nothing, and takes seconds. As data/formats/limits.h.
+void check_unpacked_size(const ZipReader& zip, uint64_t file_bytes) {
+  const uint64_t most = std::max(uint64_t{512} << 20, 128 * file_bytes);
+  uint64_t bytes = 0;
+  for (const auto& entry : zip.entries()) {
+    if (!entry.is_deflated) continue;
+    if (entry.size <= most - bytes) {
+      bytes += entry.size;
+      continue;
+    }
+    throw FormatError("its " + std::to_string(file_bytes) + " bytes would be unpacked to more than " +
+                      std::to_string(most) + ", expected at most 512 MiB or 128 times its size" + kPackNothing);
+  }
+}
+
+// The bytes of each storage that the tensors use; what several of them use counts for each.
+std::map<std::string, uint64_t> used_bytes(const Pickle& pickle) {
+  std::map<std::string, uint64_t> used;
+  for (const auto& tensor : pickle.tensors()) {
+    const auto* dtype = dtype_by_name(tensor.dtype);
+    if (dtype == nullptr) continue;  // refused where it is read, as is one that is too large for its storage
+    constexpr uint64_t kMost = uint64_t{1} << 56;
+    const auto [count, extent] = count_elements(tensor);
+    uint64_t& bytes = used[tensor.storage];
+    bytes = std::min(kMost, bytes + std::min({kMost, count, extent}) * dtype->bytes);
+  }
+  return used;
 }
 
 // The one data.pkl below a folder.
@@ -86,12 +116,14 @@ class PtFile::Content {
     if (const auto known = storages_.find(key); known != storages_.end()) return known->second;
     const auto* entry = zip_ != nullptr ? zip_->find(folder_ + "/data/" + key) : nullptr;
     if (entry == nullptr) throw FormatError("a tensor's storage " + quote_name(key) + " is missing");
+    if (entry->is_deflated) check_use(key, entry->size);
     return storages_[key] = bytes_of(*entry);
   }
 
  private:
   void open_zip() {
     zip_ = std::make_unique<ZipReader>(bytes_.view);
+    check_unpacked_size(*zip_, bytes_.view.size());
     zip_->verify();
     const auto& pickle = find_pickle(*zip_);
     check_pickle_size(pickle, bytes_.view.size());
@@ -103,6 +135,15 @@ class PtFile::Content {
     }
     pickle_ = unpickle(bytes_of(pickle));
     find_weights();
+  }
+
+  // A packed storage is kept whole, whatever part of it is used.
+  void check_use(const std::string& key, uint64_t size) {
+    if (used_.empty()) used_ = used_bytes(*pickle_);
+    const uint64_t unused = size - std::min(size, used_[key]);
+    if (unused <= std::max<uint64_t>(uint64_t{32} << 20, 32 * bytes_.view.size())) return;
+    throw FormatError("the storage " + quote_name(key) + " would have " + std::to_string(size) +
+                      " bytes when unpacked, of which no tensor uses " + std::to_string(unused) + kPackNothing);
   }
 
   // The code beside TorchScript's objects distinguishes their parameters and buffers from other attributes.
@@ -134,6 +175,7 @@ class PtFile::Content {
   std::string folder_;
   ScriptClasses classes_;
   std::unique_ptr<Pickle> pickle_;
+  std::map<std::string, uint64_t> used_;
   std::map<std::string, std::string> unpacked_;
   std::map<std::string, std::string_view> storages_;
 };

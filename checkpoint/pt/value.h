@@ -137,6 +137,9 @@ class Pickle {
     return Value(&objects_.emplace_back(Value::Object{.class_name = std::move(class_name)}));
   }
 
+  /// Every tensor that was made, in that order.
+  const std::deque<TensorEntry>& tensors() const { return tensors_; }
+
   /// Every storage that was referred to, in that order.
   const std::deque<StorageEntry>& storages() const { return storages_; }
 

@@ -45,7 +45,7 @@ class ZipReader {
   std::vector<ZipEntry> entries_;
 };
 
-/// The unpacked bytes of a deflated entry. Throws FormatError when they are damaged.
+/// The unpacked bytes of a deflated entry, which was verified. Throws FormatError when they are damaged.
 std::string unpack(const ZipEntry& entry);
 
 }  // namespace ddp::pt

@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "checkpoint/pt/pickler.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
@@ -138,6 +140,15 @@ TEST_CASE("Allocation: a pickle takes memory in proportion to its size") {
   CHECK(cost(std::string("\x80\2Nr\xff\xff\xff\x7f", 8), read) * 8 <= 16'384);
 }
 
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
 // `text` as the entry `name` of a zip file, packed, beside an empty pickle unless it is one.
 std::string packed_pt(const std::string& name, const std::string& text) {
   std::vector<test::ArchiveEntry> entries = {{.name = name, .data = text, .deflated = test::deflated(text)}};
@@ -157,13 +168,52 @@ TEST_CASE("Allocation: what is packed in a .pt file takes no more memory than a 
   CHECK(megabytes(packed_pt("a/data/0", std::string(80'000'000, 'l'))) <= 64);
 }
 
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const pt::FormatError& error) {
-    return error.what();
+// A file with a tensor of float32 whose storage has `bytes` zeros, packed.
+std::string packed_tensor(const pt::TensorEntry& tensor, size_t bytes) {
+  pt::Pickler pickler;
+  pickler.begin_dict();
+  pickler.text("w");
+  pickler.tensor(tensor, static_cast<int64_t>(bytes / 4));
+  pickler.end_dict();
+  const std::string zeros(bytes, '\0');
+  return test::archive({{.name = "a/data.pkl", .data = pickler.take()},
+                        {.name = "a/data/0", .data = zeros, .deflated = test::deflated(zeros)}});
+}
+
+TEST_CASE("Allocation: a packed tensor of a .pt file takes its own bytes, and little is unpacked that nothing uses") {
+  constexpr int64_t kElements = 20'000'000;
+  const auto of = [](int64_t size, int64_t stride) {
+    return pt::TensorEntry{.storage = "0", .dtype = "float32", .sizes = {size}, .strides = {stride}};
+  };
+  const auto read = [](const std::string& file) {
+    const pt::PtFile opened({.owner = nullptr, .view = file}, "a.pt");
+    opened.bytes_of(opened.root().find("w")->tensor());
+  };
+  const auto megabytes = [&](const std::string& file) {
+    return cost(file, read) * static_cast<double>(file.size()) / 1e6;
+  };
+  const auto whole = packed_tensor(of(kElements, 1), 4 * kElements);
+  REQUIRE(refusal([&] { read(whole); }) == "accepted");
+  CHECK(megabytes(whole) <= 96);
+  for (const auto& part : {of(1, 1), of(2, kElements - 1)}) {
+    const auto file = packed_tensor(part, 4 * kElements);
+    CHECK_THAT(refusal([&] { read(file); }), ContainsSubstring("bytes when unpacked, of which no tensor uses 79999"));
+    CHECK(megabytes(file) <= 16);
   }
-  return "accepted";
+  CHECK(refusal([&] { read(packed_tensor(of(1, 1), kElements)); }) == "accepted");
+}
+
+TEST_CASE("Allocation: a .pt file that would be unpacked to more than 512 MiB and 128 times its size is refused") {
+  auto file = test::archive(
+      {{.name = "a/data.pkl", .data = "\x80\2}."},
+       {.name = "a/data/0", .data = std::string(1'000'003, '\0'), .deflated = std::string(600'000, 'x')}});
+  const auto bytes_of_size = [](uint32_t size) { return std::string(reinterpret_cast<const char*>(&size), 4); };
+  const auto read = [&] { pt::PtFile({.owner = nullptr, .view = file}, "a.pt"); };
+  REQUIRE_THAT(refusal(read), ContainsSubstring("damaged"));
+  for (size_t at = 0; (at = file.find(bytes_of_size(1'000'003), at)) != std::string::npos;) {
+    file.replace(at, 4, bytes_of_size((512U << 20) + 1));
+  }
+  CHECK_THAT(refusal(read), ContainsSubstring("bytes would be unpacked to more than 536870912"));
 }
 
 // What a pickle remembers can be used again in two bytes, so what copies it must be counted.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <stdexcept>
 
 #include <ddprun/data/byte_source.h>
@@ -62,6 +63,7 @@ std::optional<std::pair<std::string, std::string>> key_and_suffix(const std::str
 
 std::optional<ShardReader::Sample> ShardReader::next(bool with_content) {
   std::optional<Sample> sample;
+  std::set<std::string> suffixes;
   while (!has_ended_) {
     if (!ahead_) ahead_ = tar_.next();
     if (!ahead_) {
@@ -76,7 +78,7 @@ std::optional<ShardReader::Sample> ShardReader::next(bool with_content) {
     const auto& [key, suffix] = *name;
     if (sample && sample->key != key) return sample;  // its first file stays ahead
     if (!sample) sample = Sample{.key = key, .header = ahead_->header};
-    if (std::ranges::find(sample->files, suffix, &File::suffix) != sample->files.end()) {
+    if (!suffixes.insert(suffix).second) {
       throw DataError(url_, "sample '" + one_line(key) + "' has two files with the suffix '" + one_line(suffix) + "'");
     }
     tar_.require_size();  // so that a sample is one with and without its content

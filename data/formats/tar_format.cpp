@@ -256,6 +256,8 @@ std::vector<uint8_t> TarReader::read() {
   bytes.reserve(static_cast<size_t>(std::min(left_, 16 * kAtOnce)));
   while (left_ > 0) {
     const auto piece = static_cast<size_t>(std::min(left_, kAtOnce));
+    // Room for all at once: it takes memory only where it is written to, and growing would take twice as much.
+    if (bytes.size() + piece > bytes.capacity()) bytes.reserve(bytes.size() + static_cast<size_t>(left_));
     bytes.resize(bytes.size() + piece);
     const size_t count = stream_.read(std::span(bytes).last(piece));
     if (count < piece) fail("expected " + std::to_string(left_ - count) + " further bytes of the file");

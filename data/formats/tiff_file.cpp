@@ -74,7 +74,8 @@ tmsize_t TiffFile::read(thandle_t memory, void* to, tmsize_t count) {
   auto& source = *static_cast<Memory*>(memory);
   const uint64_t size = source.bytes->size();
   const uint64_t left = source.at < size ? size - source.at : 0;
-  const uint64_t taken = std::min(left, static_cast<uint64_t>(std::max<tmsize_t>(count, 0)));
+  const uint64_t taken = std::min({left, static_cast<uint64_t>(std::max<tmsize_t>(count, 0)), source.may_read});
+  source.may_read -= taken;
   if (taken > 0) std::memcpy(to, source.bytes->data() + source.at, taken);
   source.at += taken;
   return static_cast<tmsize_t>(taken);
@@ -111,9 +112,18 @@ TiffFile::TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   const auto size = [](thandle_t memory) -> toff_t { return static_cast<Memory*>(memory)->bytes->size(); };
   const auto map = [](thandle_t, void**, toff_t*) { return 0; };
   const auto unmap = [](thandle_t, void*, toff_t) {};
+  // The directory and the values of its tags are parts of the file. Where each tag has the whole file as its value,
+  // libtiff would keep it as often.
+  constexpr uint64_t kTimes = 4;
+  memory_->may_read = kTimes * bytes.size();
   tiff_.reset(
       TIFFClientOpenExt("picture", "rm", memory_.get(), read, write, seek, close, size, map, unmap, options.get()));
+  if (memory_->may_read == 0) {
+    memory_->message = {};
+    refuse("the values of its tags overlap");
+  }
   if (tiff_ == nullptr) refuse("its header is damaged");
+  memory_->may_read = std::numeric_limits<uint64_t>::max();
 }
 
 void TiffFile::refuse(const std::string& why) const {

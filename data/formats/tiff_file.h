@@ -80,6 +80,7 @@ class TiffFile {
   struct Memory {
     const std::vector<uint8_t>* bytes;
     uint64_t at = 0;
+    uint64_t may_read = 0;            // further bytes that are given
     std::array<char, 256> message{};  // libtiff's first complaint
   };
   struct Close {

@@ -5,6 +5,8 @@ import lzma
 import struct
 import zlib
 
+from hostile_archives import archives, gzip_zeros
+
 SIDE = 16384  # 2^28 pixels
 TOP = 1_000_000
 
@@ -200,7 +202,21 @@ def lzw_zeros(codes: int) -> bytes:
     return int(text, 2).to_bytes(len(text) // 8, "big")
 
 
+def shared_tags(count: int) -> bytes:
+    """Unknown tags that all have the same bytes as their value."""
+    content = bytes(880_000)
+    begin, end = strips(16, 16, content, t279=[768]), bytes(4)
+    known = begin[8 + len(content) + 2 :]
+    entries, place = known[: 12 * 9], struct.unpack_from("<I", known, 12 * 2 + 8)[0]
+    entries = entries.replace(struct.pack("<I", place), struct.pack("<I", place + 12 * count))  # three times 8 bits
+    more = b"".join(struct.pack("<HHII", 40_000 + i, 7, len(content), 8) for i in range(count))
+    return begin[: 8 + len(content)] + struct.pack("<H", 9 + count) + entries + more + end + known[12 * 9 + 4 :]
+
+
 def tiffs():
+    yield "read-tags.tif", shared_tags(1)
+    yield "refused-tags-300.tif", shared_tags(300)
+    yield "refused-tags-4000.tif", shared_tags(4000)
     for samples in (6, 100, 1500, 65535):
         yield f"samples-{samples}.tif", strips(4096, 4096, bytes(100), t277=[samples], t258=[8])
         yield f"samples-deflate-{samples}.tif", strips(4096, 4096, deflated_zeros(100_000_000), t277=[samples], t258=[8], t259=[8])
@@ -419,15 +435,6 @@ def webps():
     yield "canvas.webp", b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
 
 
-def gzip_zeros(head: bytes, count: int) -> bytes:
-    packer, piece = zlib.compressobj(9, zlib.DEFLATED, 31), bytes(1 << 20)
-    packed = [packer.compress(head)]
-    while count > 0:
-        packed.append(packer.compress(piece[: min(count, len(piece))]))
-        count -= len(piece)
-    return b"".join(packed) + packer.flush()
-
-
 def volumes():
     def header(shape, kind):
         content = bytearray(352)
@@ -474,7 +481,7 @@ def records():
 
 
 def all_files():
-    for kind in (pngs, jpegs, tiffs, bmps, pnms, gifs, webps, volumes, arrays, lists, records):
+    for kind in (pngs, jpegs, tiffs, bmps, pnms, gifs, webps, volumes, arrays, lists, records, archives):
         for name, content in kind():
             assert len(content) <= 1_000_000, (name, len(content))
             yield name, content

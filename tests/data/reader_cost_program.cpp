@@ -4,6 +4,7 @@
 // earlier one left. Anything but a DataError ends the program with status 3.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -18,6 +19,7 @@
 
 #include "data/formats/limits.h"
 #include "data/formats/raster.h"
+#include "data/formats/shard_format.h"
 
 namespace {
 
@@ -39,6 +41,19 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+/// The bytes of the largest sample of a tar archive.
+long long read_samples(const std::string& path) {
+  constexpr uint64_t kMostFileBytes = uint64_t{1} << 30;  // what WebDatasetOptions has
+  ddp::ShardReader reader(path, kMostFileBytes);
+  size_t most = 0;
+  while (const auto sample = reader.next(/*with_content=*/true)) {
+    size_t bytes = 0;
+    for (const auto& file : sample->files) bytes += file.content.size();
+    most = std::max(most, bytes);
+  }
+  return static_cast<long long>(most);
+}
+
 /// The bytes of what the reader gives.
 long long read(const std::string& path) {
   const auto ends = [&](std::string_view ending) {
@@ -46,6 +61,7 @@ long long read(const std::string& path) {
   };
   if (ends(".nii")) return static_cast<long long>(ddp::read_nifti(path).values.size() * sizeof(float));
   if (ends(".idx")) return static_cast<long long>(ddp::read_idx(path, 3).values.size());
+  if (ends(".tar")) return read_samples(path);
   if (ends(".json")) return static_cast<long long>(ddp::read_class_indices(path).size());
   if (ends(".cifar100")) return static_cast<long long>(ddp::read_cifar100_file(path).images.size());
   if (ends(".cifar10")) {

@@ -329,6 +329,7 @@ StateDict find_state(const Value& root, const ScalarReader& read_scalar) {
   }
   list_foreign(root, result, budget);
   result.entries = entries_with_tensors(root);
+  std::erase(result.entries, result.found_under);
   if (optimizer == nullptr) return result;
   if (is_empty()) {
     add_optimizer(*optimizer, result, budget, read_scalar);

@@ -28,7 +28,7 @@ struct StateDict {
   /// What else of an optimizer is not read, by name, and what it is; it is not needed.
   std::map<std::string, std::string> left_out{};
   std::string found_under{};  ///< the key of the model; empty where that is the whole file
-  /// The keys below which a dict holds tensors, with dots between the levels: what select() takes. The first few.
+  /// Other keys below which a dict holds tensors, with dots between the levels: what select() takes. The first few.
   std::vector<std::string> entries{};
 };
 

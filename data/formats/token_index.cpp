@@ -1,7 +1,6 @@
 #include "data/formats/token_index.h"
 
 #include <cstring>
-#include <limits>
 #include <string>
 
 #include <ddprun/data/byte_source.h>
@@ -34,8 +33,10 @@ class Numbers {
   }
   /// `count` numbers of that many bytes.
   std::string_view array(uint64_t count, uint64_t item) {
-    if (count > bytes_.size() / item) take(std::numeric_limits<uint64_t>::max());
-    return take(count * item);
+    if (count <= bytes_.size() / item) return take(count * item);
+    throw DataError(path_, "expected " + std::to_string(count) + " numbers of " + std::to_string(item) +
+                               " bytes in the rest of the index, got " + std::to_string(bytes_.size()) +
+                               " bytes: it is cut short or damaged");
   }
 
  private:

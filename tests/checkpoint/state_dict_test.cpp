@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/pickler.h"
@@ -71,6 +72,21 @@ TEST_CASE("StateDict: the model is found under any usual key, and alone") {
     add_dict(pickler, "net", [](Pickler& inside) { add_named_tensor(inside, "w"); });
   });
   CHECK(next.tensors.contains("w"));
+}
+
+// Where its tensors do not fit the model, the error says which other entry could be meant.
+TEST_CASE("StateDict: the entry that the model is taken from is not among those to choose from") {
+  const auto add_entry = [](Pickler& pickler, const std::string& key) {
+    add_dict(pickler, key, [](Pickler& inside) { add_named_tensor(inside, "w"); });
+  };
+  const auto alone = state_of([&](Pickler& pickler) { add_entry(pickler, "state_dict"); });
+  CHECK(alone.tensors.contains("w"));
+  CHECK(alone.entries.empty());
+  const auto beside = state_of([&](Pickler& pickler) {
+    add_entry(pickler, "state_dict");
+    add_entry(pickler, "ema");
+  });
+  CHECK(beside.entries == std::vector<std::string>{"ema"});
 }
 
 TEST_CASE("StateDict: names are the keys with dots between them, whatever the keys are") {

@@ -238,7 +238,10 @@ TEST_CASE_METHOD(ArraysTest, "Tokens: a damaged index is refused in one line") {
   floats[17] = 7;
   refused([&] { open(floats); }, "got type 7");
   const std::string many = head + raw<uint64_t>({uint64_t{1} << 62, 1});
-  refused([&] { open(many); }, "cut short");
+  refused([&] { open(many); }, "expected 4611686018427387904 numbers of 4 bytes in the rest of the index, got 0 bytes");
+  const auto whole = index({2, 3}, {0, 4}, {0, 1, 2});
+  refused([&] { open(whole.substr(0, whole.size() - 1)); },
+          "expected 3 numbers of 8 bytes in the rest of the index, got 23");
 }
 
 }  // namespace

@@ -33,9 +33,14 @@ JobPlace job_of_environment(const VariableLookup& lookup) {
   return {.rank = *rank, .size = *size};
 }
 
-JobPlace job_of_this_thread() {
+std::optional<JobPlace> thread_job() {
   const JobPlace* place = thread_place();
-  return place != nullptr ? *place : job_of_environment();
+  return place != nullptr ? std::optional(*place) : std::nullopt;
+}
+
+JobPlace job_of_this_thread() {
+  const auto job = thread_job();
+  return job ? *job : job_of_environment();
 }
 
 std::string job_prefix(const JobPlace& job) {

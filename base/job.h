@@ -2,6 +2,7 @@
 // thread. No LibTorch here.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/schedulers/launcher_variables.h"
@@ -17,10 +18,13 @@ struct JobPlace {
 /// contradict each other, which is init_process_group()'s business to report.
 JobPlace job_of_environment(const VariableLookup& lookup = environment_variable);
 
+/// The place that the calling thread's innermost ThreadJob says; nothing without one.
+std::optional<JobPlace> thread_job();
+
 /// The calling thread's place: what ThreadJob says, else what the environment says.
 JobPlace job_of_this_thread();
 
-/// "rank 1 of 2: " in a job of several ranks, else empty: the beginning of errors where no process group is at hand.
+/// "rank 1 of 2: " in a job of several ranks, else empty: the beginning of errors by code that has no process group.
 std::string job_prefix(const JobPlace& job);
 
 /// While it lives, the thread that made it is that rank: what a launcher's variables are to a process, this is to the

@@ -1,4 +1,4 @@
-// The beginning of an error that is raised where no process group is at hand, and numbers as Python writes them. No
+// The beginning of an error that is raised by code that has no process group, and numbers as Python writes them. No
 // LibTorch here.
 #pragma once
 
@@ -10,11 +10,15 @@
 
 #include <ddprun/base/rank_info.h>
 
+#include "base/job.h"
+
 namespace ddp {
 
-/// "rank 1 of 2: ", from the launcher's variables; empty when they contradict each other, which is
-/// init_process_group()'s business to report.
+/// "rank 1 of 2: ", from the thread's ThreadJob or the launcher's variables; empty when these contradict each other,
+/// which is init_process_group()'s business to report.
 inline std::string rank_prefix() {
+  if (const auto job = thread_job())
+    return "rank " + std::to_string(job->rank) + " of " + std::to_string(job->size) + ": ";
   try {
     return who(rank_info_from_environment()) + ": ";
   } catch (const std::exception&) {

@@ -13,7 +13,7 @@ namespace ddp::detail {
 std::string outline_of_symbol(std::string_view symbol);
 
 // A symbol of a program's or a library's file, with a version after `@` perhaps: "train_step(Net&, Batch const&)".
-// What is no C++ symbol stays as it is; more than `most` bytes end with "...".
+// Text that is not a C++ symbol is unchanged; more than `most` bytes end with "...".
 std::string symbol_name(std::string_view symbol, std::size_t most);
 
 // A demangled name that has at most `most` bytes if need be: without template arguments, then without parameters, and

@@ -13,7 +13,7 @@ struct TerminalSize {
   std::size_t rows = 0;
 };
 
-/// Of the terminal behind a descriptor.
+/// Of the terminal that a descriptor refers to.
 inline TerminalSize terminal_size(int descriptor) {
   winsize size{};
   return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? TerminalSize{size.ws_col, size.ws_row} : TerminalSize{};

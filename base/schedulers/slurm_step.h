@@ -17,7 +17,7 @@ namespace ddp::detail {
 std::vector<std::string> expand_slurm_hosts(std::string_view list);
 
 /// The number for node `node`, from 0, of a list such as "2(x3),1"; it is 1 there for node 3. Throws
-/// std::invalid_argument for what is no list, and where it ends before that node.
+/// std::invalid_argument for text that is not a list, and where it ends before that node.
 int slurm_tasks_on(std::string_view list, int node);
 
 /// This task's place in its step. A batch script and the shells of salloc are in none.

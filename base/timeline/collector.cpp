@@ -13,7 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Between two looks: often enough that a lane in constant use keeps room, seldom enough that nobody feels it.
+// Between two looks: often enough that a lane in constant use keeps room, seldom enough to cost nothing that can be
+// measured.
 constexpr std::chrono::milliseconds kShortest = 1ms;
 constexpr std::chrono::milliseconds kLongest = 50ms;
 constexpr double kMuch = 0.25;

@@ -1,5 +1,5 @@
 // What a rank does and when, in memory that it shares with the process that writes it to a file: a ring of words for
-// each of its threads, which that thread alone fills and one reader empties, so nobody waits for anybody.
+// each of its threads, which that thread alone fills and one reader empties, so neither waits for the other.
 #pragma once
 
 #include <array>

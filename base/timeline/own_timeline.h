@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-// Who records in this process; null where nobody could be listening.
+// Who records in this process; null where no launcher reads it.
 Recorder* own_recorder() noexcept;
 
 // The same while events are wanted, else null.

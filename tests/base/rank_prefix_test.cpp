@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/job.h"
 #include "tests/support/catch.h"
 
 namespace ddp {
@@ -43,6 +44,13 @@ TEST_CASE("RankPrefix: is that of a single process without a launcher") {
   const Variable rank("RANK", nullptr);
   const Variable size("WORLD_SIZE", nullptr);
   CHECK(rank_prefix() == "rank 0 of 1: ");
+}
+
+TEST_CASE("RankPrefix: is that of a rank that is a thread") {
+  const Variable rank("RANK", "1");
+  const Variable size("WORLD_SIZE", "2");
+  const ThreadJob job({.rank = 2, .size = 3});
+  CHECK(rank_prefix() == "rank 2 of 3: ");
 }
 
 TEST_CASE("RankPrefix: is empty where the launcher's variables contradict each other") {

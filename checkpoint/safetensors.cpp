@@ -158,8 +158,7 @@ void SafetensorsFile::parse() {
     data_ = file.substr(safetensors::kLengthBytes + header_bytes);
     header_ = safetensors::parse_header(file.substr(safetensors::kLengthBytes, header_bytes), data_.size());
   } catch (const safetensors::FormatError& error) {
-    throw std::runtime_error(path_.string() +
-                             " is not a valid safetensors file: " + unsupported_file_or(file, path_, error.what()));
+    refuse_tensor_file(file, path_, error.what());
   }
 }
 

@@ -188,7 +188,7 @@ void ShardedSave::stage(const ShardedContent& shards) {
   queue_->close();
 }
 
-// Takes all that is staged, also after an error: the thread that stages must not wait for ever.
+// Takes all that is staged, also after an error: the thread that stages must not wait forever.
 std::vector<ShardedSave::File> ShardedSave::write_staged(const std::filesystem::path& folder) {
   std::vector<File> files;
   std::unique_ptr<storage::DurableFile> file;

@@ -6,8 +6,8 @@
 
 namespace ddp {
 
-/// `text` with \xNN for each byte of a control character, of seven or eight bits, and of what is no UTF-8; those
-/// control characters that stand in `kept` stay.
+/// `text` with \xNN for each byte of a control character, of seven or eight bits, and of bytes that are not UTF-8;
+/// those control characters that stand in `kept` stay.
 std::string printable_text(std::string_view text, std::string_view kept = {});
 
 }  // namespace ddp

@@ -8,10 +8,10 @@
 
 namespace ddp::safetensors {
 
-/// The name under which the header holds what is no tensor.
+/// The name under which the header holds what is not a tensor.
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
-/// The tensors in the order of the text. Throws FormatError for what is no JSON, and for fields that are missing,
+/// The tensors in the order of the text. Throws FormatError for text that is not JSON, and for fields that are missing,
 /// unknown, there twice or of the wrong type.
 Header read_header(std::string_view json);
 

@@ -14,7 +14,7 @@ struct SamplerPosition {
   uint64_t seed = 0;
   int64_t epoch = 0;
   int64_t consumed = 0;  ///< samples of the epoch that all ranks together have used; -1: all of a stream's
-  int64_t length = 0;    ///< samples in the epoch; -1: of a stream, nobody knows
+  int64_t length = 0;    ///< samples in the epoch; -1: a stream, whose length is unknown
 };
 
 /// The place in a state that is a JSON object of these four numbers, as our samplers and loaders save; nothing in one

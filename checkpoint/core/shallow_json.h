@@ -32,7 +32,7 @@ inline bool is_nested_deeper(std::string_view text, int levels) {
   return false;
 }
 
-/// Throws nlohmann::json::exception for text that is no JSON and std::invalid_argument for more than 64 levels.
+/// Throws nlohmann::json::exception for text that is not JSON and std::invalid_argument for more than 64 levels.
 inline nlohmann::json parse_shallow_json(std::string_view text) {
   if (is_nested_deeper(text, kMostJsonLevels)) throw std::invalid_argument("its JSON is nested too deeply");
   return nlohmann::json::parse(text);

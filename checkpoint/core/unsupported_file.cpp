@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
@@ -171,6 +173,12 @@ std::string describe_unsupported_folder(const std::filesystem::path& folder) {
 std::string unsupported_file_or(std::string_view bytes, const std::filesystem::path& path, std::string reason) {
   auto what = describe_unsupported_file(bytes, path);
   return what.empty() ? reason : what;
+}
+
+void refuse_tensor_file(std::string_view bytes, const std::filesystem::path& path, std::string reason) {
+  const std::string kind = path.extension() == ".safetensors" ? " is not a valid safetensors file: "
+                                                              : " cannot be read as a .pt or safetensors file: ";
+  throw std::runtime_error(path.string() + kind + unsupported_file_or(bytes, path, std::move(reason)));
 }
 
 }  // namespace ddp

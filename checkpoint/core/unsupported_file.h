@@ -17,4 +17,8 @@ std::string describe_unsupported_folder(const std::filesystem::path& folder);
 /// describe_unsupported_file() or, where that knows nothing, `reason`.
 std::string unsupported_file_or(std::string_view bytes, const std::filesystem::path& path, std::string reason);
 
+/// Throws std::runtime_error: what the file is instead of a safetensors or .pt file or, where that is not known,
+/// `reason`. A file whose name does not end in .safetensors may have been meant as either.
+[[noreturn]] void refuse_tensor_file(std::string_view bytes, const std::filesystem::path& path, std::string reason);
+
 }  // namespace ddp

@@ -100,7 +100,7 @@ class CatalogBuilder {
     try {
       return parse_sharding_info(text.mapped());
     } catch (const std::invalid_argument&) {
-      fail(std::string("has metadata ") + kShardingInfo + " that are no JSON object");
+      fail(std::string("has metadata ") + kShardingInfo + " that are not a JSON object");
     }
   }
 

@@ -45,7 +45,7 @@ struct ChunkEntry {
 
 /// The header of a file with such chunks, in the format's order; header.tensors has the chunks' shapes and ranges.
 /// Throws std::invalid_argument, naming the tensor, for a dtype that the format lacks, for two chunks of one tensor,
-/// which a file cannot hold, and for a name that is no UTF-8.
+/// which a file cannot hold, and for a name that is not UTF-8.
 safetensors::Header shard_header(const std::vector<ChunkEntry>& chunks, const Metadata& metadata);
 
 /// Reads the headers of the files of one part, which are in `folder`, into one catalog and checks it. Files without

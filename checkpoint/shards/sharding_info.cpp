@@ -131,7 +131,7 @@ void append_place(std::string& text, const std::string& name, const DimVector& o
   try {
     text += json(name).dump();
   } catch (const json::exception&) {
-    throw std::invalid_argument("the tensor " + safetensors::quote_name(name) + " has a name that is no UTF-8");
+    throw std::invalid_argument("the tensor " + safetensors::quote_name(name) + " has a name that is not UTF-8");
   }
   text.append(":{\"").append(kOffsets).append("\":[").append(detail::joined(offsets, ","));
   text.append("],\"").append(kShape).append("\":[").append(detail::joined(shape, ",")).append("]}");

@@ -21,11 +21,11 @@ struct ChunkPlace {
   bool is_valid = true;                ///< false where it or one of these is there twice or of another type
 };
 
-/// By tensor. Memory is a small multiple of the text. Throws std::invalid_argument for what is no JSON object.
+/// By tensor. Memory is a small multiple of the text. Throws std::invalid_argument for text that is not a JSON object.
 std::unordered_map<std::string, ChunkPlace> parse_sharding_info(std::string_view text);
 
 /// Adds a place to text that is begun with "" and ended by end_sharding_info(). Throws std::invalid_argument for a name
-/// that is no UTF-8.
+/// that is not UTF-8.
 void append_place(std::string& text, const std::string& name, const DimVector& offsets, const DimVector& shape);
 void end_sharding_info(std::string& text);
 

@@ -32,7 +32,7 @@ void throw_read_failure(const std::filesystem::path& folder, const std::system_e
     case ENOENT:
     case ENOTDIR:
     case ELOOP:
-    case EISDIR:  // FileSystem::open() of what is no regular file,
+    case EISDIR:  // FileSystem::open() of something other than a regular file,
     case EINVAL:  // or is not a folder either
       throw_damaged(folder, error.what());
     default:

@@ -34,7 +34,7 @@ bool is_metric_name(std::string_view name) {
   });
 }
 
-// With a question mark for each byte that is no UTF-8.
+// With a question mark for each byte that is not UTF-8.
 std::string as_utf8(std::string_view text) {
   std::string valid;
   while (!text.empty()) {
@@ -135,7 +135,7 @@ bool is_file_name(std::string_view name) {
 void check_new_manifest(const Manifest& manifest) {
   for (const auto& [name, value] : manifest.metrics) {
     const auto valid = as_utf8(name);
-    if (valid != name) throw std::invalid_argument("the metric '" + valid + "' has a name that is no UTF-8");
+    if (valid != name) throw std::invalid_argument("the metric '" + valid + "' has a name that is not UTF-8");
   }
 }
 

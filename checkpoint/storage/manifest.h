@@ -44,7 +44,7 @@ class ManifestError : public std::runtime_error {
 std::string format_manifest(const Manifest& manifest);
 
 /// Throws std::invalid_argument for what is read, since earlier versions wrote it, but not written any more: names of
-/// metrics that are no UTF-8, which are no JSON.
+/// metrics that are not UTF-8, which JSON cannot hold.
 void check_new_manifest(const Manifest& manifest);
 
 /// Throws ManifestError unless `text` is exactly what format_manifest() makes.

@@ -78,7 +78,7 @@ void add_ranks(const RawFile& file, pt::PtContents& contents, LeftOut& left_out)
   }
 }
 
-// Scaler, schedule and sampler under Python's names; what is no JSON (objects of the program's own) as bytes.
+// Scaler, schedule and sampler under Python's names; what is not JSON (the program's own objects) as bytes.
 void add_objects(const TensorSource& source, nlohmann::json& values, pt::PtContents& contents, LeftOut& left_out) {
   for (const auto& [file, text] : source.objects()) {
     auto name = file.substr(0, file.size() - kObjectEnding.size());

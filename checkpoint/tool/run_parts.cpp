@@ -23,12 +23,21 @@ std::set<std::string> names_in(const RawFile& file) {
   return names;
 }
 
-// A single file: what is no optimizer's state is the model's.
-void add_file(const RawFile& file, Parts& parts) {
+SavedOptimizer saved_optimizer(const std::string& file, const std::string& text) {
+  try {
+    return parse_saved_optimizer(text);
+  } catch (const std::invalid_argument& error) {
+    if (file.empty()) throw;  // the source is that file, and the caller names it
+    throw std::invalid_argument("its " + printable_text(file) + ": " + error.what());
+  }
+}
+
+// A single file: what is not an optimizer's state is the model's.
+void add_file(const std::string& name, const RawFile& file, Parts& parts) {
   const auto groups = file.metadata.find(pt::kOptimizerMetadata);
   std::set<std::string> of_optimizer;
   if (groups != file.metadata.end()) {
-    of_optimizer = optimizer_tensors(parse_saved_optimizer(groups->second), names_in(file));
+    of_optimizer = optimizer_tensors(saved_optimizer(name, groups->second), names_in(file));
     parts.optimizers[""].groups = groups->second;
   }
   for (const auto& tensor : file.tensors) {
@@ -47,7 +56,7 @@ void add_optimizer_file(const std::string& name, const RawFile& file, const std:
     throw std::runtime_error("its " + printable_text(name) +
                              " does not say whose state it holds: it lacks the metadata " + pt::kOptimizerMetadata);
   }
-  auto saved = parse_saved_optimizer(groups->second);
+  auto saved = saved_optimizer(name, groups->second);
   saved.type.clear();  // also fields that its type has not
   const auto of_optimizer = optimizer_tensors(saved, names_in(file));
   auto& target = parts.optimizers[optimizer];
@@ -65,7 +74,7 @@ Parts split(const TensorSource& source, bool weights_only) {
   Parts parts;
   for (const auto& [name, file] : source.files()) {
     if (name.empty() || name == kModelFile) {
-      add_file(file, parts);
+      add_file(name, file, parts);
     } else if (weights_only) {
       continue;
     } else if (name == kOptimizerFile) {

@@ -234,10 +234,7 @@ void TensorSource::open_safetensors(storage::Bytes bytes, const std::filesystem:
     }
     file.metadata = std::move(header.metadata);
   } catch (const safetensors::FormatError& error) {
-    // A file of another name may have been meant as either.
-    const std::string kind = path.extension() == ".safetensors" ? " is not a valid safetensors file: "
-                                                                : " cannot be read as a .pt or safetensors file: ";
-    throw std::runtime_error(path.string() + kind + unsupported_file_or(bytes.view, path, error.what()));
+    refuse_tensor_file(bytes.view, path, error.what());
   }
   mapped_.push_back(std::move(bytes));
   files_[name] = std::move(file);

@@ -229,6 +229,23 @@ TEST_CASE_METHOD(Convert, "Convert: an optimizer's file that does not say whose 
   CHECK(tensors_in(convert_to(folder, "weights.safetensors", true)) == Tensors{{"w", tensor}});
 }
 
+TEST_CASE_METHOD(Convert, "Convert: an optimizer's file with damaged groups is refused by name") {
+  const Tensor tensor{.dtype = "float32", .sizes = {1}, .bytes = "1234"};
+  const auto* name = GENERATE("model.safetensors", "optim.safetensors", "optim-g.safetensors");
+  const auto* groups = GENERATE("{", "[]", "{}", R"({"type": 1, "param_groups": []})",
+                                R"({"type": "SGD", "param_groups": {}})", R"({"type": "SGD", "param_groups": [{}]})");
+  const auto model = safetensors_bytes({{"w", tensor}});
+  const auto damaged = safetensors_bytes({{"w", tensor}}, {{"ddprun.optimizer", groups}});
+  std::map<std::string, std::string> files = {{"model.safetensors", model}};
+  files[name] = damaged;
+  const auto folder = checkpoint(files);
+  for (const auto* target : {"run.pt", "run.safetensors"}) {
+    CHECK_THAT(error_of([&] { convert_to(folder, target); }),
+               Catch::Matchers::StartsWith("its "s + name + ": an optimizer's description is damaged"));
+    CHECK_FALSE(fs::exists(folder_ / target));
+  }
+}
+
 TEST_CASE_METHOD(Convert, "Convert: what a .safetensors file does not hold is named, and a .pt file holds it") {
   const Tensor tensor{.dtype = "float32", .sizes = {1}, .bytes = "1234"},
       byte{.dtype = "uint8", .sizes = {1}, .bytes = "x"};

@@ -187,6 +187,8 @@ TEST_CASE("LoadOptions: a file that is something else is named") {
   };
   CHECK_THAT(message("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
              ContainsSubstring("model.safetensors is not a valid safetensors file: it is a Git LFS pointer"));
+  CHECK_THAT(message("pointer.pt", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+             ContainsSubstring("pointer.pt cannot be read as a .pt or safetensors file: it is a Git LFS pointer"));
   CHECK_THAT(message("model.pt", "<!DOCTYPE html><html></html>"), ContainsSubstring("it is an HTML page"));
   CHECK_THAT(message("empty.pt", ""), ContainsSubstring("it is empty"));
   CHECK_THAT(message("__0_0.distcp", "PK\3\4"), ContainsSubstring("dcp_to_torch_save"));

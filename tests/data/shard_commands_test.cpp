@@ -130,8 +130,8 @@ class SilentCommands : public ShardCommands {
       "sleep 60",
       "exec sleep 60",
       "trap '' TERM INT HUP; while :; do sleep 60; done",
-      "exec >&-; sleep 60",  // has closed its output, and runs on
-      "setsid -w sleep 60",  // in another process group
+      "exec >&-; sleep 60",              // has closed its output, and runs on
+      "setsid -w sleep 60 2>/dev/null",  // in another session; without the stderr that CTest waits for
       "sleep 60 | cat",
       "trap '' TERM; sleep 60 & wait",
   };

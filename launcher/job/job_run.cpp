@@ -145,9 +145,9 @@ void JobRun::find_store() {
   ranks_store_.emplace(loop_, messages(), options_, info,
                        [this](std::uint16_t peer_port) { return watches(peer_port); });
   ranks_store_->describe(environment_);
-  // Ranks that talk over loopback need no interface: looking at all of them takes a tenth of a millisecond.
-  const bool is_loopback = info.own_address.starts_with("127.");
-  if (environment_.interface.empty() && !is_loopback && !nccl_files_choose_interface()) {
+  // The ranks of one node need no interface: looking at all of them takes a tenth of a millisecond.
+  const bool uses_network = !info.own_address.empty() && !info.own_address.starts_with("127.");
+  if (environment_.interface.empty() && uses_network && !nccl_files_choose_interface()) {
     environment_.interface = interface_to_choose(network_interfaces(), info.own_address);
   }
 }

@@ -27,7 +27,7 @@ std::vector<std::string> manual_description() {
       "Options come before PROGRAM. Everything after it belongs to the program and is passed on byte for byte; "
       "nothing is expanded. With `--` the next argument is PROGRAM, whatever it looks like.",
       "When a rank fails, the others are asked to stop and after `--grace` killed; what failed first is reported on "
-      "standard error. However `ddprun` ends, no process that the ranks started is left behind, unless "
+      "standard error. However `ddprun` ends, no process that the ranks started is left, unless "
       "`--keep_daemons` asks for that.",
   };
 }

@@ -72,6 +72,18 @@ void OptionTable::group(const std::string& title, const std::string& introductio
       std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) { return group.title == title; });
   current_group_ = static_cast<std::size_t>(same - groups_.begin());
   if (same == groups_.end()) groups_.push_back({.title = title, .introduction = introduction});
+  CLI::App*& app = apps_[title];
+  if (app == nullptr) app = app_.add_option_group(title);
+  current_app_ = app;
+}
+
+std::vector<const CLI::Option*> declared_options(const CLI::App& app) {
+  std::vector<const CLI::Option*> options = app.get_options();
+  for (const CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::vector<const CLI::Option*> more = group->get_options();
+    options.insert(options.end(), more.begin(), more.end());
+  }
+  return options;
 }
 
 bool OptionTable::may_be_empty(std::string_view long_name) const {
@@ -103,15 +115,15 @@ ShownOption& OptionTable::with_variable(CLI::Option* option, const OptionText& t
 }
 
 void OptionTable::flag(const OptionText& text, bool& target) {
-  with_variable(app_.add_flag(names_of(text), target), text, target ? "on" : "off");
+  with_variable(current_app_->add_flag(names_of(text), target), text, target ? "on" : "off");
 }
 
 void OptionTable::accepted_flag(const OptionText& text) {
-  with_variable(app_.add_flag(names_of(text)), text, "off").has_default = false;
+  with_variable(current_app_->add_flag(names_of(text)), text, "off").has_default = false;
 }
 
 void OptionTable::command(const OptionText& text, std::function<void()> action) {
-  show(app_.add_flag_callback(names_of(text), std::move(action)), text);
+  show(current_app_->add_flag_callback(names_of(text), std::move(action)), text);
 }
 
 void OptionTable::command(OptionText text, std::vector<Choice> choices) {
@@ -120,19 +132,19 @@ void OptionTable::command(OptionText text, std::vector<Choice> choices) {
 }
 
 void OptionTable::command(const OptionText& text, Parse parse) {
-  show(app_.add_option_function<std::string>(names_of(text), std::move(parse)), text);
+  show(current_app_->add_option_function<std::string>(names_of(text), std::move(parse)), text);
 }
 
 void OptionTable::hidden(const std::string& name, Parse parse) {
-  app_.add_option_function<std::string>(name, std::move(parse));
+  current_app_->add_option_function<std::string>(name, std::move(parse));
 }
 
 void OptionTable::text(const OptionText& text, std::string& target) {
-  with_variable(app_.add_option(names_of(text), target), text, target);
+  with_variable(current_app_->add_option(names_of(text), target), text, target);
 }
 
 void OptionTable::parsed(const OptionText& text, const std::string& current, Parse parse) {
-  with_variable(app_.add_option_function<std::string>(names_of(text), std::move(parse)), text, current);
+  with_variable(current_app_->add_option_function<std::string>(names_of(text), std::move(parse)), text, current);
 }
 
 void OptionTable::number(OptionText text, int& target, NumberRange range) {
@@ -176,7 +188,7 @@ void OptionTable::chosen(OptionText text, const std::string& current, std::vecto
 }
 
 void OptionTable::list(const OptionText& text, std::vector<std::string>& target) {
-  CLI::Option* option = app_.add_option(names_of(text), target);
+  CLI::Option* option = current_app_->add_option(names_of(text), target);
   option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   with_variable(option, text, joined(target, ",")).may_be_repeated = true;
 }
@@ -184,12 +196,12 @@ void OptionTable::list(const OptionText& text, std::vector<std::string>& target)
 void OptionTable::optional_text(const OptionText& text, std::optional<std::string>& target, const std::string& bare) {
   // CLI11 calls this with an empty text when the value is left out.
   const auto parse = [&target, bare](const std::string& value) { target = value.empty() ? bare : value; };
-  CLI::Option* option = app_.add_option_function<std::string>(names_of(text), parse)->expected(0, 1);
+  CLI::Option* option = current_app_->add_option_function<std::string>(names_of(text), parse)->expected(0, 1);
   with_variable(option, text, target.value_or("")).value_may_be_missing = true;
 }
 
 void OptionTable::accepted(const OptionText& text, Parse check) {
-  CLI::Option* option = app_.add_option_function<std::string>(names_of(text), std::move(check));
+  CLI::Option* option = current_app_->add_option_function<std::string>(names_of(text), std::move(check));
   with_variable(option, text, "").has_default = false;
 }
 

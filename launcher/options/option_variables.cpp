@@ -20,7 +20,7 @@ namespace launcher {
 namespace {
 
 // Options that contradict each other, or that are two ways to say one thing. Not what merely does not work together: to
-// drop one of those would be to do something that nobody asked for.
+// drop one of those would be to do something that the user did not ask for.
 constexpr std::array<std::pair<const char*, const char*>, 20> kAlternatives = {{
     {"prefix", "no_prefix"},
     {"prefix", "log_line_prefix_template"},
@@ -88,10 +88,10 @@ void take_grace(const CLI::App& app, Options& options) {
   options.grace = *options.shutdown_timeout;
 }
 
-// Of a misspelt variable nobody else would say anything.
+// Nothing else would report a misspelt variable.
 void note_unknown_variables(const CLI::App& app, Options& options) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option : declared_options(app)) {
     if (!option->get_envname().empty()) names.push_back(option->get_envname());
     for (const std::string& name : option->get_lnames()) {
       names.push_back(pet_variable(name));  // also of an option whose variable was outranked, and of commands
@@ -133,7 +133,7 @@ void take_torchruns_variables(const CLI::App& app, Options& options) {
 }
 
 void check_variables_of_flags(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option : declared_options(app)) {
     if (option->get_items_expected_max() == 0 && !option->get_envname().empty()) check_flag(*option);
   }
 }
@@ -160,7 +160,7 @@ bool is_typed(const CLI::App& app, const CLI::Option* option, std::span<const st
 
 std::map<std::string, std::string> variables_in_use(const CLI::App& app, std::span<const std::string> words) {
   std::map<std::string, std::string> variables;
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option : declared_options(app)) {
     const std::string& variable = option->get_envname();
     const char* const value = variable.empty() ? nullptr : std::getenv(variable.c_str());
     if (value == nullptr || *value == '\0' || is_typed(app, option, words)) continue;

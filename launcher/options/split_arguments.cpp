@@ -117,7 +117,7 @@ std::string advice_on_unknown(const CLI::App& app, const std::string& name) {
     if (subcommand.word == name) return "did you mean ddprun " + name + "?";
   }
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option : declared_options(app)) {
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   }
   const std::string nearest = name.size() == 1 ? "" : nearest_name(name, names);

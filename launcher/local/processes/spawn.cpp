@@ -89,7 +89,9 @@ long SharedChildren::start_beside(Slot& /*slot*/, Body body, void* argument) {
 SharedChildren::~SharedChildren() {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Slot* block = blocks_[i];
-    const bool is_used = std::any_of(block, block + kSlotsInBlock,
+    // Reading a slot that was never used would make its page.
+    const std::size_t reserved = i + 1 == blocks_.size() ? used_ : kSlotsInBlock;
+    const bool is_used = std::any_of(block, block + reserved,
                                      [](Slot& slot) { return __atomic_load_n(&slot.runs, __ATOMIC_ACQUIRE) != 0; });
     if (!is_used) ::munmap(block, kSlotsInBlock * sizeof(Slot));
   }

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A label's value; what is no UTF-8 in it is replaced, as the whole page would be refused, and what a terminal would
+// A label's value; bytes that are not UTF-8 is replaced, as the whole page would be refused, and what a terminal would
 // obey.
 std::string escaped(std::string_view text) {
   std::string result;

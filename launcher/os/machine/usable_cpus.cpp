@@ -31,11 +31,11 @@ int fewer(int a, int b) {
 }
 
 // cgroup v2 has both numbers in one file, v1 in two.
-int cpus_of_folder(const std::string& folder) {
-  const int unified = cpus_from_cpu_max(read_small_file(folder + "/cpu.max"));
+int cpus_of_folder(const std::string& folder, bool is_unified) {
+  if (is_unified) return cpus_from_cpu_max(read_small_file(folder + "/cpu.max"));
   const std::string quota = read_small_file(folder + "/cpu.cfs_quota_us");
-  const std::string period = read_small_file(folder + "/cpu.cfs_period_us");
-  return fewer(unified, cpus_from_cpu_max(quota.substr(0, quota.find('\n')) + " " + period));
+  if (quota.empty()) return 0;
+  return cpus_from_cpu_max(quota.substr(0, quota.find('\n')) + " " + read_small_file(folder + "/cpu.cfs_period_us"));
 }
 
 std::string first_line(const std::string& path) {
@@ -77,7 +77,7 @@ int cpus_of_cgroups(std::string_view cgroups, std::string_view mounts) {
   for (const char* controller : {"", "cpu"}) {
     auto folder = cgroup_folder(cgroups, mounts, controller);
     while (folder && !folder->empty()) {
-      fewest = fewer(fewest, cpus_of_folder(*folder));
+      fewest = fewer(fewest, cpus_of_folder(*folder, *controller == '\0'));
       folder->resize(folder->rfind('/') == std::string::npos ? 0 : folder->rfind('/'));
     }
   }

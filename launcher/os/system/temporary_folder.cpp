@@ -1,6 +1,7 @@
 #include "launcher/os/system/temporary_folder.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -27,6 +28,7 @@ void TemporaryFolder::make() const {
 }
 
 TemporaryFolder::~TemporaryFolder() {
+  if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return;  // it is empty as a rule
   std::error_code ignored;  // a worker may have put things there that cannot be removed
   std::filesystem::remove_all(path_, ignored);
 }

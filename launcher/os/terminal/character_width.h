@@ -30,7 +30,7 @@ class CharacterWidth {
   CharacterWidth(const CharacterWidth&) = delete;
   CharacterWidth& operator=(const CharacterWidth&) = delete;
 
-  // Of one character in UTF-8: 0 (joins the one before), 1 or 2; 1 for what is no character.
+  // Of one character in UTF-8: 0 (joins the one before), 1 or 2; 1 for bytes that are not a character.
   int of(std::string_view character) const {
     if (character.size() < 2 || !is_character(character)) return 1;
     if (!std::exchange(is_made_, true)) {

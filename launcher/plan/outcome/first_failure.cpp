@@ -45,7 +45,7 @@ double trouble_time(const RankEnd& rank, const JobEnd& job) {
   if (!rank.error || !rank.error->time) return end;
   double written = *rank.error->time;
   if (written == std::floor(written)) written += 1;
-  return written >= seconds(job.start) && written <= end ? written : end;  // and not what is no number
+  return written >= seconds(job.start) && written <= end ? written : end;  // and never NaN
 }
 
 bool is_consequence(const RankEnd& rank) {

@@ -112,6 +112,18 @@ TEST_CASE("DeclaredOptions: the shown default of every option is its member of O
   }
 }
 
+TEST_CASE("DeclaredOptions: no two options have a name in common") {
+  const Declared declared(Options{});
+  std::vector<std::string> names;
+  for (const CLI::Option* option : declared_options(declared.table().app())) {
+    names.insert(names.end(), option->get_snames().begin(), option->get_snames().end());
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  CHECK(names.size() > 100);
+  std::sort(names.begin(), names.end());
+  CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
+}
+
 TEST_CASE("DeclaredOptions: only what has no effect of its own has no member") {
   std::set<std::string> without;
   for (const ShownOption& option : Declared(Options{}).all()) {

@@ -13,7 +13,7 @@ namespace ddp::fsdp {
 
 class GradientOffload {
  public:
-  /// Gets the copy, in host memory that nobody else has.
+  /// Gets the copy, in host memory that belongs to the caller.
   using Use = std::function<void(at::Tensor on_host)>;
 
   /// `pins`: copies go to page-locked memory, so that the host does not wait for the device when one begins.

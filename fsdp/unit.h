@@ -45,7 +45,7 @@ class Unit {
   void start_gather();
   /// Waits for it and fills the module's tensors. `in_forward`: notes what the forward saw.
   void finish_gather(bool in_forward);
-  /// Frees the module's tensors, and drops an all-gather that nobody has used.
+  /// Frees the module's tensors, and drops an all-gather that has not been used.
   void free();
   /// The program wants them to be there for the next forward.
   void keep_for_program() { is_kept_for_program_ = true; }

@@ -101,7 +101,7 @@ bool UnitGradients::waits_for_replicas(size_t parameter) const {
   return partial_.defined() && std::ranges::find(partial_parameters_, parameter) != partial_parameters_.end();
 }
 
-// As PyTorch: what earlier backwards have left for the replicas is reduced with zeros, not left behind.
+// As PyTorch: what earlier backwards have left for the replicas is reduced with zeros, not kept.
 bool UnitGradients::takes_part_with_zeros(size_t parameter) const {
   if (waits_for_replicas(parameter)) return true;
   const ShardedParameter& one = parameters_[parameter];

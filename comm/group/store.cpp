@@ -150,7 +150,7 @@ Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds 
 }
 
 // gloo asks the store with a limit, but torch's client has none on most answers: a store that freezes meanwhile would
-// hold this rank for ever. NCCL needs more of the client than ours can.
+// block this rank forever. NCCL needs more of the client than ours can.
 Store connect_bounded(const RankInfo& info, std::chrono::milliseconds timeout) {
   const StoreAddress address = store_address(info);
   auto store =

@@ -23,7 +23,7 @@ namespace ddp {
 namespace {
 
 /// Commands inherit ignored and blocked signals. A process with a process group ignores SIGPIPE: the first command of a
-/// pipeline would then write for ever after the next one has ended.
+/// pipeline would then write forever after the next one has ended.
 void set_signals(posix_spawnattr_t& attributes) {
   sigset_t signals{};
   ::sigemptyset(&signals);

@@ -55,7 +55,7 @@ class ZipWriter {
  public:
   explicit ZipWriter(ReplacedFile& file) : file_(file) {}
 
-  /// Appends a member whose bytes are these pieces one behind the other.
+  /// Appends a member whose bytes are these pieces, one after the other.
   void add(const std::string& name, const std::vector<std::string_view>& pieces, bool deflate);
   /// Writes the directory. Nothing may be added afterwards.
   void finish();

@@ -60,7 +60,7 @@ void cast_tensors(Value& value, c10::ScalarType type) {
 }
 
 /// Whether a forward's argument is copied to cast the tensors in it; all others are passed on as they are. What is
-/// behind a pointer belongs to the caller.
+/// that a pointer refers to belongs to the caller.
 template <typename Argument>
 constexpr bool is_cast_argument() {
   using Plain = std::remove_cvref_t<Argument>;

@@ -62,7 +62,7 @@ struct Header {
   Metadata metadata;                 ///< strings stored beside the tensors
 };
 
-/// Thrown for bytes that are no valid header; the message names the tensor and the rule, not the file.
+/// Thrown for bytes that are not a valid header; the message names the tensor and the rule, not the file.
 class FormatError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -88,7 +88,7 @@ void assign_ranges(std::vector<TensorEntry>& tensors);
 /// no UTF-8 or the header would exceed kMaxHeaderBytes.
 std::string format_header(const Header& header);
 
-/// `name` in quotes for an error message, valid UTF-8: control characters and bytes that are no UTF-8 escaped, long
+/// `name` in quotes for an error message, valid UTF-8: control characters and bytes that are not UTF-8 escaped, long
 /// names cut between two characters.
 std::string quote_name(std::string_view name);
 

@@ -228,7 +228,7 @@ class CheckpointValues {
   const std::map<std::string, Value>& all() const { return values_; }
 
   /// One JSON object. Numbers that JSON does not have become {"__float__": "inf"}, "-inf" or "nan". Throws
-  /// std::invalid_argument for text that is no UTF-8 or a JsonText that is no JSON.
+  /// std::invalid_argument for text that is not UTF-8 or a JsonText that is not JSON.
   std::string to_json() const;
 
   /// What to_json() wrote. Throws std::invalid_argument when `text` is no JSON object, and for whole numbers, however

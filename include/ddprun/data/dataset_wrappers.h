@@ -212,7 +212,7 @@ void random_split(const Dataset&& dataset, const Lengths& lengths, uint64_t seed
 template <typename Dataset, typename Length>
 void random_split(const Dataset&& dataset, std::initializer_list<Length> lengths, uint64_t seed) = delete;
 
-/// Several datasets one behind the other, as torch.utils.data.ConcatDataset: of different types if their batches have
+/// Several datasets, one after the other, as torch.utils.data.ConcatDataset: of different types if their batches have
 /// one. A batch that lies in one of them is that dataset's own; another one is put together, each sample copied once.
 /// Refers to the datasets, which must outlive it. Safe from several threads if they are.
 ///

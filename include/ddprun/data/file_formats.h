@@ -74,7 +74,7 @@ struct NiftiVolume {
   int64_t width = 0;                  ///< x, dim[1]
   std::array<float, 3> spacing_mm{};  ///< of neighbours along depth, height and width (pixdim; its unit is taken as mm)
   std::vector<float> values{};        ///< scaled by scl_slope and scl_inter where the header asks for it
-  int64_t volumes = 1;                ///< dim[4]: points in time or channels, one behind the other in `values`
+  int64_t volumes = 1;                ///< dim[4]: points in time or channels, one after the other in `values`
 };
 
 /// Settings of read_nifti(), all optional.

@@ -24,8 +24,8 @@ struct ClipGradNormOptions {
 /// returns the norm before, a tensor of no dimensions on the first gradient's device (0 on the CPU when
 /// there are no gradients). The host waits for nothing. Every rank gets the same when gradients are reduced. Throws
 /// std::runtime_error as error_if_nonfinite demands, std::invalid_argument for sparse gradients, a norm type that is no
-/// number or a scale that is no float32 of one element. Reference: torch.nn.utils.clip_grad_norm_, bit by bit; which
-/// refuses gradients without elements for an infinite norm, to which they add nothing here.
+/// number or a scale that is not a float32 tensor of one element. Reference: torch.nn.utils.clip_grad_norm_, bit by
+/// bit; which refuses gradients without elements for an infinite norm, to which they add nothing here.
 at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                            const ClipGradNormOptions& options = {});
 

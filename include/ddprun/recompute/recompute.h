@@ -31,8 +31,8 @@ namespace ddp {
 /// backward. It must let exceptions pass through: the second run ends by one (see RecomputeOptions::early_stop). `args`
 /// may be anything and are copied, so results come by `return`; tensors in values, vectors, tuples, optionals and
 /// structures with visit_tensors() are the region's inputs (see ddprun/comm/output_tensors.h), others, also those
-/// behind pointers, are kept as the program's. Regions may be nested. Without grad mode it is a plain call. Each rank
-/// calls it as it would call `function`: no collective of its own, but those of `function` run again.
+/// that pointers refer to, are kept as the program's. Regions may be nested. Without grad mode it is a plain call. Each
+/// rank calls it as it would call `function`: no collective of its own, but those of `function` run again.
 ///
 /// Throws std::runtime_error when `function` changes an input in place, and, from the backward, RecomputeError when the
 /// second run saves other tensors than the first, or when an input or a parameter was changed in between.

@@ -157,7 +157,7 @@ def _parts(model, optimizers):
 
 
 def save(directory, run, model, optimizers, write_rest, ranks):
-    """Writes the checkpoint and returns its folder; `write_rest(folder)` writes what is no shard, on rank 0. Every rank calls it."""
+    """Writes the checkpoint and returns its folder; `write_rest(folder)` writes everything else, on rank 0. Every rank calls it."""
     parts, staged = {}, None
 
     def prepare():

@@ -28,7 +28,7 @@ inline constexpr bool kHoldsModule =
 template <typename Model>
 inline constexpr bool kIsPlainModule = std::is_base_of_v<torch::nn::Module, Model> && !kHoldsModule<Model>;
 
-// Stands in for what is no model once that has been said, so that no further errors follow. Never defined.
+// Replaces a type that is not a model after the error about it, so that no further errors follow. Never defined.
 struct NoModel {
   struct Contained {
     template <typename... Arguments>

@@ -1,4 +1,4 @@
-// How threads that read for a pass learn that nobody wants its batches any more. No LibTorch.
+// How threads that read for a pass learn that the loader has ended the pass. No LibTorch.
 #pragma once
 
 #include <stop_token>

@@ -102,7 +102,7 @@ using KeptArgument = decltype(kept_argument(std::declval<T>()));
 template <typename T>
 concept RangeOfItems = std::ranges::forward_range<T&> && std::is_lvalue_reference_v<std::ranges::range_reference_t<T&>>;
 
-/// Calls `found` for each tensor that `value` owns: not for those behind pointers and views, which belong to the
+/// Calls `found` for each tensor that `value` owns: not for those that pointers and views refer to, which belong to the
 /// program.
 template <typename T, typename Found>
 void for_each_own_tensor(T& value, const Found& found) {

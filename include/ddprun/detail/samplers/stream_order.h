@@ -40,14 +40,14 @@ struct StreamPiece {
   int64_t end = kPartEnd;  ///< kPartEnd: whatever follows in the part
 };
 
-/// What a rank reads: of all samples of the pieces, one behind the other, every step-th, beginning with `first`.
+/// What a rank reads: of all samples of the pieces, one piece after the other, every step-th, beginning with `first`.
 struct StreamShare {
   std::vector<StreamPiece> pieces{};
   int64_t step = 1;
   int64_t first = 0;
 };
 
-/// What is left of an epoch: single samples that were in the buffers of ranks, and what nobody has read.
+/// What is left of an epoch: single samples that were in the buffers of ranks, and what no rank has read.
 struct StreamRest {
   std::vector<StreamPiece> singles{};
   std::vector<StreamPiece> unread{};
@@ -303,7 +303,7 @@ struct StreamEpoch {
   int rank = 0;
 };
 
-/// This rank's samples behind those that the earlier stages have used: `stages` are all stages but the one that begins
+/// This rank's samples after those that the earlier stages have used: `stages` are all stages but the one that begins
 /// or resumes. Asks for sizes only where it needs them: with earlier stages, and unless the tail is uneven.
 StreamRankPlan plan_stream(const StreamEpoch& epoch, std::span<const StreamStage> stages, const StreamPartSize& size);
 

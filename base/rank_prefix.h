@@ -17,8 +17,12 @@ namespace ddp {
 /// "rank 1 of 2: ", from the thread's ThreadJob or the launcher's variables; empty when these contradict each other,
 /// which is init_process_group()'s business to report.
 inline std::string rank_prefix() {
-  if (const auto job = thread_job())
-    return "rank " + std::to_string(job->rank) + " of " + std::to_string(job->size) + ": ";
+  if (const auto job = thread_job()) {
+    RankInfo info;
+    info.rank = job->rank;
+    info.world_size = job->size;
+    return who(info) + ": ";
+  }
   try {
     return who(rank_info_from_environment()) + ": ";
   } catch (const std::exception&) {

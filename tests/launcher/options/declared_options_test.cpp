@@ -119,7 +119,7 @@ TEST_CASE("DeclaredOptions: no two options have a name in common") {
     names.insert(names.end(), option->get_snames().begin(), option->get_snames().end());
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   }
-  CHECK(names.size() > 100);
+  CHECK(names.size() > 90);
   std::sort(names.begin(), names.end());
   CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
 }

@@ -17,6 +17,12 @@ std::string program_hint(const Options& options);
 // A line on a number of ranks that stands after the program only. Pure.
 std::optional<std::string> misplaced_ranks(const Options& options);
 
+// A line on a number of nodes that stands after the program only. Pure.
+std::optional<std::string> misplaced_nodes(const Options& options);
+
+// A line where the program is torchrun, which starts ranks itself. Pure.
+std::optional<std::string> launcher_in_rank(const Options& options);
+
 // A line where a flag is given a value: --standalone true train.py. Pure.
 std::optional<std::string> truth_as_program(const Options& options);
 

@@ -115,11 +115,6 @@ void check_hosts(Options& options) {
     options.remarks.push_back("-H " + options.hosts + ": there is a file of this name; a file with hosts is given by " +
                               "--hostfile " + options.hosts);
   }
-  if (!has_hosts && !options.ssh.identity.empty() && !options.part_descriptor) {
-    options.remarks.push_back("--ssh_identity " + options.ssh.identity +
-                              " has no effect without -H or --hostfile; to read standard input from a file (srun's "
-                              "-i) put < FILE at the end of the command");
-  }
   if (options.ssh.command.find_first_not_of(" \t") == std::string::npos) throw UsageError("--ssh_command is empty");
 }
 

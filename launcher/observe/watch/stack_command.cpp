@@ -23,14 +23,14 @@ bool is_number(const std::string& word) {
   return !word.empty() && word.size() < 9 && word.find_first_not_of("0123456789") == std::string::npos;
 }
 
-struct Question {
+struct StackQuestion {
   std::string job{};    // its name or ddprun's process ID; empty: the only one
   std::string ranks{};  // " 1 2"; empty: all
   bool all_users = false;
 };
 
-Question parse_question(std::span<const std::string> arguments) {
-  Question question;
+StackQuestion parse_stack_question(std::span<const std::string> arguments) {
+  StackQuestion question;
   bool has_job = false;
   for (const std::string& word : arguments.subspan(1)) {
     if (names_all_users(word)) {
@@ -75,7 +75,7 @@ StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
 }
 
 int run_stack_command(std::span<const std::string> arguments) {
-  const auto [job, ranks, all_users] = parse_question(arguments);
+  const auto [job, ranks, all_users] = parse_stack_question(arguments);
   const JobScope whose = all_users ? scope_of_all_users() : JobScope::kOwn;
   const auto jobs = find_jobs(job, whose);
   if (jobs.empty()) return refuse_job(job, whose);

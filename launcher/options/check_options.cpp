@@ -22,8 +22,11 @@ void check_export(const std::string& entry) {
   const std::string name = entry.substr(0, entry.find('='));
   if (!name.empty() && name.find_first_of(",: \t") == std::string::npos) return;
   const bool is_list = name.find(',') != std::string::npos;
+  const bool is_sruns = name.starts_with("ALL,") || name.starts_with("all,");
   throw UsageError("-x: expected NAME or NAME=VALUE, without blanks, got '" + printable(entry) +
-                   (is_list ? "'; for several variables repeat the option: -x A -x B=1" : "'"));
+                   (is_sruns  ? "'; all variables are passed on anyway; to set some too, write -x A=1 -x B=2"
+                    : is_list ? "'; for several variables repeat the option: -x A -x B=1"
+                              : "'"));
 }
 
 // mpirun's -n 2 ./a : -n 3 ./b. A colon that is an argument of the program comes after --.
@@ -64,9 +67,17 @@ void check_host_name(const char* option, const std::string& name) {
   if (std::any_of(name.begin(), name.end(), [](unsigned char letter) { return letter <= ' ' || letter == 0x7f; }))
     throw UsageError(std::string(option) + ": expected a host's name or address, without blanks, got '" +
                      printable(name) + "'");
+  const std::string expected = std::string(option) + ": expected a host's name or address";
+  if (const std::size_t scheme = name.find("://"); scheme != std::string::npos)
+    throw UsageError(expected + ", got '" + printable(name) + "'; leave " + printable(name.substr(0, scheme)) +
+                     ":// out");
+  if (name.find(',') != std::string::npos)
+    throw UsageError(expected + ", got '" + printable(name) + "'; name only one host");
+  if (name.ends_with(':'))  // "fd00:" of "fd00::1"
+    throw UsageError(expected + ", got '" + printable(name) +
+                     "'; an IPv6 address before a port is in brackets: " + "[fd00::1]:29500");
   if (std::count(name.begin(), name.end(), ':') == 1)  // an IPv6 address has two or more
-    throw UsageError(std::string(option) + ": expected a host's name or address, without a port, got '" +
-                     printable(name) + "'; the port is --master_port");
+    throw UsageError(expected + ", without a port, got '" + printable(name) + "'; the port is --master_port");
 }
 
 // An IPv6 address may come in brackets, as before a port.
@@ -74,10 +85,10 @@ void remove_brackets(std::string& host) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
 }
 
-// torchrun's way to say --master_addr and --master_port.
+// torchrun's way to say --master_addr and --master_port. An IPv6 address without a port ends with a bracket.
 void read_endpoint(Options& options) {
   if (options.rdzv_endpoint.empty()) return;
-  const std::size_t colon = options.rdzv_endpoint.rfind(':');
+  const std::size_t colon = options.rdzv_endpoint.ends_with(']') ? std::string::npos : options.rdzv_endpoint.rfind(':');
   options.master_addr = options.rdzv_endpoint.substr(0, colon);
   if (colon == std::string::npos) return;
   options.master_port = static_cast<std::uint16_t>(

@@ -39,6 +39,12 @@ GivenOptions given_options(const CLI::App& app, const std::vector<std::string>& 
   return given;
 }
 
+// As far as the command line shows them.
+int shown_nodes(const Options& options) {
+  return options.hosts.empty() ? options.nnodes
+                               : static_cast<int>(std::count(options.hosts.begin(), options.hosts.end(), ',')) + 1;
+}
+
 bool is_about_a_job(Options::Mode mode) {
   return mode == Options::Mode::kRun || mode == Options::Mode::kDryRun || mode == Options::Mode::kShowEnvironment;
 }
@@ -81,6 +87,9 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   if (is_about_a_job(options.mode) && !is_placed)
     take_from_scheduler(process_context(), given_options(app, options.own_arguments), options);
   check_options(options);
+  if (options.host_file.empty()) {
+    if (const auto line = contradicting_ranks(split, shown_nodes(options))) options.remarks.push_back(*line);
+  }
   return options;
 }
 

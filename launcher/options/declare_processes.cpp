@@ -36,7 +36,7 @@ std::string shown_ranks(int ranks) {
 
 // N, or torchrun's MIN:MAX.
 void parse_nodes(const std::string& text, Options& options) {
-  if (std::count(text.begin(), text.end(), ':') > 1)
+  if (std::count(text.begin(), text.end(), ':') > 1 || text.starts_with(':') || text.ends_with(':'))
     throw UsageError("--nnodes: expected N or MIN:MAX, got '" + text + "'");
   const std::size_t colon = text.find(':');
   const int fewest = parse_number("--nnodes", text.substr(0, colon), 1, NumberRange::kMost);

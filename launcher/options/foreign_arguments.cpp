@@ -49,13 +49,14 @@ std::optional<std::string> captured(const std::string& value, std::string_view p
     if (alternative == "NAME=VALUE" && value.find('=', 1) != std::string::npos) return value;
     const std::size_t number = alternative.find('N');
     if (number == std::string::npos) continue;
-    const std::string_view after = std::string_view(alternative).substr(number + 1);
-    if (value.size() < number + after.size() || !value.starts_with(alternative.substr(0, number)) ||
-        !value.ends_with(after)) {
-      continue;
-    }
-    std::string digits = value.substr(number, value.size() - number - after.size());
-    if (is_whole_number(digits)) return digits;
+    if (!value.starts_with(alternative.substr(0, number))) continue;
+    std::string_view after = std::string_view(alternative).substr(number + 1);
+    const bool may_continue = after.ends_with('*');
+    if (may_continue) after.remove_suffix(1);
+    const std::size_t end = std::min(value.find_first_not_of("0123456789", number), value.size());
+    const std::string_view rest = std::string_view(value).substr(end);
+    if (end > number && (rest == after || (may_continue && rest.starts_with(after))))
+      return value.substr(number, end - number);
   }
   return std::nullopt;
 }

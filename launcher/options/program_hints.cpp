@@ -15,6 +15,7 @@
 #include "launcher/options/subcommands.h"
 #include "launcher/options/suggestion.h"
 #include "launcher/os/system/is_one_of.h"
+#include "launcher/os/system/shell_quote.h"
 #include "launcher/plan/program.h"
 
 namespace launcher {
@@ -86,6 +87,15 @@ std::string hint_on_number(const std::string& number, const Options& options) {
   return "for " + number + (number == "1" ? " rank" : " ranks") + " write -n " + number + " before the program";
 }
 
+// "--standalone" where `word` was given to it as a value: --standalone 1 train.py.
+std::string flag_before(const std::string& word, const Options& options) {
+  constexpr std::array<std::string_view, 10> kTruths = {"0",   "1",    "yes",   "no",   "on",
+                                                        "off", "true", "false", "True", "False"};
+  if (options.program.size() < 2 || options.own_arguments.empty() || !is_one_of(kTruths, word)) return "";
+  const std::string& last = options.own_arguments.back();
+  return last.find('=') == std::string::npos ? last : "";
+}
+
 std::string hint_on_assignment(const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   if (name == "slots") return "the ranks of a host are written with its name: -H HOST:" + word.substr(name.size() + 1);
@@ -107,8 +117,8 @@ std::string hint_on_word(const Options& options) {
     }
     return "the quotes make it one word, the name of a program; leave them out: ddprun ... " + name;
   }
-  constexpr std::array<std::string_view, 9> kLaunchers = {"torchrun",  "mpirun",     "mpiexec", "srun", "horovodrun",
-                                                          "deepspeed", "accelerate", "launch",  "run"};
+  constexpr std::array<std::string_view, 10> kLaunchers = {"torchrun",  "mpirun",     "mpiexec", "srun", "horovodrun",
+                                                           "deepspeed", "accelerate", "launch",  "run",  "start"};
   if (is_one_of(kLaunchers, name)) return "ddprun takes the place of " + name + ": leave it out";
   constexpr std::array<std::string_view, 8> kOfTheShell = {"cd",     "source", ".",     "export",
                                                            "module", "ulimit", "alias", "set"};
@@ -117,6 +127,8 @@ std::string hint_on_word(const Options& options) {
   constexpr std::array<std::string_view, 5> kAnswers = {"help", "version", "check", "dry_run", "show_env"};
   if (is_one_of(kAnswers, name)) return "did you mean ddprun --" + name + "?";
   if (name.starts_with('-')) return "the program follows --; options of ddprun come before it";
+  if (const std::string flag = flag_before(name, options); !flag.empty())
+    return flag + " takes no value: leave " + name + " out";
   if (is_whole_number(name)) return hint_on_number(name, options);
   const std::size_t equals = name.find('=');
   if (equals != std::string::npos && equals > 0 && name.find('/') > equals) return hint_on_assignment(name);
@@ -125,11 +137,13 @@ std::string hint_on_word(const Options& options) {
   return "";
 }
 
-// "B=2" of "A=1,B=2", which srun takes for two variables.
+// "B=2" of "A=1,B=2", which srun takes for two variables, and of "A=1 B=2", which a shell does.
 std::string second_assignment(const std::string& entry) {
-  for (std::size_t comma = entry.find(','); comma != std::string::npos; comma = entry.find(',', comma + 1)) {
-    const std::size_t end = entry.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789", comma + 1);
-    if (end != std::string::npos && end > comma + 1 && entry[end] == '=') return entry.substr(comma + 1);
+  constexpr const char* kSeparators = ", ";
+  for (std::size_t at = entry.find_first_of(kSeparators); at != std::string::npos;
+       at = entry.find_first_of(kSeparators, at + 1)) {
+    const std::size_t end = entry.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789", at + 1);
+    if (end != std::string::npos && end > at + 1 && entry[end] == '=') return entry.substr(at + 1);
   }
   return "";
 }
@@ -143,6 +157,34 @@ std::string words_of_ranks(const std::string& word, const std::string& next, boo
   const bool has_value = name.size() < word.size();
   if (!is_number_of_ranks(has_value ? word.substr(name.size() + 1) : next)) return "";
   return has_value ? word : name + " " + next;
+}
+
+// "--nnodes 2" where `word` and what follows it count several nodes, else "".
+std::string words_of_nodes(const std::string& word, const std::string& next) {
+  const std::string name = word.substr(0, word.find('='));
+  if (name != "--nnodes") return "";
+  const bool has_value = name.size() < word.size();
+  const std::string value = has_value ? word.substr(name.size() + 1) : next;
+  const bool is_number = !value.empty() && value.find_first_not_of("0123456789:") == std::string::npos;
+  if (!is_number || value == "1") return "";
+  return has_value ? word : name + " " + next;
+}
+
+// `text` is what stands at `word` of the program's arguments.
+std::string misplaced_text(const std::vector<std::string>& program, std::vector<std::string>::const_iterator word,
+                           const std::string& text) {
+  std::string right = "ddprun " + text;
+  for (auto before = program.begin(); before != word; ++before) right += " " + *before;
+  return text +
+         " comes after the program, so it is passed to the program. Put ddprun's options before the program: " + right;
+}
+
+std::string base_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+bool is_module_of_torchrun(std::string_view name) {
+  return name == "torch.distributed.launch" || name == "torch.distributed.run";
 }
 
 }  // namespace
@@ -179,14 +221,32 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
   for (auto word = options.program.begin() + 1; word != end; ++word) {
     is_own = is_own || (word - 1)->ends_with(".py");
     const std::string text = words_of_ranks(*word, word + 1 == end ? "" : *(word + 1), is_own);
-    if (text.empty()) continue;
-    std::string right = "ddprun " + text;
-    for (auto before = options.program.begin(); before != word; ++before) right += " " + *before;
-    return "only 1 rank is started: " + text +
-           " comes after the program, so it is passed to the program. Put ddprun's options before the program: " +
-           right;
+    if (!text.empty()) return "only 1 rank is started: " + misplaced_text(options.program, word, text);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> misplaced_nodes(const Options& options) {
+  if (options.nnodes > 1 || !options.hosts.empty() || !options.host_file.empty() || options.program.empty())
+    return std::nullopt;
+  const auto end = std::find(options.program.begin() + 1, options.program.end(), "--");
+  for (auto word = options.program.begin() + 1; word != end; ++word) {
+    const std::string text = words_of_nodes(*word, word + 1 == end ? "" : *(word + 1));
+    if (!text.empty()) return "this node runs alone: " + misplaced_text(options.program, word, text);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> launcher_in_rank(const Options& options) {
+  if (options.program.empty() || options.module) return std::nullopt;
+  const std::vector<std::string>& program = options.program;
+  std::string shown = base_name(program.front());
+  if (shown.starts_with("python") && program.size() > 2 && program[1] == "-m" && is_module_of_torchrun(program[2])) {
+    shown += " -m " + program[2];
+  } else if (shown != "torchrun") {
+    return std::nullopt;
+  }
+  return shown + " starts ranks of its own, in each rank of ddprun: ddprun takes its place; leave " + shown + " out";
 }
 
 std::optional<std::string> truth_as_program(const Options& options) {
@@ -201,8 +261,7 @@ std::optional<std::string> truth_as_program(const Options& options) {
 std::optional<std::string> doubtful_module(const Options& options) {
   if (!options.module || options.program.empty()) return std::nullopt;
   const std::string& name = options.program.front();
-  if (name == "torch.distributed.launch" || name == "torch.distributed.run")
-    return "-m " + name + ": ddprun takes its place; leave -m " + name + " out";
+  if (is_module_of_torchrun(name)) return "-m " + name + ": ddprun takes its place; leave -m " + name + " out";
   if (name.ends_with(".py")) {
     const std::string module = name.substr(0, name.size() - 3);
     return "-m " + name + ": the name of a module has no .py: ddprun -m " + module + ", or for the file: ddprun " +
@@ -217,7 +276,10 @@ std::optional<std::string> doubtful_module(const Options& options) {
 
 std::string no_program_text(std::span<const std::string> words) {
   const std::string usage = "no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]";
+  if (words.size() == 1 && words.front() == "-v") return usage + "; the version: ddprun --version";
   if (words.size() < 2 || words.back().starts_with('-') || is_number_of_ranks(words.back())) return usage;
+  // Values that cannot be programs: timeout=60, host:2.
+  if (words.back().find_first_of("=:") != std::string::npos) return usage;
   const auto option =
       std::find_if(words.rbegin(), words.rend(), [](const auto& word) { return word.starts_with('-'); });
   if (option == words.rend()) return usage;
@@ -227,12 +289,19 @@ std::string no_program_text(std::span<const std::string> words) {
          ". Write a value before the program: ddprun " + ddp::detail::joined(before, " ") + " VALUE " + words.back();
 }
 
+std::optional<std::string> idle_identity(const Options& options) {
+  if (options.ssh.identity.empty() || !options.hosts.empty() || !options.host_file.empty()) return std::nullopt;
+  return "--ssh_identity " + options.ssh.identity +
+         " has no effect without -H or --hostfile; to read standard input from a file (srun's -i) put < FILE at the "
+         "end of the command";
+}
+
 std::vector<std::string> doubtful_exports(const Options& options) {
   std::vector<std::string> lines;
   for (const std::string& entry : options.exported) {
     const std::size_t equals = entry.find('=');
     if (const std::string second = second_assignment(entry); !second.empty())
-      lines.push_back("-x " + entry + " sets one variable; to set two, write -x " +
+      lines.push_back("-x " + shell_quote(entry) + " sets one variable; to set two, write -x " +
                       entry.substr(0, entry.size() - second.size() - 1) + " -x " + second);
     if (equals != std::string::npos || std::getenv(entry.c_str()) != nullptr) continue;
     lines.push_back("-x " + entry +

@@ -78,7 +78,7 @@ Word split_word(const OptionTable& table, const std::string& argument) {
 
 // Of no launcher, but what people call it.
 std::string advice_on_synonym(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 24> kMeant = {{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kMeant = {{
       {"n_gpus", "-n N"},
       {"ngpus", "-n N"},
       {"num_gpu", "-n N"},
@@ -93,6 +93,10 @@ std::string advice_on_synonym(std::string_view name) {
       {"num_workers", "-n N"},
       {"workers", "-n N"},
       {"world_size", "-n N"},
+      {"rank", "-n N, with which ddprun numbers the ranks itself"},
+      {"devices", "--gpus LIST"},
+      {"device", "--gpus LIST"},
+      {"?", "--help"},
       {"port", "--master_port PORT"},
       {"workdir", "--wdir FOLDER"},
       {"cwd", "--wdir FOLDER"},
@@ -204,7 +208,10 @@ SplitArguments split_arguments(const OptionTable& table, std::span<const std::st
     if (!value) value = value_after(app, *option, dashed, std::span(arguments).subspan(++i));
     const std::string long_name = option->get_lnames().empty() ? name : option->get_lnames().front();
     std::erase(split.emptied, long_name);
-    if (long_name == "nproc_per_node") split.counts_all_ranks = !argument.starts_with("--");
+    if (long_name == "nproc_per_node") {
+      split.counts_all_ranks = !argument.starts_with("--");
+      (split.counts_all_ranks ? split.all_ranks : split.ranks_of_node) = *value;
+    }
     if (!value->empty()) {
       split.own.push_back("--" + long_name + "=" + *value);
       continue;
@@ -217,6 +224,19 @@ SplitArguments split_arguments(const OptionTable& table, std::span<const std::st
   split.remarks = ignored.lines();
   split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
   return split;
+}
+
+std::optional<std::string> contradicting_ranks(const SplitArguments& split, int nodes) {
+  const bool are_numbers = is_whole_number(split.all_ranks) && is_whole_number(split.ranks_of_node);
+  if (!are_numbers || split.all_ranks.size() > 9 || split.ranks_of_node.size() > 9) return std::nullopt;
+  const long long all = std::stoll(split.all_ranks);
+  const long long each = std::stoll(split.ranks_of_node);
+  if (all == each || all == each * nodes) return std::nullopt;
+  return "-n " + split.all_ranks + " and --nproc_per_node " + split.ranks_of_node +
+         " contradict each other: the last one counts, " +
+         (split.counts_all_ranks ? "so " + split.all_ranks + " ranks are started"
+                                 : "so " + split.ranks_of_node + " are started on each node") +
+         "; leave one of them out";
 }
 
 }  // namespace launcher

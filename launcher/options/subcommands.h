@@ -66,7 +66,7 @@ inline std::vector<Subcommand> subcommands() {
                   "once. No rank "
                   "ends or waits for it.",
        .job = id + "may be left out where only one job runs. RANK: only these ranks",
-       .forms = {{.after_job = "[RANK ...]"}},
+       .forms = {{.options = {all_users}, .after_job = "[RANK ...]"}},
        .exit_status = "0 on success; 1 if there is no such job or rank here, or it does not answer."},
       {.word = "timeline",
        .meaning =
@@ -76,8 +76,9 @@ inline std::vector<Subcommand> subcommands() {
        .forms = {{.verb = "start",
                   .options = {{.names = {"-o", "--output"},
                                .value = "FILE",
-                               .meaning = "the file to write; without it the file of the job's --timeline"}}},
-                 {.verb = "stop"}},
+                               .meaning = "the file to write; without it the file of the job's --timeline"},
+                              all_users}},
+                 {.verb = "stop", .options = {all_users}}},
        .exit_status = "0 on success; 1 if there is no such job, or it refuses."}};
 }
 

@@ -1,8 +1,12 @@
 #include "launcher/plan/host_list.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <sstream>
 
 #include "launcher/os/system/file_bytes.h"
@@ -160,6 +164,10 @@ std::vector<HostSlots> parse_host_file(std::string_view text, const std::string&
 }
 
 std::vector<HostSlots> read_host_file(const std::string& file) {
+  if (::access(file.c_str(), F_OK) != 0 && file.find('/') == std::string::npos) {
+    throw LaunchError("--hostfile " + file + ": " + std::strerror(errno) +
+                      " (hosts themselves are named by -H HOST:N,...)");
+  }
   return parse_host_file(file_bytes("--hostfile", file, kMostFileBytes), file);
 }
 

@@ -58,6 +58,8 @@ class CoordinatorDiscovery {
   virtual std::string name() const = 0;
   // What the last attempt met, "" when nothing is known to be wrong.
   virtual std::string problem() const = 0;
+  // What to look at, as a question, where nothing was found; "" when problem() says enough.
+  virtual std::string advice() const = 0;
 };
 
 }  // namespace launcher::elastic

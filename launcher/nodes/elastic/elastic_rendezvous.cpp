@@ -155,11 +155,12 @@ void ElasticRendezvous::watch_search() {
   search_timer_.cancel();
   if (member_ || join_failure_) return;
   const std::string problem = discovery_->problem();
+  const std::string advice = has_lost_it_ ? "" : discovery_->advice();
   const std::string where = discovery_->name() + (problem.empty() ? "" : " (" + problem + ")");
   if (join_timeout_ <= kSilentWait || has_said_who_is_missing_) {
     join_failure_ = {(has_lost_it_ ? "the node that coordinates the job was lost, and not found again at "
                                    : "the other nodes of this job were not found at ") +
-                         where + within_join_timeout(join_timeout_),
+                         where + within_join_timeout(join_timeout_) + (advice.empty() ? "" : ": " + advice),
                      has_lost_it_ ? 1 : to_int(ExitStatus::kTimeout)};
     return;
   }

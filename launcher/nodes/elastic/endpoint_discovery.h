@@ -32,6 +32,7 @@ class EndpointDiscovery : public CoordinatorDiscovery {
   std::string host() const override { return settings_.master_addr; }
   std::string name() const override;
   std::string problem() const override { return search_ ? search_->problem() : problem_; }
+  std::string advice() const override { return "is ddprun running there, and are address and port right?"; }
 
  private:
   void on_resolved(const std::vector<SocketAddress>& addresses);

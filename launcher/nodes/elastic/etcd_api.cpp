@@ -26,6 +26,8 @@ constexpr int kOk = 200;
 constexpr int kUnauthorized = 401;
 constexpr int kForbidden = 403;
 constexpr int kNotFound = 404;
+constexpr int kServerError = 500;
+constexpr int kNotImplemented = 501;
 // gRPC's status codes, which the gateway returns in addition to those of HTTP.
 constexpr int kGrpcNotFound = 5;
 constexpr int kGrpcPermissionDenied = 7;
@@ -294,9 +296,11 @@ EtcdProblem reply_problem(const HttpReply& reply) {
         true};
   }
   const std::string_view text = beginning(reply.body, kShownReply);
+  // "Bad Gateway" and the like, of a proxy whose etcd is still starting.
+  const bool is_passing = reply.status >= kServerError && reply.status != kNotImplemented;
   return {"the program that answers there is not etcd 3.4 or newer: status " + std::to_string(reply.status) +
               (text.empty() ? "" : ", '" + printable(text.substr(0, text.find_first_of("\r\n"))) + "'"),
-          false};
+          false, !is_passing};
 }
 
 EtcdProblem gateway_problem(const HttpReply& reply, const std::string& version) {

@@ -87,6 +87,7 @@ bool lacks_gateway(const HttpReply& reply);
 struct EtcdProblem {
   std::string text{};
   bool is_lasting = false;  // it cannot go away on its own
+  bool is_foreign = false;  // the server is another program, unless it is something in front of etcd that is not ready
 };
 
 // Why `reply` is of no use.
@@ -115,6 +116,8 @@ class EtcdClient {
   bool was_refused() const { return http_.was_refused(); }
   // The problem cannot go away on its own.
   bool is_unusable() const { return http_.problem().empty() && problem_.is_lasting; }
+  // Another program answered the last request.
+  bool is_foreign() const { return http_.problem().empty() ? problem_.is_foreign : http_.was_other_protocol(); }
   // This machine's address in the network of the server, "" when it was never reached.
   const std::string& own_address() const { return http_.own_address(); }
 

@@ -21,6 +21,9 @@ constexpr auto kReachable = 1s;
 constexpr auto kRenewed = 1900ms;
 // A coordinator that was lost is gone when its address refuses connections so often, once per look.
 constexpr int kRefusals = 2;
+// Another program that has answered for so long is not about to give its port to etcd.
+constexpr auto kForeign = 3s;
+constexpr const char* kForeignAdvice = "; --rdzv_endpoint names the HOST:PORT of etcd";
 
 ListenAt listen_at(const std::string& host) {
   const auto addresses = numeric_addresses(host, 0);
@@ -51,6 +54,10 @@ std::string EtcdDiscovery::problem() const {
   return etcd_.problem().empty() ? problem_ : "etcd: " + etcd_.problem();
 }
 
+std::string EtcdDiscovery::advice() const {
+  return etcd_.problem().empty() ? "" : "is etcd running there, and are address and port right?";
+}
+
 void EtcdDiscovery::search(bool anew, bool has_taken_part) {
   own_.drop();
   connector_.reset();
@@ -61,6 +68,7 @@ void EtcdDiscovery::search(bool anew, bool has_taken_part) {
   first_end_.reset();
   refusals_ = 0;
   last_contact_ = Clock::now();
+  foreign_since_.reset();
   problem_.clear();
   timer_.start_in(0ms, [this] { look(); });
 }
@@ -79,20 +87,31 @@ void EtcdDiscovery::look() {
 
 void EtcdDiscovery::on_looked(const std::optional<EtcdOutcome>& outcome) {
   if (!outcome) {
-    if (etcd_.is_unusable() && !is_anew_) {
-      callbacks_.on_impossible({name() + ": " + etcd_.problem(), to_int(ExitStatus::kLauncherError)});
+    if (!is_anew_ && (etcd_.is_unusable() || is_only_foreign())) {
+      callbacks_.on_impossible({name() + ": " + etcd_.problem() + (etcd_.is_unusable() ? "" : kForeignAdvice),
+                                to_int(ExitStatus::kLauncherError)});
     } else {
       on_silence();
     }
     return;
   }
   last_contact_ = Clock::now();
+  foreign_since_.reset();
   const auto entry = outcome->found.find(own_.key());
   if (entry == outcome->found.end()) {
     on_free(*outcome);
   } else {
     on_occupied(entry->second);
   }
+}
+
+bool EtcdDiscovery::is_only_foreign() {
+  if (!etcd_.is_foreign()) {
+    foreign_since_.reset();
+  } else if (!foreign_since_) {
+    foreign_since_ = Clock::now();
+  }
+  return foreign_since_ && Clock::now() - *foreign_since_ >= kForeign;
 }
 
 // An etcd that is started again soon refuses connections meanwhile. Where nothing answers, this node is cut off, and

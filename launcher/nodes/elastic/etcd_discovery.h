@@ -34,6 +34,7 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   std::string host() const override { return record_.host; }
   std::string name() const override;
   std::string problem() const override;
+  std::string advice() const override;
 
  private:
   using Clock = EventLoop::Clock;
@@ -42,6 +43,7 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   void look_again();
   void on_looked(const std::optional<EtcdOutcome>& outcome);
   void on_silence();
+  bool is_only_foreign();
   void on_free(const EtcdOutcome& outcome);
   void on_occupied(const EtcdEntry& entry);
   void connect();
@@ -62,7 +64,8 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   std::optional<Clock::time_point> first_end_;  // of its lease, as it was seen first
   std::unique_ptr<Connector> probe_;            // asks whether anybody listens at its address
   int refusals_ = 0;
-  Clock::time_point last_contact_{};  // of etcd, or of a host that would have one
+  Clock::time_point last_contact_{};                // of etcd, or of a host that would have one
+  std::optional<Clock::time_point> foreign_since_;  // since then only another program has answered
   bool is_anew_ = false;
   bool has_taken_part_ = false;
   std::string problem_;

@@ -120,6 +120,7 @@ bool HttpReplyReader::read_head() {
   const std::string_view begin = std::string_view(pending_).substr(0, kStart.size());
   if (!kStart.starts_with(begin)) {
     const std::string_view shown = beginning(pending_, kShownBytes);
+    is_other_protocol_ = true;
     return refuse("the program that answers there does not use HTTP: it sent '" +
                   printable(shown.substr(0, shown.find_first_of("\r\n"))) + "'");
   }
@@ -212,6 +213,7 @@ void HttpClient::cancel() {
 void HttpClient::begin() {
   incoming_ = {};
   was_refused_ = false;
+  was_other_protocol_ = false;
   outgoing_ = to_text(waiting_.front().request, host_ + ":" + std::to_string(port_));
   connector_ = std::make_unique<Connector>(loop_, known_address_.empty() ? host_ : known_address_, port_,
                                            [this](UniqueFd fd) { on_connected(std::move(fd)); });
@@ -254,6 +256,7 @@ void HttpClient::finish(HttpReplyReader::State state) {
     problem_.clear();
     conclude(incoming_.reply());
   } else if (state == HttpReplyReader::State::kInvalid) {
+    was_other_protocol_ = incoming_.is_other_protocol();
     fail(incoming_.problem());
   }
 }

@@ -45,6 +45,7 @@ class HttpReplyReader {
   State take(std::string_view bytes);
   State end();
   const HttpReply& reply() const { return reply_; }
+  bool is_other_protocol() const { return is_other_protocol_; }
   const std::string& problem() const { return problem_; }
 
  private:
@@ -65,6 +66,7 @@ class HttpReplyReader {
   std::size_t expected_ = 0;  // bytes of the body, or of the chunk
   HttpReply reply_;
   std::string problem_;
+  bool is_other_protocol_ = false;
 };
 
 class HttpClient {
@@ -86,6 +88,8 @@ class HttpClient {
   std::string problem() const { return problem_.empty() && connector_ ? connector_->problem() : problem_; }
   // The last request was refused: the host is there, and nobody listens.
   bool was_refused() const { return was_refused_; }
+  // The last reply was not HTTP.
+  bool was_other_protocol() const { return was_other_protocol_; }
   // This machine's address in the network of the server, "" when it was never reached.
   const std::string& own_address() const { return own_address_; }
 
@@ -112,6 +116,7 @@ class HttpClient {
   std::string own_address_;
   std::string problem_;
   bool was_refused_ = false;
+  bool was_other_protocol_ = false;
   std::deque<Waiting> waiting_;  // the first one is under way
   std::unique_ptr<Connector> connector_;
   UniqueFd fd_;

@@ -22,11 +22,13 @@ struct Order {
   std::string word{};
   std::string job{};   // its name or ddprun's process ID; empty: the only one
   std::string file{};  // empty: the job's own
+  bool all_users = false;
 };
 
 [[noreturn]] void refuse_arguments(const std::string& word) {
-  throw LaunchError("expected ddprun timeline start [JOB] [-o FILE] or ddprun timeline stop [JOB]" +
-                    (word.empty() ? std::string() : ", got '" + word + "'"));
+  throw LaunchError(
+      "expected ddprun timeline start [JOB] [-o FILE] [--all_users] or ddprun timeline stop [JOB] [--all_users]" +
+      (word.empty() ? std::string() : ", got '" + word + "'"));
 }
 
 Order parse_order(std::span<const std::string> arguments) {
@@ -38,6 +40,8 @@ Order parse_order(std::span<const std::string> arguments) {
     if ((word == "-o" || word == "--output") && order.word == "start" && i + 1 < arguments.size()) {
       order.file = arguments[++i];
       if (order.file.empty()) refuse_arguments("an empty file name");
+    } else if (names_all_users(word)) {
+      order.all_users = true;
     } else if (word.starts_with('-') || !order.job.empty()) {
       refuse_arguments(word);
     } else {
@@ -64,8 +68,9 @@ bool is_timeline_command(std::span<const std::string> arguments) {
 
 int run_timeline_command(std::span<const std::string> arguments) {
   const Order order = parse_order(arguments);
-  const auto jobs = find_jobs(order.job);
-  if (jobs.empty()) return refuse_job(order.job);
+  const JobScope whose = order.all_users ? scope_of_all_users() : JobScope::kOwn;
+  const auto jobs = find_jobs(order.job, whose);
+  if (jobs.empty()) return refuse_job(order.job, whose);
   if (jobs.size() == 1 && !jobs.front().problem.empty()) {
     print_line(jobs.front().problem);
     return 1;

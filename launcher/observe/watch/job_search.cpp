@@ -184,6 +184,16 @@ std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose) {
   return found;
 }
 
+bool names_all_users(const std::string& word) {
+  return word == "--all_users" || word == "--all-users";
+}
+
+JobScope scope_of_all_users() {
+  if (::geteuid() == 0) return JobScope::kAll;
+  print_line("--all_users: only root can see the jobs of other users; these are yours");
+  return JobScope::kOwn;
+}
+
 int refuse_job(const std::string& job, JobScope whose) {
   if (whose == JobScope::kAll) {
     print_line(job.empty() ? "no job runs on this machine" : "no job '" + job + "' runs on this machine");

@@ -24,6 +24,10 @@ struct FoundJob {
 // are among all, and where no other one has the name. Throws LaunchError when the folder with their sockets cannot be
 // used. kAll is for root, whom every ddprun answers.
 std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose = JobScope::kOwn);
+// --all_users among a subcommand's words.
+bool names_all_users(const std::string& word);
+// What that is for this user: all for root, with a line for others.
+JobScope scope_of_all_users();
 // What the ddprun at `socket` answers to a line; nothing when it ends meanwhile.
 std::optional<std::string> ask(const std::string& socket, const std::string& question);
 // Says that there is no such job; returns the exit status.

@@ -23,6 +23,30 @@ bool is_number(const std::string& word) {
   return !word.empty() && word.size() < 9 && word.find_first_not_of("0123456789") == std::string::npos;
 }
 
+struct StackQuestion {
+  std::string job{};    // its name or ddprun's process ID; empty: the only one
+  std::string ranks{};  // " 1 2"; empty: all
+  bool all_users = false;
+};
+
+StackQuestion parse_stack_question(std::span<const std::string> arguments) {
+  StackQuestion question;
+  bool has_job = false;
+  for (const std::string& word : arguments.subspan(1)) {
+    if (names_all_users(word)) {
+      question.all_users = true;
+    } else if (word.starts_with('-') || (has_job && !is_number(word))) {
+      throw LaunchError("expected ddprun stack [JOB] [RANK ...] [--all_users], got '" + word + "'");
+    } else if (has_job) {
+      question.ranks += " " + word;
+    } else {
+      question.job = word;
+      has_job = true;
+    }
+  }
+  return question;
+}
+
 int failed_with(const std::string& text) {
   print_line(text);
   return 1;
@@ -51,21 +75,10 @@ StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
 }
 
 int run_stack_command(std::span<const std::string> arguments) {
-  std::string job;
-  std::string ranks;
-  for (std::size_t i = 1; i < arguments.size(); ++i) {
-    const std::string& word = arguments[i];
-    if (word.starts_with('-') || (i > 1 && !is_number(word))) {
-      throw LaunchError("expected ddprun stack [JOB] [RANK ...], got '" + word + "'");
-    }
-    if (i == 1) {
-      job = word;
-    } else {
-      ranks += " " + word;
-    }
-  }
-  const auto jobs = find_jobs(job);
-  if (jobs.empty()) return refuse_job(job);
+  const auto [job, ranks, all_users] = parse_stack_question(arguments);
+  const JobScope whose = all_users ? scope_of_all_users() : JobScope::kOwn;
+  const auto jobs = find_jobs(job, whose);
+  if (jobs.empty()) return refuse_job(job, whose);
   if (jobs.size() > 1) {
     throw LaunchError(job.empty() ? "several of your jobs run on this machine: name one (ddprun status shows them)"
                                   : "several of your jobs are named '" + job +

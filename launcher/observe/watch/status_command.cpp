@@ -29,11 +29,12 @@ struct Question {
 
 Question parse_question(std::span<const std::string> arguments) {
   Question question{.refreshes = arguments.front() == "top"};
+  bool all_users = false;
   for (const std::string& word : arguments.subspan(1)) {
     if (word == "--json" && !question.refreshes) {
       question.json = true;
-    } else if (word == "--all_users" || word == "--all-users") {
-      question.whose = JobScope::kAll;
+    } else if (names_all_users(word)) {
+      all_users = true;
     } else if (word.starts_with('-') || !question.job.empty()) {
       throw LaunchError("expected ddprun status [JOB] [--json] [--all_users] or ddprun top [JOB] [--all_users], got '" +
                         word + "'");
@@ -41,10 +42,7 @@ Question parse_question(std::span<const std::string> arguments) {
       question.job = word;
     }
   }
-  if (question.whose == JobScope::kAll && ::geteuid() != 0) {
-    print_line("--all_users: only root can see the jobs of other users; these are yours");
-    question.whose = JobScope::kOwn;
-  }
+  if (all_users) question.whose = scope_of_all_users();
   return question;
 }
 

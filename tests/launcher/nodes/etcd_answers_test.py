@@ -84,6 +84,12 @@ class Answers(LauncherTest):
         self.said_of(124, "the program that answers there does not use HTTP: it sent 'SSH-2.0-OpenSSH_9.2p1", b"SSH-2.0-OpenSSH_9.2p1\r\n")
         self.said_of(124, "status 301, ''", reply("\r\n", "301 Moved", "Location: https://elsewhere/\r\n"))
 
+    def test_another_program_is_not_waited_for_until_the_join_timeout(self):
+        text = "; --rdzv_endpoint names the HOST:PORT of etcd"
+        self.said_of(125, "it sent 'SSH-2.0-OpenSSH_9.2p1'" + text, b"SSH-2.0-OpenSSH_9.2p1\r\n", join_timeout="100")
+        self.said_of(125, "status 404, '404 page not found'" + text, NOT_FOUND, join_timeout="100")
+        self.said_of(124, "status 502", reply("", "502 Bad Gateway"), join_timeout="6")
+
     def test_broken_answers_are_said(self):
         self.said_of(124, "it closed the connection without a reply", b"")
         self.said_of(124, "in the middle of a reply", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}")
@@ -108,6 +114,7 @@ class Answers(LauncherTest):
                                    "--join_timeout", "3", "true")
         self.assertEqual(got, 124)
         self.assertIn("etcd: Connection refused", err)
+        self.assertIn("is etcd running there, and are address and port right?", err)
         self.assertIn("--rdzv_backend etcd-v2 is treated as etcd: ddprun uses the API v3 of etcd 3.4 or newer", err)
 
 

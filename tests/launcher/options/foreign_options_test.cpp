@@ -153,6 +153,9 @@ TEST_CASE("ForeignOptions: mpirun's words mean what they mean there") {
   CHECK(taken({"--bind-to", "socket", "prog"}).binding == Options::Binding::kNuma);
   CHECK(taken({"-map-by", "ppr:4:node", "prog"}).nproc_per_node == 4);
   CHECK_FALSE(taken({"-map-by", "ppr:4:node", "prog"}).counts_all_ranks);
+  CHECK(taken({"--map-by", "ppr:4:node:PE=2", "prog"}).nproc_per_node == 4);
+  CHECK_THAT(refused_text({"--map-by", "ppr:4:socket:pe=2", "prog"}), ContainsSubstring("--nproc_per_node=N"));
+  CHECK(taken({"--map-by", "ppr:x:node:PE=2", "prog"}).remarks.size() == 1U);
   CHECK(taken({"-map-by", "slot", "prog"}).remarks.empty());
   CHECK(taken({"-genv", "A", "1", "-genv", "B", "x y", "prog"}).exported == Words{"A=1", "B=x y"});
   CHECK(taken({"-genvlist", "A,B", "prog"}).exported == Words{"A", "B"});

@@ -45,7 +45,8 @@ class GeneratedTexts(LauncherTest):
             usages = re.search(r"^Usage: (?:ddprun .*\n *)+", self.run_job(word, "--help")[1], re.MULTILINE)[0]
             for words, rest in re.findall(r"ddprun ([\w ]+\w)(.*)", usages):
                 found[words] = re.findall(r"\[(-[-\w]+)", rest)
-        self.assertEqual(found, {"stack": [], "status": ["--json", "--all_users"], "top": ["--all_users"], "timeline start": ["-o"], "timeline stop": []})
+        self.assertEqual(found, {"stack": ["--all_users"], "status": ["--json", "--all_users"], "top": ["--all_users"], "timeline start": ["-o", "--all_users"],
+                                 "timeline stop": ["--all_users"]})
         return found
 
     def start_job(self, name):

@@ -73,7 +73,7 @@ class Cables(OnNamespaces):
     SLEEP = shell(": > ready.$RANK; exec sleep 1000")
 
     def test_a_cable_that_is_pulled_ends_all(self):
-        job = self.job("-H", "localhost:1,10.203.0.2:1,10.203.0.3:1", "--ssh-timeout", "3", *self.SLEEP)
+        job = self.job("-H", "localhost:1,10.203.0.2:1,10.203.0.3:1", "--ssh-timeout", "30", *self.SLEEP)
         self.wait_for_files("ready.0", "ready.1", "ready.2")
         self.hosts.cable(1, plugged=False)
         status, _, err = job.finish()
@@ -82,7 +82,7 @@ class Cables(OnNamespaces):
 
     def test_a_host_that_does_not_answer_is_named(self):
         self.hosts.cable(2, plugged=False)
-        status, _, err = self.job("-H", "10.203.0.2:1,10.203.0.3:1", "--ssh-timeout", "2", "true").finish()
+        status, _, err = self.job("-H", "10.203.0.2:1,10.203.0.3:1", "--ssh-timeout", "20", "true").finish()
         self.assertEqual(status, 125)
         self.assertRegex(err, "host 10.203.0.3: (it does not answer|there is no route to it|it did not answer within)")
         self.assertNotIn("10.203.0.2:", err)

@@ -21,7 +21,7 @@ struct Traits {
   std::string_view type;
   std::array<std::string_view, 4> hyper_parameters;
   std::array<std::string_view, 4> fields;
-  std::string_view foreign = "";  ///< that a relative with the same other hyper-parameters has
+  std::string_view foreign = "";  ///< a hyper-parameter of a relative that has all of these too
 };
 
 constexpr std::array kTraits = {

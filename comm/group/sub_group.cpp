@@ -131,7 +131,7 @@ class Connection {
     if (keys.empty()) return;
     const auto deadline = Clock::now() + plan_.timeout;
     for (milliseconds slice = kFirst; !are_set_within(*own_, keys, slice); slice = std::min(2 * slice, kLongest)) {
-      if (is_closed()) throw MemberGone("the group was closed meanwhile");
+      if (is_closed()) throw MemberGone("the group was closed while it was being connected");
       refuse_if_any_is_gone();
       if (Clock::now() > deadline) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(plan_.timeout.count()) +
@@ -149,7 +149,7 @@ class Connection {
     std::thread thread(std::move(task));
     try {
       while (connected.wait_for(kBetweenLooks) != std::future_status::ready) {
-        if (is_closed()) throw MemberGone("the group was closed meanwhile");
+        if (is_closed()) throw MemberGone("the group was closed while it was being connected");
         refuse_if_any_is_gone();
       }
     } catch (const std::exception&) {

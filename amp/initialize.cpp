@@ -77,7 +77,7 @@ std::vector<at::Tensor> leaves_of(const Optimizers& optimizers) {
   return leaves;
 }
 
-// The optimizer's state in the types that its parameters have now.
+// Converts the optimizer's state to the current types of its parameters.
 void cast_state(Optimizer& optimizer) {
   auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer);
   if (fused == nullptr || optimizer.state().empty()) return;

@@ -19,7 +19,7 @@ namespace {
 constexpr double kFirstScale = 65536;
 constexpr double kFactor = 2;
 constexpr int64_t kWindow = 2000;
-constexpr double kDefaultFloor = 0x1p-24;  // apex has none
+constexpr double kDefaultFloor = 0x1p-24;  // apex has no default floor
 
 at::Tensor scalar(double value, at::ScalarType dtype, c10::Device device) {
   return at::full({}, value, at::TensorOptions(device).dtype(dtype));
@@ -63,7 +63,7 @@ void LossScaler::update(const at::Tensor& found_inf) {
   scale_.clamp_max_(ceiling_);
   if (has_default_floor_) {
     scale_.clamp_min_(floor_->value());
-  } else {  // as in apex, only an overflow meets it
+  } else {  // as in apex, the floor applies only after an overflow
     scale_.copy_(at::where(found.ne(0), scale_.clamp_min(floor_->value()), scale_));
   }
   floor_->look(scale_, tracker_);

@@ -16,7 +16,7 @@
 namespace ddp::amp::detail {
 namespace {
 
-// Sparse values of repeated indices may overflow only once they are added up.
+// The values of repeated indices of a sparse gradient may overflow only when they are added.
 at::Tensor summed(const at::Tensor& gradient) {
   return gradient.is_sparse() ? gradient.coalesce() : gradient;
 }
@@ -66,8 +66,8 @@ void OptimizerRecord::adopt(at::Tensor& parameter) {
 }
 
 void OptimizerRecord::prepare_backward() {
-  if (scaled_gradients_) return;  // earlier backward passes left theirs scaled alike, to be finished together
-  // A gradient that is still there belongs to an earlier pass whose part the master has already.
+  if (scaled_gradients_) return;  // earlier backwards have left gradients of the same scale; all are finished together
+  // A gradient that still exists belongs to an earlier backward, and the master has its values already.
   for (const at::Tensor& half : halves_) half.mutable_grad().reset();
   for (size_t i = 0; i < direct_.size(); ++i) {
     at::Tensor& gradient = direct_[i].mutable_grad();
@@ -155,8 +155,8 @@ void OptimizerRecord::step() {
       copy_to_model();
     }
   }
-  found_inf_.reset();  // not before: the optimizer may have refused the step
-  for (const at::Tensor& master : masters_) master.mutable_grad().reset();  // the model's are the user's to clear
+  found_inf_.reset();  // not earlier: the optimizer may have refused the step
+  for (const at::Tensor& master : masters_) master.mutable_grad().reset();  // the user clears the model's gradients
 }
 
 void OptimizerRecord::follow_model() {
@@ -168,7 +168,7 @@ void OptimizerRecord::follow_model() {
 
 void OptimizerRecord::update_model() {
   if (versions() == seen_versions_) return;
-  training_ = true;  // values that the program wrote to the masters count
+  training_ = true;  // values that the program wrote to the masters are kept
   copy_to_model();
 }
 

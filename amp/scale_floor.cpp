@@ -13,7 +13,7 @@
 namespace ddp::amp::detail {
 namespace {
 
-constexpr int kCallsPerCopy = 16;  // each costs two small copies
+constexpr int kCallsPerCopy = 16;  // each copy copies two small tensors
 
 at::Tensor pinned(at::ScalarType type) {
   return at::empty({}, at::TensorOptions(type).pinned_memory(true));
@@ -25,7 +25,7 @@ ScaleFloor::ScaleFloor(double value, std::string what) : value_(value), what_(st
 
 void ScaleFloor::begin_at(double scale) {
   begins_above_ = scale > value_;
-  arrived_.reset();  // what was copied is older
+  arrived_.reset();  // a copy that is in progress has an older value
 }
 
 void ScaleFloor::begin_at_unknown() {
@@ -42,7 +42,7 @@ void ScaleFloor::look(const at::Tensor& scale, const at::Tensor& tracker) {
   if (scale.is_cpu()) {
     judge(*scale.const_data_ptr<float>(), *tracker.const_data_ptr<int32_t>() == 0);
   } else if (ddp::detail::is_capturing()) {
-    return;  // nothing is computed in a capture
+    return;  // during a capture nothing is computed
   } else if (arrived_) {
     if (!arrived_->query()) return;
     arrived_.reset();
@@ -68,7 +68,8 @@ void ScaleFloor::begin_copy(const at::Tensor& scale, const at::Tensor& tracker) 
   arrived_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
-// A scale that was at the floor from the beginning says nothing until an overflow. NaN counts as below.
+// A scale that was at the floor from the beginning does not cause a warning before an overflow. NaN counts as below the
+// floor.
 void ScaleFloor::judge(double scale, bool after_overflow) {
   begins_above_ = begins_above_ || scale > value_;
   if (has_warned_ || scale > value_ || !(begins_above_ || after_overflow)) return;

@@ -37,7 +37,7 @@ std::vector<at::Tensor> PerDevice::copies() const {
 }
 
 std::vector<at::Tensor> unscale(const std::vector<at::Tensor>& gradients, const at::Tensor& inverse_scale) {
-  // The kernel takes tensors of one device and dtype.
+  // The kernel accepts tensors of one device and dtype.
   std::vector<std::pair<std::pair<c10::Device, at::ScalarType>, std::vector<at::Tensor>>> groups;
   for (const at::Tensor& gradient : gradients) {
     const std::pair key{gradient.device(), gradient.scalar_type()};

@@ -50,20 +50,22 @@ struct VerifiedState {
   }
 };
 
-// Of what several ranks verify together.
+// This rank's share where several ranks verify a folder together.
 struct ReadShare {
   int index = 0;
   int shares = 1;
 };
 
-// Files that hold chunks of tensors are opened first, and read when it is known what of them is needed.
+// Files that hold chunks of tensors are opened first. They are read later, when the rows that this rank needs are
+// known.
 class CheckpointFiles {
  public:
   CheckpointFiles(const std::filesystem::path& path, const std::string& key, const ReadShare& share)
       : path_(path), key_(key) {
     if (!is_sharded_folder(file_system_, path)) return;
     folder_ = open_sharded_folder(file_system_, path);
-    // A rank that needs rows of an item reads no others, and the checksum is of all.
+    // A checksum covers a whole item, but a rank reads only the rows that it needs. So the ranks verify all items
+    // together.
     static_cast<void>(verify_dcp_items(file_system_, *folder_, share.index, share.shares));
   }
 
@@ -78,7 +80,7 @@ class CheckpointFiles {
   /// `model` is what model() has returned.
   StoredPart optimizer(const StoredPart& model) {
     if (folder_) return part_of(optimizer_file(""));
-    // The entry with the weights is not the optimizer's.
+    // With a key, the entry with the weights holds no optimizer: the file is opened again without the key.
     return {.stored = key_.empty() ? model.stored : open_tensors(path_)};
   }
 

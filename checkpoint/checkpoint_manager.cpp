@@ -69,7 +69,7 @@ void CheckpointManager::claim() {
   agree(failure, "cannot save in");
 }
 
-// Rank 0 decides: whether a divided state was consolidated only it knows.
+// Rank 0 decides, because only rank 0 knows whether a divided state was consolidated.
 bool CheckpointManager::is_sharded(const TrainingState& state) const {
   bool sharded = options_.sharded.value_or(false);
   throw_if_failed(combined_failures(failure_of([&] {
@@ -119,7 +119,7 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
     content = collect_run(step, state, group_, /*with_tensors=*/!sharded);
     if (sharded) shards = collect_shards(state, group_, options_.notify);
   });
-  if (not_collected) {  // on all ranks, which may have been given other steps
+  if (not_collected) {  // fails on all ranks; the ranks may have been called with different steps
     failure += failure_of_rank_0(not_saved(step, std::move(not_collected)), group_);
     throw_if_failed(failure, cannot_save());
   }
@@ -189,7 +189,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::load_latest(const TrainingSta
   for (std::vector<std::filesystem::path> tried;;) {
     const auto folders = list_candidates();
     if (folders.empty()) return std::nullopt;
-    // A process that saves there may have removed them meanwhile, but then there are newer ones.
+    // A process that saves there may have removed these folders, but then it has written newer ones.
     if (folders == tried) throw_if_failed(failures, "cannot load from " + directory_.string() + ": ");
     tried = folders;
     failures = {};
@@ -206,7 +206,7 @@ LoadedCheckpoint CheckpointManager::load(const std::filesystem::path& folder, co
   wait();
   Failure failure;
   if (auto loaded = restore({folder}, state, options, failure)) return *loaded;
-  static_cast<void>(failure_of([&] {  // where that cannot be listed it is not what was meant
+  static_cast<void>(failure_of([&] {  // a folder that cannot be listed is not the folder of a run
     if (!std::filesystem::is_directory(folder)) return;
     const auto inside = storage::list_checkpoints(*options_.file_system, folder);
     if (inside.empty()) return;
@@ -222,7 +222,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
   for (const auto& folder : folders) {
     ReceivedRun run;
     std::unique_ptr<PreparedRun> prepared;
-    Failure failure;  // of a checkpoint that is whole
+    Failure failure;  // to load a checkpoint whose files are intact
     auto unusable = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);
     if (!unusable) {
       failure = combined_failures(failure_of([&] {
@@ -230,7 +230,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
                                                                              options, group_);
                                   }),
                                   group_);
-      // Chunks are read when it is known which ones each rank needs.
+      // Chunks are read late, when the needs of each rank are known, so damage may be found only now.
       if (failure.kind >= FailureKind::kDamaged) unusable = std::exchange(failure, {});
     }
     const auto cannot_load = "cannot load from " + folder.string() + ": ";

@@ -22,12 +22,12 @@ Failure decode(const std::string& bytes) {
   return {.kind = static_cast<FailureKind>(bytes.at(0)), .text = bytes.substr(1)};
 }
 
-// After a failure ranks end, and take their connections with them: not before the others know why.
+// After a failure, ranks exit and close their connections. This waits until the other ranks know the cause.
 void wait_for_all(const GroupHandle& group) noexcept {
   try {
     barrier(group);
   } catch (const std::exception&) {
-    // A rank that has gone knew it.
+    // A rank that has exited knew the cause.
   }
 }
 

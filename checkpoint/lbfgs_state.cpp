@@ -35,7 +35,7 @@ class Reader {
     return static_cast<int64_t>(value);
   }
 
-  // Of the parameters' dtype and device.
+  // A vector of the parameters' dtype on their device.
   at::Tensor vector(const std::string& field, int64_t numel) const {
     const at::Tensor& tensor = find(field);
     const bool fits = numel == 1 ? tensor.numel() == 1 : tensor.dim() == 1 && tensor.numel() == numel;
@@ -101,7 +101,7 @@ std::unique_ptr<torch::optim::LBFGSParamState> lbfgs_state(const std::map<std::s
   state->t(reader.number("t"));
   state->prev_flat_grad(reader.vector("prev_flat_grad", numel));
   state->prev_loss(reader.number("prev_loss"));
-  // A whole 1 before the second iteration.
+  // Before the second iteration it is the integer 1.
   state->H_diag(at::scalar_tensor(reader.number("H_diag"), parameter.options().requires_grad(false)));
   state->old_dirs(reader.list("old_dirs", numel, /*are_numbers=*/false));
   state->old_stps(reader.list("old_stps", numel, /*are_numbers=*/false));
@@ -112,7 +112,7 @@ std::unique_ptr<torch::optim::LBFGSParamState> lbfgs_state(const std::map<std::s
                                 std::to_string(size) + ", " + std::to_string(state->old_stps().size()) + " and " +
                                 std::to_string(state->ro().size()));
   }
-  // Each step drops one at most: with more than the options allow, the length would never be right again.
+  // Each step drops at most one entry, so a history that is too long would stay too long.
   if (size > static_cast<size_t>(history_size)) {
     throw std::invalid_argument("it holds a history of " + std::to_string(size) + " steps, more than history_size, " +
                                 std::to_string(history_size));

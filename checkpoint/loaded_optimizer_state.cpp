@@ -152,7 +152,7 @@ class Loaded : public LoadedOptimizerState {
     return key == name;
   }
 
-  // Which parameter of a group is another one.
+  // Describes the first parameter of a group that differs between the file and the optimizer.
   static std::string different_group(size_t index, const std::vector<std::string>& keys,
                                      const std::vector<at::Tensor>& parameters, const ParameterNames& names,
                                      const NameMap& rename) {
@@ -199,7 +199,7 @@ class Loaded : public LoadedOptimizerState {
     return found->template get<bool>();
   }
 
-  // What the file says, where the optimizer has the option.
+  // The file's value, if the optimizer has the option.
   std::optional<bool> read_maximize(const json& values, torch::optim::OptimizerOptions& options) {
     const bool maximize = read_flag(values, "maximize");
     if constexpr (std::is_same_v<Kind, ListedKind>) {
@@ -216,7 +216,7 @@ class Loaded : public LoadedOptimizerState {
 
   bool has_field(const std::string& field) const {
     if constexpr (std::is_same_v<Kind, LbfgsKind>) {
-      return true;  // lbfgs_state() looks for those that there are
+      return true;  // lbfgs_state() reads the fields that exist
     } else if constexpr (std::is_same_v<Kind, ListedKind>) {
       return fused_->has_state(field);
     } else {
@@ -301,8 +301,8 @@ class Loaded : public LoadedOptimizerState {
     value.copy_(stored);
   }
 
-  // Whether the state may have the memory into which it was read: memory of a file is not the state's own, and a file
-  // may store two tensors in one memory.
+  // Whether the state may keep the memory into which it was read. It may not keep a file's mapped memory, nor memory
+  // that two tensors of the file share.
   static bool can_keep(const at::Tensor& stored, const at::Tensor& parameter) {
     const auto& storage = stored.storage();
     return storage.resizable() && storage.use_count() == 1 && storage.nbytes() == stored.nbytes() &&

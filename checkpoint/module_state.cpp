@@ -24,12 +24,12 @@ namespace {
 
 using safetensors::quote_name;
 
-// Of wrappers, and of what torch.compile wraps.
+// Prefixes that wrappers and torch.compile add to names.
 constexpr std::array<std::string_view, 2> kWrapperPrefixes = {"module.", "_orig_mod."};
 
 constexpr size_t kShownNames = 6;
 
-// How many characters of wrapper prefixes all names share: a model wrapped n times has n of them.
+// The length of the wrapper prefixes that all names begin with: a model that was wrapped n times has n prefixes.
 template <typename Names>
 size_t shared_wrapper_prefix(const Names& names) {
   size_t length = 0;
@@ -45,10 +45,10 @@ size_t shared_wrapper_prefix(const Names& names) {
   return length;
 }
 
-// The stored tensors that may belong to the model, by the names that they shall have there.
+// The stored tensors that may belong to the model, under the names that they have in the model.
 struct Candidates {
   std::map<std::string, at::Tensor> tensors{};
-  std::map<std::string, std::string> aliases{};  // of tied weights, stored once: other name -> stored name
+  std::map<std::string, std::string> aliases{};  // of tied weights, which are stored once: other name -> stored name
 };
 
 Candidates candidates_in(const StoredTensors& stored, const std::set<std::string>& ignored, const NameMap& rename) {
@@ -61,7 +61,7 @@ Candidates candidates_in(const StoredTensors& stored, const std::set<std::string
       throw std::runtime_error(stored.source + ": two names become " + quote_name(renamed) + " by the given renaming");
     }
   }
-  // The metadata that says which names share a tensor may be prefixed too, like the tensors' own names.
+  // The metadata lists the names that share a tensor. These names may have the wrappers' prefix too.
   for (const auto& [alias, name] : stored.metadata) {
     if (stored.tensors.count(name) != 0) candidates.aliases.emplace(rename(alias), rename(name));
   }
@@ -104,7 +104,7 @@ std::string describe(const at::Tensor& tensor) {
   return text.str();
 }
 
-// The wrappers' beginning that all names share.
+// The wrapper prefixes that all names begin with.
 std::string wrapper_prefix(const std::map<std::string, at::Tensor>& tensors) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) names.push_back(name);
@@ -112,7 +112,7 @@ std::string wrapper_prefix(const std::map<std::string, at::Tensor>& tensors) {
   return length > 0 ? names.front().substr(0, length) : "";
 }
 
-// What of a file does not fit the model.
+// The differences between a file and the model.
 struct Mismatches {
   std::vector<std::string> missing{};
   std::vector<std::string> unexpected{};
@@ -134,7 +134,8 @@ struct Mismatches {
   }
 };
 
-// The entries of the file that hold all that the model has, or, where the file gives the model nothing, any tensors.
+// The entries of the file that hold everything the model has. If there are none, and the model takes nothing from the
+// file: all entries.
 std::vector<std::string> entries_for(const StoredTensors& stored, const TensorMap& expected, bool takes_nothing) {
   std::vector<std::string> entries;
   if (!expected.empty()) {

@@ -39,7 +39,7 @@ void store(TensorMap& tensors, const std::string& name, int64_t value) {
   store(tensors, name, at::scalar_tensor(static_cast<double>(value), at::kFloat));
 }
 
-// A hyper-parameter as JSON: infinities and NaN by name.
+// A hyper-parameter as JSON. Infinities and NaN become strings.
 json to_option(bool value) {
   return value;
 }

@@ -45,7 +45,7 @@ class GeneratorState {
 };
 
 Stateful generator_ref(c10::Device device) {
-  // The reference outlives this call: the object goes with it.
+  // A Stateful refers to its object, so the object must outlive this call.
   auto state = std::make_shared<GeneratorState>(at::globalContext().defaultGenerator(device));
   return Stateful::owning(std::move(state));
 }
@@ -149,7 +149,7 @@ RunContent::Tensors merge_ranks(const std::vector<RankPart>& parts) {
 
 constexpr const char* kSharded = "Set CheckpointOptions::sharded, or leave it out.";
 
-// Throws what would go wrong with this rank's part of a save.
+// Throws the errors that this rank's part of a save would cause.
 void check_own_part(const TrainingState& state, const GroupHandle& group, bool is_sharded) {
   check_names(state);
   const auto model = module_state(state.model);

@@ -92,7 +92,8 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
     run.manifest.step = state.step.value_or(0);
     run.manifest.world_size = static_cast<int>(ranks);
     FileBuilder files(run);
-    // What cannot be read is missing in the model, and named there; half an optimizer's state is an error.
+    // A tensor of the model that cannot be read is skipped, and is then reported as missing. An optimizer's state that
+    // cannot be read in full is an error.
     auto skipped = state.model.skipped;
     if (state.has_model) files.tensors(kModelFile, view_pt(file, state.model, skipped), state.model.metadata);
     if (!state.has_model) run.entries = state.model.entries;
@@ -151,7 +152,7 @@ void open_chunked(storage::FileSystem& file_system, const std::filesystem::path&
     return;
   }
   FileBuilder files(run);
-  files.text(kValuesFile, "{}");  // what such folders lack is not missing
+  files.text(kValuesFile, "{}");  // such folders have no values; that is not an error
   for (auto& [name, text] : opened.texts) files.text(name, text);
   files.tensors(kRanksFile, {});
   const auto values = opened.texts.find(kValuesFile);
@@ -179,7 +180,7 @@ void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& gro
   run.files[name] = storage::own_bytes(std::move(received));
 }
 
-// The checkpoint may have been replaced after one rank read it and before another did.
+// Fails when the checkpoint was replaced between the reads of two ranks.
 Failure compare_manifests(const std::filesystem::path& folder, const ReceivedRun& run, const GroupHandle& group) {
   const auto manifest = storage::format_manifest(run.manifest);
   if (broadcast_string(manifest, 0, group) == manifest) return combined_failures({}, group);
@@ -334,11 +335,12 @@ void PreparedRun::prepare_rank_objects(const ReceivedRun& run, const TrainingSta
 }
 
 void PreparedRun::apply_objects() {
-  // DistributedDataParallel gives each rank its stream when it is made, perhaps after this: it must not undo ours.
+  // The constructor of DistributedDataParallel seeds a rank's generators once. That happens here, so that a wrapper
+  // which is constructed later does not overwrite the restored states.
   if (result_.rng_restored || new_stream_) take_rank_stream(group_);
   for (auto& object : objects_) object.before = object.target.save();
   for (auto& object : objects_) {
-    ++objects_touched_;  // one that fails may have changed halfway
+    ++objects_touched_;  // counted first: a load() that fails may have changed the object
     object.target.load(object.value);
   }
 }
@@ -348,7 +350,7 @@ void PreparedRun::roll_back() noexcept {
     try {
       objects_[i].target.load(objects_[i].before);
     } catch (const std::exception&) {
-      // It took this state's successor a moment ago; nothing better is left.
+      // The object cannot be restored. There is nothing else to try.
     }
   }
 }

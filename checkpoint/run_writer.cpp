@@ -50,7 +50,7 @@ void prune_checkpoints(storage::FileSystem& file_system, const std::filesystem::
   std::vector<storage::RetainedStep> valid;
   for (const auto& entry : storage::list_checkpoints(file_system, directory)) {
     if (entry.failure) continue;
-    // Newest first: those in front of the first whole one are damaged inside, and count for nothing.
+    // The newest come first. Checkpoints that are newer than the first intact one are damaged, and do not count.
     if (valid.empty() && entry.step != just_saved && !is_whole(file_system, entry)) continue;
     valid.push_back({.step = entry.step, .sequence = entry.manifest.sequence, .metrics = entry.manifest.metrics});
   }

@@ -132,7 +132,7 @@ std::vector<shards::HeldTensor> described_in(const HeldList& first, const HeldLi
   return all;
 }
 
-// Checksums of some elements of some tensors, by name: enough to notice ranks that train models of their own.
+// Checksums of some elements of some tensors, by name. They are enough to notice ranks that train different models.
 nlohmann::json sample_of(const HeldList& list) {
   constexpr size_t kTensors = 8;
   auto samples = nlohmann::json::array();
@@ -153,7 +153,7 @@ nlohmann::json sample_of(const HeldList& list) {
   return samples;
 }
 
-// What ranks compare.
+// What the ranks compare with each other.
 nlohmann::json summary(const HeldState& held) {
   return {{"common", shards::digest(described_in(held.common, held.buffers))},
           {"common_sample", sample_of(held.common)},
@@ -163,7 +163,7 @@ nlohmann::json summary(const HeldState& held) {
           {"wholes", shards::weight_of_wholes(held.rows.described)}};
 }
 
-// By name, of lines such as "'fc.bias' (float32 [3])".
+// Lines such as "'fc.bias' (float32 [3])", by the tensor's name.
 std::map<std::string, std::string> lines_by_name(const std::string& text) {
   std::map<std::string, std::string> lines;
   std::istringstream stream(text);
@@ -171,7 +171,7 @@ std::map<std::string, std::string> lines_by_name(const std::string& text) {
   return lines;
 }
 
-// Of a rank whose common tensors are not rank 0's: what is different.
+// Describes the first difference between the common tensors of rank `rank` and those of rank 0.
 std::string first_difference(const HeldState& held, int rank, const GroupHandle& group) {
   std::ostringstream lines;
   for (const auto* list : {&held.common, &held.buffers}) {
@@ -196,13 +196,13 @@ std::string first_difference(const HeldState& held, int rank, const GroupHandle&
   return "rank 0 and " + other + " have them in another order";
 }
 
-// The place of this rank among those that hold the same.
+// This rank's index among the ranks that hold the same tensors, and the number of these ranks.
 struct Holders {
   int index = 0;
   int count = 0;
 };
 
-// The name of the first tensor of which two ranks have other values; none where their samples are equal.
+// The name of the first tensor whose values differ between two ranks; nothing if their samples are equal.
 std::optional<std::string> other_values(const nlohmann::json& left, const nlohmann::json& right) {
   for (size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
     if (left[i] != right[i]) return left[i].at(0).get<std::string>();
@@ -269,7 +269,7 @@ void add_share(const HeldList& list, Holders holders, ShardedContent& content) {
     if (item.box != described.box) {
       rows = rows.narrow(0, item.box.offsets[0] - described.box.offsets[0], item.box.sizes[0]);
     }
-    if (rows.numel() == 0 && !described.is_whole()) continue;  // nothing of the tensor
+    if (rows.numel() == 0 && !described.is_whole()) continue;  // this rank has no row of the tensor
     content[held.part].pieces.push_back(
         {.chunk = {.name = held.name, .dtype = described.dtype, .shape = described.shape, .box = std::move(item.box)},
          .rows = std::move(rows)});

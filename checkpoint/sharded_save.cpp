@@ -59,7 +59,7 @@ std::unique_ptr<storage::DurableFile> create_file(storage::FileSystem& file_syst
   }
 }
 
-// One text for all that a rank tells rank 0: why it failed, or the files that it has written.
+// The message of each rank to rank 0: why it failed, or the files that it has written.
 template <typename Files>
 std::string encode(const Failure& failure, const Files& files) {
   auto list = json::array();
@@ -95,7 +95,7 @@ Failure ShardedSave::finish() {
   return under_way_.get();
 }
 
-// Rank 0 makes the folder, and tells the others its name.
+// Rank 0 creates the folder and sends its name to the other ranks.
 Failure ShardedSave::open(const RunDestination& destination, Target& target) {
   target.destination = destination;
   Failure failure;
@@ -188,7 +188,8 @@ void ShardedSave::stage(const ShardedContent& shards) {
   queue_->close();
 }
 
-// Takes all that is staged, also after an error: the thread that stages must not wait forever.
+// Writes all that is staged. After an error it still empties the queue: otherwise the staging thread would wait
+// forever.
 std::vector<ShardedSave::File> ShardedSave::write_staged(const std::filesystem::path& folder) {
   std::vector<File> files;
   std::unique_ptr<storage::DurableFile> file;
@@ -219,7 +220,7 @@ const GroupHandle& ShardedSave::commit_group() {
   if (!commit_group_) {
     std::vector<int> ranks(static_cast<size_t>(group_.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
-    // The ranks wait for each other's disks: no reason to keep processors busy, as shared memory does.
+    // Here ranks wait for each other's disks. gloo waits without using a processor; shared memory would spin.
     commit_group_.emplace(*new_group(group_, ranks, {.backend = group_.size() > 1 ? "gloo" : ""}));
   }
   return commit_group_->handle();

@@ -40,7 +40,7 @@ void StagingQueue::begin_file(std::string name, std::string head) {
 
 void StagingQueue::append(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
-  // Files have their tensors in an order in which each is aligned; for all others a new block begins.
+  // The file format orders tensors so that each is aligned. In any other order, a new block begins here.
   if (current_ && blocks_[*current_].used % tensor.element_size() != 0) push_current();
   const auto bytes = tensor.numel() * tensor.element_size();
   const auto room = block_bytes_ - (current_ ? blocks_[*current_].used : 0);

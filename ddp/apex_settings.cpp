@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-constexpr int64_t kBytesPerElement = 4;  // apex counts elements; models are float32 as a rule
+constexpr int64_t kBytesPerElement = 4;  // apex counts elements; models usually have float32 parameters
 constexpr int64_t kOnePiece = std::numeric_limits<int64_t>::max();
 
 CommHook apex_hook(const ApexSettings& settings, const GroupHandle& group) {

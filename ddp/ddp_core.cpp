@@ -72,7 +72,8 @@ void leave_evaluation() {
 
 }  // namespace
 
-// Shadows the other ranks' forwards and backwards on a rank that has joined. Reference: _DDPJoinHook.
+// On a rank that has joined, repeats the collectives of the other ranks' forwards and backwards. Reference:
+// _DDPJoinHook.
 class DdpJoinHook final : public JoinHook {
  public:
   DdpJoinHook(DdpCore& core, bool keep_gradients) : core_(core), keep_gradients_(keep_gradients) {}
@@ -139,18 +140,18 @@ DdpCore::DdpCore(std::unique_ptr<const ModelParameters> parameters, GroupHandle 
   take_rank_stream(group_);
 }
 
-// What the device has done of the last steps belongs into the timeline; nothing in training waits for it.
+// The timeline still needs the device's records of the last steps. In training itself nothing waits for them.
 DdpCore::~DdpCore() {
   constexpr std::chrono::milliseconds kPatience{200};
   if (!device_.is_cpu()) detail::finish_device_ranges(kPatience);
   if (!reducer_ || std::uncaught_exceptions() > 0) return;
-  // The next forward would have thrown.
+  // The next forward would have thrown this error.
   if (const std::string unfinished = reducer_->unfinished(); !unfinished.empty()) {
     std::fprintf(stderr, "%s\n", unfinished.c_str());
   }
 }
 
-// What Python's DDP broadcasts, in its order.
+// Broadcasts what Python's DDP broadcasts, in the same order.
 void DdpCore::broadcast_state(int root, bool with_buffers) const {
   std::vector<at::Tensor> state;
   for (const NamedTensor& parameter : parameters_->all()) state.push_back(parameter.tensor.detach());
@@ -168,8 +169,9 @@ void DdpCore::make_delayed() {
     delayed.push_back(find(*parameters_, name, what));
     values.push_back(delayed.back().detach());
   }
-  // Python broadcasts them in any case, in pieces of so many bytes as bucket_cap_mb says MiB, and reduces them under
-  // no_sync() as well. (The mean of what one micro-batch added to a mean is the mean of all.)
+  // Python always broadcasts these parameters, in pieces of as many bytes as bucket_cap_mb has MiB, and also reduces
+  // them under no_sync(). (The sums of several reductions are right: what earlier ones left is equal on all ranks, so
+  // the mean leaves it unchanged.)
   const bool as_python = !python_ranks_.empty();
   if (as_python) {
     broadcast_coalesced(values, 0, group_, std::max<int64_t>(1, detail::largest_bucket_bytes(options_) >> 20));
@@ -247,7 +249,7 @@ void DdpCore::before_forward() {
   }
   const auto phase = at::GradMode::is_enabled() ? progress::Phase::kForward : progress::Phase::kEvaluation;
   detail::own_page().enter_phase(phase);
-  detail::end_event(std::exchange(forward_event_, 0));  // of one that threw
+  detail::end_event(std::exchange(forward_event_, 0));  // ends the event of a forward that threw
   forward_event_ = detail::begin_event(detail::event_kind(phase), progress::name_of(phase));
   detail::end_on_device(std::exchange(forward_range_, 0));
   forward_range_ = detail::begin_on_device(progress::name_of(phase), device_);
@@ -267,7 +269,8 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
   detail::end_on_device(std::exchange(forward_range_, 0));
   if (delayed_) delayed_->after_forward();
   if (!reducer_) return {};
-  // As in Python: a forward without gradients, or under no_sync, leaves the buffers to this rank until the next one.
+  // As in Python: after a forward without gradients or under no_sync(), the ranks' buffers may differ until the next
+  // one.
   buffers_stale_ = will_reduce();
   if (!at::GradMode::is_enabled() || is_frozen()) return {};
   const bool needs_sink = wants_outputs() && (detects_unused() || will_reduce());
@@ -293,11 +296,11 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
 
 void DdpCore::sync_buffers() {
   if (!buffers_stale_ || !detail::syncs_buffers_in_forward(options_)) return;
-  // Collected anew each time: modules may replace their buffers.
+  // Collected in each call: modules may replace their buffers.
   const std::vector<NamedTensor> buffers = parameters_->buffers();
   if (buffers.empty()) return;
-  // Without autograd's version counter: a later backward may have saved them, and it must see their new values, as
-  // after batch norm's own update.
+  // Written without a change of autograd's version counters: an earlier forward may have saved the buffers for its
+  // backward, which must see the new values, as after batch norm's own update.
   std::vector<at::Tensor> values;
   for (const NamedTensor& buffer : buffers) values.push_back(buffer.tensor.variable_data());
   broadcast_coalesced(values, join_enabled() ? common_rank(true) : 0, group_);

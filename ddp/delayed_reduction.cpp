@@ -37,7 +37,7 @@ struct DelayedReduction::State : std::enable_shared_from_this<State> {
     }
   }
 
-  // A gradient of this backward is on its way: its end has to be looked at.
+  // This backward computes a gradient, so its end has to be examined.
   void begin_backward() {
     const int task = torch::autograd::get_current_graph_task_id();
     if (rules.has_python_ranks || task < 0 || std::exchange(followed, task) == task) return;
@@ -48,7 +48,7 @@ struct DelayedReduction::State : std::enable_shared_from_this<State> {
     if (!wanted) wanted = rules.is_wanted();
     return *wanted;
   }
-  // The trigger's gradient is computed.
+  // Called when the trigger's gradient is computed.
   void on_trigger() {
     begin_backward();
     if (rules.has_python_ranks ? !rules.is_wanted() : rules.differs_among_ranks || !is_wanted()) return;
@@ -59,7 +59,7 @@ struct DelayedReduction::State : std::enable_shared_from_this<State> {
     begin_backward();
     if (backward == torch::autograd::get_current_graph_task_id()) refuse(parameter);
   }
-  // A callback that is queued from a callback runs after all earlier ones: after those that reduce the other gradients.
+  // A callback that a callback queues runs after all earlier ones, so after those that reduce the other gradients.
   void queue_end(int task) {
     torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this(), task] {
       const auto state = weak.lock();
@@ -76,7 +76,7 @@ struct DelayedReduction::State : std::enable_shared_from_this<State> {
     backward = torch::autograd::get_current_graph_task_id();
     for (size_t i = 0; i < parameters.size(); ++i) {
       const at::Tensor& gradient = parameters[i].grad();
-      // -0 where this rank has none: no sum contains it where another rank has one.
+      // This rank has no gradient: -0 does not change a sum in which another rank has one.
       has_gradient(i) ? places[i].copy_(gradient) : places[i].fill_(rules.has_python_ranks ? 0.0 : -0.0);
     }
     flat.div_(group.size());
@@ -108,7 +108,8 @@ struct DelayedReduction::State : std::enable_shared_from_this<State> {
     const at::Tensor numbers = mean.is_complex() ? at::view_as_real(mean) : mean;
     return !numbers.eq(0).logical_and(at::signbit(numbers)).all().item<bool>();
   }
-  // Of a backward that failed: it still writes to `flat`. Whether the sum failed too no longer matters.
+  // A backward that failed may have left a reduction that still writes to `flat`. An error of that reduction does not
+  // matter.
   void end_left_over() {
     if (const auto pending = std::exchange(reduction, nullptr)) pending->wait();
   }
@@ -118,13 +119,13 @@ struct DelayedReduction::State : std::enable_shared_from_this<State> {
   DelayedReductionRules rules;
   std::string what;
   DelayedParameters names;
-  // Never handed out: what the program holds keeps its values.
+  // The program never gets this tensor, so tensors that the program holds keep their values.
   at::Tensor flat{};
   std::vector<at::Tensor> places{};  // parts of flat
   TensorFuture reduction{};
-  int backward = kNoBackward;  // autograd's number of the one in which it was begun
-  int followed = kNoBackward;  // and of the one whose end is looked at
-  std::optional<bool> wanted;  // of that one
+  int backward = kNoBackward;  // autograd's number of the backward in which the reduction began
+  int followed = kNoBackward;  // the number of the backward whose end is examined
+  std::optional<bool> wanted;  // whether that backward is to reduce
 };
 
 DelayedReduction::DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
@@ -158,7 +159,7 @@ void DelayedReduction::begin_backward() {
 
 void DelayedReduction::after_forward() {
   for (GradientHook& arrival : arrivals_) arrival.keep();
-  // A forward inside a backward is no end of it.
+  // A forward inside a backward does not end that backward.
   if (torch::autograd::get_current_graph_task_id() < 0) state_->end_left_over();
 }
 

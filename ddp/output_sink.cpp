@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-// Hands gradients on as they are, undefined ones too.
+// Passes gradients on unchanged, also undefined ones.
 class Sink final : public torch::autograd::Node {
  public:
   Sink(torch::autograd::edge_list next_edges, std::function<void()> on_backward)
@@ -40,7 +40,7 @@ std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs
   for (const at::Tensor& output : outputs) {
     at::Tensor copy;
     {
-      // As in Python: without a copy, changing an output in place would be refused as changing a view.
+      // As in Python: without a copy, autograd would refuse an in-place change of the output, since it would be a view.
       const at::NoGradGuard no_grad;
       copy = output.clone();
     }

@@ -21,8 +21,8 @@ std::vector<NamedTensor> buffers_of(const torch::jit::Module& module) {
   return buffers;
 }
 
-/// Calls `use` for each tensor in `value`, in order. Returns false when `value` holds an object, into which it cannot
-/// look from outside its class.
+/// Calls `use` for each tensor in `value`, in order. Returns false when `value` contains an object: only the object's
+/// class knows its tensors.
 bool visit_tensors_in(const c10::IValue& value, const std::function<void(const at::Tensor&)>& use) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) use(value.toTensor());
@@ -40,7 +40,8 @@ bool visit_tensors_in(const c10::IValue& value, const std::function<void(const a
   return is_known;
 }
 
-/// `value` with other tensors: those that `replacement` gives, called in the order of visit_tensors_in().
+/// `value` with each tensor replaced by the result of `replacement`, which is called in the order of
+/// visit_tensors_in().
 c10::IValue with_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& replacement) {
   if (value.isTensor()) return value.toTensor().defined() ? replacement(value.toTensor()) : value;
   if (value.isTuple()) {

@@ -14,7 +14,7 @@
 namespace ddp::fsdp {
 namespace {
 
-// A page fault for each page of 4 KiB costs as much as the copy into it.
+// Without huge pages, the page faults (one for each 4 KiB) take as much time as the copy into the memory.
 void prefer_huge_pages(const c10::DataPtr& memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   constexpr size_t kHugePage = size_t{2} << 20;
@@ -22,7 +22,7 @@ void prefer_huge_pages(const c10::DataPtr& memory, size_t bytes) {
   void* begin = memory.get();
   size_t space = bytes;
   if (std::align(kHugePage, kHugePage, begin, space) == nullptr) return;
-  // Where it is refused, the pages are small ones.
+  // If the kernel refuses, the memory has small pages.
   static_cast<void>(madvise(begin, space / kHugePage * kHugePage, MADV_HUGEPAGE));
 #else
   static_cast<void>(memory);
@@ -39,7 +39,7 @@ struct BlockCache::State {
   size_t live_bytes = 0;
   size_t most_live_bytes = 0;
 
-  // The blocks that have to go so that `bytes` more stay below the most that was live at once.
+  // Takes out the blocks that must be freed, so that with `bytes` more the total stays below the highest live total.
   std::multimap<size_t, c10::DataPtr> taken_for(size_t bytes) {
     std::multimap<size_t, c10::DataPtr> gone;
     while (!kept.empty() && kept_bytes + live_bytes + bytes > most_live_bytes) {

@@ -26,7 +26,7 @@ namespace {
 
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& shards) {
   std::vector<at::Tensor> gradients;
-  std::unordered_set<const void*> seen;  // parameters() repeats what is registered twice
+  std::unordered_set<const void*> seen;  // parameters() repeats a parameter that is registered twice
   for (const at::Tensor& shard : shards) {
     if (!shard.grad().defined() || !shard_place_of(shard)) continue;  // parameters that are ignored are not shards
     if (seen.insert(shard.unsafeGetTensorImpl()).second) gradients.push_back(shard.grad());
@@ -34,7 +34,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& shards) {
   return gradients;
 }
 
-// One per gradient. An infinite norm of no elements is an error of LibTorch's.
+// One norm per gradient. LibTorch cannot compute the infinity norm of a tensor without elements.
 at::Tensor local_norms(const std::vector<at::Tensor>& gradients, double norm_type) {
   std::vector<at::Tensor> filled;
   for (const at::Tensor& gradient : gradients) {

@@ -45,7 +45,7 @@ at::Tensor pack_shards(const std::vector<at::Tensor>& shards, const std::vector<
   at::Tensor flat = flat_buffer(numel, dtype, device, cache);
   int64_t offset = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
-    // First to the device, then to the dtype: as PyTorch, and a cast on the host would hold it up.
+    // The shard is moved to the device first and then cast, as in PyTorch. A cast on the host would delay the device.
     const at::Tensor shard = to_device(shards[i].detach(), device);
     if (!as_bytes) {
       put(flat, offset, shard, chunk_numels[i]);

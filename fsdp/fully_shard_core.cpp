@@ -74,7 +74,7 @@ void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
   }
 }
 
-// Returns that of all parameters.
+// Returns the device that all parameters are on.
 c10::Device device_of(const std::vector<SelectedUnit>& units, const std::string& rank) {
   const at::Tensor* first = nullptr;
   for (const SelectedUnit& unit : units) {
@@ -91,7 +91,7 @@ c10::Device device_of(const std::vector<SelectedUnit>& units, const std::string&
   return first->device();
 }
 
-// Only a model that is offloaded may be on the CPU beside a device.
+// Only with offloading may the model be on the CPU while the group computes on a device.
 c10::Device computing_device(const std::vector<SelectedUnit>& units, const GroupHandle& group, bool offloads) {
   const c10::Device device = device_of(units, who(group.info()));
   return offloads && device.is_cpu() ? group.device() : device;

@@ -17,7 +17,8 @@ void GradientOffload::start(at::Tensor reduced, Use use) {
     const c10::OptionalStreamGuard side = stream_.enter();
     copy.on_host.copy_(copy.reduced, /*non_blocking=*/pins_);
   }
-  // The one before has ended when the copy of this one begins: waiting for it leaves the device busy.
+  // When the copy of this reduction begins, the copy of the previous one has ended. So waiting for the previous one
+  // does not make the device idle.
   const std::optional<Copy> before = std::exchange(copy_, std::move(copy));
   stream_.wait_for_mark();
   stream_.mark();
@@ -37,7 +38,7 @@ void GradientOffload::drop() noexcept {
   try {
     stream_.wait_for_mark();
   } catch (const std::exception&) {
-    // What failed has been reported where it failed.
+    // The error was reported by the call that failed.
   }
 }
 

@@ -38,7 +38,8 @@ bool InitialValues::needs_own_values() const {
   return is_first || !options_.broadcasts;
 }
 
-// First within a group of shards, then over these groups: all get the values of the mesh's first rank.
+// Broadcasts within the group of shards and then within the group of replicas. So all ranks have the values of the
+// mesh's first rank.
 void InitialValues::bring(const std::vector<at::Tensor>& tensors) const {
   for (const at::Tensor& tensor : tensors) materialize_if_deferred(tensor, needs_own_values());
   if (tensors.empty() || !options_.broadcasts) return;

@@ -23,7 +23,7 @@ void ModelTrace::begin_forward(bool records, bool reduces) {
   if (records && reduces) detail::expect_step();
   const Phase phase = records ? Phase::kForward : Phase::kEvaluation;
   detail::own_page().enter_phase(phase);
-  leave(forward_event_, forward_range_);  // of one that threw
+  leave(forward_event_, forward_range_);  // ends the event of a forward that threw
   forward_event_ = detail::begin_event(detail::event_kind(phase), progress::name_of(phase));
   forward_range_ = detail::begin_on_device(progress::name_of(phase), device_);
 }

@@ -15,7 +15,8 @@
 namespace ddp::fsdp {
 namespace {
 
-// Reserved for code outside of LibTorch; it comes before autocast and autograd, so that both see a filled parameter.
+// A dispatch key that is reserved for code outside of LibTorch. It comes before autocast and autograd, so both receive
+// parameters with values.
 constexpr auto kKey = c10::DispatchKey::DeferredInit;
 
 void add(ParameterUse& use, const c10::TensorImpl* tensor) {
@@ -40,7 +41,8 @@ void add(ParameterUse& use, const c10::IValue& value) {
   }
 }
 
-// Operators that return a view read nothing, and those that may copy (reshape, contiguous, to) call others to do so.
+// Operators that return a view do not read the values. Operators that may copy (reshape, contiguous, to) call other
+// operators for it.
 bool returns_alias(const c10::FunctionSchema& schema) {
   const auto& returns = schema.returns();
   return !returns.empty() && returns.front().alias_info() != nullptr && !returns.front().alias_info()->isWrite();
@@ -87,7 +89,7 @@ void before_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   for (const c10::IValue& argument : arguments) add(use, argument);
   if (!use.parameters.empty()) fill_parameters(use, schema, arguments);
   if (const auto recorder = recorder_for(use, arguments)) return recorder->call(op, next, stack);
-  // What the operator calls itself has the same parameters.
+  // The operators that this operator calls have the same parameters.
   const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
   op.redispatchBoxed(next, stack);
 }
@@ -113,7 +115,7 @@ ParameterStorage::ParameterStorage(ParameterOwner* owner, int unit, int paramete
   set_refuses_access(true);
 }
 
-// Not before LibTorch 2.15, where such an access finds a null pointer.
+// Has an effect since LibTorch 2.15. In earlier versions such an access finds a null pointer.
 void ParameterStorage::set_refuses_access(bool refuses) {
   const auto set = [refuses](auto& storage) {
     if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
@@ -144,7 +146,7 @@ void ParameterStorage::free() {
 void move_into_storage(const at::Tensor& parameter, const c10::intrusive_ptr<ParameterStorage>& storage,
                        at::ScalarType dtype) {
   register_operator_kernel();
-  // Those of a tensor that is there: the parameter may move to another device.
+  // The keys of a tensor on the storage's device, since the parameter may move to another device.
   const c10::DispatchKeySet keys = at::empty({0}, parameter.options().device(storage->device())).key_set();
   at::Tensor moved =
       at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), keys.add(kKey), at::scalarTypeToTypeMeta(dtype));

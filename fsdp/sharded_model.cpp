@@ -92,7 +92,7 @@ void ShardedModel::begin_forward() {
       one->parameters()[static_cast<size_t>(i)].follow_shard();
       hook(*one, i);
     }
-    // Python keeps what is gathered.
+    // Python does not free units that are gathered.
     const bool may_stay = has_python_ranks_ || one->is_kept_for_program() ||
                           (!reshards_after_backward && !may_have_stepped && !one->is_stale());
     if (!may_stay && one->state() != Unit::State::kSharded) one->free();
@@ -102,12 +102,12 @@ void ShardedModel::begin_forward() {
     for (const auto& one : units_) one->gradients().forget_uses();
     for (UnitTraits& one : traits_) one.has_differentiable_input = false;
   }
-  gather_stream_.follow_current();  // on which the optimizer may have changed shards
+  gather_stream_.follow_current();  // the optimizer may have changed shards on the current stream
   in_forward_ = true;
   forward_thread_ = std::this_thread::get_id();
   records_ = at::GradMode::is_enabled();
   trace_.begin_forward(records_, reduces && is_last_backward);
-  // Python's order has forwards without gradients too, and so what it gathers in advance.
+  // Python's order includes forwards without gradients, and therefore determines what it prefetches.
   follow(schedule_.begin_forward(records_ || has_python_ranks_), /*has_differentiable_input=*/false);
 }
 
@@ -129,7 +129,7 @@ void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has
   }
 }
 
-// Python ranks gather a unit when they use it.
+// Python ranks gather a unit only when they use it.
 void ShardedModel::prefetch_for_forward(const UnitTraits& traits, std::optional<int> by_default) {
   for (const int next : traits.forward_prefetch) unit(next).start_gather();
   if (!traits.forward_prefetch.empty() || !by_default || has_python_ranks_) return;
@@ -138,7 +138,7 @@ void ShardedModel::prefetch_for_forward(const UnitTraits& traits, std::optional<
   prefetched_ = by_default;
 }
 
-// The forward has taken another way than the one before.
+// The forward uses the units in another order than the one before.
 void ShardedModel::drop_prefetched() {
   if (prefetched_ && unit(*prefetched_).state() == Unit::State::kGathering) unit(*prefetched_).free();
   prefetched_.reset();
@@ -153,8 +153,8 @@ void ShardedModel::end_forward() {
   if (!at::GradMode::is_enabled()) cache_.release();
 }
 
-// After it the program may change shards, which copies to the device may still be reading: as far as they are in host
-// memory, no stream orders one after the other.
+// After the forward the program may change shards while copies to the device still read them. For shards in host
+// memory, no stream orders these accesses, so the host waits.
 void ShardedModel::wait_for_host_memory() {
   gather_stream_.wait_for_mark();
 }
@@ -225,7 +225,7 @@ void ShardedModel::use_in_forward(const ParameterUse& use) {
     if (std::ranges::find(used, storage->unit()) == used.end()) used.push_back(storage->unit());
   }
   follow(schedule_.use_in_forward(used), use.has_differentiable_input);
-  // A backward within the forward has freed them.
+  // A backward within the forward may have freed the units.
   for (const int number : used) {
     unit(number).start_gather();
     unit(number).finish_gather(/*in_forward=*/records_);
@@ -241,14 +241,14 @@ void ShardedModel::begin_backward_once() {
   for (const auto& one : units_) one->gradients().begin_backward();
   forgets_uses_ = is_last_backward;
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
-  // Python's comes first, from a hook on the model's output.
+  // Python prepares the root unit first, from a hook on the model's output.
   if (schedule_.awaits_backward(0)) prepare_backward_of(0, /*needs_values=*/false);
 }
 
 void ShardedModel::use_in_backward(int number) {
   const bool is_prepared = is_prepared_[static_cast<size_t>(number)] && schedule_.is_in_backward();
   if (is_prepared && unit(number).state() == Unit::State::kGathered) return;
-  // The program has said that no operator would need the values.
+  // The program has declared that the backward does not need the values of this unit.
   if (is_prepared && !traits(number).unshards_in_backward) return gather_for_backward(unit(number));
   prepare_backward_of(number, /*needs_values=*/true);
 }
@@ -259,7 +259,7 @@ void ShardedModel::gather_for_backward(Unit& one) {
   one.finish_gather(/*in_forward=*/false);
 }
 
-// `needs_values`: an operator uses them, not only a gradient has arrived.
+// `needs_values`: an operator uses the unit's values. Otherwise only a gradient has arrived.
 void ShardedModel::prepare_backward_of(int number, bool needs_values) {
   begin_backward_once();
   // Python prepares the outer unit first, in a hook on its output.
@@ -278,8 +278,8 @@ void ShardedModel::prepare_backward_of(int number, bool needs_values) {
   }
   Unit& one = unit(number);
   if (needs_values || traits(number).unshards_in_backward) gather_for_backward(one);
-  // Python reduces after each use in the backward: after the first one what earlier backwards have left, since the
-  // gradients of this one arrive after the last.
+  // Python reduces after each use in the backward. After the first use these are the gradients of earlier backwards,
+  // since those of this backward arrive after the last use.
   const bool reduces_apart = reduces && use.comes_again && traits(number).has_differentiable_input;
   if (reduces_apart && one.gradients().has_unreduced()) start_reduction(one);
   one.gradients().expect(reduces);
@@ -303,7 +303,8 @@ void ShardedModel::on_gradient(int number, int parameter) {
   for (int outer = number; outer >= 0; outer = schedule_.parent(outer)) reduce_if_possible(outer);
 }
 
-// In the order of Python: a unit after those inside it, the root and units whose inputs need no gradients at the end.
+// As in Python, a unit is reduced after the units inside it. The root, and units whose inputs need no gradients, are
+// reduced at the end.
 void ShardedModel::reduce_if_possible(int number) {
   if (number == 0 || schedule_.is_reduced(number) || !traits(number).has_differentiable_input) return;
   if (!unit(number).gradients().are_complete() || schedule_.waits_for_inner(number)) return;
@@ -363,7 +364,7 @@ void ShardedModel::unshard(int number, bool is_async) {
   one.keep_for_program();
   one.start_gather();
   if (!is_async) one.finish_gather(/*in_forward=*/false);
-  // The program may change shards, which are being copied.
+  // The program may change the shards, from which the gather copies.
   gather_stream_.lead_current();
   wait_for_host_memory();
 }

@@ -50,7 +50,7 @@ Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& param
   }
 }
 
-// Their gradients are reduced as one tensor.
+// All gradients of a unit are reduced as one tensor, so they need one dtype.
 void Unit::check_trainable_dtypes() const {
   const ShardedParameter* first = nullptr;
   for (const ShardedParameter& parameter : parameters_) {
@@ -102,7 +102,7 @@ void Unit::start_gather() {
   gathering_ = Gathering{.call = std::move(call), .gathered = std::move(gathered)};
 }
 
-// On the stream that has the buffers, so that they are free for the next unit without a look at other streams.
+// Waits on the stream that owns the buffers. The next unit can then use them without waiting for other streams.
 void Unit::wait_for_gather() {
   if (!gathering_ || !gathering_->call) return;
   const c10::OptionalStreamGuard side = around_.gather_stream.enter();
@@ -169,7 +169,7 @@ void Unit::abandon_gather() noexcept {
   try {
     free();
   } catch (const std::exception&) {
-    // What failed has been reported where it failed.
+    // The error was reported by the call that failed.
   }
   gathering_.reset();
   for (ShardedParameter& parameter : parameters_) parameter.free();

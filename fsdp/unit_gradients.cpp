@@ -25,7 +25,7 @@ void run_quietly(const Wait& wait) noexcept {
   try {
     wait();
   } catch (const std::exception&) {
-    // What failed has been reported where it failed.
+    // The error was reported by the call that failed.
   }
 }
 
@@ -76,14 +76,14 @@ at::ScalarType UnitGradients::reduce_dtype() const {
       (trainable == parameters_.end() ? parameters_.begin() : trainable)->shard().scalar_type());
 }
 
-// Gradients of a 16-bit parameter that are added up in 32 bits.
+// Whether gradients of this 16-bit parameter are added up in a wider dtype.
 bool UnitGradients::sums_in_wider_dtype(const ShardedParameter& parameter) const {
   return parameter.is_trainable() &&
          c10::elementSize(reduce_dtype()) > c10::elementSize(parameter.full().scalar_type());
 }
 
-// As PyTorch: what is reduced at once is cast when it is packed; what stays has its own dtype from the first gradient
-// on.
+// As in PyTorch: gradients that are reduced in this backward are cast when they are packed. Gradients that are kept
+// have the reduction's dtype from the first one on.
 void UnitGradients::expect(bool reduces) {
   for (const ShardedParameter& parameter : parameters_) {
     if (!sums_in_wider_dtype(parameter)) continue;
@@ -101,7 +101,8 @@ bool UnitGradients::waits_for_replicas(size_t parameter) const {
   return partial_.defined() && std::ranges::find(partial_parameters_, parameter) != partial_parameters_.end();
 }
 
-// As PyTorch: what earlier backwards have left for the replicas is reduced with zeros, not kept.
+// As in PyTorch: gradients of earlier backwards that still wait for the replicas are reduced too; this backward adds
+// zeros to them.
 bool UnitGradients::takes_part_with_zeros(size_t parameter) const {
   if (waits_for_replicas(parameter)) return true;
   const ShardedParameter& one = parameters_[parameter];
@@ -146,7 +147,7 @@ void UnitGradients::start_reduction(bool all_reduces) {
       flat, around_.groups.shard, division.scatter_averages ? ReduceOp::kAvg : ReduceOp::kSum, {.note = note(which)});
   reduction_->call = std::move(call);
   reduction_->output = std::move(output);
-  // Python's order: the all-reduce before the next collective of the shards' group.
+  // Python's order: the all-reduce comes before the next collective of the group of shards.
   if (around_.groups.replicate) finish_reduction();
 }
 
@@ -182,7 +183,7 @@ void UnitGradients::finish_reduction() {
   });
 }
 
-// Whose parameters are among `parameters`, as take() makes sure.
+// Adds the partial sums to `output`. take() has made sure that their parameters are among `parameters`.
 at::Tensor UnitGradients::combined_with_partial(at::Tensor output, const std::vector<size_t>& parameters) {
   if (!partial_.defined()) return output;
   int64_t to = 0;
@@ -206,7 +207,7 @@ void UnitGradients::add_to_shards(const at::Tensor& flat, const std::vector<size
   for (const size_t i : parameters) {
     const ShardedParameter& parameter = parameters_[i];
     const at::Tensor& shard = parameter.shard();
-    // No view in autograd's eyes, which zero_grad() could not detach.
+    // Not a view for autograd: zero_grad() could not detach a view.
     const at::Tensor gradient =
         at::empty({0}, flat.options()).set_(flat.storage(), offset, shard.sizes(), shard.strides());
     offset += parameter.layout().chunk_numel();

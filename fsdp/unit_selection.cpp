@@ -91,7 +91,7 @@ class Selection {
     members_.push_back(nodes);
   }
 
-  // From the order of selectors to that of the modules; the root comes first.
+  // Renumbers the units from the order of the selectors to the order of the modules; the root comes first.
   void number_units() {
     std::vector<std::vector<int>> ordered{{0}};
     std::set<int> known;
@@ -106,7 +106,7 @@ class Selection {
     }
   }
 
-  // The unit that contains the module, not the one that it is.
+  // The innermost unit that contains the module, apart from a unit that the module itself is.
   int unit_around(int node) const {
     for (int outer = tree_.nodes[static_cast<size_t>(node)].parent; outer >= 0;
          outer = tree_.nodes[static_cast<size_t>(outer)].parent) {

@@ -21,7 +21,8 @@ std::vector<double> default_limits() {
   return limits;
 }
 
-/// Drops the empty buckets on both sides, but for one on the left: its limit is where the first full one begins.
+/// Removes the empty buckets on both sides, but keeps one on the left: its limit is where the first occupied bucket
+/// begins.
 void keep_occupied(Histogram& histogram, const std::vector<double>& limits, const std::vector<double>& counts) {
   const auto occupied = [](double count) { return count > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), occupied) - counts.begin();

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-/// The writer does not wait for the interval when this much has come together.
+/// With this many bytes in the queue, the writer does not wait for the interval to end.
 constexpr size_t kWriteAt = size_t{1} << 20;
 constexpr int kMostFilesPerSecond = 1000;
 
@@ -34,11 +34,11 @@ double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Readers take the files of a folder by name, so a resumed run's file must sort after the earlier one even when both
-/// were made in the same second.
+/// Readers read the files of a folder in the order of their names. So the file of a resumed run must sort after the
+/// earlier one, even if both were made in the same second.
 int64_t seconds_of_a_new_file(const fs::path& folder) {
   int64_t seconds = now_seconds();
-  const int64_t one_day_on = seconds + 24 * 3600;  // beyond that a name is nonsense, not a clock that is a bit off
+  const int64_t one_day_on = seconds + 24 * 3600;  // a later time is not just a clock that is slightly wrong
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
@@ -75,7 +75,7 @@ EventFile::EventFile(const fs::path& folder, const EventFileOptions& options) : 
       throw std::runtime_error(path_.string() + ": cannot be created: " + detail::errno_text());
     }
   }
-  // A reader finds a valid file from the beginning on.
+  // The file is valid from its first bytes on.
   std::vector<std::string> first = {encode_file_version(now())};
   if (options_.purge_step) {
     first.push_back(encode_session_start({.wall_time = now(), .step = *options_.purge_step}));
@@ -99,7 +99,7 @@ EventFile::~EventFile() {
 void EventFile::add(std::string event) {
   const size_t bytes = event.size() + wire::kRecordOverhead;
   std::unique_lock lock(mutex_);
-  // An event larger than the whole queue passes when it is the only one.
+  // An event that is larger than the whole queue is accepted when the queue is empty.
   for_callers_.wait(lock, [&] {
     return closing_ || !error_.empty() || queued_bytes_ == 0 || queued_bytes_ + bytes <= options_.max_queue_bytes;
   });
@@ -162,8 +162,8 @@ void EventFile::write_queue() {
   }
 }
 
-/// Whole records in one write, so that a reader rarely meets half of one. After a failure nothing more is written: the
-/// file ends where it went wrong, and what is in it stays readable.
+/// Writes whole records with one call, so that a reader seldom sees an incomplete one. After a failure nothing more is
+/// written: the file ends there, and its complete records stay readable.
 void EventFile::write_records(const std::vector<std::string>& events) {
   if (!error_.empty()) return;
   std::string records;

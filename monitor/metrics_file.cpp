@@ -50,7 +50,7 @@ std::optional<size_t> first_csv_row(std::string_view content, const std::string&
   return std::nullopt;
 }
 
-// Of lines as MetricsFile writes them, in which a quote within a text has a backslash before it.
+// For lines that MetricsFile has written: a quote within a text has a backslash before it.
 std::string_view json_number(std::string_view line, const std::string& column) {
   const std::string name = "\"" + column + "\": ";
   for (const std::string& before : {"{" + name, ", " + name}) {
@@ -62,7 +62,7 @@ std::string_view json_number(std::string_view line, const std::string& column) {
   return {};
 }
 
-/// Where the first row begins whose whole number in `column` is at least `number`, or nothing.
+/// The position of the first row whose integer in `column` is at least `number`; nothing if there is none.
 std::optional<size_t> first_row_from(std::string_view content, MetricsFormat format, const std::string& column,
                                      int64_t number) {
   if (format == MetricsFormat::kCsv) return first_csv_row(content, column, number);
@@ -117,8 +117,8 @@ std::string text_of(const MetricValue& value, MetricsFormat format) {
   return format == MetricsFormat::kJsonLines ? json_string(text) : csv_field(text);
 }
 
-// Rows of two writers would be one table, or the second would erase the first one's. A file system without locks is
-// taken as it is. Throws.
+// Locks the file: with two writers, their rows would be mixed, or the second would erase the first one's rows. On a
+// file system without locks the file is opened without one. Throws.
 int open_alone(const fs::path& path, bool append) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) throw std::runtime_error(path.string() + ": cannot be opened: " + detail::errno_text());
@@ -163,7 +163,7 @@ MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options) : pat
   header.resize(static_cast<size_t>(existing.gcount()));
   if (header.empty()) return;
   if (format_ == MetricsFormat::kCsv) columns_ = csv_first_row(header);
-  // A row that a crash cut short must not swallow the next one.
+  // If a crash has left an incomplete row, the next row begins on a new line.
   existing.clear();
   existing.seekg(-1, std::ios::end);
   if (existing.get() != '\n') write_bytes("\n");
@@ -235,9 +235,9 @@ std::string MetricsFile::csv_row(const MetricRow& row, std::vector<std::string>&
   return text + "\n";
 }
 
-// Whole or not at all: a part of a row would be taken for one, and have the next row at its end.
+// Writes all bytes or none: an incomplete row would be read as a row, and the next one would be appended to it.
 void MetricsFile::write_bytes(std::string_view bytes) {
-  const off_t begin = ::lseek(file_, 0, SEEK_END);  // -1 for a pipe, where nothing can be taken back
+  const off_t begin = ::lseek(file_, 0, SEEK_END);  // -1 for a pipe, from which nothing can be removed
   const detail::BlockFileSizeSignal blocked;
   while (!bytes.empty()) {
     const ssize_t count = ::write(file_, bytes.data(), bytes.size());

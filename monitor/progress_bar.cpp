@@ -11,11 +11,11 @@ namespace {
 
 /// Weight of the newest rate in the running mean; tqdm's default.
 constexpr double kSmoothing = 0.3;
-/// Steps counted over less time than this say little about the rate.
+/// Steps in less time than this are not enough to estimate the rate.
 constexpr std::chrono::milliseconds kRateInterval{50};
 constexpr int64_t kDefaultColumns = 80;
 constexpr const char* kClearLine = "\r\x1b[K";
-/// From the outermost bar's line, where the cursor is, to the end of the screen.
+/// Clears from the outermost bar's line, where the cursor is, to the end of the screen.
 constexpr const char* kClearBars = "\r\x1b[J";
 
 bool can_move_cursor(std::FILE* stream) {
@@ -29,7 +29,7 @@ void write(std::FILE* stream, const std::string& text) {
   std::fflush(stream);
 }
 
-/// The text `depth` lines further down, and the cursor back.
+/// Writes the text `depth` lines further down and moves the cursor back.
 std::string below(int depth, const std::string& text) {
   if (depth == 0) return text;
   std::string moved(static_cast<size_t>(depth), '\n');
@@ -91,7 +91,7 @@ void ProgressBar::set_postfix(std::initializer_list<std::pair<std::string_view, 
   if (is_shown_) postfix_.assign(values.begin(), values.end());
 }
 
-// Only now, so that tensors are read as seldom as the bar is drawn.
+// Called when the bar is drawn, so that tensors are not read more often than that.
 void ProgressBar::read_postfix() {
   if (postfix_.empty()) return;
   state_.postfix.clear();
@@ -109,11 +109,11 @@ void ProgressBar::set_description(std::string description) {
 void ProgressBar::print(std::string_view line) {
   if (rank_ != 0) return;
   const bool over_a_bar = is_shown_ && is_terminal_;
-  // A text of several lines, or one that the terminal wraps, lands on the lines of inner bars too.
+  // A text of several lines, or one that the terminal wraps, also overwrites the lines of inner bars.
   std::string text = over_a_bar ? kClearBars : "";
   text.append(line).append("\n");
-  // The line is where the outermost bar was, so every bar moves down by one; in one piece, so that nobody sees a
-  // bar twice.
+  // The text takes the outermost bar's line, so every bar moves down by one line. All is written at once, so that no
+  // bar is visible twice.
   for (ProgressBar* bar = this; over_a_bar && bar != nullptr; bar = bar->outer_) text += bar->drawn(Clock::now());
   write(options_.stream, text);
 }
@@ -123,7 +123,7 @@ void ProgressBar::close() {
   is_closing_ = true;
   read_postfix();
   if (!is_terminal_) {
-    // A short inner loop whose beginning was never worth a line is not worth one at its end.
+    // If a short inner loop was never drawn, its end is not drawn either.
     const bool is_worth_it = outer_ == nullptr || last_line_;
     if (is_worth_it && last_line_ != line_content()) draw(Clock::now());
   } else if (outer_ == nullptr) {
@@ -158,7 +158,7 @@ std::string ProgressBar::line_content() const {
 
 void ProgressBar::update_rate(Clock::time_point now) {
   const std::chrono::duration<double> in_all = now - start_;
-  if ((is_closing_ || is_complete()) && in_all.count() > 0) {  // the last line has the mean over the whole loop
+  if ((is_closing_ || is_complete()) && in_all.count() > 0) {  // the last line shows the mean over the whole loop
     state_.rate = static_cast<double>(state_.done - options_.initial) / in_all.count();
     return;
   }

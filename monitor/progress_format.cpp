@@ -94,7 +94,7 @@ std::string format_progress(const ProgressState& state, int64_t width) {
         format_interval(std::chrono::duration<double>(static_cast<double>(*state.total - state.done) / *state.rate));
   }
   left += printf_double("%3.0f", 100 * fraction) + "%";
-  // (Appended one by one: g++ 12 takes a literal + std::string for an overlapping copy.)
+  // (Appended one by one: g++ 12 warns of an overlapping copy in a literal + std::string.)
   std::string counts = " ";
   counts.append(std::to_string(state.done)).append("/").append(std::to_string(*state.total));
   right = counts.append(" [").append(elapsed).append("<").append(remaining).append(", ").append(right).append("]");

@@ -48,7 +48,7 @@ class SummaryWriter::Files {
   EventFile& main() { return main_; }
 
   EventFile& of_curve(std::string name) {
-    std::replace(name.begin(), name.end(), '/', '_');  // one folder, and none above this one
+    std::replace(name.begin(), name.end(), '/', '_');  // a name has no subfolders and cannot leave the folder
     const std::lock_guard lock(mutex_);
     auto& file = curves_[name];
     if (!file) file = std::make_unique<EventFile>(folder_ / name, options_);
@@ -79,7 +79,7 @@ SummaryWriter::SummaryWriter(const std::filesystem::path& folder, const SummaryW
 
 SummaryWriter::SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options, int rank)
     : folder_(folder_of(folder, options.every_rank, rank)) {
-  static_cast<void>(purge_step_of(options));  // refuses on every rank, not only where a file is made
+  static_cast<void>(purge_step_of(options));  // throws on every rank, not only on the rank that writes a file
   if ((rank == 0 || options.every_rank) && !folder.empty()) files_ = std::make_unique<Files>(folder_, options);
 }
 

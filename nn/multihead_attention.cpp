@@ -71,7 +71,7 @@ at::Tensor split_projection(const at::Tensor& joined, int64_t count) {
   return joined.unflatten(-1, {count, size}).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous();
 }
 
-// One product where inputs are the same tensor, as Python's: others round differently.
+// Equal inputs are projected in one product, as in Python: separate products round differently.
 Projections packed_projections(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& weight,
                                const at::Tensor& bias) {
   const auto size = q.size(-1);
@@ -106,7 +106,7 @@ void pad_masks(at::Tensor& attn_mask, at::Tensor& key_padding_mask) {
   if (key_padding_mask.defined()) key_padding_mask = at::pad(key_padding_mask, {0, 1});
 }
 
-// The heads as batches: (length, N, E) becomes (N * heads, length, E / heads).
+// Makes the heads batches: (length, N, E) becomes (N * heads, length, E / heads).
 at::Tensor by_heads(const at::Tensor& x, int64_t num_heads) {
   return x.view({x.size(0), x.size(1) * num_heads, x.size(2) / num_heads}).transpose(0, 1);
 }
@@ -179,7 +179,7 @@ std::tuple<at::Tensor, at::Tensor> attend(at::Tensor query, at::Tensor key, at::
   }
   check_masks(query, key, key_padding_mask, attn_mask, settings.num_heads);
   const bool is_causal = settings.is_causal && !key_padding_mask.defined();
-  if (is_causal && !settings.need_weights) attn_mask.reset();  // the kernel makes its own
+  if (is_causal && !settings.need_weights) attn_mask.reset();  // the kernel makes its own causal mask
 
   auto [q, k, v] = projections(query, key, value, settings);
   if (attn_mask.defined() && attn_mask.dim() == 2) attn_mask = attn_mask.unsqueeze(0);
@@ -335,7 +335,7 @@ std::tuple<at::Tensor, at::Tensor> MultiheadAttentionImpl::forward(const at::Ten
   auto v = value;
   const bool is_turned = options.batch_first() && query.dim() == 3;
   if (is_turned) {
-    // What was one tensor has to stay one: their projections are computed together then.
+    // Inputs that were one tensor stay one tensor, since their projections are then computed together.
     q = query.transpose(1, 0);
     k = key.is_same(value) && query.is_same(key) ? q : key.transpose(1, 0);
     v = key.is_same(value) ? k : value.transpose(1, 0);

@@ -65,7 +65,7 @@ class SingularVectors : public torch::nn::Module {
   SingularVectors(const at::Tensor& left, const at::Tensor& right)
       : Module("ddp::nn::SingularVectors"), left_(register_buffer("_u", left)), right_(register_buffer("_v", right)) {}
 
-  // In place, so that a model whose buffers are shared sees it.
+  // In place, so that models that share the buffers have the new values too.
   void improve(const at::Tensor& matrix, int64_t iterations, double eps) {
     const at::NoGradGuard no_grad;
     for (int64_t i = 0; i < iterations; ++i) {
@@ -74,7 +74,7 @@ class SingularVectors : public torch::nn::Module {
     }
   }
 
-  // The vectors are copied: the backward needs those of this forward, also after the next one.
+  // The vectors are copied: the backward needs the vectors of this forward, even after a later one.
   at::Tensor singular_value(const at::Tensor& matrix) const {
     const auto left = left_.clone(at::MemoryFormat::Contiguous), right = right_.clone(at::MemoryFormat::Contiguous);
     return at::vdot(left, at::mv(matrix, right));
@@ -88,7 +88,7 @@ class SingularVectors : public torch::nn::Module {
   at::Tensor left_, right_;
 };
 
-// With the dimension of outputs in front, the others flattened.
+// A matrix whose rows are the outputs; the other dimensions are flattened.
 at::Tensor as_matrix(const at::Tensor& weight, int64_t dim) {
   if (dim == 0) return weight.flatten(1);
   std::vector<int64_t> order = {dim};
@@ -132,7 +132,7 @@ std::shared_ptr<SingularVectors> drawn_vectors(const at::Tensor& weight, const P
   const auto left = at::empty({matrix.size(0)}, matrix.options()).normal_(0, 1);
   const auto right = at::empty({matrix.size(1)}, matrix.options()).normal_(0, 1);
   auto vectors = std::make_shared<SingularVectors>(normalized(left, method.eps), normalized(right, method.eps));
-  vectors->improve(matrix, 15, method.eps);  // as many as Python, for the bits
+  vectors->improve(matrix, 15, method.eps);  // as many iterations as in Python, for equal bits
   return vectors;
 }
 
@@ -170,7 +170,8 @@ std::shared_ptr<WeightParametrization> detail::make_spectral_norm(const torch::n
   auto made = std::make_shared<SpectralNorm>(weight, dims > 1 ? drawn_vectors(weight, method) : nullptr, method);
   made->train(layer.is_training());
   const at::NoGradGuard no_grad;
-  made->compute();  // as Python's check of what a parametrization returns: an iteration more in training mode
+  made->compute();  // Python also computes it once to check the parametrization's result: one more iteration in
+                    // training mode
   return made;
 }
 

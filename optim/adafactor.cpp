@@ -59,7 +59,7 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     return "the default of eps[0] depends on the dtype, but a group has parameters of several dtypes: set eps[0]";
   }
 
-  // The roots of the mean squares, divided by `divisor`: numbers on the CPU.
+  // The roots of the mean squares, divided by `divisor`, as numbers on the CPU.
   static std::vector<Number> root_mean_squares(const Stack& stack, const at::Tensor& tensor, double divisor) {
     const auto size = static_cast<double>(tensor.numel() / static_cast<int64_t>(stack.members.size()));
     const double root = std::pow(size, 0.5) * divisor;
@@ -71,7 +71,8 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     return results;
   }
 
-  // Moves the state's field towards the mean of `count` squares, of which `norms` are the roots, and returns it.
+  // Moves the state's field towards the mean of `count` squares and returns it. `norms` are the roots of the sums of
+  // squares.
   static at::Tensor average(const Stack& stack, size_t field, const at::Tensor& norms, int64_t count,
                             const Number& weight) {
     const at::Tensor squares = norms.square_().div_(count), means = stack.of(stack.batch.state[field]);

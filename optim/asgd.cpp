@@ -19,7 +19,7 @@ struct Rule<ASGDOptions> : ElementwiseRule<ASGDOptions> {
     return ElementwiseRule::first_value(options, parameter, field);
   }
 
-  // With the eta and mu of the step before; those of the next one are stored.
+  // Uses the eta and mu that the previous step stored, and stores those of the next step.
   template <typename Scalar>
   static Coefficients<Scalar> coefficients(const ASGDOptions& options, const Scalars<Scalar>& scalars) {
     using std::pow;

@@ -60,7 +60,8 @@ std::vector<NamedTensor> defined(const auto& items) {
   return found;
 }
 
-// The model's tensors by their place, as a wrapper's names differ; tied ones once, as in Python's parameters().
+// Pairs the tensors of copy and model by position, since the names in a wrapper differ. Tied tensors appear once, as in
+// Python's parameters().
 std::pair<Tensors, Tensors> matched(const auto& of_copy, const auto& of_model, const char* kind) {
   const auto copies = defined(of_copy), currents = defined(of_model);
   if (copies.size() != currents.size()) {
@@ -113,7 +114,7 @@ std::shared_ptr<torch::nn::Module> AveragedModelBase::copy_of(const torch::nn::M
   try {
     return model->clone();
   } catch (const std::logic_error&) {
-    throw;  // a wrapper's, which says what can be cloned
+    throw;  // a wrapper's error, which says what can be cloned
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw std::invalid_argument("AveragedModel: the model cannot be copied: " + what.substr(0, what.find('\n')) +
@@ -210,7 +211,7 @@ void AveragedModelBase::load(torch::serialize::InputArchive& archive) {
           std::to_string(before[i].numel()) + " elements, got one of " + std::to_string(tensors[i].numel()));
     }
   } catch (...) {
-    // LibTorch gives each tensor new memory as it goes; the old is still whole.
+    // LibTorch gives each tensor new memory while it reads; the earlier memory still has the earlier values.
     for (size_t i = 0; i < tensors.size(); ++i) tensors[i].set_data(before[i]);
     throw;
   }

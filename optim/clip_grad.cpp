@@ -54,8 +54,8 @@ std::vector<at::Tensor> dense_gradients(const std::vector<at::Tensor>& parameter
   return dense(std::move(gradients), function);
 }
 
-// Without the tensors that have no elements, where the norm is infinite: they add nothing to it, but theirs is an error
-// of LibTorch's.
+// Leaves out tensors without elements if the norm is the infinity norm: LibTorch cannot compute it for them, and they
+// add nothing to it.
 std::vector<at::Tensor> counted(std::vector<at::Tensor> tensors, double norm_type) {
   if (std::isinf(norm_type)) std::erase_if(tensors, [](const at::Tensor& tensor) { return tensor.numel() == 0; });
   return tensors;
@@ -63,7 +63,7 @@ std::vector<at::Tensor> counted(std::vector<at::Tensor> tensors, double norm_typ
 
 using Groups = std::vector<std::vector<at::Tensor>>;
 
-// By device and dtype, in Python's order: the norm of mixed dtypes is rounded by it.
+// Groups by device and dtype, in Python's order: the rounding of a norm over several dtypes depends on the order.
 Groups grouped(const std::vector<at::Tensor>& gradients) {
   if (gradients.empty()) return {};
   const at::native::nested_optional_tensorvec_t lists = {{gradients.begin(), gradients.end()}};
@@ -87,7 +87,7 @@ void check_options(const ClipGradNormOptions& options, const char* function) {
   }
 }
 
-// With a scale the norms of 16-bit tensors are taken in float32.
+// With a scale, the norms of 16-bit tensors are computed in float32.
 at::Tensor norm_of(const Groups& groups, c10::Device device, const ClipGradNormOptions& options, const char* function) {
   if (groups.empty()) return at::zeros({}, at::TensorOptions(device));
   const auto& scale = options.grad_scale;
@@ -98,7 +98,7 @@ at::Tensor norm_of(const Groups& groups, c10::Device device, const ClipGradNormO
     for (const auto& norm : at::_foreach_norm(group, options.norm_type, dtype)) norms.push_back(norm.to(device));
   }
   auto norm = at::linalg_vector_norm(at::stack(norms), options.norm_type);
-  // The norm of type 0 counts what is not 0, scaled or not.
+  // The norm of type 0 counts the elements that are not 0, so the scale does not change it.
   if (scale.defined() && options.norm_type != 0) norm = norm / to_device(scale.detach().reshape({}), norm.device());
   if (!options.error_if_nonfinite) return norm;
   detail::refuse_capture(rank_prefix() + function + " with error_if_nonfinite",

@@ -72,8 +72,8 @@ void keep_options(torch::optim::OptimizerParamGroup& group, const torch::optim::
   if (given.has_options()) group.set_options(given.options().clone());
 }
 
-// `group` without what it has twice: LibTorch's parameters() repeats a tied parameter, Python's does not. One that
-// another group has is refused, as in Python.
+// `group` with each parameter once: LibTorch's parameters() repeats a tied parameter, Python's does not. A parameter
+// that another group has is refused, as in Python.
 torch::optim::OptimizerParamGroup without_repeats(const torch::optim::OptimizerParamGroup& group,
                                                   const std::vector<torch::optim::OptimizerParamGroup>& others) {
   std::unordered_set<const void*> of_others, seen;

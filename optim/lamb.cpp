@@ -26,7 +26,8 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
     return "max_grad_norm needs the norm of all gradients; set it to 0 and call clip_grad_norm_() before step()";
   }
 
-  // The norm of all gradients, if a group needs it. Its last bit depends on their order, which is the parameters'.
+  // The norm of all gradients, if a group needs it. Its last bit depends on the gradients' order, which is the
+  // parameters' order.
   static at::Tensor prepare_step(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
     std::vector<at::Tensor> gradients;
     bool is_needed = false;

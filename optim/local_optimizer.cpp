@@ -1,7 +1,7 @@
 #include "ddprun/detail/optim/local_optimizer.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/empty.h>
@@ -34,7 +34,7 @@ at::Tensor with_layout_of(const at::Tensor& reference, const at::Tensor& tensor)
   return at::empty_like(reference, tensor.options()).copy_(tensor);
 }
 
-// As many elements as LibTorch's own elementwise loops want before they use threads.
+// LibTorch's own elementwise loops use threads from this number of elements on.
 constexpr int64_t kWorthThreads = 32768;
 
 bool is_small(const at::Tensor& parameter) {
@@ -46,7 +46,7 @@ FusedBatch& batch_for(std::vector<FusedBatch>& batches, const at::Tensor& parame
     return batch.dtype == parameter.scalar_type() && batch.device == parameter.device() &&
            batch.first_step == first_step && is_small(batch.parameters.front()) == is_small(parameter);
   };
-  // Nearly always the last one: models keep devices and dtypes together.
+  // It is nearly always the last batch: models keep parameters of one device and dtype together.
   const auto found = std::find_if(batches.rbegin(), batches.rend(), fits);
   if (found != batches.rend()) return *found;
   batches.push_back({.device = parameter.device(), .dtype = parameter.scalar_type(), .first_step = first_step});
@@ -80,8 +80,8 @@ LocalOptimizer::LocalOptimizer(const std::vector<torch::optim::OptimizerParamGro
     : FusedOptimizer(groups, std::move(defaults)), fields_(std::move(fields)), kernels_(kernels) {}
 
 void LocalOptimizer::apply_step(const GradientScaling& scaling) {
-  check_step();  // everything, before anything moves and any state is made
-  // Python's GradScaler does not call step() then, so that no state is made.
+  check_step();  // checks everything before any tensor is changed or created
+  // Python's GradScaler does not call step() in this case, so no state is created here either.
   const bool is_skipped = scaling.found_inf.defined() && is_set_on_host(scaling.found_inf);
   if (kernels_ == Kernels::kOwn && is_skipped) return;
   std::vector<std::vector<FusedBatch>> batches;
@@ -122,7 +122,8 @@ void LocalOptimizer::check_step() {
   }
 }
 
-// Converting the model, or moving it, leaves the optimizer's state as it was.
+// Refuses a state that does not fit its parameter: converting or moving the model does not change the optimizer's
+// state.
 void LocalOptimizer::check_state(const at::Tensor& parameter) const {
   const auto found = state_.find(parameter.unsafeGetTensorImpl());
   if (found == state_.end()) return;
@@ -200,7 +201,8 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
   if (counts) count_steps(batch.state.front());
   if (kernels_ == Kernels::kOwn) {
     {
-      // Operators without autograd's part, which costs more than a small update; what remains of it is the versions.
+      // Operators without autograd's part, which takes more time than a small update. Only the version counters are
+      // still needed.
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       run_kernel(options, batch, {});
     }
@@ -212,14 +214,14 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
     run_kernel(options, batch, scaling);
   }
   if (counts && scaling.found_inf.defined() && !scaling.found_inf.is_cpu()) {
-    // On the device the kernel alone knows whether the step was taken.
+    // On a device, only the kernel knows whether the step was taken.
     at::_foreach_sub_(batch.state.front(), std::vector<at::Tensor>(batch.state.front().size(), scaling.found_inf));
   }
   for (auto& [original, copy] : batch.copies) original.copy_(copy);
 }
 
-// As a GradScaler does for Python's optimizers that have no kernel for it. On a device the host does not know whether
-// the step will be skipped: it is taken, and undone where it must be.
+// Unscales as a GradScaler does for Python's optimizers whose kernels cannot. On a device, the host does not know
+// whether the step must be skipped: it is taken, and then undone where necessary.
 void LocalOptimizer::unscale(FusedBatch& batch, const GradientScaling& scaling) const {
   if (scaling.found_inf.defined() && is_set_on_host(scaling.found_inf)) return;
   if (scaling.found_inf.defined() && !scaling.found_inf.is_cpu()) {

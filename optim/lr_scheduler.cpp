@@ -98,7 +98,7 @@ void LrScheduler::step() {
     ++calls_;
     return;
   }
-  auto schedule = schedule_;  // of a composed one, some parts may have gone on before another refuses
+  auto schedule = schedule_;  // a copy: if a part of a composed schedule throws, others may have advanced
   auto groups = read_groups(optimizer_, groups_);
   schedule.step(groups);
   ++calls_;
@@ -177,7 +177,8 @@ std::vector<double> ReduceLROnPlateau::get_last_lr() const {
   return rates;
 }
 
-// With the rates: Python's class has them in its state, and a program there would continue with its initial rates.
+// Also saves the learning rates: Python's class has them in its state, and would otherwise continue with its initial
+// rates.
 std::string ReduceLROnPlateau::save() const {
   auto state = nlohmann::json::parse(plateau_.save());
   state["_last_lr"] = get_last_lr();

@@ -53,7 +53,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     throw std::invalid_argument(text.str());
   }
 
-  // Matrices of one shape, for the iterations of one parameter after the other.
+  // Matrices of one shape. The iterations of all parameters of that shape use them, one after another.
   struct Workspace {
     at::Tensor gram{}, polynomial{};
     std::array<at::Tensor, 2> results{};

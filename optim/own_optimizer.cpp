@@ -102,10 +102,10 @@ void check_range(ListedOptions& options, const std::vector<at::Tensor>& paramete
   const auto* rate = dynamic_cast<const RateTensor*>(&options);
   for (const auto& [name, value] : options.list()) {
     const auto* const* number = std::get_if<double*>(&value);
-    const bool is_of_steps = std::string_view(name) == "t0";  // never multiplied with a parameter
+    const bool is_of_steps = std::string_view(name) == "t0";  // a number of steps, never multiplied with a parameter
     if (number == nullptr || is_of_steps) continue;
     const bool is_tensor = rate && rate->lr_tensor().defined() && std::string_view(name) == "lr";
-    if (is_tensor && !rate->lr_tensor().is_cpu()) continue;  // the host does not wait for it
+    if (is_tensor && !rate->lr_tensor().is_cpu()) continue;  // reading it would make the host wait
     const double magnitude = std::abs(is_tensor ? rate->lr_tensor().item<double>() : **number);
     if (magnitude <= largest_of(at::kHalf)) continue;
     for (const at::Tensor& parameter : parameters) {
@@ -135,7 +135,7 @@ void Scalars<Number>::replace(size_t field, const Number& values) const {
   at::_foreach_copy_(batch_.state[field], values.each);
 }
 
-// LibTorch's archives, and those of earlier versions, have no such option: it is false.
+// Archives of LibTorch and of earlier versions lack these options; they are then false.
 bool is_new_flag(std::string_view name) {
   return name == "maximize" || name == "capturable";
 }

@@ -6,7 +6,7 @@
 
 namespace ddp::optim {
 
-// Without OpenMP, LibTorch's loops are out of reach: then they stay as they are.
+// Without OpenMP, the number of threads of LibTorch's loops cannot be changed here.
 #ifdef _OPENMP
 SerialRegion::SerialRegion() : threads_(omp_get_max_threads()) {
   omp_set_num_threads(1);  // of this thread's own loops

@@ -85,7 +85,7 @@ void ZeroCore::require_equal_on_all_ranks() const {
   verify_equal_across_ranks("ZeroRedundancyOptimizer: the ranks' parameters", lines, group_);
 }
 
-// A rank has the gradients of its own share only.
+// Refuses optimizers that need the gradients of all parameters, since a rank steps only its own share.
 void ZeroCore::require_independent_steps() const {
   for (const auto& each : param_groups_) {
     if (const auto reason = local_->dependence(each); !reason.empty()) {
@@ -117,14 +117,14 @@ ZeroCore::Groups ZeroCore::deal_out_new_groups() {
   return own;
 }
 
-// Groups may have been added through any reference to the optimizer.
+// Code may have added groups through a torch::optim::Optimizer reference.
 void ZeroCore::adopt_new_groups() {
   if (dealt_groups_ == param_groups_.size()) return;
   for (const auto& each : deal_out_new_groups()) local_->add_param_group(each);
   build_buckets();
 }
 
-// Moves the parameters into buckets, in their own memory layout, for which the optimizer's state was or will be made.
+// Moves the parameters into buckets. They keep their memory layout, since the optimizer's state has the same layout.
 void ZeroCore::build_buckets() {
   if (!options_.parameters_as_bucket_view) return;
   const at::NoGradGuard no_grad;
@@ -137,7 +137,8 @@ void ZeroCore::build_buckets() {
       auto bucket = at::empty({size}, parameters.front().options().requires_grad(false));
       int64_t offset = 0;
       for (const auto& parameter : parameters) {
-        // Its own memory tells an empty parameter from others: in the bucket several would begin at one place.
+        // An empty parameter is identified by its own memory: in the bucket, several parameters would have the same
+        // address.
         if (parameter.numel() == 0) continue;
         const auto dense =
             parameter.is_non_overlapping_and_dense() ? parameter.detach() : parameter.detach().contiguous();
@@ -166,7 +167,7 @@ void ZeroCore::notify() {
 
 torch::Tensor ZeroCore::step(LossClosure closure) {
   is_notified_ = false;  // a closure may have thrown
-  notify();              // before what the closure communicates
+  notify();              // before the collectives that the closure calls
   return FusedOptimizer::step(std::move(closure));
 }
 
@@ -179,7 +180,7 @@ void ZeroCore::apply_step(const optim::GradientScaling& scaling) {
     local_->param_groups()[i].set_options(param_groups_[i].options().clone());
   }
   require_independent_steps();
-  // All parameters' on every rank: the owner of one must not refuse alone, while the others wait for it.
+  // Every rank checks all parameters: otherwise only the owner would throw, and the other ranks would wait for it.
   optim::check_gradients(param_groups_, type_name());
   local_->step_scaled(scaling);
   if (scaling.grad_scale.defined()) unscale_others_gradients(scaling);
@@ -188,7 +189,8 @@ void ZeroCore::apply_step(const optim::GradientScaling& scaling) {
   send_parameters();
 }
 
-// As the fused step does with those of this rank's parameters: not in a step that is skipped.
+// Unscales gradients whose parameters other ranks step, as the fused step does for this rank's own. A step that is
+// skipped leaves them.
 void ZeroCore::unscale_others_gradients(const optim::GradientScaling& scaling) const {
   at::Tensor divisor = scaling.grad_scale.reshape({});
   if (scaling.found_inf.defined()) {
@@ -240,7 +242,7 @@ void ZeroCore::consolidate_state(int to) {
   }
   adopt_new_groups();
   const at::NoGradGuard no_grad;
-  // Which tensors there are only their owner knows; their shapes follow from the parameters.
+  // Only its owner knows which tensors a parameter's state has; their shapes follow from the parameter.
   std::ostringstream own;
   for (const auto& parameter : shares_[static_cast<size_t>(group_.rank())]) {
     for (const auto& [name, tensor] : local_->parameter_state(parameter)) own << name << " ";

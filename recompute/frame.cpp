@@ -17,7 +17,7 @@
 namespace ddp::recompute {
 namespace {
 
-// Ends a second run that has collected all that is needed. It derives from nothing, so that `catch (const
+// Thrown to end a second run that has collected all needed tensors. It has no base class, so that `catch (const
 // std::exception&)` in the region's function does not catch it.
 struct EnoughCollected {};
 
@@ -40,7 +40,7 @@ std::string node_in_backward() {
   return node ? " (needed by " + node->name() + ")" : "";
 }
 
-// The hooks of a tensor that was saved in a first run: the position stands for the tensor.
+// The hooks of a tensor that was saved in a first run: they keep the tensor's position instead of the tensor.
 class PositionHooks final : public torch::autograd::SavedVariableHooks {
  public:
   explicit PositionHooks(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
@@ -55,21 +55,21 @@ class PositionHooks final : public torch::autograd::SavedVariableHooks {
   std::optional<size_t> position_;
 };
 
-// The hooks of a tensor that was saved in a second run. The graph of that run ends with it, but for a backward inside
-// the region.
+// The hooks of a tensor that was saved in a second run. The graph of that run ends with the run, except for a backward
+// inside the region.
 class CollectingHooks final : public torch::autograd::SavedVariableHooks {
  public:
   explicit CollectingHooks(SecondRun& run) : run_(run) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     run_.custom_outputs().note(tensor);
-    // Detached by no operator: the error about a difference names the region's last one.
+    // Not detached by an operator: an error about a difference between the runs names the region's last operator.
     tensor_ = tensor.requires_grad() ? tensor.tensor_data() : tensor;
     run_.collect(tensor_, tensor.requires_grad());
   }
   at::Tensor call_unpack_hook() override { return tensor_; }
 
  private:
-  SecondRun& run_;  // used by call_pack_hook() only, which follows the construction at once
+  SecondRun& run_;  // only call_pack_hook() uses it, directly after the construction
   at::Tensor tensor_;
 };
 
@@ -138,11 +138,11 @@ at::Tensor Frame::unpack(size_t position) {
   const int task = torch::autograd::get_current_graph_task_id();
   if (at::Tensor tensor = take(task, position); tensor.defined()) return tensor;
   const std::lock_guard lock(recomputing_);
-  // Another thread of this backward may have run it meanwhile.
+  // Another thread of this backward may have run the region again while this thread waited for the lock.
   if (at::Tensor tensor = take(task, position); tensor.defined()) return tensor;
   run_again(task);
   at::Tensor tensor = take(task, position);
-  if (task == -1) {  // outside a backward nothing says when the rest is not needed any more
+  if (task == -1) {  // outside a backward nothing shows when the other tensors are no longer needed
     const std::lock_guard guard(guard_);
     collected_.erase(task);
   }
@@ -150,7 +150,7 @@ at::Tensor Frame::unpack(size_t position) {
 }
 
 void Frame::forget(size_t position) {
-  std::vector<at::Tensor> released;  // outside the lock
+  std::vector<at::Tensor> released;  // destroyed after the lock is released
   const std::lock_guard lock(guard_);
   positions_[position].is_alive = false;
   for (auto at = collected_.begin(); at != collected_.end();) {
@@ -163,7 +163,7 @@ void Frame::forget(size_t position) {
   }
 }
 
-// The tensor that a second run for `task` has collected, once, or undefined.
+// The tensor that a second run for `task` has collected; undefined if there is none. It is given out once.
 at::Tensor Frame::take(int task, size_t position) {
   const std::lock_guard lock(guard_);
   const auto found = collected_.find(task);
@@ -182,7 +182,7 @@ at::Tensor Frame::take(int task, size_t position) {
   return tensor;
 }
 
-// A second run, and its comparison with the first.
+// Runs the region a second time and compares the run with the first one.
 Frame::Collected Frame::collected_again() {
   Collected collected;
   run_second(collected);
@@ -200,13 +200,14 @@ void Frame::run_again(int task) {
     collected = collected_again();
   } catch (const RecomputeError&) {
     if (options_.debug) throw;
-    // Once more, to name the operator. If it goes well this time, the region gives other results each time.
+    // Runs the region again with a log, to name the operator. If this run succeeds, the region's results differ from
+    // run to run.
     logs_second_run_ = true;
     collected_again();
     throw;
   }
   const std::lock_guard lock(guard_);
-  // Tensors that were released meanwhile are not needed.
+  // Tensors that have been released since then are not needed.
   for (size_t position = 0; position < collected.tensors.size(); ++position) {
     at::Tensor& tensor = collected.tensors[position];
     if (!tensor.defined()) continue;
@@ -222,7 +223,7 @@ void Frame::run_again(int task) {
 void Frame::run_second(Collected& collected) {
   const c10::InferenceMode graph_is_recorded(false);  // also where the backward is called in inference mode
   std::vector<at::Tensor> inputs;
-  // Unpacked before the mode is changed: an outer region may run again for them.
+  // Unpacked before the modes change: an outer region may be run again to compute them.
   for (const SavedInput& input : inputs_) inputs.push_back(input.get());
   const progress::PhaseScope phase("recompute");
   std::optional<RandomStatesScope> random_states;
@@ -260,7 +261,7 @@ void Frame::collect(Collected& collected, const at::Tensor& tensor, bool require
     }
   }
   if (position >= wanted) {
-    // Without early stop, a backward inside the region comes before the first run has saved all.
+    // Without early stop, a backward inside the region comes before the first run has saved all its tensors.
     if (!is_first_run_complete_) {
       ignores_extra_tensors_ = true;
       return;
@@ -291,7 +292,8 @@ void Frame::check(const Collected& collected, size_t position, const at::Tensor&
                                         : "does not require grad in the recomputation and did") +
                          " in the forward. Freeze or thaw parameters after the backward" + explanation());
   }
-  // A parameter or buffer: what the region computes itself has another storage in each run, or the same version.
+  // It is a parameter or buffer. A tensor that the region itself computes has another storage in each run, or the same
+  // version.
   if (first.storage == storage_of(tensor) && first.version != version_of(tensor)) {
     throw RecomputeError(rank_prefix() + "checkpoint(): saved tensor " + std::to_string(position) + " (" +
                          described(first.sizes, first.dtype, first.device) +

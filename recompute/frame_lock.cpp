@@ -20,13 +20,13 @@ std::atomic<int>& backwards_in_regions() {
   return count;
 }
 
-// The device of LibTorch's engine whose thread this is; the CPU for every other thread.
+// The device whose thread of LibTorch's engine this is; the CPU for every other thread.
 c10::Device device_of_thread() {
   const auto node = torch::autograd::get_current_node();
   return node ? node->device() : c10::Device(c10::kCPU);
 }
 
-// A node that does nothing, after all others: those that were made later come first.
+// A node that does nothing. It runs after all others, since the engine runs nodes with higher sequence numbers first.
 class LastNode final : public torch::autograd::Node {
  public:
   explicit LastNode(const at::Tensor& gradient) : Node(/*sequence_nr=*/0) { add_input_metadata(gradient); }
@@ -48,7 +48,7 @@ void FrameLock::lock() {
   std::unique_lock lock(guard_);
   const c10::Device device = is_free() ? c10::Device(c10::kCPU) : device_of_thread();
   while (!is_free()) {
-    if (device.is_cpu()) {  // no other backward needs a thread that called backward()
+    if (device.is_cpu()) {  // other backwards do not need a thread that called backward()
       released_.wait(lock);
       continue;
     }

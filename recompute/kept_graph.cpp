@@ -15,7 +15,7 @@ using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using Nodes = std::unordered_set<const torch::autograd::Node*>;
 
-// The nodes to which `edges` lead, at once or through others.
+// The nodes that `edges` reach, directly or through other nodes.
 Nodes reached_by(const edge_list& edges) {
   Nodes reached;
   std::vector<const torch::autograd::Node*> open;

@@ -20,11 +20,11 @@
 namespace ddp::recompute {
 namespace {
 
-// An operator that an observed one calls itself is a part of it.
+// Set while an observed operator runs: the operators that it calls are part of it.
 thread_local bool is_in_operator = false;
 
-// Stands between autograd's part of an operator and its computation. Calls from inside of other operators do not come
-// here: there LibTorch leaves out autograd and what follows it.
+// Called between autograd's part of an operator and its computation. Operators that are called by other operators do
+// not reach this function: LibTorch excludes autograd and the keys after it there.
 void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto call = [&] { op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack); };
   SavedTensorMode* mode = current_mode();
@@ -77,7 +77,8 @@ void check(const std::string& name, const c10::OperatorHandle& op) {
   }
 }
 
-// Those for which `observe` is called. They stay until the process ends: other threads may be calling them.
+// The operators for which `observe` is called. They stay registered until the process ends: other threads may be
+// calling them.
 struct Observed {
   static Observed& instance() {
     static auto* const observed = new Observed;
@@ -101,7 +102,8 @@ struct Observed {
   std::unordered_set<c10::OperatorName> known;
 };
 
-// They return the memory of an argument and do not say so: their results have version counters of their own.
+// These operators return an argument's memory, but their schemas do not say so: their results have version counters of
+// their own.
 constexpr std::array kUntoldViews{"aten::_unsafe_view", "aten::unsafe_split.Tensor", "aten::unsafe_split_with_sizes"};
 
 // Another tensor with the same memory and version counter, and without graph.
@@ -149,7 +151,7 @@ void KeptOperators::note(const c10::OperatorHandle& op, const torch::jit::Stack&
   }
 }
 
-// Remembers it where it shares the memory of a result that is kept.
+// Records the tensor if it shares the memory of a result that is kept.
 void KeptOperators::watch(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   for (Call& call : calls_) {

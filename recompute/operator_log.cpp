@@ -25,7 +25,7 @@ void on_end(const at::RecordFunction& /*function*/, at::ObserverContext* /*conte
 
 OperatorLog::OperatorLog(OperatorCalls& calls)
     : previous_(std::exchange(calls_of_thread, &calls)),
-      // One callback serves all logs of a thread: the calls belong to the innermost.
+      // One callback serves all logs of a thread: calls are recorded in the innermost log.
       handle_(previous_ != nullptr
                   ? at::INVALID_CALLBACK_HANDLE
                   : at::addThreadLocalCallback(

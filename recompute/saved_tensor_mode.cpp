@@ -13,10 +13,10 @@
 namespace ddp::recompute {
 namespace {
 
-// A thread of its own may run its own backward, so this state belongs to a thread.
+// Each thread may run a backward, so this state belongs to a thread.
 thread_local SavedTensorMode* current = nullptr;
 
-// LibTorch's engine in all but the hooks.
+// LibTorch's engine, apart from the default hooks and from execute().
 class EngineWithModes final : public torch::autograd::Engine {
  public:
   static torch::autograd::Engine& instance() {
@@ -44,8 +44,8 @@ class EngineWithModes final : public torch::autograd::Engine {
   }
 
  private:
-  // LibTorch starts an engine's threads once in a process, as it expects one engine: after a backward of its own engine
-  // this one has to start its own.
+  // LibTorch starts an engine's threads once in a process, since it expects one engine. After a backward of LibTorch's
+  // own engine, this engine has to start its own threads.
   EngineWithModes() {
     initialize_device_threads_pool();
     if (!thread_pool_shared_) start_device_threads();

@@ -73,8 +73,8 @@ std::vector<A> rounded(const double* values, size_t count) {
   return result;
 }
 
-// The mean in the computing type is `center`; what of it does not fit is multiplied by `scale` here and goes into the
-// shift: beside a large mean it would be a visible error.
+// `center` is the mean, rounded to the computing type. The rounding error, multiplied by `scale`, is added to the
+// shift: with a large mean it would be visible.
 template <typename A>
 std::vector<A> corrected_shift(const double* mean, const std::vector<A>& center, const std::vector<double>& scale,
                                const std::vector<double>& shift) {
@@ -84,11 +84,12 @@ std::vector<A> corrected_shift(const double* mean, const std::vector<A>& center,
   return result;
 }
 
-// Shorter runs are gathered first: each call of a kernel has its own start and end.
+// Shorter runs are gathered first, since each call of a kernel has a fixed cost.
 constexpr int64_t kShortRun = 128;
 constexpr int64_t kGathered = 1024;
 
-// A reduction is cut into tasks of a fixed size, each with a partial result per channel, combined in the tasks' order.
+// A reduction is divided into tasks of a fixed size. Each task has a partial result per channel, and these are combined
+// in the order of the tasks.
 class Tasks {
  public:
   explicit Tasks(const ChannelWalk& walk) : walk_(walk), values_(walk.values_per_task()) {}
@@ -97,7 +98,7 @@ class Tasks {
   int64_t begin(int64_t task) const { return task * values_; }
   int64_t end(int64_t task) const { return std::min(walk_.values(), (task + 1) * values_); }
 
-  /// Calls `f(task)` for all tasks, where one task does all channels.
+  /// Calls `f(task)` for all tasks, if one task computes all channels.
   template <typename F>
   void run(F f) const {
     at::parallel_for(0, count(), 1, [&](int64_t first, int64_t last) {
@@ -117,7 +118,8 @@ class Tasks {
   int64_t values_;  // per channel
 };
 
-// Calls `f(pointers, length)` for values begin … end of a channel, in long runs. `from` are tensors with equal strides.
+// Calls `f(pointers, length)` for the values from `begin` to `end` of a channel, in long runs. The tensors in `from`
+// have equal strides.
 template <typename T, size_t K, typename F>
 void for_long_runs(const ChannelWalk& walk, int64_t c, int64_t begin, int64_t end, const std::array<const T*, K>& from,
                    F f) {
@@ -144,7 +146,7 @@ template <typename T>
 void moments(const SimdKernels<T>& kernels, const ChannelWalk& walk, const T* x, double* mean, double* m2) {
   const Tasks tasks(walk);
   const int64_t channels = walk.channels;
-  const int64_t stride = 1 + 2 * channels;  // as gather_stats() wants it: count, means, sums of squared deviations
+  const int64_t stride = 1 + 2 * channels;  // of gather_stats(): count, means, squared deviations
   std::vector<double> partial(static_cast<size_t>(tasks.count() * stride));
   if (walk.rows) {
     tasks.run([&](int64_t task) {

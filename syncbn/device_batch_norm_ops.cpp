@@ -17,16 +17,16 @@
 namespace ddp::detail {
 namespace {
 
-// A count is sent as two numbers, since single precision holds integers up to 2^24 only.
+// A count is sent as two numbers, since float32 represents integers only up to 2^24 exactly.
 constexpr int64_t kCountBase = int64_t{1} << 24;
 
-// The kernels take 16-bit inputs with 32-bit statistics and parameters.
+// The kernels combine 16-bit inputs with 32-bit statistics and parameters.
 at::Tensor parameter_for(const at::Tensor& x, const at::Tensor& parameter) {
   return parameter.defined() ? parameter.detach().to(at::toOpMathType(x.scalar_type())).contiguous() : parameter;
 }
 
-// LibTorch's batch norm as well changes running statistics behind autograd's back: a graph of an earlier forward in
-// eval mode may hold them.
+// Not visible to autograd, as in LibTorch's batch norm: a graph of an earlier forward in eval mode may hold the running
+// statistics.
 void blend(const at::Tensor& running, const at::Tensor& batch, const at::Tensor& momentum) {
   running.variable_data().lerp_(batch.to(running.scalar_type()), momentum.to(running.scalar_type()));
 }
@@ -41,7 +41,7 @@ at::Tensor device_row(const at::Tensor& mean, const at::Tensor& variance, int64_
 
 at::Tensor DeviceBatchNormOps::local_row(const at::Tensor& x, const Share& share) const {
   const auto options = x.options().dtype(at::toOpMathType(x.scalar_type()));
-  if (share.joined) {  // no values, in a way that no rank with values writes them
+  if (share.joined) {  // no values, marked in a way in which no rank with values marks them
     const at::Tensor none = at::zeros({2 * share.channels}, options);
     return at::cat({none, at::full({1}, -1, options), at::full({1}, kCountBase, options)});
   }
@@ -52,14 +52,14 @@ at::Tensor DeviceBatchNormOps::local_row(const at::Tensor& x, const Share& share
 }
 
 RowSummary DeviceBatchNormOps::summary(const at::Tensor& /*rows*/, int64_t /*rank*/) const {
-  return {};  // reading it would wait for the device
+  return {};  // reading the row would make the host wait for the device
 }
 
 bool DeviceBatchNormOps::all_joined(const at::Tensor& rows) const {
   return rows.select(1, rows.size(1) - 2).eq(-1).all().item<bool>();
 }
 
-// As gather_stats(), with tensors. In double: this is a few numbers per channel, whatever the batch.
+// The same as gather_stats(), with tensors. It uses float64, since there are only a few numbers per channel.
 BatchStatistics DeviceBatchNormOps::merge(const at::Tensor& rows, int64_t channels, double eps,
                                           const RunningStatistics& running) const {
   const at::Tensor all = rows.to(at::kDouble);

@@ -24,7 +24,8 @@ namespace {
 using detail::ShadowedCollectives;
 using Iteration = std::vector<ShadowedCollectives::Event>;
 
-// One collective without values. Returns whether every rank has joined, which only forwards show.
+// Takes part in one collective without values. Returns whether every rank has joined, which only the collectives of a
+// forward show.
 bool shadow_collective(const ShadowedCollectives::Event& event, const GroupHandle& group) {
   const auto options = at::TensorOptions().device(event.device).dtype(event.type);
   if (!event.gather) {
@@ -37,9 +38,9 @@ bool shadow_collective(const ShadowedCollectives::Event& event, const GroupHandl
   return ops->all_joined(all_gather(row, group));
 }
 
-// Iteration after iteration, until the ranks that still train have joined too: then all of them are in here, and the
-// first gather of what would be another iteration shows it. On a stream of its own: the other joinables' collectives,
-// for which this thread's usual stream waits as well, end only after these.
+// Repeats the iteration's collectives until all other ranks have joined too. Then all ranks are here, and the first
+// gather of the next repetition shows it. It uses a separate stream: the other joinables' collectives, for which this
+// thread's usual stream also waits, end only after these.
 void shadow_until_all_joined(const Iteration& iteration, const GroupHandle& group) {
   const c10::Device device = iteration.front().device;
   c10::OptionalStreamGuard guard;
@@ -56,7 +57,8 @@ class SyncBatchNormJoinHook final : public JoinHook {
   SyncBatchNormJoinHook(std::shared_ptr<const ShadowedCollectives> shadowed, GroupHandle group)
       : shadowed_(std::move(shadowed)), group_(std::move(group)) {}
 
-  // Beside what the other joinables do in this thread: the collectives of all of them are mixed in backward.
+  // Runs in its own thread, concurrently with the other joinables: in a backward, the collectives of all joinables are
+  // interleaved.
   void joined() override {
     Iteration iteration = shadowed_->last_iteration();
     if (iteration.empty()) {
@@ -67,7 +69,7 @@ class SyncBatchNormJoinHook final : public JoinHook {
     std::packaged_task<void()> task(
         [iteration = std::move(iteration), group = group_] { shadow_until_all_joined(iteration, group); });
     done_ = task.get_future();
-    // Detached: if another joinable fails, this rank must not wait here for its peers.
+    // Detached: if another joinable fails, this rank must not wait here for the other ranks.
     std::thread(std::move(task)).detach();
   }
   void post_hook(bool /*is_last_joiner*/) override {

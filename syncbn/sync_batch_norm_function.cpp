@@ -20,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// "rank 2" or "ranks 0, 3", of the ranks for which `chosen` holds.
+// Such as "rank 2" or "ranks 0, 3": the ranks for which `chosen` holds.
 template <typename Chosen>
 std::string ranks_where(int64_t size, Chosen chosen) {
   std::string text;
@@ -32,8 +32,8 @@ std::string ranks_where(int64_t size, Chosen chosen) {
   return (count == 1 ? "rank " : "ranks ") + text;
 }
 
-// What the gathered rows report of ranks that cannot continue together; nothing where reading them would block the
-// host.
+// Throws if the gathered rows show that the ranks cannot continue together. Does nothing if reading the rows would
+// block the host.
 void check_rows(const BatchNormOps& ops, const at::Tensor& rows, const at::Tensor& input, const SyncLayer& layer) {
   std::vector<RowSummary> all;
   for (int64_t rank = 0; rank < rows.size(0); ++rank) {
@@ -81,7 +81,7 @@ at::Tensor gather_rows(const at::Tensor& row, const SyncLayer& layer, const at::
   }
 }
 
-// Autograd keeps what backward needs as IValues, which can hold any such object.
+// Autograd keeps the values for the backward as IValues. An IValue can hold an object of this kind.
 struct LayerReference final : torch::CustomClassHolder {
   explicit LayerReference(std::shared_ptr<SyncLayer> referred) : layer(std::move(referred)) {}
   const std::shared_ptr<SyncLayer> layer;
@@ -125,14 +125,14 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
       const at::Tensor dy = gradients[0].to(x.scalar_type()).contiguous(x.suggest_memory_format());
       LocalGradients local = ops->local_gradients(dy, x, statistics, weight);
       at::Tensor dx;
-      // As announced in forward, whatever this very backward asks for: all ranks or none.
+      // Decided in the forward, whatever this backward needs: either all ranks reduce or none.
       if (context->saved_data["records_gradient"].toBool()) {
         reduce_sums(local.sums, *layer, x);
         layer->record(/*gather=*/false, local.sums);
         dx = ops->input_gradient(dy, x, statistics, weight, local.sums);
       }
-      // One for each argument of forward, undefined for those that were none. Autograd drops unneeded ones and
-      // casts to the arguments' types.
+      // One result for each argument of forward; undefined for arguments that are not tensors. Autograd drops results
+      // that are not needed, and casts to the arguments' types.
       results.resize(7);
       results[0] = dx;
       if (weight.defined()) results[1] = local.weight;
@@ -151,7 +151,7 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
     }
   }
 
-  // The gradients are constants to autograd. Who differentiates through them gets an error instead of a wrong result.
+  // For autograd the gradients are constants. Differentiating through them throws, instead of giving a wrong result.
   static variable_list refuse_second_derivative(variable_list results, const SyncLayer& layer) {
     const std::string message = layer.describe() +
                                 ": double backward is not supported (a gradient was taken with "
@@ -172,9 +172,10 @@ void check_parameter(const at::Tensor& parameter, const char* name, const at::Te
                               " channels and its input is " + shape_text(input));
 }
 
-// The other ranks are about to gather: they learn here that this one cannot, instead of waiting for it.
+// The other ranks are about to gather. The gather tells them that this rank has refused, so that they do not wait for
+// it.
 void tell_refusal(const at::Tensor& input, const SyncLayer& layer) noexcept {
-  if (!input.is_cpu()) return;  // they could not read it without waiting for their device
+  if (!input.is_cpu()) return;  // the other ranks could not read the row without waiting for their device
   try {
     all_gather(CpuBatchNormOps().local_row(input, {.channels = layer.channels(), .refused = true}), layer.group());
   } catch (...) {  // NOLINT(bugprone-empty-catch): the reason for the refusal is what matters

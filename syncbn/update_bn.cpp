@@ -34,15 +34,15 @@ FreshStatistics::FreshStatistics(AnyModuleRef model) {
 }
 
 FreshStatistics::~FreshStatistics() {
-  // Backwards: of a layer that the model has in two places the first has seen its true momentum.
+  // In reverse order: if the model contains a layer twice, the first record has the layer's true momentum.
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) layer->restore();
-  // train() reaches the modules below as well: those come later and have the last word.
+  // train() also changes the modules below. Their own modes are restored later, so these are final.
   for (const auto& restore : modes_) restore();
 }
 
 void FreshStatistics::combine(const GroupHandle& group) {
   if (group.size() == 1) return;
-  // A rank's mean counts as often as it has seen batches, in double: sums of many batches keep their last digits.
+  // A rank's mean is weighted with the number of its batches, in float64: sums over many batches stay precise.
   std::vector<at::Tensor> sums;
   for (const auto& layer : layers_) {
     const auto count = layer.num_batches_tracked.to(at::kDouble).reshape({1});
@@ -54,7 +54,7 @@ void FreshStatistics::combine(const GroupHandle& group) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& count = sums[3 * i];
     layers_[i].num_batches_tracked.copy_(count[0]);
-    if (count.item<double>() == 0) continue;  // no batch on any rank: as reset
+    if (count.item<double>() == 0) continue;  // no rank had a batch: the statistics stay reset
     layers_[i].running_mean.copy_(sums[3 * i + 1] / count);
     layers_[i].running_var.copy_(sums[3 * i + 2] / count);
   }

@@ -5,7 +5,7 @@
 namespace ddp::timelines {
 namespace {
 
-// Two turns of a ring of so many members.
+// The time of two passes around a ring with so many members.
 double turns(std::int64_t members, double message_time) {
   if (members < 2) return 0;
   return 2 * static_cast<double>(members - 1) * message_time;

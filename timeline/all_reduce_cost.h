@@ -7,7 +7,7 @@
 
 namespace ddp::timelines {
 
-// A way for messages.
+// A connection over which messages are sent.
 struct Link {
   double bandwidth = 0;  // bytes per second, in each direction
   double latency = 0;    // of a message, in nanoseconds

@@ -1,5 +1,5 @@
-// Where a step goes: what each rank does in it, how much of the communication backward hides, and what a step waits
-// for.
+// Where the time of a step is spent: what each rank does, how much of the communication overlaps with backward, and
+// what a step waits for.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ using Times = std::array<std::int64_t, kActivities>;  // nanoseconds of each act
 
 struct RankShare {
   Times times{};
-  std::map<std::uint32_t, std::int64_t> own{};  // of Activity::kUser: by name, index into Trace::names
+  std::map<std::uint32_t, std::int64_t> own{};  // of Activity::kUser, by index into Trace::names
   std::int64_t total = 0;
 };
 
@@ -26,11 +26,11 @@ struct BucketSummary {
   std::int64_t bytes = 0;
   std::int64_t count = 0;
   double queued = 0;    // from when it is ready until its transfer begins
-  double transfer = 0;  // from then until its sum is there
-  double exposed = 0;   // of that, while backward does not compute
+  double transfer = 0;  // from the begin of the transfer until the sum is complete
+  double exposed = 0;   // the part of the transfer in which backward does not compute
 };
 
-// A stretch of the way that decides how long a step takes.
+// A part of the critical path, which decides how long a step takes.
 struct PathPart {
   int rank = 0;
   Activity activity = Activity::kOther;  // kCollective: communication
@@ -41,16 +41,16 @@ struct PathPart {
 
 struct StepSummary {
   std::int64_t number = 0;
-  int restart = 0;         // of the job: steps are numbered again after each
-  std::int64_t begin = 0;  // of the first rank
-  std::int64_t end = 0;    // of the last one
+  int restart = 0;         // of the job: steps are numbered from 0 again after each restart
+  std::int64_t begin = 0;  // of the first rank to begin
+  std::int64_t end = 0;    // of the last rank to end
   std::vector<PathPart> path{};
   std::int64_t duration() const { return end - begin; }
 };
 
 struct Overlap {
   std::int64_t communication = 0;  // nanoseconds in which at least one bucket is under way
-  std::int64_t hidden = 0;         // of these, while backward computes
+  std::int64_t hidden = 0;         // the part of it in which backward computes
 };
 
 struct Analysis {
@@ -61,11 +61,11 @@ struct Analysis {
   std::size_t representative = 0;        // index of the step of median duration
 };
 
-// Where there are no steps, everything is taken for one, of number -1.
+// If there are no steps, the whole recording counts as one step of number -1.
 Analysis analyse(const std::map<int, RankLine>& lines);
 
-// What decides the end of a step, from its begin on: from the rank that ends last backwards, and where a rank waits for
-// others, on with the one that came last to what it waits for.
+// The critical path of a step, from its begin to its end. It is followed backwards from the rank that ends last. Where
+// that rank waits for other ranks, it continues on the rank that entered the collective last.
 std::vector<PathPart> critical_path(const std::map<int, RankLine>& lines, std::int64_t begin, std::int64_t end,
                                     int last_rank);
 

@@ -1,4 +1,4 @@
-// What is in the cells of a report's tables.
+// The texts of the cells in a report's tables.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ inline std::string time_text(double nanoseconds) {
   return format("%.2f s", nanoseconds / 1e9);
 }
 
-// "12.3 %"; "-" of nothing.
+// "12.3 %"; "-" if the whole is 0.
 inline std::string share_text(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? format("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
@@ -41,7 +41,7 @@ inline std::string bytes_text(std::int64_t bytes) {
                             : format("%.1f MB", static_cast<double>(bytes) / 1e6);
 }
 
-// A name, which may be anything, as a terminal can show it.
+// A name, which may contain anything, in a form that a terminal can show.
 inline std::string shortened(const std::string& name) {
   constexpr std::int64_t kMost = 40;
   const std::string shown = detail::shown_text(name);
@@ -49,13 +49,14 @@ inline std::string shortened(const std::string& name) {
   return text_columns(shown) <= kMost ? shown : cut_to_columns(shown, kMost) + "...";
 }
 
-// Of a column for a range of the program's own, which may be called as one that is not.
+// The title of a column for one of the program's own ranges. It must differ from the titles in `taken`.
 inline std::string title(const std::string& name, const std::vector<std::string>& taken) {
   const std::string text = shortened(name);
   return std::find(taken.begin(), taken.end(), text) == taken.end() ? text : "\"" + text + "\"";
 }
 
-// A report's lines, broken between words where they are wider than the terminal; 0: as they are. Tables fit already.
+// Breaks a report's lines between words if they are wider than the terminal. `columns` 0: the lines stay as they are.
+// Tables fit already.
 inline std::string fitting(const std::string& text, std::size_t columns) {
   if (columns == 0) return text;
   std::string lines;

@@ -9,7 +9,8 @@
 namespace ddp::timelines {
 namespace {
 
-// Collectives that all ranks enter are one: they have the same name and the same number in their group.
+// When a rank entered a collective. The entries of all ranks into one collective have the same name and the same number
+// in their group.
 struct Arrival {
   int rank = 0;
   std::int64_t begin = 0;
@@ -21,7 +22,7 @@ class Walk {
 
   std::vector<PathPart> back_from(std::int64_t end, std::int64_t begin, int rank) {
     std::int64_t now = end;
-    // Each turn goes back in time, but for a jump, after which the next one does.
+    // Each pass goes back in time or changes to another rank; after such a change, the next pass goes back.
     for (std::size_t turns = 0; now > begin && turns < kMostTurns; ++turns) {
       const Segment segment = segment_before(rank, now, begin);
       if (segment.activity != Activity::kWait) {
@@ -47,7 +48,7 @@ class Walk {
  private:
   static constexpr std::size_t kMostTurns = 1'000'000;
 
-  // What the rank does just before `now`.
+  // The rank's segment that ends at `now` or contains it.
   Segment segment_before(int rank, std::int64_t now, std::int64_t begin) const {
     const auto& segments = lines_.at(rank).segments;
     auto next = std::partition_point(segments.begin(), segments.end(), [&](const Segment& s) { return s.begin < now; });
@@ -59,7 +60,7 @@ class Walk {
     return part;
   }
 
-  // What a rank waits for in a time: the last of its collectives that end in it, or null.
+  // The collective that a rank waits for in this time: the last of those that end in it, or null.
   const Slice* awaited_by(int rank, std::int64_t begin, std::int64_t end) const {
     const auto& own = lines_.at(rank).collectives;
     const Slice* awaited = nullptr;
@@ -72,7 +73,7 @@ class Walk {
     return awaited;
   }
 
-  // Of what is still waited for when recording ends: a rank that has not entered it, and does not wait itself.
+  // If recording ended before the collective did: a rank that has not entered it, and is not waiting itself.
   std::optional<int> who_never_came(int rank, std::int64_t begin, std::int64_t end) const {
     const Slice* awaited = awaited_by(rank, begin, end);
     if (awaited == nullptr || !awaited->is_unfinished) return std::nullopt;
@@ -83,7 +84,7 @@ class Walk {
     return std::nullopt;
   }
 
-  // Who entered last what this rank waits for then.
+  // The rank that was last to enter the collective for which this rank waits.
   Arrival last_to_come(int rank, std::int64_t begin, std::int64_t end) const {
     Arrival last{.rank = rank, .begin = begin};
     const Slice* awaited = awaited_by(rank, begin, end);
@@ -95,7 +96,7 @@ class Walk {
     return last;
   }
 
-  // The same number of another attempt is far away.
+  // The nearest one in time: a collective of another attempt may have the same number, but it is far away.
   static const Slice* find_same(const RankLine& line, const Slice& wanted) {
     const Slice* best = nullptr;
     const auto near = std::partition_point(line.collectives.begin(), line.collectives.end(),

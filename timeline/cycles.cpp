@@ -16,7 +16,7 @@
 namespace ddp::timelines {
 namespace {
 
-// How much of the time before a moment lies in a set.
+// For a moment: how much of the time before it is in the set.
 class TimeWithin {
  public:
   explicit TimeWithin(Intervals intervals) : set_(merged(std::move(intervals))) {
@@ -56,7 +56,7 @@ RankRecord record_of_host(const RankLine& line) {
       add_run();
       continue;
     }
-    // A wait that comes before the first backward is not part of it.
+    // A wait before the first backward does not belong to the backward.
     if (!has_backward) run.begin = segment.begin;
     has_backward = has_backward || segment.activity == Activity::kBackward;
     run.end = segment.end;
@@ -65,7 +65,7 @@ RankRecord record_of_host(const RankLine& line) {
   return record;
 }
 
-// The ranges of devices have no bytes: those of the host's bucket of the same number.
+// A device's ranges have no numbers of bytes. They are taken from the host's bucket of the same number.
 std::map<int, RankRecord> records_of_devices(const Trace& trace, const std::map<int, RankLine>& lines) {
   constexpr std::string_view kBucketName = "bucket ";
   std::map<int, RankRecord> records;
@@ -125,7 +125,7 @@ std::vector<Reduction> reductions_of(const RankRecord& record) {
   return reductions;
 }
 
-// Times in which steps were not recorded, or a restart was.
+// The times in which steps were not recorded, or in which the job was restarted.
 Intervals gaps_of(const RankLine& line) {
   Intervals gaps;
   for (std::size_t i = 1; i < line.steps.size(); ++i) {
@@ -151,7 +151,7 @@ class CycleReader {
   CycleReader(const RankRecord& record, const RankLine& line)
       : gaps_(gaps_of(line)), waits_(record.waits), pauses_(pauses_of(line)), others_(both(record.waits, line)) {}
 
-  // Nothing where not all between the two was recorded.
+  // Returns nothing if a part of the time between the two was not recorded.
   std::optional<Cycle> between(const Reduction& before, const Reduction& now) {
     const std::int64_t begin = before.backward.end;
     const std::int64_t end = now.backward.end;
@@ -177,7 +177,7 @@ class CycleReader {
   Intervals gaps_;
   TimeWithin waits_;
   TimeWithin pauses_;
-  TimeWithin others_;  // what is not the rank's own computation
+  TimeWithin others_;  // the times in which the rank waits or is not training
 };
 
 std::map<int, RankRecord> records_of(const Trace& trace, const std::map<int, RankLine>& lines) {

@@ -1,6 +1,6 @@
-// A recorded training as its cycles: on each rank, from the end of one backward that reduced gradients to the end of
-// the next one. Waits for other ranks, evaluation and checkpoints are taken out, so that what is left is the rank's own
-// computation and does not depend on the network.
+// A recorded training, divided into cycles: on each rank, from the end of one backward that reduced gradients to the
+// end of the next one. Waits for other ranks, evaluation and checkpoints are subtracted. The remaining time is the
+// rank's own computation, which does not depend on the network.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@ namespace ddp::timelines {
 
 // Times are nanoseconds of the rank's own computation since the begin of the cycle.
 struct Cycle {
-  double computing = 0;         // at its end
+  double computing = 0;         // the time at its end
   double backward = 0;          // when the backward begins that ends the cycle
   std::vector<double> ready{};  // when each bucket has all its gradients, in the order of the reductions
-  double recorded = 0;          // how long it took with all waits, without evaluation and checkpoints
-  double other_waits = 0;       // what it waited for other ranks, but not for gradients
+  double recorded = 0;          // the duration with all waits, without evaluation and checkpoints
+  double other_waits = 0;       // the waits for other ranks, apart from those for gradients
 };
 
 struct Cycles {
   std::vector<std::int64_t> bucket_bytes{};  // of each cycle, in order
   std::vector<Cycle> all{};                  // of all ranks
-  std::size_t ranks = 0;                     // that have cycles
-  std::size_t left_out = 0;                  // whose buckets have other sizes than most
+  std::size_t ranks = 0;                     // ranks that have cycles
+  std::size_t left_out = 0;                  // cycles whose buckets have other sizes than most
 };
 
 // Of the devices where their ranges were recorded, else of the hosts. Throws TraceError, which says what is missing,

@@ -1,4 +1,4 @@
-// What the slowest of many ranks takes, from the times that were measured.
+// The time of the slowest of many ranks, estimated from the measured times.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace ddp::timelines {
 
-// The mean of the largest of `count` values that are drawn from `sorted` (ascending, not empty), each time from all of
-// it. With more draws than half as many as there are values, where the largest of these would decide alone, it grows
-// with the logarithm of the number, as that of distributions with exponential tails does.
+// The mean of the largest of `count` values that are drawn from `sorted` (ascending, not empty) with replacement. If
+// there are more draws than half of the values, the largest values alone would decide. Then the result grows with the
+// logarithm of the number of draws, as for distributions with exponential tails.
 double expected_maximum(const std::vector<double>& sorted, std::int64_t count);
 
 }  // namespace ddp::timelines

@@ -1,5 +1,5 @@
-// What a step would take with more ranks and another network. Buckets become ready as they were recorded, on the
-// slowest of the ranks, and are reduced one after another.
+// Predicts the time of a step with more ranks and another network. Buckets become ready as recorded on the slowest
+// rank, and are reduced one after another.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Prediction {
   double computing = 0;  // of the slowest rank
   double all_reduce = 0;
   double step = 0;
-  double efficiency = 0;                   // a step of one rank alone over this one
+  double efficiency = 0;                   // the time of a step of one rank alone, divided by this time
   Algorithm algorithm = Algorithm::kRing;  // for the largest bucket
 };
 
@@ -47,7 +47,8 @@ class Forecast {
 
   double step_of_one() const;  // without other ranks
   Prediction predict(const Scenario& scenario) const;
-  // For 1, 2, 4 ... ranks up to `most` and the scenario's own number, with as many on a host as there.
+  // The predictions for 1, 2, 4 ... ranks up to `most`, and for the scenario's own number. The number of ranks on a
+  // host is the scenario's.
   std::vector<Prediction> curve(const Scenario& scenario, std::int64_t most) const;
   // With buckets of powers of two bytes, ascending. Between two recorded buckets gradients become ready evenly.
   std::vector<BucketChoice> bucket_choices(const Scenario& scenario) const;

@@ -1,4 +1,4 @@
-// What a forecast says, for a terminal and for programs.
+// The report of a forecast, as text for a terminal and as JSON.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace ddp::timelines {
 
-// The ranks up to which the curve goes at least.
+// The curve has at least this many ranks.
 inline constexpr std::int64_t kCurveEnd = 1024;
 
-// `columns`: of the terminal; 0: tables are as wide as they come.
+// `columns`: the width of the terminal; 0: tables have their natural width.
 std::string forecast_text(const Cycles& cycles, const Scenario& scenario, std::size_t columns = 0);
 // One JSON object; times are milliseconds.
 std::string forecast_json(const Cycles& cycles, const Scenario& scenario);

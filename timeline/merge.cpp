@@ -36,7 +36,7 @@ bool next_line(std::istream& file, std::string& line) {
     }
     if (line.size() < kLongestLine) line += static_cast<char>(byte);
   }
-  return false;  // what has no end was cut off
+  return false;  // a line without an end was cut off
 }
 
 struct Header {
@@ -61,7 +61,7 @@ Header read_header(std::istream& file, const std::string& name) {
   return header;
 }
 
-// Microseconds with the three digits that the file has.
+// Adds microseconds, rounded to the three decimals that the file has.
 void shift(ordered_json& object, const char* key, double microseconds) {
   if (object.contains(key) && object[key].is_number()) {
     object[key] = std::round((object[key].get<double>() + microseconds) * 1000) / 1000;
@@ -73,7 +73,7 @@ class Merger {
   explicit Merger(detail::TraceFile& out) : out_(out) {}
 
   void add(const std::string& name, std::istream& file, double shift_by) {
-    std::map<std::int64_t, int> restarts;  // of the rank's events that come now
+    std::map<std::int64_t, int> restarts;  // the restart to which the rank's next events belong
     for (std::string line; next_line(file, line);) {
       if (!line.starts_with("{\"ph\":")) {
         if (line.starts_with("],\"ddprun\":")) add_totals(line);
@@ -108,7 +108,7 @@ class Merger {
     const auto args = event.value("args", ordered_json::object());
     return args.is_object() ? restart_of(args.value("name", "")) : 0;
   }
-  // Where nodes come and go, a rank may be on another node after a restart.
+  // If nodes join and leave, a rank may be on another node after a restart.
   void claim(std::int64_t rank, int restart, const std::string& name) {
     const auto [owner, is_new] = owners_.try_emplace({rank, restart}, name);
     if (owner->second == name) return;
@@ -141,14 +141,14 @@ struct Part {
   Header header;
 };
 
-// A file by whatever name, or nothing.
+// Identifies a file under any of its names; nothing if there is no such file.
 std::optional<std::pair<dev_t, ino_t>> identity_of(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return std::nullopt;
   return std::pair(status.st_dev, status.st_ino);
 }
 
-// All of them before `out` is touched, which may be one of them.
+// Opens all files before `out` is written, since one of them may be the same file as `out`.
 std::vector<Part> open_parts(const std::vector<std::string>& files, const std::string& out) {
   const auto target = identity_of(out);
   std::map<std::pair<dev_t, ino_t>, std::string> known;

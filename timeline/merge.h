@@ -7,7 +7,7 @@
 namespace ddp::timelines {
 
 struct MergeResult {
-  std::size_t events = 0;  // but for what only names ranks and lanes
+  std::size_t events = 0;  // without those that only name ranks and lanes
   // Files whose hosts' clocks were compared by the time of day only.
   std::vector<std::string> by_time_of_day{};
 };

@@ -10,7 +10,7 @@ bool is_phase(Activity activity) {
   return activity != Activity::kUser && activity < Activity::kCollective;
 }
 
-// What the innermost slice that is more than a range of the user's says; ranges within phases belong to these.
+// The activity is that of the innermost phase: the user's ranges within a phase belong to the phase.
 Segment segment_of(const std::vector<const Slice*>& open, std::int64_t begin, std::int64_t end) {
   Segment segment{.begin = begin, .end = end, .name = open.empty() ? kNoName : open.back()->name};
   const auto phase =
@@ -76,7 +76,7 @@ std::map<int, RankLine> rank_lines(const Trace& trace) {
     if (slice.activity == Activity::kCollective) line.collectives.push_back(slice);
     if (is_phase(slice.activity)) phase_time[{slice.rank, slice.restart}][slice.lane] += slice.duration();
   }
-  // For a rank that reports only ranges of its own, these decide.
+  // For a rank that reports only ranges of its own, the time in these decides.
   std::map<Process, std::map<std::uint64_t, std::int64_t>> own_time;
   for (const Slice& slice : trace.slices) {
     const Process process(slice.rank, slice.restart);

@@ -67,7 +67,8 @@ std::string activity_text(const Trace& trace, Activity activity, std::uint32_t n
   return activity == Activity::kUser ? own_name(trace, name) : activity_text(activity);
 }
 
-// The program's own ranges and phases that take most time, those of all ranks together; the others are "own ranges".
+// The program's own ranges and phases with the most time, summed over all ranks. The others are shown together as "own
+// ranges".
 std::vector<std::uint32_t> largest_own(const Analysis& analysis) {
   std::map<std::uint32_t, std::int64_t> sums;
   for (const auto& [rank, share] : analysis.ranks) {
@@ -102,7 +103,7 @@ std::string shares(const Trace& trace, const Analysis& analysis, std::size_t col
   if (has_rest) rows[0].emplace_back("own ranges");
   for (const auto& [rank, share] : analysis.ranks) {
     Row row{std::to_string(rank)};
-    if (share.times[static_cast<std::size_t>(Activity::kOther)] == share.total) {  // the file ends before it does
+    if (share.times[static_cast<std::size_t>(Activity::kOther)] == share.total) {  // the file ends before its first one
       row.resize(rows[0].size(), "-");
       rows.push_back(std::move(row));
       continue;
@@ -135,7 +136,7 @@ std::string overlap(const Analysis& analysis, std::size_t columns) {
   return text + "\n" + detail::text_table(rows, columns);
 }
 
-// The columns of ranges by their names: the titles, and a rank's cells.
+// The columns for named ranges: their titles, and the cells of each rank.
 class RangeColumns {
  public:
   RangeColumns(const RangeShares& shares, const std::vector<std::string>& taken) : names_(shares.names) {
@@ -177,7 +178,7 @@ std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, st
          detail::text_table(rows, columns);
 }
 
-// Those within phases too, which the first table leaves to the phases.
+// Includes the ranges within phases, which the first table counts as the phases.
 std::string own_ranges(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
   const RangeShares shares = range_shares(trace, lines, Activity::kUser, kMostColumns);
   if (shares.names.empty()) return "";
@@ -217,7 +218,7 @@ std::string path_shares(const Trace& trace, const Analysis& analysis, std::size_
 std::string path_of(const Trace& trace, const StepSummary& step, std::size_t columns) {
   std::vector<Row> rows{{"at", "for", "rank", "does"}};
   constexpr std::size_t kMostRows = 40;
-  constexpr std::int64_t kUnseen = 1000;  // parts shorter than 1/1000 of the step are left out
+  constexpr std::int64_t kUnseen = 1000;  // parts shorter than 1/1000 of the step are not listed
   for (const PathPart& part : step.path) {
     if (rows.size() > kMostRows) break;
     if (kUnseen * (part.end - part.begin) < step.duration()) continue;

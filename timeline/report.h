@@ -1,4 +1,4 @@
-// What an analysis says, for a terminal and for programs.
+// The report of an analysis, as text for a terminal and as JSON.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace ddp::timelines {
 
-// No table is wider than `columns`, of the terminal; 0: they are as wide as they come.
+// No table is wider than `columns`, the width of the terminal; 0: tables have their natural width.
 std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis,
                         std::size_t columns = 0);
 // One JSON object; times are milliseconds.

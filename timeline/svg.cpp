@@ -29,7 +29,7 @@ struct Colour {
   std::string_view name;
   std::string_view code;
 };
-// Okabe and Ito's, which colour-blind readers tell apart.
+// Okabe and Ito's colours, which colour-blind readers can distinguish.
 constexpr std::array kColours = {Colour{Activity::kData, "data", "#999999"},
                                  Colour{Activity::kForward, "forward", "#56B4E9"},
                                  Colour{Activity::kBackward, "backward", "#0072B2"},
@@ -141,7 +141,7 @@ class Picture {
         segment.name < trace_.names.size() ? trace_.names[segment.name] : colour->name);
   }
 
-  // Those that overlap lie below each other.
+  // Buckets that overlap are drawn below each other.
   void draw_buckets(const RankLine& line) {
     std::vector<std::int64_t> ends;
     for (const Slice& bucket : line.buckets) {
@@ -170,7 +170,7 @@ class Picture {
               number(y_) + "\"/>\n";
       const std::string time = time_text(at);
       const double half = kLetter * static_cast<double>(time.size()) / 2;
-      const double middle = std::min(x_of(begin), kWidth - half);  // the last one may stand at the edge
+      const double middle = std::min(x_of(begin), kWidth - half);  // the last label may be at the edge
       grid += "<text x=\"" + number(middle) + "\" y=\"" + number(y_ + 14) + "\" text-anchor=\"middle\">" + time +
               "</text>\n";
     }

@@ -9,7 +9,7 @@
 
 namespace ddp::timelines {
 
-// What a slice is of: what ddprun writes as its category.
+// The kind of a slice; ddprun writes it as the category.
 enum class Activity : std::uint8_t {
   kUser,
   kOther,
@@ -51,10 +51,10 @@ struct Trace {
   std::vector<Slice> slices{};
   std::vector<std::string> names{};
   std::map<int, std::string> ranks{};  // "rank 0 on host", by rank
-  std::uint64_t events = 0;            // of any kind, but for what only names ranks and lanes
+  std::uint64_t events = 0;            // of any kind, without those that only name ranks and lanes
   std::uint64_t lost = 0;              // events for which there was no room
-  std::int64_t clock_error = 0;        // nanoseconds by which times of different hosts may be wrong at most
-  bool is_cut_off = false;             // its writer was killed
+  std::int64_t clock_error = 0;  // the most by which times of different hosts may differ from the truth, in nanoseconds
+  bool is_cut_off = false;       // the process that wrote it was killed
 };
 
 }  // namespace ddp::timelines

@@ -61,7 +61,7 @@ using nlohmann::json;
 constexpr std::array<std::string_view, kActivities> kNames = {
     "user",       "other",   "data", "forward",    "backward", "optimizer", "checkpoint",
     "evaluation", "closing", "wait", "collective", "bucket",   "device",    "step"};
-// More microseconds than any host runs; what lies beyond is no time.
+// No host runs for so many microseconds; a larger number is not a time.
 constexpr double kMostMicroseconds = 9e12;
 constexpr double kMostWhole = 9e15;
 constexpr int kMostRestarts = 65'535;
@@ -147,7 +147,7 @@ class Handler : public json::json_sax_t {
   // `is_at_end`: the parser has seen all bytes.
   void finish(bool is_parsed, bool is_at_end) {
     if (!is_ours_) refuse();
-    // What was cut off is the end of one event.
+    // The end of a file that was cut off is an incomplete event.
     if (!is_parsed && !is_at_end) {
       throw TraceError("it is not JSON at byte " + std::to_string(failed_at_));
     }
@@ -161,7 +161,7 @@ class Handler : public json::json_sax_t {
         "names "
         "its writer (traces of PyTorch's profiler and of Horovod cannot be read)");
   }
-  // The first levels are all that matters; deeper ones are counted.
+  // Only the first levels of nesting matter; deeper ones are only counted.
   void push() {
     ++depth_;
     if (depth_ > 1 && path_.size() < kMostPath && depth_ == path_.size() + 2) path_.push_back(last_);

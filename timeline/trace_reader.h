@@ -1,5 +1,5 @@
-// Reads timelines of ddprun. A file is hostile until it has been read: it may be of another program, cut off, huge, or
-// nonsense, and memory is bounded by the number of events that are taken.
+// Reads timelines of ddprun. A file may be malicious: it may come from another program, be cut off, be huge or contain
+// nonsense. Memory is bounded by the number of events that are read.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct ReadLimits {
   std::size_t text = std::size_t{1} << 20;  // bytes of one string
 };
 
-// Why a file cannot be read, without its name.
+// The reason why a file cannot be read. The text does not name the file.
 class TraceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -28,8 +28,7 @@ class TraceError : public std::runtime_error {
 // The file for reading. Throws TraceError, with its name, when it cannot be read or is empty.
 std::ifstream open_trace(const std::string& file);
 
-// The number of the restart in what a rank's process is called: 2 in "rank 0 on host, restart 2"; 0 where there is
-// none.
+// The number of the restart in the name of a rank's process: 2 in "rank 0 on host, restart 2"; 0 if there is none.
 int restart_of(std::string_view rank_name);
 
 // Throws TraceError.

@@ -14,7 +14,7 @@ EvaluationMode::EvaluationMode(AnyModuleRef model, const GroupHandle& group) {
     const at::Tensor& buffer = item.value();
     if (!buffer.defined()) continue;
     if (group.size() > 1) check_unpackable(buffer, group, ("evaluation: buffer '" + item.key() + "'").c_str());
-    // Without autograd's version counter: a backward that is still to come may have saved them.
+    // Without a change of autograd's version counters: an earlier forward may have saved the buffers for its backward.
     buffers.push_back(buffer.variable_data());
   }
   if (group.size() > 1 && !buffers.empty()) {
@@ -28,13 +28,13 @@ EvaluationMode::EvaluationMode(AnyModuleRef model, const GroupHandle& group) {
 }
 
 EvaluationMode::~EvaluationMode() {
-  // train() reaches the modules below as well: those come later and have the last word.
+  // train() also changes the modules below. Their own modes are restored later, so these are final.
   for (const auto& [module, was_training] : training_) module->train(was_training);
   for (auto& [buffer, content] : buffers_of_this_rank_) {
     try {
       buffer.copy_(content);
     } catch (...) {
-      // A device that cannot copy any more says so at the next operation; a destructor cannot.
+      // If the device cannot copy any more, its next operation reports that. A destructor cannot.
     }
   }
 }

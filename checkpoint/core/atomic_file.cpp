@@ -29,8 +29,8 @@ void check_is_file_name(const std::filesystem::path& target) {
   throw std::system_error(EISDIR, std::generic_category(), "cannot write to '" + target.string() + "'");
 }
 
-// What killed processes left, but not what somebody is writing, who holds a lock on it; best effort, since writing does
-// not depend on it.
+// Removes temporary files of killed processes. A file whose writer is alive is locked, and stays. Errors are ignored,
+// since writing does not depend on this.
 void remove_leftovers(storage::FileSystem& file_system, const std::filesystem::path& target) {
   const auto prefix = temporary_path(target, "").filename().string();
   std::error_code ignored;
@@ -39,11 +39,11 @@ void remove_leftovers(storage::FileSystem& file_system, const std::filesystem::p
     if (!entry->path().filename().string().starts_with(prefix)) continue;
     try {
       const auto file = file_system.open(entry->path());
-      // Without locks it is not known whether its writer is alive.
+      // Without locks it is unknown whether the writer is alive.
       if (file_system.lock(file, entry->path()) != storage::LockResult::kTaken) continue;
       file_system.remove(entry->path());
     } catch (const std::system_error&) {
-      // It stays.
+      // The file stays.
     }
   }
 }
@@ -64,10 +64,10 @@ void AtomicFile::create() {
     file_ = file_system_->create(path);
     temporary_ = path;
     try {
-      // Before it was locked another writer may have taken it for a leftover.
+      // Before this process had the lock, another writer may have taken the file for a leftover and removed it.
       if (file_system_->lock(file_, path) != storage::LockResult::kHeld && file_system_->is_named(file_, path)) return;
     } catch (const std::system_error&) {
-      // No destructor runs for what was not constructed.
+      // The destructor does not run when the constructor throws.
       std::error_code ignored;
       std::filesystem::remove(path, ignored);
       throw;
@@ -92,7 +92,7 @@ void AtomicFile::write(const void* data, size_t size) {
 
 void AtomicFile::commit() {
   file_system_->sync(file_, temporary_);
-  // The lock stays until the file has its name: another writer would take it for a leftover.
+  // The lock is held until the file has its name: another writer would otherwise take it for a leftover.
   const storage::FileDescriptor locked(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
   file_system_->close(std::move(file_), temporary_);
   file_system_->rename(temporary_, target_);

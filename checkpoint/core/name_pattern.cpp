@@ -7,12 +7,13 @@
 namespace ddp {
 namespace {
 
-// The character of `name` at `at`, or the byte where there is no valid one.
+// The position after the character at `at`. Where the text is not valid UTF-8, it advances by one byte.
 size_t after_character(std::string_view name, size_t at) {
   return at + std::max<size_t>(detail::utf8_length(name.substr(at)), 1);
 }
 
-// Takes time in proportion to the product of the lengths: after a mismatch only the last `*` takes one more character.
+// The time is proportional to the product of the lengths: after a mismatch, only the last `*` matches one more
+// character.
 bool matches_glob(std::string_view name, std::string_view pattern) {
   size_t at = 0, in_pattern = 0;
   size_t star = std::string_view::npos, after_star = 0;

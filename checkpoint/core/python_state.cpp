@@ -25,7 +25,7 @@ json parse(const std::string& text) {
   }
 }
 
-// Empty where a program's own class has something else there.
+// Empty where the object of a program's own class has no string under `key`.
 std::string text_of(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -38,7 +38,8 @@ void make_python(json& schedule, size_t groups, int depth) {
   const auto type = text_of(schedule, "type");
   if (type.empty()) schedule.erase("type");
   schedule.erase("groups");
-  // MultiStepLR counts them by whole numbers, which JSON has no keys for; the program's own are right.
+  // Python's MultiStepLR has integers as the keys of its milestones, which JSON cannot hold. Those of the program's own
+  // object are correct.
   if (const auto found = schedule.find("milestones"); found != schedule.end() && found->is_object()) {
     schedule.erase(found);
   }
@@ -49,7 +50,7 @@ void make_python(json& schedule, size_t groups, int depth) {
   }
 }
 
-// What OneCycleLR keeps in an optimizer's groups, wherever it is among composed schedules.
+// Adds the bounds that OneCycleLR keeps in an optimizer's groups, at any depth of composed schedules.
 void add_bounds(const json& schedule, json& groups, int depth) {
   if (!schedule.is_object()) return;
   const auto bounds = schedule.find("groups");

@@ -21,7 +21,7 @@ struct Traits {
   std::string_view type;
   std::array<std::string_view, 4> hyper_parameters;
   std::array<std::string_view, 4> fields;
-  std::string_view foreign = "";  ///< a hyper-parameter of a relative with the same others
+  std::string_view foreign = "";  ///< a hyper-parameter of a relative that has all of these too
 };
 
 constexpr std::array kTraits = {
@@ -53,9 +53,9 @@ bool has_field(const Traits& traits, std::string_view field) {
 }
 
 bool is_field(std::string_view type, std::string_view field) {
-  if (type == "LBFGS") type = {};  // whose lists have names by number
+  if (type == "LBFGS") type = {};  // its lists have numbered names
   if (const auto* traits = traits_of(type)) return has_field(*traits, field);
-  // Of an unknown optimizer, any: the code that loads it checks more.
+  // An unknown optimizer may have any field: the code that loads it checks more.
   return field.find('.') == std::string_view::npos || list_item(field).has_value();
 }
 
@@ -64,7 +64,7 @@ std::string decay_objection(const json& options, std::string_view type) {
   if (flag == options.end()) return "";
   if (!flag->is_boolean()) return "its hyper-parameter decoupled_weight_decay is damaged";
   const auto decay = options.find("weight_decay");
-  // Without weight decay the two are one.
+  // Without weight decay, Adam and AdamW are the same.
   if (decay != options.end() && decay->is_number() && decay->get<double>() == 0) return "";
   if (flag->get<bool>() == (type == "AdamW")) return "";
   const std::string is = flag->get<bool>() ? "AdamW" : "Adam";
@@ -108,7 +108,7 @@ std::string objection_to(const SavedOptimizer& saved, std::string_view type) {
     if (!lacks.empty()) {
       return "it holds no state of " + std::string(type) + ": its hyper-parameters lack " + lacks;
     }
-    // RAdam's and NAdam's files have an option less, or one more, than a relative's.
+    // A file of RAdam or NAdam has one hyper-parameter less, or one more, than the file of a relative.
     const std::string_view foreign =
         type == "RAdam" && group.options.contains("momentum_decay") ? "momentum_decay" : traits->foreign;
     if (!foreign.empty() && group.options.contains(foreign)) {

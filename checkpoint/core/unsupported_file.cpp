@@ -52,7 +52,7 @@ std::string_view without_space(std::string_view text) {
   return begin == std::string_view::npos ? std::string_view() : text.substr(begin);
 }
 
-// ASCII letters alike whatever their case.
+// `lower` is in lower case; ASCII letters of `text` match in either case.
 bool begins_with(std::string_view text, std::string_view lower) {
   if (text.size() < lower.size()) return false;
   return std::equal(lower.begin(), lower.end(), text.begin(),
@@ -98,12 +98,12 @@ bool is_onnx(std::string_view bytes) {
   return bytes[2] == kWriter || bytes[2] == kGraph || bytes[2] == kOperatorSets;
 }
 
-// torch.save's magic number as a text: with pickle protocol 0 or 1, which the caller chose.
+// torch.save's magic number as decimal text: the caller chose pickle protocol 0 or 1.
 bool is_old_torch_save(std::string_view bytes) {
   return bytes.starts_with("L119547037146038801333356L\n.");
 }
 
-// "ccollections\nOrderedDict\n" and an operation that may follow the name of a class.
+// A global of pickle protocol 0, such as "ccollections\nOrderedDict\n", and an opcode that may follow a class name.
 bool is_global(std::string_view bytes) {
   const auto take_name = [&](bool may_have_dots) {
     const auto end = bytes.substr(0, 256).find('\n');
@@ -120,7 +120,8 @@ bool is_global(std::string_view bytes) {
   return take_name(true) && take_name(false) && !bytes.empty() && "pqr()"sv.find(bytes[0]) != std::string_view::npos;
 }
 
-// Of protocol 0 or 1, which have no mark: a dict, a list, or what a function returns; all end in a full stop.
+// A pickle of protocol 0 or 1 has no magic bytes. It begins with a dict, a list or the global of a function, and ends
+// in a full stop.
 bool is_old_pickle(std::string_view bytes) {
   constexpr std::array kContainers = {"(dp"sv, "(lp"sv, "}q\0"sv, "]q\0"sv, "}q\1"sv, "]q\1"sv};
   const auto begins = [&](std::string_view container) { return bytes.starts_with(container); };

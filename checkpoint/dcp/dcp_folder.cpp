@@ -39,7 +39,7 @@ using safetensors::quote_name;
 
 constexpr const char* kMetadataFile = ".metadata";
 
-// "__3.metadata", one of each rank, which use_collectives=False makes.
+// A file such as "__3.metadata": with use_collectives=False, each rank writes one.
 std::optional<std::string> metadata_of_rank(const std::filesystem::path& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator each(folder, error), end; !error && each != end; each.increment(error)) {
@@ -136,7 +136,7 @@ class FolderReader {
     }
     if (optimizers_.size() > kMostOptimizers) fail("it holds more than 64 optimizers");
     for (const auto& [name, entries] : optimizers_) {
-      // It becomes part of a file's name.
+      // The name becomes part of a file's name.
       const bool is_plain = name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
       if (!is_plain) fail("an optimizer has the name " + quote_name(name));
     }
@@ -193,7 +193,7 @@ class FolderReader {
     run_.skipped.emplace(entry.key, entry.is_tensor ? "a tensor beside the model" : "a value below an unknown key");
   }
 
-  // A tensor among plain values: lr=torch.tensor(0.1).
+  // A number that was saved as a tensor: lr=torch.tensor(0.1).
   void read_number(size_t number) {
     if (places_[number].role == Role::kGroup) {
       const auto value = number_of(number);
@@ -301,7 +301,7 @@ class FolderReader {
     run_.parts.emplace(name, std::move(catalog));
   }
 
-  // Python writes each item by itself, also those of tied weights: two at one place are one too few.
+  // Python writes each item separately, also those of tied weights. So two items at the same bytes are an error.
   void refuse_shared_bytes() {
     std::ranges::sort(ranges_, {}, [](const Range& range) { return std::tie(range.file, range.begin, range.end); });
     const Range* before = nullptr;
@@ -336,7 +336,7 @@ class FolderReader {
     if (!values.empty()) run_.texts.emplace("trainer.json", values.dump());
   }
 
-  // What of the rest is neither a plain value nor a part that was found.
+  // Lists the remaining values that are neither plain values nor parts that were found.
   void list_unread(const pt::RunState& rest) {
     for (const auto& [key, value] : pt::named_items(tree_->root())) {
       const bool is_plain = value->is(Kind::kBool) || value->is(Kind::kInt) || value->is(Kind::kFloat) ||
@@ -351,7 +351,7 @@ class FolderReader {
     }
   }
 
-  // Of an item that is read.
+  // The bytes of an item that is read.
   struct Range {
     uint32_t file = 0;
     uint64_t begin = 0;

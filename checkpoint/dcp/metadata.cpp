@@ -32,13 +32,13 @@ bool is_object(const Value& value, std::string_view type) {
   return value.is(Kind::kObject) && value.object().class_name == type;
 }
 
-// Of a dict with few items, which an object's state is: a large one would be searched again and again.
+// For an object's state, which is a dict with few items. Searching a large dict again and again would take too long.
 const Value* find_in(const Value& state, std::string_view name) {
   constexpr size_t kMost = 64;
   return state.is(Kind::kDict) && state.items().size() <= kMost ? state.find(name) : nullptr;
 }
 
-// An attribute of an object of DCP's; null where it has none or that is None.
+// An attribute of one of DCP's objects; null where the attribute is missing or None.
 const Value* attribute(const Value& object, std::string_view name) {
   const auto* found = find_in(object.object().state, name);
   return found != nullptr && !found->is(Kind::kNone) ? found : nullptr;
@@ -58,7 +58,7 @@ std::vector<int64_t> numbers(const std::vector<Value>& items) {
   return result;
 }
 
-// What a MetadataIndex says of an item; of its place in a tensor nothing for a value. Refers to the pickle.
+// What a MetadataIndex says of an item: its name, and its offsets in a tensor (null for a value). Refers to the pickle.
 struct Key {
   std::string_view name{};
   const std::vector<Value>* offsets = nullptr;
@@ -217,8 +217,8 @@ class Reader {
     metadata_.entries.push_back(std::move(entry));
   }
 
-  // The parts of `key`, which Python joins with dots. Nothing where a planner has something else than paths there: then
-  // the key alone is what names the value.
+  // The parts of `key`, which Python joins with dots. Empty where the planner stored something other than paths: then
+  // the value has no other name than the key.
   Path read_path(const Value& value, std::string_view key) {
     if (!value.is(Kind::kTuple) && !value.is(Kind::kList)) return {};
     Path path;
@@ -280,7 +280,7 @@ class Reader {
     if (offsets == nullptr || sizes == nullptr || offsets->size() != sizes->size()) {
       odd("the tensor " + quote_name(entry.key) + " has a chunk without offsets or sizes");
     }
-    // The empty shards of several ranks have one place, and one item.
+    // Empty shards of several ranks all have the same offsets and share one item.
     if (std::ranges::any_of(*sizes, [](const Value& size) { return size.integer() == 0; })) return;
     StoredChunk chunk{.box = {.offsets = numbers(*offsets), .sizes = numbers(*sizes)}};
     const auto found = places_.find({.name = entry.key, .offsets = offsets});

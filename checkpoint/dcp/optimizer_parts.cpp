@@ -49,7 +49,7 @@ class Assembler {
 
   void skip(size_t number, std::string what) { parts_.skipped.emplace(metadata_.entries[number].key, std::move(what)); }
 
-  // The value of an option; null where it is None or is not read, which is listed.
+  // The value of an option; null where it is None. A value that cannot be read is null too, and is listed as skipped.
   const json* option_of(size_t number) {
     const auto found = options_.find(number);
     if (found == options_.end() || found->second.is_discarded()) {
@@ -168,7 +168,7 @@ class Assembler {
     }
   }
 
-  // Both may have dots: the longest parameter that there is.
+  // The parameter's name and the field's name may both contain dots: the longest parameter name that exists is right.
   void split_flattened(const std::string& text, std::string& parameter, std::string& field) const {
     constexpr int kMostParts = 64;  // of a field
     int parts = 0;

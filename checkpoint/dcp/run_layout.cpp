@@ -11,7 +11,7 @@
 namespace ddp::dcp {
 namespace {
 
-// What an optimizer's dict has from the part `begin` of the path on.
+// The place of an entry in an optimizer's dict, whose keys begin at the part `begin` of the path.
 std::optional<Place> in_optimizer(const Path& path, size_t begin, std::string name) {
   const auto* key = key_at(path, begin);
   if (key == nullptr) return std::nullopt;
@@ -24,7 +24,7 @@ std::optional<Place> in_optimizer(const Path& path, size_t begin, std::string na
   return place;
 }
 
-// The optimizer's that the part `begin` of the path names.
+// The place of an entry that belongs to an optimizer, if the part `begin` of the path names one.
 std::optional<Place> of_optimizer(const Path& path, size_t begin) {
   const auto* key = key_at(path, begin);
   if (key == nullptr) return std::nullopt;
@@ -76,7 +76,7 @@ bool is_bare_optimizer(const FolderMetadata& metadata) {
   });
 }
 
-// {"optimizers": [{…}]} has the main one, as in .pt files; several have numbers.
+// In {"optimizers": [{…}]} a single optimizer is the main one, as in .pt files. Several optimizers have numbers.
 void name_sole_optimizer(const FolderMetadata& metadata, const std::vector<size_t>& begins,
                          std::vector<Place>& places) {
   const auto is_listed = [&](size_t i) {

@@ -13,7 +13,8 @@
 namespace ddp::dcp {
 namespace {
 
-// Bytes between two items that are cheaper read than left out, and the most that are read at once.
+// A gap of at most kMostGap bytes between two items is read with them, which is cheaper than another read. At most
+// kMostRead bytes are read at once.
 constexpr uint64_t kMostGap = uint64_t{32} << 10;
 constexpr uint64_t kMostRead = uint64_t{4} << 20;
 
@@ -22,7 +23,7 @@ class Values {
   Values(storage::FileSystem& file_system, const std::filesystem::path& folder, const FolderMetadata& metadata)
       : file_system_(file_system), folder_(folder), metadata_(metadata) {}
 
-  // Of the items [begin, end) of `numbers`, which are in one file and ordered by their places.
+  // Reads the items [begin, end) of `numbers`, which are in one file and ordered by position.
   template <typename Use>
   void read(const size_t* begin, const size_t* end, const Use& use) {
     open(item(*begin).file);

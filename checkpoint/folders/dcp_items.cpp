@@ -71,7 +71,7 @@ bool verify_dcp_items(storage::FileSystem& file_system, const ShardedFolder& fol
   bool has_all = true;
   int64_t number_of_chunk = 0;
   for (const auto& [part, content] : folder.parts) {
-    // By file, so that few are open.
+    // Grouped by file, so that few files are open at a time.
     std::map<uint32_t, std::vector<std::pair<const std::string*, const shards::Chunk*>>> by_file;
     const auto& tensors = content->catalog.tensors;
     for (const auto& [name, tensor] : tensors) {

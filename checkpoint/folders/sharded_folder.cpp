@@ -29,7 +29,7 @@ using storage::FileSystem;
 
 constexpr std::string_view kEnding = ".safetensors";
 
-// The names of shards say how many ranks there were, and so does the manifest.
+// The names of the shards contain the number of ranks, and it must be the manifest's.
 void check_ranks(const std::filesystem::path& folder, const storage::Manifest& manifest) {
   for (const auto& [name, record] : manifest.files) {
     const auto shard = shards::parse_shard_file_name(name);
@@ -40,7 +40,7 @@ void check_ranks(const std::filesystem::path& folder, const storage::Manifest& m
   }
 }
 
-// Whether it is there; throws when it has another size.
+// Whether the file exists; throws when its size is not the recorded one.
 bool check_shard_size(FileSystem& file_system, const std::filesystem::path& folder,
                       const std::vector<std::string>& files, const std::string& name, const FileRecord& record) {
   const auto path = folder / name;
@@ -104,7 +104,7 @@ std::unique_ptr<ChunkedPart> read_part(FileSystem& file_system, const std::files
       .catalog = shards::read_shard_headers(file_system, folder, files, *checksums), .checksums = checksums});
 }
 
-// Where the names say how many files there are, none may be missing.
+// The file names contain the number of ranks: the file of each rank must exist.
 void check_all_are_there(FileSystem& file_system, const std::filesystem::path& folder,
                          const std::vector<std::string>& files) {
   const auto ranks = shards::parse_shard_file_name(files.front())->ranks;
@@ -218,7 +218,7 @@ storage::Failure describe_damage(FileSystem& file_system, const std::filesystem:
   } catch (const storage::DamagedCheckpoint& error) {
     return storage::failure_from(error);
   } catch (const std::exception&) {
-    // What is known says enough.
+    // The failure that is known is enough.
   }
   return failure;
 }

@@ -24,7 +24,7 @@ void refuse_uncommitted(const std::filesystem::path& folder) {
   const auto has_none = [&] { return !is_there(folder / storage::kManifestName); };
   if (!has_none()) return;
   const auto* found = std::ranges::find_if(kOwnFiles, [&](const char* name) { return is_there(folder / name); });
-  // A writer may have replaced the folder meanwhile.
+  // A writer may have replaced the folder between these checks.
   if (found == kOwnFiles.end() || !has_none() || !is_there(folder / *found)) return;
   storage::throw_damaged(
       folder, std::string("it has ") + *found + ", but no " + storage::kManifestName +

@@ -14,9 +14,9 @@ namespace {
 constexpr CrcTables kTables(0xedb88320);
 
 #if defined(__x86_64__)
-// Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ" (2009): 16 bytes are moved over the
-// bytes that follow them by a multiplication with x^n modulo the polynomial. What is left when all are folded into the
-// last 16 has the checksum of the whole.
+// Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ" (2009): 16 bytes are folded into the
+// bytes that follow them, by a multiplication with x^n modulo the polynomial. When all bytes are folded into the last
+// 16, these have the checksum of the whole.
 constexpr size_t kLane = sizeof(__m128i);
 constexpr size_t kStep = 4 * kLane;
 

@@ -30,7 +30,7 @@ constexpr std::array kDTypes = {DTypeInfo{"float64", "DoubleStorage", 8},
                                 DTypeInfo{"float8_e5m2fnuz", kUntyped, 1},
                                 DTypeInfo{"float8_e8m0fnu", kUntyped, 1}};
 
-// Their tensors come through _rebuild_qtensor. What is packed (four or two bits) still has storages of whole bytes.
+// Quantized tensors are rebuilt by _rebuild_qtensor. Packed types (four or two bits) have storages of whole bytes.
 constexpr std::array kQuantized = {DTypeInfo{"qint8", "QInt8Storage", 1}, DTypeInfo{"qint32", "QInt32Storage", 4},
                                    DTypeInfo{"quint8", "QUInt8Storage", 1}, DTypeInfo{"quint4x2", "QUInt4x2Storage", 1},
                                    DTypeInfo{"quint2x4", "QUInt2x4Storage", 1}};

@@ -40,7 +40,7 @@ std::string describe_other_zip(const ZipReader& zip) {
 
 constexpr const char* kPackNothing = "; save it again with torch.save, which packs nothing";
 
-// Of a pickle that is packed every byte may make a value, and nearly all of them may be missing from the file.
+// In a deflated pickle, every unpacked byte may make a value, although the file holds only a small part of these bytes.
 void check_pickle_size(const ZipEntry& pickle, size_t file_bytes) {
   constexpr size_t kAlways = 1'000'000;
   if (pickle.size > kMaxPickleBytes) throw FormatError("its pickle is larger than any that is read");
@@ -49,7 +49,8 @@ void check_pickle_size(const ZipEntry& pickle, size_t file_bytes) {
                     std::to_string(kAlways) + " or the file's size" + kPackNothing);
 }
 
-// A file that would be much larger when unpacked holds next to nothing, and takes seconds. As data/formats/limits.h.
+// A file that is much larger when unpacked holds almost nothing, and unpacking it takes seconds. The limits are those
+// of data/formats/limits.h.
 void check_unpacked_size(const ZipReader& zip, uint64_t file_bytes) {
   const uint64_t most = std::max(uint64_t{512} << 20, 128 * file_bytes);
   uint64_t bytes = 0;
@@ -64,12 +65,12 @@ void check_unpacked_size(const ZipReader& zip, uint64_t file_bytes) {
   }
 }
 
-// The bytes of each storage that the tensors use; what several of them use counts for each.
+// The bytes of each storage that tensors use. Bytes that several tensors use count for each of them.
 std::map<std::string, uint64_t> used_bytes(const Pickle& pickle) {
   std::map<std::string, uint64_t> used;
   for (const auto& tensor : pickle.tensors()) {
     const auto* dtype = dtype_by_name(tensor.dtype);
-    if (dtype == nullptr) continue;  // refused where it is read, as is one that is too large for its storage
+    if (dtype == nullptr) continue;  // read() refuses it, and also a tensor that is too large for its storage
     constexpr uint64_t kMost = uint64_t{1} << 56;
     const auto [count, extent] = count_elements(tensor);
     uint64_t& bytes = used[tensor.storage];
@@ -137,7 +138,7 @@ class PtFile::Content {
     find_weights();
   }
 
-  // A packed storage is kept whole, whatever part of it is used.
+  // A deflated storage is kept in memory as a whole, even if tensors use only a part of it.
   void check_use(const std::string& key, uint64_t size) {
     if (used_.empty()) used_ = used_bytes(*pickle_);
     const uint64_t unused = size - std::min(size, used_[key]);
@@ -164,7 +165,7 @@ class PtFile::Content {
     }
   }
 
-  // Of what is packed only what is asked for is unpacked and kept.
+  // A deflated entry is unpacked when it is asked for, and then kept.
   std::string_view bytes_of(const ZipEntry& entry) {
     if (!entry.is_deflated) return entry.data;
     return unpacked_[std::string(entry.name)] = unpack(entry);

@@ -101,7 +101,7 @@ json python_defaults(const std::string& type) {
   return defaults;
 }
 
-// Files from Python name no type.
+// Files from Python do not name the optimizer's type.
 bool has_key_of_lbfgs(const json& root) {
   const auto& groups = root.at("param_groups");
   return groups.size() == 1 && groups.front().contains("tolerance_grad") && groups.front().contains("history_size");
@@ -123,7 +123,7 @@ std::optional<double> number_of(const PtTensor& tensor) {
   return tensor.dtype == "int64" ? as(int64_t()) : std::nullopt;
 }
 
-// With lists, and with numbers that Python's LBFGS holds as such.
+// Writes LBFGS's lists as lists, and as numbers those fields that Python's LBFGS holds as numbers.
 void add_lbfgs_state(Pickler& pickler, Storages& storages, const std::vector<const PtTensor*>& tensors) {
   std::map<std::string_view, std::map<size_t, const PtTensor*>> lists;
   bool has_stepped = false;

@@ -74,8 +74,8 @@ enum class Action {
   kBytes,
   kFromType,
   kLayout,
-  kOtherTensor,  // tensors and
-  kOtherValue,   // values that nothing here reads
+  kOtherTensor,  // tensors that this reader does not read
+  kOtherValue,   // values that this reader does not read
 };
 
 struct Function {
@@ -103,7 +103,7 @@ constexpr std::array kFunctions = {
     Function{"torch._utils._rebuild_device_tensor_from_numpy", Action::kOtherTensor, "a tensor that is a numpy array"},
     Function{"torch._utils._rebuild_wrapper_subclass", Action::kOtherTensor, "a tensor of a class of its own"},
     Function{"torch._tensor._rebuild_from_type_v2", Action::kFromType},
-    // Python has these when their modules were imported.
+    // These functions exist in Python after their modules were imported.
     Function{"torch.nested._internal.nested_tensor._rebuild_njt", Action::kOtherTensor,
              "a nested tensor; save it padded or unbound"},
     Function{"torch._dynamo.decorators._DimRange", Action::kOtherValue, "a range of sizes"},
@@ -119,14 +119,14 @@ constexpr std::array kFunctions = {
     Function{"__builtin__.set", Action::kFirstList}, Function{"__builtin__.bytearray", Action::kBytes},
     Function{"builtins.complex", Action::kOtherValue, "a complex number"},
     Function{"__builtin__.complex", Action::kOtherValue, "a complex number"},
-    // LibTorch's own pickler
+    // functions of LibTorch's own pickler
     Function{"torch.jit._pickle.build_intlist", Action::kFirstList},
     Function{"torch.jit._pickle.build_doublelist", Action::kFirstList},
     Function{"torch.jit._pickle.build_boollist", Action::kFirstList},
     Function{"torch.jit._pickle.build_tensorlist", Action::kFirstList},
     Function{"torch.jit._pickle.restore_type_tag", Action::kFirst}};
 
-// Names that are mentioned and never called.
+// Globals that a pickle may mention but does not call.
 constexpr std::array<std::string_view, 10> kNames = {"torch.Tensor",
                                                      "torch.per_tensor_affine",
                                                      "torch.per_tensor_symmetric",
@@ -158,16 +158,16 @@ Value layout(Pickle& pickle, const std::string& function, const std::vector<Valu
   return pickle.other_value(arguments[0].text());
 }
 
-// (function, class, arguments, attributes).
+// The arguments are (function, class, arguments, attributes).
 Value from_type(Pickle& pickle, const std::string& function, const std::vector<Value>& arguments) {
-  // One level, so that a pickle cannot recurse here.
+  // Not nested, so that a pickle cannot cause a recursion here.
   if (arguments.size() < 3 || !arguments[0].is(Kind::kGlobal) || arguments[0].text() == function) {
     wrong_arguments(function);
   }
   return call_global(pickle, arguments[0].text(), arguments[2]);
 }
 
-// The object's class, where that is an argument of what makes it.
+// The object's class, if it is an argument of `function`; otherwise the function's name.
 std::string_view class_of(const std::string& function, const std::vector<Value>& arguments) {
   const bool is_first = function == "copyreg._reconstructor" || function == "copy_reg._reconstructor" ||
                         function == "copyreg.__newobj__" || function == "copy_reg.__newobj__";
@@ -178,7 +178,7 @@ Value foreign_object(Pickle& pickle, std::string_view type) {
   return pickle.foreign("an object of " + quote_name(type) + ", which is neither a tensor nor a plain value");
 }
 
-// What an unknown function makes.
+// The result of an unknown function.
 Value call_foreign(Pickle& pickle, const std::string& function, const Value& arguments) {
   const auto items = arguments.is(Kind::kTuple) ? arguments.items() : std::vector<Value>{};
   const bool makes_tensor = std::ranges::any_of(items, [](const auto& item) { return item.is(Kind::kStorage); });

@@ -41,7 +41,7 @@ void for_each_item(const Value& dict, Use&& use) {
   for (const auto& [key, item] : named_items(dict)) use(key, *item);
 }
 
-// Plain values as JSON. Other values (tensors, objects, bytes) are left out of dicts and is null elsewhere.
+// Makes JSON of plain values. Other values (tensors, objects, bytes) are left out of dicts, and are null elsewhere.
 class JsonMaker {
  public:
   JsonMaker(const ScalarReader& read_scalar, bool names_infinities)
@@ -52,7 +52,7 @@ class JsonMaker {
   }
 
   json make(const Value& value, int depth = 0) {
-    // A pickle can refer to one container many times, so that a small one describes an exponential text.
+    // A pickle can refer to one container many times, so that a small pickle describes a text of exponential size.
     constexpr int kMaxDepth = 32;
     constexpr size_t kMostBytes = size_t{16} << 20;
     spent_ += 16 + (value.is(Kind::kText) ? value.text().size() : 0);
@@ -87,7 +87,8 @@ class JsonMaker {
   }
 
  private:
-  // JSON has no infinities. Among values they are named as CheckpointValues does; in states they stand for "not yet".
+  // JSON has no infinities. Among plain values they are strings, as in CheckpointValues. In states they mean "not yet"
+  // and are null.
   json number(double value) const {
     if (std::isfinite(value) || !names_infinities_) return value;
     return {{"__float__", std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"}};
@@ -187,7 +188,7 @@ void add_values(const Value& root, JsonMaker& maker, RunState& run) {
   run.plain = dump(values);
   const auto* own = root.find("values");
   const bool has_own = own != nullptr && own->is(Kind::kDict);
-  // Where the values have a place of their own, as in what our writers make, these are the run's and not values.
+  // If the values have their own key, as in files of our writers, then these keys belong to the run and are not values.
   if (has_own || run.world_size) {
     for (const auto* key : {"step", "world_size"}) values.erase(key);
   }
@@ -289,7 +290,8 @@ void add_rest(const Value& root, const ScalarReader& read_scalar, RunState& run)
       const auto* found = root.find(key);
       if (found == nullptr) continue;
       const auto& value = sole_item(*found);
-      // A text is a name: {"scheduler": "cosine", "lr_scheduler": {…}}. Objects of a program's own are bytes.
+      // A string is only a name: {"scheduler": "cosine", "lr_scheduler": {…}}. Objects of a program's own classes are
+      // bytes.
       if (!value.is(Kind::kBytes) && !value.is(Kind::kDict)) continue;
       run.read_keys.emplace(key);
       return value.is(Kind::kBytes) ? value.text() : dump(maker.make(value));

@@ -36,7 +36,7 @@ struct Group {
   std::vector<std::string> odd{};  ///< keys of options that are not read
 };
 
-// Of a form that is not known, or in part.
+// The optimizer's state has an unknown form, as a whole or in part.
 class UnknownOptimizerForm : public FormatError {
  public:
   using FormatError::FormatError;
@@ -65,7 +65,7 @@ std::map<std::string, const Value*> index_of(const Value& dict, Budget& budget) 
   return index;
 }
 
-// `odd` are the keys of what no hyper-parameter that is known looks like.
+// `odd` receives the keys whose values do not look like any known hyper-parameter.
 void add_options(const Value& from, json& options, std::vector<std::string>& odd, Budget& budget,
                  const ScalarReader& read_scalar) {
   const auto* dict = as_dict(from);
@@ -73,8 +73,8 @@ void add_options(const Value& from, json& options, std::vector<std::string>& odd
   for (const auto& [key, value] : index_of(*dict, budget)) {
     if (key == "params") continue;
     if (value->is(Kind::kTensor) || value->is(Kind::kForeign)) {
-      // Python's `lr=torch.tensor(0.1)`. What is no number, also one of NumPy's, is null, so that no one takes it for
-      // absent.
+      // Python's `lr=torch.tensor(0.1)`. A value that is not a number (or is one of NumPy's) becomes null, so that it
+      // does not look like an absent one.
       const auto number = read_scalar && value->is(Kind::kTensor) ? read_scalar(value->tensor()) : std::nullopt;
       options[key] = number ? json_float<json>(*number) : json();
       continue;
@@ -137,7 +137,7 @@ std::vector<Group> groups_of(const Value& param_groups, Budget& budget, const Sc
   }
 }
 
-// Of LBFGS; None stands for a tensor that is not there yet.
+// A list of LBFGS's. None means a tensor that does not exist yet.
 bool is_tensor_list(const Value& value) {
   return value.is(Kind::kList) && std::ranges::all_of(value.items(), [](const Value& item) {
            return item.is(Kind::kTensor) || item.is(Kind::kNone);
@@ -200,7 +200,7 @@ void add_optimizer(const Value& value, StateDict& result, Budget& budget, const 
   result.metadata[kOptimizerMetadata] = root.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-// Objects beside the model and the optimizer, which a program may want to have.
+// Lists objects beside the model and the optimizer, since the user may look for them.
 void list_foreign(const Value& root, StateDict& result, Budget& budget) {
   if (!root.is(Kind::kDict)) return;
   const auto& items = root.items();
@@ -212,7 +212,7 @@ void list_foreign(const Value& root, StateDict& result, Budget& budget) {
   }
 }
 
-// What is no dict of tensors.
+// Throws if `root` is a tensor or an object instead of a dict of tensors.
 void refuse_root(const Value& root) {
   if (root.is(Kind::kForeign)) {
     throw FormatError("it is " + root.text() + ": save a state_dict() in Python instead of the whole object");
@@ -222,7 +222,7 @@ void refuse_root(const Value& root) {
   }
 }
 
-// Adds all of it or, when it is odd, nothing but its name.
+// Adds the whole state of the optimizer. If its form is unknown, adds only its name, as skipped.
 void add_optimizer_beside_model(std::string_view key, const Value& value, StateDict& result, Budget& budget,
                                 const ScalarReader& read_scalar) {
   StateDict optimizer;

@@ -26,7 +26,7 @@ using zip::Fields;
 
 constexpr std::string_view kDataPickle = "/data.pkl";
 
-// Of an archive of torch.save() with one tensor, everything but the elements is in its first and last kilobyte.
+// In an archive of torch.save() with one tensor, the first and the last kilobyte hold everything but the elements.
 constexpr uint64_t kEdge = 4096;
 // Smaller archives are read at once.
 constexpr uint64_t kSmall = uint64_t{32} << 10;
@@ -95,7 +95,7 @@ class Contents {
     find_pickle();
   }
 
-  // Of an entry that no archiver has packed, verified.
+  // The verified bytes of an entry that is not deflated.
   std::string small_entry(const DirectoryEntry& entry) const {
     if (entry.header.stored > kMostPickle) throw FormatError("its " + quote_name(entry.name) + " is too long");
     auto data = archive_.read(data_position(entry), entry.header.stored);
@@ -106,7 +106,8 @@ class Contents {
     return data;
   }
 
-  // Where the entry's data begins: after its own header, which must be of the same entry as the directory's line.
+  // The position of the entry's data, which follows the entry's own header. That header must match the directory's
+  // line.
   uint64_t data_position(const DirectoryEntry& entry) const {
     const auto bytes = archive_.read_at_most(entry.position, zip::kLocalBytes);
     Fields fields(bytes, "entry header");

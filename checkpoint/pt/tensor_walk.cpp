@@ -53,7 +53,7 @@ bool is_other_attribute(const Value& owner, const std::string& name) {
   return weights != nullptr && !weights->contains(name);
 }
 
-// Those that a program saves beside its models, under names of its own: their tensors do not belong to a model.
+// Optimizers that a program saves beside its models, under keys of its own: their tensors do not belong to a model.
 bool is_python_optimizer(const Value& value) {
   if (!is_optimizer(value)) return false;
   const auto* groups = value.find("param_groups");
@@ -68,7 +68,7 @@ class Walker {
     constexpr int kMaxDepth = 100;
     if (depth > kMaxDepth) throw FormatError("its containers are nested too deeply");
     if (value.is(Kind::kTensor)) {
-      // What readers make of a tensor takes half a kilobyte, and a pickle may name one in 7 bytes.
+      // A reader needs about half a kilobyte of memory for each tensor, and a pickle may name a tensor in 7 bytes.
       constexpr size_t kOfTensor = 448;
       budget_.spend(kOfTensor + prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
       claim(prefix);
@@ -102,7 +102,8 @@ class Walker {
   const StateDict& found() const { return found_; }
 
  private:
-  // Calls `use(key, item)` for each item; of equal keys for the last, as Python has no other.
+  // Calls `use(key, item)` for each item. Of equal keys only the last one counts, since a dict in Python has each key
+  // once.
   template <typename Use>
   void for_each_last(const std::vector<Value>& items, Use&& use) {
     std::map<std::pair<Kind, std::string>, size_t> last;
@@ -120,7 +121,7 @@ class Walker {
     }
   }
 
-  // {"a": {"b": …}, "a.b": …} has two of one name, and a reader would get either.
+  // {"a": {"b": …}, "a.b": …} has two tensors of the same name, and it would be undefined which of them a reader gets.
   void claim(const std::string& name) const {
     if (!found_.tensors.contains(name) && !found_.skipped.contains(name)) return;
     throw FormatError("it holds two tensors of the name " + safetensors::quote_name(name) +
@@ -137,7 +138,7 @@ class Walker {
     found_.skipped[name] = what;
   }
 
-  // One level deep: a dict or a list that may well be full of them.
+  // Looks one level deep: a dict or a list of tensors.
   bool holds_tensor(const Value& value) {
     if (is_tensor(value)) return true;
     const auto* dict = as_dict(value);

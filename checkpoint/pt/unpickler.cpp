@@ -20,8 +20,8 @@ namespace {
 
 using safetensors::quote_name;
 
-// Of the values' memory over the pickle's bytes: a tensor of four dimensions takes 180 bytes, and no less than 16 in
-// the pickle. A small pickle may take kMostSize in any case.
+// The most memory of the values per byte of the pickle: a tensor of four dimensions needs 180 bytes of memory, and at
+// least 16 bytes in the pickle. A small pickle may use kMostSize in any case.
 constexpr size_t kMostGrowth = 32;
 constexpr size_t kMostSize = size_t{1} << 16;
 
@@ -241,7 +241,8 @@ class Machine {
     return pickle_->text(std::string(bytes));
   }
 
-  // In decimal digits; Python 2 writes so what fits 64 bits and not 32. "00" and "01" were its truth values.
+  // An integer in decimal digits: Python 2 writes it so if it fits in 64 bits but not in 32. Python 2's booleans are
+  // "00" and "01".
   Value read_decimal() {
     const auto digits = read_line();
     if (digits == "00" || digits == "01") return Value(digits == "01");
@@ -345,7 +346,7 @@ class Machine {
                !target.is(Kind::kForeign)) {
       fail("it gives a state to something that has no state");
     }
-    // An OrderedDict's state is the `_metadata` that modules put there: versions of their own layout.
+    // An OrderedDict's state is the `_metadata` that modules store there, with the versions of their own formats.
     return false;
   }
 

@@ -94,7 +94,7 @@ Place read_end(const Tail& tail) {
     return {.entries = entries, .size = size, .position = position};
   }
   const auto large = read_large_end(tail, small_end);
-  // The small record repeats what fits into it.
+  // The small record repeats each value that fits into it.
   const auto repeats = [](uint64_t small, uint64_t value, uint64_t most) { return small == std::min(value, most); };
   if (!repeats(entries, large.entries, 0xffff) || !repeats(size, large.size, kIn64) ||
       !repeats(position, large.position, kIn64)) {
@@ -103,7 +103,8 @@ Place read_end(const Tail& tail) {
   return large;
 }
 
-// The values that did not fit into a line are in its zip64 field. Returns whether that field is all there is.
+// Reads the zip64 field, which has the values that do not fit into a line. Returns whether the extra data is only that
+// field.
 bool read_extra(std::string_view extra, DirectoryEntry& entry) {
   auto& header = entry.header;
   std::vector<uint64_t*> needed;

@@ -22,23 +22,23 @@ using zip::Fields;
 // Extra fields that archivers write: times, owners, names in Unicode, alignment.
 constexpr std::array<uint16_t, 8> kKnownExtras = {0x000a, 0x5455, 0x5855, 0x6375, 0x7075, 0x7855, 0x7875, 0xd935};
 
-// What a local header's extra fields are.
+// What the extra fields of a local header contain.
 struct LocalExtra {
-  bool is_large = false;     // zip64 is there
-  bool has_padding = false;  // torch.save's, which other programs do not write
-  bool has_unknown = false;  // one that no archiver is known for
+  bool is_large = false;     // a zip64 field
+  bool has_padding = false;  // padding, which only torch.save writes
+  bool has_unknown = false;  // a field that no known archiver writes
 };
 
 // One entry, with what its local header said.
 struct Located {
   const DirectoryEntry* line = nullptr;
   LocalExtra extra{};
-  bool repeats_line = false;  // what only torch.save keeps equal in both places is so
+  bool repeats_line = false;  // local header and directory agree where only torch.save makes them equal
   std::string_view data{};
 };
 
-// Sizes and, in files above 4 GiB, the header's own position, as torch.save's miniz has it: the size in the file is not
-// known yet and 0. Other programs write both sizes, or zeros when a descriptor follows.
+// The sizes or, in files above 4 GiB, the header's own position. torch.save's miniz writes the position, and sizes of
+// 0, since it does not know the sizes yet. Other programs write both sizes, or zeros when a descriptor follows.
 bool is_zip64_content(std::string_view content, const DirectoryEntry& entry) {
   const auto& header = entry.header;
   Fields values(content, "entry header");
@@ -70,7 +70,8 @@ LocalExtra read_local_extra(std::string_view bytes, const DirectoryEntry& entry)
   return extra;
 }
 
-// Checksum and sizes once more, after the data. The signature and the width of the sizes are left to the writer.
+// A descriptor repeats checksum and sizes after the data. The writer chooses whether it has a signature and how wide
+// the sizes are.
 bool is_descriptor(std::string_view bytes, const EntryHeader& header, const LocalExtra& extra) {
   Fields fields(bytes, "entry");
   const bool has_signature = bytes.size() == 16 || bytes.size() == 24;
@@ -85,8 +86,8 @@ bool is_descriptor(std::string_view bytes, const EntryHeader& header, const Loca
   return true;
 }
 
-// Whether an entry's own header says what its line in the directory says. What a descriptor after the data or the
-// extra field says instead is 0 or marked; torch.save knows all of it beforehand or nothing.
+// Whether an entry's own header agrees with its line in the directory. A value that the descriptor or the extra field
+// has instead is 0 or a mark in the header. torch.save knows either all values beforehand or none.
 bool has_right_sizes(const EntryHeader& local, const EntryHeader& expected, const LocalExtra& extra) {
   const bool has_descriptor = (local.flags & zip::kFlagDescriptor) != 0;
   const auto fits = [&](uint64_t value, uint64_t wanted) {
@@ -123,7 +124,7 @@ Located read_entry(std::string_view bytes, const DirectoryEntry& entry) {
   return located;
 }
 
-// What nothing else checks is the same in all entries of torch.save; so damage is noticed there too.
+// torch.save writes some fields with equal values in all entries. Comparing them finds damage that no checksum covers.
 void check_torch_entries(const zip::Directory& directory, const std::vector<Located>& entries) {
   const auto is_torch = [](const Located& entry) { return entry.extra.has_padding; };
   const auto first = std::find_if(entries.begin(), entries.end(), is_torch);

@@ -20,7 +20,7 @@ std::string head() {
   throw std::invalid_argument(std::string(kBlockChecksumsFile) + " " + what);
 }
 
-// The number that `digits` are, as this program writes it: std::from_chars takes large letters too.
+// The hexadecimal number in `digits`. This program writes lower case only, but std::from_chars accepts upper case too.
 uint32_t parse_block(std::string_view digits) {
   uint32_t block = 0;
   const auto* end = digits.data() + digits.size();

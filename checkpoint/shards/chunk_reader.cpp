@@ -20,8 +20,8 @@
 namespace ddp::shards {
 namespace {
 
-// Bytes between two needed ones that are read with them, if they are fewer: cheaper than another read, and small enough
-// that no block is read twice.
+// If the gap between two needed ranges is smaller, its bytes are read as well: that is cheaper than another read, and
+// no block is read twice.
 constexpr uint64_t kGap = storage::kBlockBytes;
 
 // What a chunk and a request have in common.
@@ -36,7 +36,7 @@ struct CommonPart {
   uint64_t position(const Runs::Run& run) const { return base + static_cast<uint64_t>(run.from * element); }
 };
 
-// Runs of a part that have no large gap between them.
+// Consecutive runs of a part, without large gaps between them.
 struct Job {
   const CommonPart* part = nullptr;
   uint64_t begin = 0;  // in the file, of the first run
@@ -45,7 +45,7 @@ struct Job {
   int64_t last = 0;    // one past the last run
 };
 
-// From run `first` on, `count` of them.
+// The job for `count` runs from run `first` on.
 Job job_of(const CommonPart& part, int64_t first, int64_t count) {
   const auto last = part.runs[first + count - 1];
   return {.part = &part,
@@ -108,7 +108,7 @@ std::vector<Job> jobs_of(const std::vector<CommonPart>& parts) {
   return jobs;
 }
 
-// Copies what `bytes`, which lie at `position` of the file, have of the job.
+// Copies those bytes of the job's runs that are in `bytes`, which begin at `position` in the file.
 void copy(Job& job, uint64_t position, std::string_view bytes) {
   const auto& part = *job.part;
   const auto end = position + bytes.size();
@@ -158,13 +158,13 @@ void read_file(const BlockFile& file, std::vector<Job>& jobs, ReadBuffer& buffer
   }
 }
 
-// Fulfils what is asked of chunks that are archives of torch.save().
+// Serves requests for chunks that are archives of torch.save().
 class ArchiveReader {
  public:
   ArchiveReader(storage::FileSystem& file_system, const BlockFile& file, ReadBuffer& buffer)
       : file_system_(file_system), file_(file), buffer_(buffer) {}
 
-  /// False when the part is one of plain elements now, whose place it knows.
+  /// Returns false if the archive holds plain elements: then the part has their position, and is read like other parts.
   bool read(CommonPart& part) {
     const pt::TensorItem item{.begin = part.chunk->begin,
                               .size = part.chunk->size,
@@ -224,7 +224,7 @@ class ArchiveReader {
   ReadBuffer& buffer_;
 };
 
-// Leaves the parts of plain elements.
+// Reads the parts in archives. Parts that are plain elements remain in `parts`.
 void read_archives(storage::FileSystem& file_system, const BlockFile& file, std::vector<CommonPart>& parts,
                    ReadBuffer& buffer) {
   ArchiveReader reader(file_system, file, buffer);
@@ -232,7 +232,7 @@ void read_archives(storage::FileSystem& file_system, const BlockFile& file, std:
                 [&](CommonPart& part) { return part.chunk->form == ChunkForm::kTorchSave && reader.read(part); });
 }
 
-// "; they hold 'a' and others", of the tensors whose elements are among these bytes.
+// Text such as "; they hold 'a' and others", for the tensors that have elements among these bytes.
 std::string holders(const std::vector<CommonPart>& parts, const DamagedBytes& bytes) {
   const std::string* name = nullptr;
   for (const auto& job : jobs_of(parts)) {

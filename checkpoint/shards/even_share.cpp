@@ -17,7 +17,7 @@ __extension__ typedef __int128 Wide;  // NOLINT(modernize-use-using): GCC's exte
 // Smaller tensors are not cut: each piece costs an entry in a file's header.
 constexpr int64_t kSmall = int64_t{1} << 20;
 
-// Of the positions of all tensors' bytes, one after the other, those that one holder has.
+// One holder's range of positions, where all tensors' bytes are numbered one after the other.
 struct PositionRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -29,7 +29,7 @@ PositionRange positions_of(int index, int holders, int64_t bytes) {
   const auto bound = [&](int holder) {
     return static_cast<int64_t>((static_cast<Wide>(bytes) * holder + holders - 1) / holders);
   };
-  // Tensors without bytes at the end are the last one's.
+  // Tensors without bytes at the end belong to the last holder.
   return {.begin = bound(index), .end = index + 1 < holders ? bound(index + 1) : std::numeric_limits<int64_t>::max()};
 }
 
@@ -93,7 +93,7 @@ std::vector<ShareItem> even_share(const std::vector<HeldTensor>& tensors, int in
     const auto size = numel(tensor.box) * element_bytes(tensor);
     const auto begin = position;
     position += size;
-    // What is not cut belongs to the holder of its middle.
+    // A tensor that is not divided belongs to the holder of its middle byte.
     if (size < kSmall || tensor.box.sizes.empty()) {
       if (positions.contains(begin + size / 2)) share.push_back({.tensor = i, .box = tensor.box});
       continue;

@@ -24,7 +24,7 @@ struct UnverifiedHeader {
   uint64_t data_begin = 0;
 };
 
-// Nothing where it cannot be read. `written` is the size that the file had.
+// The header of a file; nothing if it cannot be read. `written` is the size that the file had when it was written.
 std::optional<UnverifiedHeader> header_of(storage::FileSystem& file_system, const std::filesystem::path& path,
                                           std::optional<uint64_t> written = std::nullopt) {
   try {
@@ -54,7 +54,7 @@ struct Counts {
   uint64_t asked = 0;
 };
 
-// What the headers of the files that are there say together.
+// The combined headers of the files that still exist.
 struct OtherFiles {
   std::map<std::string, Counts> tensors{};
   std::string optimizer{};  // its groups as JSON
@@ -135,7 +135,7 @@ std::string content_of_lost(storage::FileSystem& file_system, const std::filesys
     if (const auto* name = others.incomplete()) return "a part of " + quote_name(*name);
     if (const auto name = others.without_state()) return "perhaps the state of " + quote_name(*name);
   } catch (const std::exception&) {
-    // Then the kind says enough.
+    // The kind of the part is enough then.
   }
   return kind_of(lost);
 }

@@ -30,7 +30,8 @@ std::optional<OverlapSearch::Pair> OverlapSearch::search(Range range) {
   return sweep(range);
 }
 
-// Puts the parts of the range between which no chunk lies across into ranges_; false when there is one part.
+// Divides the range at positions that no chunk crosses, and appends the parts to ranges_. Returns false if there is one
+// part only.
 bool OverlapSearch::divide(Range range, size_t dimension) {
   sort_edges(range, dimension);
   const auto before = ranges_.size();
@@ -61,7 +62,8 @@ std::optional<OverlapSearch::Pair> OverlapSearch::compare_all(Range range) {
   return std::nullopt;
 }
 
-// Compares each chunk with those before it that reach its beginning, along the dimension that has most beginnings.
+// Compares each chunk with the earlier chunks that reach its beginning, along the dimension with the most different
+// beginnings.
 std::optional<OverlapSearch::Pair> OverlapSearch::sweep(Range range) {
   size_t best = 0;
   size_t most = 0;

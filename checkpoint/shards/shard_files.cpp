@@ -55,7 +55,7 @@ FileHeader read_header(const BlockFile& file, ReadBuffer& buffer) {
   return {.header = safetensors::parse_header(json, file.size() - data_begin), .data_begin = data_begin};
 }
 
-// "; …", what is wrong with a header whose bytes are known to be others than were written.
+// "; " and the fault in a header whose bytes do not match their checksum; empty if the header can be read.
 std::string header_fault(storage::FileSystem& file_system, const std::filesystem::path& path) {
   try {
     ReadBuffer buffer;
@@ -68,7 +68,7 @@ std::string header_fault(storage::FileSystem& file_system, const std::filesystem
   }
 }
 
-// Adds the tensors of one file after the other.
+// Adds the tensors of one file after another to a catalog.
 class CatalogBuilder {
  public:
   TensorCatalog take() { return std::move(catalog_); }
@@ -128,7 +128,7 @@ class CatalogBuilder {
   }
 
   void add_chunk(const safetensors::TensorEntry& entry, Chunk chunk, const ChunkPlace& place) {
-    auto shape = entry.shape;  // at least
+    auto shape = entry.shape;  // the least shape that the tensor may have
     if (place.offsets) chunk.box.offsets = *place.offsets;
     for (size_t i = 0; i < shape.size(); ++i) {
       if (__builtin_add_overflow(chunk.box.offsets[i], entry.shape[i], &shape[i])) {
@@ -140,7 +140,7 @@ class CatalogBuilder {
     const auto [found, is_new] =
         catalog_.tensors.try_emplace(entry.name, CatalogTensor{.dtype = dtype, .shape = shape});
     auto& tensor = found->second;
-    const bool is_known = stated_.contains(&tensor);  // its shape
+    const bool is_known = stated_.contains(&tensor);  // whether a file has stated its shape
     if (tensor.dtype != dtype || tensor.shape.size() != shape.size() ||
         (place.shape && is_known && tensor.shape != shape)) {
       fail("holds a part of the tensor " + quote_name(entry.name) + " as " + dtype + " of shape " + shape_text(shape) +
@@ -156,18 +156,17 @@ class CatalogBuilder {
   }
 
   TensorCatalog catalog_;
-  std::unordered_set<const CatalogTensor*> stated_;  // whose shapes a file says
-  std::string title_;                                // of the file that is added
+  std::unordered_set<const CatalogTensor*> stated_;  // tensors whose shapes a file states
+  std::string title_;                                // of the file that is being added
 };
 
 constexpr size_t kMostNamed = 8;
 
-// The files of other ranks that the names of `files` ask for and that are not among them; one more than are named, at
-// most.
+// The files that the names in `files` imply but that are not in `files`. At most one more than the message names.
 std::vector<std::string> missing_files(const std::filesystem::path& folder, const std::vector<std::string>& files) {
   struct Ranks {
     int count = 0;
-    std::string file{};  // that says so
+    std::string file{};  // the file whose name has this count
     std::set<int> found{};
   };
   std::map<std::string, Ranks> parts;
@@ -184,7 +183,7 @@ std::vector<std::string> missing_files(const std::filesystem::path& folder, cons
   }
   std::vector<std::string> missing;
   for (const auto& [part, ranks] : parts) {
-    // A name may say any number.
+    // The number in a name may be arbitrarily large.
     for (int rank = 0; rank < ranks.count && missing.size() <= kMostNamed; ++rank) {
       if (!ranks.found.contains(rank)) missing.push_back(shard_file_name(part, rank, ranks.count));
     }

@@ -98,7 +98,7 @@ class PlaceBuilder : public nlohmann::json_sax<json> {
   static constexpr int kInPlace = 2;
   static constexpr int kInList = 3;
 
-  // What is no list of sizes: of no matter in fields that others may have added.
+  // A value that is not a list of sizes. It does not matter in fields that other programs add.
   bool other_value() {
     const bool is_field = depth_ == kInPlace && is_place_ && field_ != nullptr;
     if (depth_ == kInPlaces || is_field || is_list_) place_->is_valid = false;

@@ -32,8 +32,8 @@ void throw_read_failure(const std::filesystem::path& folder, const std::system_e
     case ENOENT:
     case ENOTDIR:
     case ELOOP:
-    case EISDIR:  // FileSystem::open() of something other than a regular file,
-    case EINVAL:  // or is not a folder either
+    case EISDIR:  // FileSystem::open() found something that is not a regular file,
+    case EINVAL:  // or the path is not a folder
       throw_damaged(folder, error.what());
     default:
       throw UnreadableCheckpoint("the checkpoint " + folder.string() + " cannot be read: " + error.what());

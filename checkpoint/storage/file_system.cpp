@@ -146,7 +146,7 @@ void FileSystem::remove(const std::filesystem::path& path) {
 }
 
 FileDescriptor FileSystem::open_lock(const std::filesystem::path& path) {
-  // For writing: NFS locks nothing for others that was opened to be read.
+  // Opened for writing: on NFS, a lock of a file that is open for reading only does not exclude others.
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
   if (!file.is_open()) fail("cannot open", path, errno);
   return file;

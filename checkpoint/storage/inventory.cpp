@@ -31,7 +31,7 @@ void check_sizes(FileSystem& file_system, const std::filesystem::path& folder, c
   }
 }
 
-// A name that cannot be looked up is neither there nor gone.
+// A name whose lookup fails counts neither as present nor as removed.
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
@@ -41,7 +41,8 @@ bool is_gone(const std::filesystem::path& path) {
   return std::filesystem::symlink_status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
-// The step of a checkpoint by its folder's name. One that is being replaced counts while its place is empty.
+// The step of a checkpoint, from its folder's name. While a checkpoint is being replaced and its name is free, the old
+// folder counts.
 std::optional<int64_t> checkpoint_step(const std::filesystem::path& directory, const std::string& name) {
   if (const auto step = step_of(name)) return step;
   const auto old = leftover(name);
@@ -51,7 +52,8 @@ std::optional<int64_t> checkpoint_step(const std::filesystem::path& directory, c
 
 CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& folder, int64_t step) {
   CheckpointEntry entry{.step = step, .folder = folder};
-  // Without a manifest it is unknown; in front it is not overlooked.
+  // The sequence number is unknown without a manifest. With the highest one the folder is listed first and is not
+  // overlooked.
   entry.manifest.sequence = std::numeric_limits<int64_t>::max();
   try {
     entry.manifest = read_manifest_alone(file_system, folder);
@@ -65,10 +67,10 @@ CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& fo
   return entry;
 }
 
-// Listing a folder that others change may miss what was there all the time, under one name or another.
+// While others change a folder, a listing may miss an entry that is renamed but never absent.
 constexpr int kListings = 20;
 
-// More saves than a run makes: what a manifest that the disk does not give now may be above all others.
+// More saves than a run makes. A manifest that cannot be read now may have a number above all others.
 constexpr int64_t kUnreadSequences = 1'000'000;
 
 }  // namespace
@@ -141,7 +143,7 @@ std::filesystem::path find_checkpoint(FileSystem& file_system, const std::filesy
       if (checkpoint_step(directory, name) == step) return directory / name;
     }
   } catch (const std::system_error&) {
-    // Opening the folder reports it.
+    // The error is reported when the folder is opened.
   }
   return folder;
 }
@@ -156,7 +158,7 @@ int64_t last_sequence(FileSystem& file_system, const std::filesystem::path& dire
     } catch (const UnreadableCheckpoint&) {
       is_complete = false;
     } catch (const DamagedCheckpoint&) {
-      // It counts for nothing.
+      // The entry is not counted.
     }
   }
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - kUnreadSequences;

@@ -34,7 +34,7 @@ bool is_metric_name(std::string_view name) {
   });
 }
 
-// With a question mark for each byte that is not UTF-8.
+// Replaces each byte that is not UTF-8 with a question mark.
 std::string as_utf8(std::string_view text) {
   std::string valid;
   while (!text.empty()) {
@@ -230,7 +230,7 @@ Manifest parse_manifest(std::string_view text) {
     throw ManifestError("it was changed: its checksum is " + hexadecimal(checksum) + ", but it says " +
                         hexadecimal(stored));
   }
-  // Repeated or unsorted names, a leading zero, text after the end: the checksum would be right all the same.
+  // Repeated or unsorted names, a leading zero, or text after the end would still have a correct checksum.
   try {
     if (format_manifest(manifest) == text) return manifest;
   } catch (const std::invalid_argument& error) {

@@ -92,7 +92,7 @@ void StagedFolder::take_the_name() {
     temporary_.clear();
     return;
   }
-  // From here on the temporary name holds what was there before.
+  // From here on the folder with the temporary name is the earlier version.
   if (file_system_.exchange(temporary_, final_)) return;
   const auto aside = directory_ / replaced_name(folder_name(step_), id_);
   file_system_.rename(final_, aside);
@@ -122,7 +122,7 @@ void StagedFolder::verify(const std::string& manifest_text) {
 }
 
 void StagedFolder::give_the_name_back() noexcept {
-  const auto earlier = std::exchange(temporary_, {});  // what was there before, if anything
+  const auto earlier = std::exchange(temporary_, {});  // the earlier version, if there was one
   try {
     if (!earlier.empty() && file_system_.exchange(earlier, final_)) {
       temporary_ = earlier;
@@ -133,7 +133,7 @@ void StagedFolder::give_the_name_back() noexcept {
     temporary_ = aside;
     if (!earlier.empty()) file_system_.rename(earlier, final_);
   } catch (const std::exception&) {
-    // It stays where it is; readers see that it is damaged.
+    // The folder stays under its final name. Readers notice that it is damaged.
   }
 }
 
@@ -156,9 +156,10 @@ void remove_leftovers(FileSystem& file_system, const std::filesystem::path& dire
       } else if (!std::filesystem::is_symlink(target, ignored)) {
         file_system.rename(directory / name, target);
       }
-      // Else a link to nothing, where a disk may be missing, is in the place of what may be the only version.
+      // Otherwise `target` is a dangling link, perhaps to a disk that is missing, and this folder may be the only
+      // version.
     } catch (const std::system_error&) {
-      // One that cannot be removed keeps no other.
+      // A folder that cannot be removed does not prevent the removal of others.
       if (!failure) failure = std::current_exception();
     }
   }

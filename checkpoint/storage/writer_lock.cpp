@@ -12,7 +12,7 @@ namespace ddp::storage {
 namespace {
 
 constexpr uint64_t kLongestEntry = 400;
-// Between opening the file and locking it somebody may have put another in its place.
+// Between open and lock, another process may have replaced the file.
 constexpr int kLockAttempts = 100;
 
 std::string host_name() {
@@ -40,7 +40,7 @@ WriterLock::WriterLock(FileSystem& file_system, std::filesystem::path directory,
     : file_system_(file_system), directory_(std::move(directory)), path_(directory_ / kLockName), rank_(rank) {}
 
 WriterLock::~WriterLock() {
-  // Closing alone would leave it to children that still have this opening of the file.
+  // Without the unlock, child processes that inherited the open file would keep the lock.
   if (file_.is_open() && owner_ == ::getpid()) file_system_.unlock(file_);
 }
 
@@ -74,7 +74,7 @@ void WriterLock::sign(const FileDescriptor& file) {
     file_system_.overwrite(file, this_process_name() + ", rank " + std::to_string(rank_) + ", since " + now() + "\n",
                            path_);
   } catch (const std::exception&) {
-    // A full disk, for example: the lock holds all the same, and others' messages say less.
+    // The disk may be full, for example. The lock is still held; messages of other processes then do not name this one.
   }
 }
 
@@ -87,7 +87,7 @@ std::string WriterLock::describe_holder(const FileDescriptor& file) {
     entry.clear();
   }
   while (!entry.empty() && entry.back() == '\n') entry.pop_back();
-  // It may be anybody's file: nothing in it must reach a terminal as a command.
+  // Any program may have written this file: a terminal must not receive control characters from it.
   std::replace_if(
       entry.begin(), entry.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   if (entry.empty()) entry = "another process";

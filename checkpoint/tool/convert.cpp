@@ -28,7 +28,7 @@ pt::PtTensor as_pt(const RawTensor& tensor) {
   return {.name = tensor.name, .dtype = tensor.dtype, .sizes = tensor.sizes, .bytes = tensor.bytes};
 }
 
-// A tensor whose elements may be in files.
+// A tensor, perhaps with elements that `reader` reads from files.
 pt::PtTensor as_pt(const RawTensor& tensor, ElementReader& reader) {
   auto result = as_pt(tensor);
   if (tensor.part == nullptr) return result;
@@ -39,7 +39,7 @@ pt::PtTensor as_pt(const RawTensor& tensor, ElementReader& reader) {
   return result;
 }
 
-// Of a rank's number in a name; nothing for other text, or more than a job has.
+// The rank's number in a name; nothing for other text, or for a number above the most ranks of a job.
 std::optional<size_t> rank_of(std::string_view digits) {
   constexpr size_t kMostRanks = 1 << 20;
   size_t rank = 0;
@@ -98,7 +98,7 @@ void add_objects(const TensorSource& source, nlohmann::json& values, pt::PtConte
   }
 }
 
-// A plain value beside the parts of a run may have a part's name: {"model": "resnet50", "state_dict": …}.
+// A plain value beside the parts of a run may have the name of a part: {"model": "resnet50", "state_dict": …}.
 void remove_taken_names(nlohmann::json& values, const pt::PtContents& contents, LeftOut& left_out) {
   for (const auto& name : pt::part_names(contents)) {
     if (values.erase(name) != 0) left_out[kTakenNames].push_back(name);

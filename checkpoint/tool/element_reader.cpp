@@ -64,7 +64,7 @@ void ElementReader::write(size_t index, storage::ByteSink& sink) {
   }
 }
 
-// Reads the tensor and, as far as there is room, those after it.
+// Reads the tensor and those that follow it, as many as fit into the buffer.
 void ElementReader::assemble(size_t index) {
   const auto* part = tensors_[index].part;
   begins_.clear();
@@ -76,7 +76,7 @@ void ElementReader::assemble(size_t index) {
     bytes += tensors_[last_].size();
   }
   const auto last = last_;
-  last_ = index;  // nothing, should the reading fail
+  last_ = index;  // until the read succeeds, the buffer holds no tensor
   if (bytes > buffer_.capacity()) buffer_ = std::string();
   buffer_.resize(bytes);
   std::vector<shards::ReadRequest> requests;

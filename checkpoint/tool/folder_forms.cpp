@@ -42,7 +42,7 @@ std::vector<std::vector<RawTensor>> divide(std::vector<RawTensor> tensors, uint6
   return files;
 }
 
-// Of a file: its texts, and which of its weights have other names.
+// The metadata of one file: its format, and the further names of its weights.
 Metadata metadata_of(const std::vector<RawTensor>& tensors, const Metadata& model) {
   Metadata metadata{{"format", "pt"}};
   for (const auto& [alias, name] : model) {
@@ -78,7 +78,8 @@ int64_t step_for(const json& values, const std::filesystem::path& target) {
                               ", as the checkpoint of its step is");
 }
 
-// The number of ranks whose names are in ranks.safetensors, up to the most that a manifest may have; 1 without such names.
+// The number of ranks whose names are in ranks.safetensors, up to the most that a manifest may have; 1 without such
+// names.
 int64_t ranks_in(const TensorSource& source) {
   uint64_t ranks = 1;
   const auto file = source.files().find(std::string(kRanksFile));

@@ -43,7 +43,7 @@ std::string ranks_text(int count) {
   return std::to_string(count) + (count == 1 ? " rank" : " ranks");
 }
 
-// One that has a checkpoint's name is a checkpoint, though its manifest be lost.
+// A folder with a checkpoint's name is a checkpoint, even if its manifest is missing.
 bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path) || std::filesystem::exists(path / ddp::storage::kManifestName)) return false;
   const auto name = (path / "").lexically_normal().parent_path().filename().string();
@@ -55,17 +55,17 @@ bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   return !ddp::storage::list_checkpoints(file_system, path).empty();
 }
 
-// By a writer, since it was listed.
+// Whether a writer has removed or replaced the checkpoint since it was listed.
 bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry) {
   try {
     if (ddp::storage::read_manifest_alone(file_system, entry.folder).sequence != entry.manifest.sequence) return true;
   } catch (const ddp::storage::DamagedCheckpoint&) {
-    // It may be gone.
+    // The folder may have been removed.
   }
   return !std::filesystem::exists(std::filesystem::symlink_status(entry.folder));
 }
 
-// Of a sharded checkpoint: with the rank and a tensor, where they are known.
+// The damage of a checkpoint. For a sharded one it names the rank and a tensor, if they are known.
 std::string damage_of(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry,
                       const std::string& text) {
   if (!ddp::has_shards(entry.manifest)) return text;
@@ -111,8 +111,8 @@ Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::Chec
   return Found::kGood;
 }
 
-// One line per checkpoint; whether there are some and all are good. Where a writer takes away all of them, those that
-// came since.
+// Prints one line per checkpoint, and returns whether all are intact. If a writer removes all of them during that,
+// lists again.
 bool list(const std::filesystem::path& directory, bool verify) {
   constexpr int kListings = 100;
   ddp::storage::FileSystem file_system;
@@ -136,7 +136,7 @@ bool list(const std::filesystem::path& directory, bool verify) {
                            " was removed or replaced while it was read; try again");
 }
 
-// What of a source is not in the target.
+// Names the parts of a source that are not in the target.
 void name_left_out(const TensorSource& source, const ddp::tool::LeftOut& left_out) {
   for (const auto& [name, file] : source.files()) {
     for (const auto& [key, what] : file.skipped) {
@@ -175,7 +175,7 @@ void inspect(const std::filesystem::path& path) {
   if (!source.values().empty()) std::printf("values: %s", ddp::printable_text(source.values(), "\n").c_str());
 }
 
-// What has no checksum, in words; empty if nothing.
+// Says which parts have no checksum; empty if all have one.
 const char* not_compared(const TensorSource& source, const std::filesystem::path& path) {
   if (!source.has_checksums()) return " (structure only: it has no checksums)";
   return ddp::dcp::is_dcp_folder(path) ? " (its items: .metadata has no checksum)" : "";

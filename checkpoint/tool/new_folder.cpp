@@ -9,7 +9,7 @@
 namespace ddp::tool {
 namespace {
 
-// Without a slash at its end, and with a parent.
+// An absolute path that does not end in a slash.
 std::filesystem::path plain_path(const std::filesystem::path& target) {
   const auto path = std::filesystem::absolute(target / "").lexically_normal().parent_path();
   if (path.filename().empty()) throw std::invalid_argument(target.string() + " cannot be the name of a new folder");
@@ -38,7 +38,7 @@ NewFolder::~NewFolder() {
   try {
     file_system_.remove(temporary_);
   } catch (const std::exception&) {
-    // It stays under a name that says what it is.
+    // The folder remains, under a name that shows that it is temporary.
   }
 }
 

@@ -9,7 +9,7 @@ std::map<std::string, std::string> unread_entries(const pt::Value& root, const p
   using pt::Kind;
   std::map<std::string, std::string> unread;
   if (!root.is(Kind::kDict) || pt::is_optimizer(root)) return unread;
-  // What gave a tensor, or was skipped by name.
+  // Whether the key gave a tensor or was skipped by name.
   const auto is_walked = [](const auto& names, const std::string& key) {
     const auto found = names.lower_bound(key);
     if (found != names.end() && found->first == key) return true;

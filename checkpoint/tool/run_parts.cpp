@@ -32,7 +32,7 @@ SavedOptimizer saved_optimizer(const std::string& file, const std::string& text)
   }
 }
 
-// A single file: what is not an optimizer's state is the model's.
+// Adds a single file: everything that is not an optimizer's state belongs to the model.
 void add_file(const std::string& name, const RawFile& file, Parts& parts) {
   const auto groups = file.metadata.find(pt::kOptimizerMetadata);
   std::set<std::string> of_optimizer;
@@ -48,8 +48,8 @@ void add_file(const std::string& name, const RawFile& file, Parts& parts) {
   parts.metadata.erase(pt::kOptimizerMetadata);
 }
 
-// A file that is an optimizer's alone. No tensor of it is the model's, whose load_state_dict() would refuse it; what no
-// parameter has is skipped by the code that loads the optimizer, too.
+// Adds a file with only an optimizer's state. None of its tensors belongs to the model, whose load_state_dict() would
+// refuse it. Tensors of no parameter are left out, as by the code that loads the optimizer.
 void add_optimizer_file(const std::string& name, const RawFile& file, const std::string& optimizer, Parts& parts) {
   const auto groups = file.metadata.find(pt::kOptimizerMetadata);
   if (groups == file.metadata.end()) {
@@ -57,7 +57,7 @@ void add_optimizer_file(const std::string& name, const RawFile& file, const std:
                              " does not say whose state it holds: it lacks the metadata " + pt::kOptimizerMetadata);
   }
   auto saved = saved_optimizer(name, groups->second);
-  saved.type.clear();  // also fields that its type has not
+  saved.type.clear();  // accepts fields that the type does not have
   const auto of_optimizer = optimizer_tensors(saved, names_in(file));
   auto& target = parts.optimizers[optimizer];
   target.groups = groups->second;
@@ -99,7 +99,7 @@ bool has_own_optimizer(const TensorSource& source, const std::string& entry) {
   });
 }
 
-// Whether the dicts in a file's dict are models by name. Beside them a whole run may have other dicts, such as
+// Whether the dicts within a file's dict are models by name. A file with a whole run may have other dicts too, such as
 // averages.
 bool are_named_models(const TensorSource& source, const RawFile& file, bool weights_only) {
   const auto is_model = [&](const std::string& entry) { return has_own_optimizer(source, entry); };

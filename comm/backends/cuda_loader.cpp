@@ -25,7 +25,7 @@ struct Loaded {
 const Loaded& loaded_plugin();
 
 #ifdef DDPRUN_WITH_CUDA
-// Loads the libtorch_cuda.so that lies beside the libtorch_cpu.so in use, wherever that is.
+// Loads the libtorch_cuda.so from the folder of the libtorch_cpu.so that is in use.
 void load_libtorch_cuda() {
   void* cpu_half = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
   if (cpu_half == nullptr) return;
@@ -37,12 +37,12 @@ void load_libtorch_cuda() {
   dlclose(cpu_half);
 }
 
-// Null on failure; dlerror() has the reason. A prebuilt CUDA part has no run path: it cannot know where the program's
-// LibTorch is.
+// Null on failure; dlerror() has the reason. A prebuilt CUDA part has no run path, since it is built without knowing
+// the folder of the program's LibTorch.
 void* open_cuda_part() {
   const char* name = std::getenv("DDPRUN_CUDA_PLUGIN");
   if (name == nullptr) name = "libddprun_comm_cuda.so";
-  // RTLD_GLOBAL: libtorch_cuda's symbols must be visible to whatever the program loads later.
+  // RTLD_GLOBAL: libraries that the program loads later must find libtorch_cuda's symbols.
   if (void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL)) return library;
   load_libtorch_cuda();
   return dlopen(name, RTLD_NOW | RTLD_GLOBAL);

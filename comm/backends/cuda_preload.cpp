@@ -3,7 +3,7 @@
 // the program's first line may ask it (torch::manual_seed does).
 #include "comm/core/cuda_devices.h"
 
-// A linker option names it, else the linker would leave this file out of the program.
+// A linker option refers to this function; otherwise the linker would leave this file out of the program.
 extern "C" [[gnu::constructor, gnu::visibility("default")]] void ddprun_preload_cuda();
 
 void ddprun_preload_cuda() {

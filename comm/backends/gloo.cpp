@@ -26,7 +26,7 @@ class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend, publi
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
-  // gloo takes no empty buffer here, but an empty message into a larger one.
+  // gloo refuses an empty buffer here, but it receives an empty message into a larger buffer.
   c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override {
     if (tensors.size() != 1 || tensors[0].numel() > 0) return ProcessGroupGloo::recvAnysource(tensors, tag);
     std::vector<at::Tensor> room{at::empty({1}, tensors[0].options())};
@@ -40,8 +40,8 @@ class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend, publi
     return pair_exchange_.start(*this, tensor);
   }
 
-  // c10d numbers collectives from 0, and gloo delivers a message only to the collective of its number. The numbers of
-  // those with a purpose are others, which nearby ones cannot have.
+  // c10d numbers collectives from 0, and gloo delivers a message only to the collective of the same number. Collectives
+  // with a purpose have numbers with other upper bits, so they cannot match other collectives that are in flight.
   void set_call_purpose(uint16_t purpose) override {
     constexpr int kNearby = 16;
     collectiveCounter_ ^= static_cast<uint32_t>(purpose_ ^ purpose) << kNearby;
@@ -53,7 +53,7 @@ class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend, publi
   uint16_t purpose_ = 0;
 };
 
-// Runs `make` in its own thread, which is abandoned when it takes longer.
+// Runs `make` in its own thread. If it takes longer than `limit`, the thread is abandoned.
 template <typename Result, typename Make>
 Result within(std::chrono::milliseconds limit, Make make) {
   std::packaged_task<Result()> task(std::move(make));

@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The last tags, which programs do not use; two for each barrier.
+// The highest tags, which programs do not use. Each barrier needs two.
 struct Tags {
   explicit Tags(int number) : here(std::numeric_limits<int>::max() - 2 * (number % 1024)), go_on(here - 1) {}
   int here;
@@ -60,7 +60,7 @@ class FirstRank {
   }
 
  private:
-  // Without an answer the ranks that are here would wait for the group's timeout.
+  // Sends a refusal. Otherwise the ranks that have arrived would wait until the group's timeout expires.
   void refuse() noexcept {
     try {
       for (int rank = 1; rank < backend_.getSize(); ++rank) {
@@ -71,7 +71,7 @@ class FirstRank {
     }
   }
 
-  // With names_all each rank has the whole time: those before it may have used it up.
+  // With names_all the whole timeout applies to each rank, since earlier ranks may have used it up.
   milliseconds left() const {
     if (barrier_.names_all) return barrier_.timeout;
     const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());

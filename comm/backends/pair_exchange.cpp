@@ -12,9 +12,9 @@
 
 namespace ddp::detail {
 
-/// One sum, whose messages are on their way.
+/// One sum whose messages are in flight.
 struct PairExchange::Sum {
-  // What is received is asked for first: gloo sends at once to a rank that has asked.
+  // The receive is started first: gloo sends at once to a rank that has a pending receive.
   Sum(c10d::Backend& gloo, at::Tensor own) : tensor(std::move(own)), received(at::empty_like(tensor)) {
     const int other = 1 - gloo.getRank();
     std::vector<at::Tensor> tensors{received};
@@ -29,14 +29,15 @@ struct PairExchange::Sum {
   c10::intrusive_ptr<c10d::Work> send;
 };
 
-/// Also those without a waiting thread, because a backward failed: gloo must be able to deliver them.
+/// The sums whose messages may be in flight. They stay here even if no thread waits for them, as after a failed
+/// backward: gloo must be able to deliver their messages.
 class PairExchange::Sums {
  public:
   void add(std::shared_ptr<Sum> sum) {
     const std::lock_guard lock(mutex_);
     sums_.push_back(std::move(sum));
   }
-  // Messages keep their order: whatever was started before has been delivered.
+  // Messages are delivered in order, so all sums that were started before `sum` are complete too.
   void remove_up_to(const std::shared_ptr<Sum>& sum) {
     const std::lock_guard lock(mutex_);
     const auto place = std::ranges::find(sums_, sum);
@@ -63,16 +64,16 @@ class PairExchange::SumWork final : public c10d::Work {
     const bool is_first = gloo_->getRank() == 0;
     at::add_out(sum_->tensor, is_first ? sum_->tensor : sum_->received, is_first ? sum_->received : sum_->tensor);
     sums_->remove_up_to(sum_);
-    sum_.reset();  // its tensors would hold the bucket's memory
+    sum_.reset();  // its tensors would keep the bucket's memory alive
     return true;
   }
   bool isCompleted() override { return !sum_; }
   std::vector<at::Tensor> result() override { return {result_}; }
 
  private:
-  const c10::intrusive_ptr<c10d::Backend> gloo_;  // the messages need it
+  const c10::intrusive_ptr<c10d::Backend> gloo_;  // kept alive for the messages
   const at::Tensor result_;                       // the caller's tensor itself, as c10d's results are
-  std::shared_ptr<Sum> sum_;                      // null when it has been added
+  std::shared_ptr<Sum> sum_;                      // null after the addition
   const std::shared_ptr<Sums> sums_;
 };
 

@@ -21,7 +21,7 @@ namespace {
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-// Which bits sums of three and more ranks have; all ranks need the same.
+// The order of additions in sums of three and more ranks, which decides their bits. It must be equal on all ranks.
 shm::Order order_of_sums(const RankInfo& info) {
   const char* order = std::getenv("DDPRUN_SHM_ORDER");
   const std::string text = order == nullptr ? "" : order;
@@ -38,14 +38,14 @@ std::vector<int> members_of(const std::vector<int>& hosts, int host) {
   return members;
 }
 
-// What messages call these ranks of the group.
+// The names that messages use for these ranks of the group.
 std::vector<int> names_of(std::vector<int> ranks, const GroupPlan& plan) {
   if (!plan.says_job_ranks || plan.members.empty()) return ranks;
   for (int& rank : ranks) rank = plan.members.at(static_cast<size_t>(rank));
   return ranks;
 }
 
-// Between the ranks of this one's host.
+// The backend between the ranks of this rank's host.
 Backend make_inside(const GroupPlan& plan, const ShmRendezvous& meeting, shm::Order order) {
   if (!meeting.segment) return nullptr;
   const int host = meeting.hosts[static_cast<size_t>(plan.info.rank)];
@@ -56,7 +56,7 @@ Backend make_inside(const GroupPlan& plan, const ShmRendezvous& meeting, shm::Or
   return c10::make_intrusive<ShmBackend>(place, ranks, std::move(engine), plan.timeout, order);
 }
 
-// Between the first ranks of the hosts; null on the others.
+// The backend between the first rank of each host; null on all other ranks.
 Backend make_between(const GroupPlan& plan, const ShmRendezvous& meeting, const Store& store) {
   const int hosts = 1 + *std::ranges::max_element(meeting.hosts);
   const int host = meeting.hosts[static_cast<size_t>(plan.info.rank)];

@@ -33,7 +33,7 @@ void ShmBackend::shutdown() {
   engine_->stop("its group was closed", /*has_failed=*/false);
 }
 
-// The operation holds its work until it has ended, or could not be started.
+// The operation owns its work until the operation ends or fails to start.
 template <typename Operation>
 void ShmBackend::begin(const std::shared_ptr<Operation>& operation, const c10::intrusive_ptr<ShmWork>& work) {
   operation->set_on_end([work] { work->complete(); });
@@ -58,7 +58,7 @@ ShmBackend::WorkPtr ShmBackend::start_list(const Tensors& inputs, const StartOne
   return work;
 }
 
-// A call that its caller waits for at once is done here and now, without another thread.
+// A call for which its caller waits at once runs in the calling thread.
 ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation) {
   operation->set_purpose(thread_call_purpose());
   operation->set_timeout(call.timeout == c10d::kUnsetTimeout ? timeout_ : call.timeout);
@@ -114,7 +114,7 @@ void ShmBackend::all_reduce_in_call(const at::Tensor& tensor, const c10d::Reduce
   if (const auto error = operation->error()) std::rethrow_exception(error);
 }
 
-// gloo reduces the tensors of a list as one.
+// gloo reduces the tensors of a list as one tensor.
 ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   const auto numbers_of = [](const at::Tensor& tensor) {
     return static_cast<size_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);

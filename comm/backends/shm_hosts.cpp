@@ -15,7 +15,7 @@
 
 namespace ddp::detail {
 
-// One that was called; ended by the thread that does it.
+// A call of a collective. The thread that runs it also ends it.
 class ShmHostsBackend::Call final : public c10d::Work {
  public:
   Call(int rank, c10d::OpType type, const char* title, Tensors tensors, std::chrono::milliseconds timeout,
@@ -28,7 +28,7 @@ class ShmHostsBackend::Call final : public c10d::Work {
         purpose_(purpose),
         future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
-  // A step has what those before it have left of the time.
+  // Each step may use the time that the earlier steps have left.
   void run() {
     using Clock = std::chrono::steady_clock;
     const at::NoGradGuard no_grad;
@@ -53,7 +53,8 @@ class ShmHostsBackend::Call final : public c10d::Work {
   }
 
   std::vector<at::Tensor> result() override { return tensors_; }
-  // After a wait for the call the future is completed, even if the thread that ended it has not done that yet.
+  // If the call has ended, this waits until the future is completed too: the thread that ended the call may not have
+  // done that yet.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     if (isCompleted()) future_->wait();
     return future_;
@@ -70,8 +71,8 @@ class ShmHostsBackend::Call final : public c10d::Work {
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Does the calls, one after the other, in a thread, with which it may outlive the backend. The end of a call may call
-// functions of the program, which wait for other calls: another thread does these meanwhile.
+// Runs the calls one after another in a thread, which may outlive the backend. The end of a call may run functions of
+// the program that wait for other calls. Another thread runs those calls.
 struct ShmHostsBackend::Runner : std::enable_shared_from_this<Runner> {
   explicit Runner(Parts of) : parts(std::move(of)) {}
   void start_thread();
@@ -83,9 +84,9 @@ struct ShmHostsBackend::Runner : std::enable_shared_from_this<Runner> {
   std::condition_variable changed{};
   std::deque<c10::intrusive_ptr<Call>> calls{};
   bool is_stopping = false;
-  bool is_calling = false;  // a thread does a call
+  bool is_calling = false;  // a thread is running a call
   std::vector<std::thread> threads{};
-  int usable_threads = 0;  // those that are not at the end of a call
+  int usable_threads = 0;  // the threads that are not ending a call
 };
 
 const ShmHostsBackend::Parts& ShmHostsBackend::parts() const {
@@ -122,7 +123,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::queue(c10d::OpType type, const char* t
   return call;
 }
 
-// With the mutex.
+// The caller must hold the mutex.
 void ShmHostsBackend::Runner::start_thread() {
   threads.emplace_back([self = shared_from_this()] { self->run(); });
   ++usable_threads;
@@ -151,7 +152,8 @@ void ShmHostsBackend::Runner::run() {
   }
 }
 
-// After a failed step the others would wait for this rank: it announces its departure, so that they learn it at once.
+// After a failed step the other ranks would wait for this rank. So it aborts both groups, which notifies the other
+// ranks.
 std::exception_ptr ShmHostsBackend::Runner::error_of(Call& call) const {
   try {
     const CallPurposeScope inside(call.purpose());
@@ -192,7 +194,8 @@ void ShmHostsBackend::shutdown() {
       }
     }
   }
-  // A call that has ended held the last handle: its thread does what is left, and releases the parts.
+  // The last handle was released at the end of a call, in that call's thread. This thread then finishes and releases
+  // the parts.
   if (is_in_thread) return;
   if (parts().inside) parts().inside->shutdown();
   if (parts().between) parts().between->shutdown();
@@ -211,13 +214,13 @@ ShmHostsBackend::Step ShmHostsBackend::broadcast_inside(at::Tensor data, int pla
   };
 }
 
-// A sum per host, the sum of those, and back.
+// Three steps: a sum within each host, the sum over the hosts, and a broadcast within each host.
 ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   const at::Tensor tensor = only(tensors, "allreduce");
   ContiguousCopies copies;
   const at::Tensor data = copies.out(tensor);
-  // What no rank can do is refused before any has begun.
+  // An operation that no rank supports is refused before any step begins.
   static_cast<void>(operator_of(options.reduceOp, real_numbers(tensor, options.reduceOp)));
   const bool is_average = options.reduceOp == c10d::ReduceOp::AVG;
   const c10d::ReduceOp op = is_average ? c10d::ReduceOp(c10d::ReduceOp::SUM) : options.reduceOp;
@@ -243,7 +246,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d
                {reduce_inside, reduce_between, broadcast_inside(data, 0), [copies](auto) { copies.copy_back(); }});
 }
 
-// The root's host first, so that its first rank has what the other hosts get from it.
+// The root's host broadcasts first, so that its first rank has the values to send to the other hosts.
 ShmHostsBackend::WorkPtr ShmHostsBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors, "broadcast");
   ContiguousCopies copies;

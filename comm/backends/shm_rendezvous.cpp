@@ -31,7 +31,7 @@ std::string ticket_key(int host) {
 std::string attached_key(int rank) {
   return "shm/attached/" + std::to_string(rank);
 }
-// gloo's address of a rank, which torch.distributed's backend sets as the first thing.
+// The key with a rank's gloo address. A rank of torch.distributed sets it before any other key.
 std::string gloo_key(int rank) {
   return "0/" + std::to_string(rank);
 }
@@ -44,7 +44,7 @@ bool has_equal(std::vector<int> hosts) {
   return std::ranges::adjacent_find(hosts) != hosts.end();
 }
 
-// torch's client of the store prints warnings when a wait expires; ours does not.
+// torch's store client prints a warning when a wait expires; our client does not.
 bool warns_of_waits(c10d::Store& store) {
   auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
   const auto plain = prefixed == nullptr ? nullptr : prefixed->getUnderlyingNonPrefixStore();
@@ -92,7 +92,7 @@ class Rendezvous {
     return {bytes.begin(), bytes.end()};
   }
 
-  // Polls while it waits, at intervals that grow with the time waited.
+  // Waits for the keys, and calls `look` at intervals that grow with the time waited.
   template <typename Look>
   void await(const std::vector<std::string>& keys, const Look& look) {
     constexpr milliseconds kFirst{20};
@@ -108,7 +108,7 @@ class Rendezvous {
     }
   }
 
-  // Looks the more seldom the longer it has waited.
+  // Polls the keys. The longer it has waited, the longer the pauses between two checks.
   bool poll(const std::vector<std::string>& keys, milliseconds limit) {
     constexpr milliseconds kLongest{50};
     const auto end = Clock::now() + limit;
@@ -130,7 +130,8 @@ class Rendezvous {
     }
   }
 
-  // "0 0 1 1", or who runs Python. A part of the ranks at a time, so that the store never looks for thousands of keys.
+  // The number of each rank's host, such as "0 0 1 1", or the number of a rank that runs Python. It waits for some of
+  // the ranks at a time, so that the store never checks thousands of keys at once.
   std::string hosts_of_all() {
     constexpr int kAtOnce = 64;
     std::map<std::string, size_t> numbers;
@@ -152,7 +153,7 @@ class Rendezvous {
     return text;
   }
 
-  // Says how it went.
+  // Attaches to the host's segment and reports the result to the other ranks.
   void attach(ShmRendezvous& result) {
     const int host = result.hosts.at(static_cast<size_t>(info_.rank));
     const auto ranks = static_cast<int>(std::ranges::count(result.hosts, host));

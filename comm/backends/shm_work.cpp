@@ -65,10 +65,11 @@ bool ShmWork::isCompleted() {
   return operation_->has_ended();
 }
 
-// Who asks for the future mostly waits for it soon, and cannot help then: for a moment the operation makes progress
-// here, where it often ends, which saves waking up the engine's thread and this one again. Not for longer: another rank
-// may first need something else of this one. After a wait for the operation the future is completed, even if the thread
-// that ended it has not done that yet.
+// A thread that asks for the future usually waits for it soon, and cannot drive the operation while it waits. So the
+// operation makes progress in this call for a moment. It often ends here, which saves waking up the engine's thread and
+// then this one. The moment is short, since another rank may first need something else of this rank. If the operation
+// has ended, this waits until the future is completed too: the thread that ended the operation may not have done that
+// yet.
 c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
   constexpr auto kMoment = std::chrono::milliseconds(1);
   operation_->set_calls_program();

@@ -22,7 +22,7 @@ namespace {
 using detail::Started;
 using Counts = std::vector<int64_t>;
 
-// The one form that every backend has; `how` and `equal` are for messages.
+// Every backend has this form of all-to-all. `how` and `equal` are used in error messages.
 Started exchange(at::Tensor output, at::Tensor input, Counts output_counts, Counts input_counts, bool equal,
                  const GroupHandle& group, const detail::BeginOptions& begin) {
   const auto settings = detail::call_options<c10d::AllToAllOptions>(begin.options, begin.async, group, "all_to_all");
@@ -62,7 +62,7 @@ Counts elements(const std::vector<at::Tensor>& tensors) {
   return counts;
 }
 
-// No sum that could overflow.
+// Compares by subtraction, since a sum could overflow.
 bool add_up_to(const Counts& counts, int64_t rows) {
   for (const int64_t count : counts) {
     if (count < 0 || count > rows) return false;

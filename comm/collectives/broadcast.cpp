@@ -40,7 +40,7 @@ void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const
                    "expected a buffer of at least 1 byte, got " + std::to_string(buffer_bytes));
   }
   detail::GroupState& state = group.state();
-  static_cast<void>(state.group("broadcast_coalesced"));  // open, even if nothing is to be sent
+  static_cast<void>(state.group("broadcast_coalesced"));  // throws if the group is closed
   if (tensors.empty()) return;
   for (const at::Tensor& tensor : tensors) detail::check_unpackable(tensor, group, "broadcast_coalesced");
   detail::start(

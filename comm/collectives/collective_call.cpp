@@ -31,14 +31,16 @@ std::string subject(const Call& call, const GroupHandle& group) {
   return "list of " + std::to_string(call.tensors.size()) + " tensors";
 }
 
-// "number 17"; of the collective of a backward "number 17, gradient of number 3", its forward's call.
+// The call's number, such as "number 17". For a collective of a backward also the number of its forward's call, such as
+// "number 17, gradient of number 3".
 std::string place_in_group(const Call& call, uint64_t number) {
   const std::string text = "number " + std::to_string(number);
   const size_t note = call.how.find("gradient of number ");
   return note == std::string::npos ? text : text + ", " + call.how.substr(note);
 }
 
-// What has to be equal on all ranks; devices may differ. Of a message: "send (to rank 1, tag 0) of Float [2, 3]".
+// The text that must be equal on all ranks; devices may differ. For a message, for example: "send (to rank 1, tag 0) of
+// Float [2, 3]".
 std::string signature(const Call& call) {
   if (call.equal_tensors && call.tensors.size() == 1) {
     std::string text;
@@ -52,7 +54,7 @@ std::string signature(const Call& call) {
   return text;
 }
 
-// CUDA tensors on a backend whose wait() holds the host.
+// Refuses to capture a call with CUDA tensors on a backend whose wait() blocks the host.
 void refuse_capture_over_host(const Call& call, const GroupHandle& group) {
   if (call.tensors.empty() || !call.tensors[0].is_cuda()) return;
   const BackendTraits* backend = backend_for(group, call.tensors[0].device());
@@ -61,8 +63,8 @@ void refuse_capture_over_host(const Call& call, const GroupHandle& group) {
                  "it goes through the host's memory. Use backend 'nccl'");
 }
 
-// Null where the call has no purpose of its own, or its backend compares none, or ranks that run Python could not say
-// one.
+// The backend that compares purposes. Null if the call has no purpose, if its backend compares none, or if some ranks
+// run Python, since they cannot set a purpose.
 PurposeBackend* purpose_backend(const Call& call, const GroupHandle& group, c10d::ProcessGroup& c10d_group) {
   if (thread_call_purpose() == 0 || call.tensors.empty()) return nullptr;
   const auto backend = c10d_group.getBackend(call.tensors[0].device().type());
@@ -78,7 +80,7 @@ void end_in(CallLog& log, bool is_collective, uint64_t number, std::optional<uin
 
 class OneCall final : public PendingCall {
  public:
-  // `number` is that of the collective, or what begin_message() has returned.
+  // For a collective its number, for a message the result of begin_message().
   OneCall(Call call, GroupHandle group, uint64_t number, WorkPtr work, std::function<void()> after,
           std::optional<std::chrono::milliseconds> wait_limit, std::optional<ScopedWaitEvent> wait)
       : call_(std::move(call)),
@@ -93,7 +95,7 @@ class OneCall final : public PendingCall {
     if (!was_waited_for_ && !is_followed_) end_in(group_.state().log(), call_.is_collective, number_);
   }
   uint64_t number() const override { return number_; }
-  // Until its end is seen, reports show it as what the job waits for, whatever has become of its handle.
+  // Until the work has ended, reports show that the job waits for it, even if its handle was destroyed.
   void follow_work() {
     if (!work_ || call_.is_waited_for) return;
     is_followed_ = add_end_callback(*work_, [log = group_.state().shared_log(), number = number_,
@@ -114,7 +116,7 @@ class OneCall final : public PendingCall {
     }
     end_in(group_.state().log(), call_.is_collective, number_, wait.since());
     if (after_) after_();
-    // They may be used, and released, on another stream than the one they were allocated on.
+    // The tensors may be used, and released, on another stream than the one on which they were allocated.
     used_here(call_.tensors);
     used_here(call_.results);
     origin_.follow_here();  // for temporary tensors of the caller's
@@ -214,7 +216,8 @@ void fail(const Call& call, const GroupHandle& group, uint64_t number, const std
   throw std::runtime_error(text);
 }
 
-// What has failed has failed: steps that ran in part are not run again, and the ranks are not asked twice for a cause.
+// A second wait throws the first error again. It does not repeat steps that have run in part, and does not determine
+// the cause again.
 void PendingCall::wait() {
   if (error_) std::rethrow_exception(error_);
   if (std::exchange(is_over_, true)) return;

@@ -46,16 +46,16 @@ struct Pending {
   std::optional<c10::Event> end{};
 };
 
-// Which moment of the host's an event of the device is.
+// Converts the time of a device's event to the host's clock.
 class DeviceClock {
  public:
-  // On a stream of its own, so that the event is mostly reached at once though others are busy.
+  // Records the event on a stream of its own. So the device usually reaches it at once, even if other streams are busy.
   void refresh(c10::Device device) {
     const uint64_t now = timeline_clock();
     if (anchor_ && now - anchor_->time < kAnchorAge) return;
     if (late_) {
       if (!late_->event.query()) return;
-      // For want of a better one: streams of the pool are seldom busy.
+      // A late anchor is better than none: streams of the pool are seldom busy.
       if (!anchor_ && ++tries_ >= kAnchorTries) anchor_ = std::move(late_);
       late_.reset();
       if (anchor_) return;
@@ -78,7 +78,7 @@ class DeviceClock {
   }
 
   bool is_known() const { return anchor_.has_value(); }
-  // By timeline_clock().
+  // The event's time on timeline_clock().
   uint64_t time_of(const c10::Event& event) const {
     const double milliseconds = anchor_->event.elapsedTime(event);
     return static_cast<uint64_t>(static_cast<int64_t>(anchor_->time) + static_cast<int64_t>(milliseconds * 1e6));
@@ -91,11 +91,11 @@ class DeviceClock {
   };
   std::optional<c10::Stream> stream_;
   std::optional<Anchor> anchor_;
-  std::optional<Anchor> late_;  // not reached when it was looked at
+  std::optional<Anchor> late_;  // the device had not reached it when it was queried
   int tries_ = 0;
 };
 
-// Which lane: the device's number, and the stream's.
+// The lane of a stream, made of the device's number and the stream's.
 uint64_t lane_of(const c10::Stream& stream) {
   constexpr int kDeviceShift = 56;
   return static_cast<uint64_t>(stream.device_index()) << kDeviceShift |
@@ -104,7 +104,7 @@ uint64_t lane_of(const c10::Stream& stream) {
 
 class DeviceEvents {
  public:
-  // Never destroyed: ranges may end while the program does.
+  // Never destroyed: ranges may end while the process exits.
   static DeviceEvents& instance() {
     static auto& events = *new DeviceEvents;
     return events;
@@ -145,7 +145,7 @@ class DeviceEvents {
     return ended_.size();
   }
 
-  // Printed once: a kind of device without such events, say.
+  // Prints the reason once, for example that this kind of device has no such events.
   void fail(const char* why) {
     const std::lock_guard lock(mutex_);
     if (std::exchange(has_failed_, true)) return;
@@ -182,7 +182,7 @@ class DeviceEvents {
   bool has_failed_ = false;
 };
 
-// What goes wrong with a picture of the training must not end it.
+// An error in recording the timeline must not end the training.
 template <typename Body>
 auto guarded(const Body& body) noexcept -> decltype(body()) {
   try {

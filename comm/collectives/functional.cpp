@@ -25,7 +25,7 @@ void check_defined(const Tensors& inputs, const GroupHandle& group, const char* 
   for (const at::Tensor& input : inputs) detail::check_packable(input, group, operation);
 }
 
-// (1) for a tensor without dimensions.
+// A tensor without dimensions is viewed as one of shape (1).
 at::Tensor with_dimension(const at::Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
 }

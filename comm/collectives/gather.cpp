@@ -194,7 +194,7 @@ std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& tens
                                              const CollectiveOptions& options) {
   constexpr const char* kName = "all_gather_coalesced";
   detail::check_wait(options, group, kName);
-  static_cast<void>(group.state().group(kName));  // open, even if nothing is to be sent
+  static_cast<void>(group.state().group(kName));  // throws if the group is closed
   for (const at::Tensor& tensor : tensors) detail::check_packable(tensor, group, kName);
   std::vector<at::Tensor> results;
   for (const at::Tensor& tensor : tensors) results.push_back(one_row_per_rank(tensor, group.size()));

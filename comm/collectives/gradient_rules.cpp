@@ -20,7 +20,7 @@ using detail::BeginOptions;
 using detail::Started;
 using torch::autograd::AutogradContext;
 
-// What the backward needs beside tensors.
+// The values that the backward needs, apart from tensors.
 struct Gradient final : torch::CustomClassHolder {
   Gradient(Rule of_call, Scope of_backward) : rule(std::move(of_call)), scope(std::move(of_backward)) {}
 
@@ -42,7 +42,7 @@ struct Recorded : torch::autograd::Function<Recorded> {
     auto gradient = c10::make_intrusive<Gradient>(rule, scope.of_gradient(started->number()));
     context->saved_data["gradient"] = c10::IValue::make_capsule(std::move(gradient));
     if (rule.saves) {
-      // What is done to the outputs after the collective must not count as a change of what was saved.
+      // Later writes of the collective to its outputs must not count as changes of the saved tensors.
       if (!scope.async) started->wait();
       Tensors saved(inputs.begin(), inputs.end());
       saved.insert(saved.end(), result.outputs.begin(), result.outputs.end());
@@ -74,13 +74,13 @@ bool is_extremum(ReduceOp op) {
   return op == ReduceOp::kMin || op == ReduceOp::kMax;
 }
 
-// Where this rank has the result. Of NaN only where the result is one: backends may drop it.
+// Where this rank has the extremum. A NaN of the input counts only if the result is NaN too: some backends drop NaN.
 at::Tensor extremum_mask(const at::Tensor& input, const at::Tensor& output) {
   return input.eq(output).logical_or(input.isnan().logical_and(output.isnan()));
 }
 
-// The sum of the gradients goes to all places that have the extremum, in equal parts. Their number is a sum of float32,
-// which counts exactly where the gradients' dtype would not.
+// Divides the sum of the gradients equally among all elements that have the extremum. These elements are counted in
+// float32, which is exact where the gradients' dtype would not be.
 Tensors share_among_extrema(const Tensors& sums, const Tensors& saved, const Scope& scope, bool is_coalesced) {
   const size_t count = sums.size();
   Tensors masks;
@@ -196,7 +196,7 @@ Rule all_to_all_rule(const GroupHandle& group, const std::vector<int64_t>& outpu
               }};
 }
 
-// Those with a root
+// collectives with a root
 
 Rule broadcast_rule(const GroupHandle& group, int root) {
   return {.run =
@@ -216,7 +216,7 @@ Rule reduce_rule(const GroupHandle& group, int root, ReduceOp op) {
               [=](const Tensors& inputs, const BeginOptions& begin) {
                 at::Tensor buffer = inputs.front().clone();
                 Started started = detail::begin_reduce(buffer, root, group, op, begin);
-                // Elsewhere the buffer may be used for partial sums.
+                // On ranks other than the root, the backend may use the buffer for partial sums.
                 at::Tensor output = group.rank() == root ? buffer : at::zeros_like(buffer);
                 return Result{std::move(started), {std::move(output)}};
               },

@@ -23,7 +23,7 @@ float reduced(at::Tensor value, const GroupHandle& group) {
 
 }  // namespace
 
-// Puts the joinables into the join context and takes them out again. (Python leaves them in it.)
+// Adds the joinables to the join context and removes them at the end. (Python does not remove them.)
 class JoinScope {
  public:
   JoinScope(const std::vector<Joinable*>& joinables, const JoinOptions& options) : joinables_(joinables) {

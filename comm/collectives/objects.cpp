@@ -20,8 +20,8 @@ int64_t size_of(const std::string& text) {
   return static_cast<int64_t>(text.size());
 }
 
-// A number that tells what texts of one function begin with from other tensors: gloo compares neither sizes nor dtypes.
-// FNV-1a of the name.
+// A number by which a receiver distinguishes the texts of this function from other tensors: gloo compares neither sizes
+// nor dtypes. It is the FNV-1a hash of the name.
 int64_t mark_of(const char* operation) {
   uint64_t hash = 14695981039346656037U;
   for (const char c : std::string_view(operation)) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
@@ -60,7 +60,7 @@ std::vector<std::string> unpad(const at::Tensor& all, const at::Tensor& lengths)
   return texts;
 }
 
-// What texts are made of, in the name of the function that the program has called.
+// Options for the collectives that exchange texts: errors name the function that the program has called.
 detail::BeginOptions as_part_of(const char* operation) {
   return {.async = false, .caller = operation};
 }

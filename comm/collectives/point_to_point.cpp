@@ -49,7 +49,8 @@ std::optional<std::chrono::milliseconds> wait_limit(const at::Tensor& tensor, co
   return tensor.is_cpu() ? options.timeout : std::nullopt;
 }
 
-// NCCL, for one, starts a list of messages as one call; the others start each by itself without blocking.
+// Some backends, such as NCCL, start a list of messages as one call. The others start each message separately, without
+// blocking.
 Started begin_coalesced(const std::vector<Message>& messages, const GroupHandle& group) {
   detail::Call call{.operation = "batch_send_recv", .is_collective = false};
   for (const Message& message : messages) {
@@ -141,7 +142,7 @@ int recv_any(at::Tensor tensor, const GroupHandle& group, int tag, const Collect
 
 Pending<void> batch_send_recv_async(const std::vector<Message>& messages, const GroupHandle& group,
                                     const CollectiveOptions& options) {
-  if (messages.empty()) static_cast<void>(group.state().group("batch_send_recv"));  // open, at least
+  if (messages.empty()) static_cast<void>(group.state().group("batch_send_recv"));  // throws when the group is closed
   for (const Message& message : messages) {
     detail::check_wait(options, group, name(message.direction));
     check(message, group, name(message.direction));

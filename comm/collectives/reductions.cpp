@@ -78,21 +78,21 @@ void check_scatterable(const at::Tensor& tensor, ReduceOp op, const GroupHandle&
              ", got a " + detail::describe(tensor));
 }
 
-// Room for this rank's rows of what the ranks combine.
+// A tensor for this rank's rows of the result.
 at::Tensor own_rows(const at::Tensor& tensor, const GroupHandle& group) {
   std::vector<int64_t> shape = tensor.sizes().vec();
   shape[0] /= group.size();
   return at::empty(shape, tensor.options().requires_grad(false));
 }
 
-// Records the call while the other ranks arrive.
+// Records the call. This is done while the other ranks arrive, so it costs no extra time.
 class AllReduceRecord final : public shm::WaitObserver {
  public:
   AllReduceRecord(const at::Tensor& tensor, const char* how, detail::CallLog& log)
       : tensor_(tensor), how_(how), log_(log), is_brief_(tensor.nbytes() <= kFewBytes), is_exact_(!is_brief_) {}
 
   void announced() noexcept override {
-    // An exact time would take longer than some of these sums.
+    // Reading the exact time would take longer than some of these sums.
     const auto now = is_brief_ ? Clock::time_point(std::chrono::microseconds(detail::page_tick())) : Clock::now();
     const auto append = [this](std::string& text) { detail::append_signature(text, kOperation, how_, tensor_); };
     call_ = log_.begin_next(now, shape_of(tensor_, kOperation, how_), append, /*has_ended=*/is_brief_);
@@ -108,7 +108,7 @@ class AllReduceRecord final : public shm::WaitObserver {
   void end() {
     if (is_open_) log_.end(call_->number, is_exact_ ? std::optional(call_->time) : std::nullopt);
   }
-  // That of a call which has failed.
+  // The number of a call that has failed.
   uint64_t number() {
     if (!is_open_) late();
     return call_->number;
@@ -117,19 +117,19 @@ class AllReduceRecord final : public shm::WaitObserver {
  private:
   using Clock = detail::CallLog::Clock;
   static constexpr const char* kOperation = "all_reduce";
-  static constexpr size_t kFewBytes = 4096;  // whose sum takes no microsecond
+  static constexpr size_t kFewBytes = 4096;  // a sum of so few bytes takes less than a microsecond
 
   const at::Tensor& tensor_;
   const char* const how_;
   detail::CallLog& log_;
   const bool is_brief_;
-  bool is_open_ = false;  // in the log
-  bool is_exact_;         // the time of its begin
+  bool is_open_ = false;  // whether the log shows the call as open
+  bool is_exact_;         // whether the time of its begin is exact
   std::optional<detail::CallLog::StartedCall> call_;
   std::optional<detail::ScopedWaitEvent> wait_;
 };
 
-// By a plan of kInCall: without Work and lists, which take longer than a small sum.
+// Used for a plan of kInCall. It avoids Work objects and lists, whose construction takes longer than a small sum.
 void all_reduce_in_call(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op) {
   detail::GroupState& state = group.state();
   state.check_open("all_reduce");
@@ -183,7 +183,7 @@ Started begin_all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const
                                    const BeginOptions& begin) {
   constexpr const char* kName = "all_reduce_coalesced";
   detail::check_wait(begin.options, group, kName);
-  static_cast<void>(group.state().group(kName));  // open, even if nothing is to be sent
+  static_cast<void>(group.state().group(kName));  // throws if the group is closed
   for (const at::Tensor& tensor : tensors) {
     detail::check_unpackable(tensor, group, kName);
     check_reducible(tensor, op, group, kName);

@@ -8,7 +8,7 @@
 namespace ddp::detail {
 namespace {
 
-// As messages are made of: without the gaps that reshape() keeps in a vector, and without a conjugation still to come.
+// A copy as messages need it: without the gaps that reshape() keeps in a vector, and with a lazy conjugation resolved.
 at::Tensor in_one_row(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().reshape({-1}).contiguous();
 }

@@ -57,7 +57,7 @@ class Parser {
   }
 
   [[noreturn]] void fail_unknown(const std::string& name) const {
-    // Named by torch.distributed, which has it only in builds from source with an MPI compiler.
+    // torch.distributed accepts this name, but only builds from source with an MPI compiler have the backend.
     if (name.find("mpi") != std::string::npos) {
       fail(
           "LibTorch's builds have no MPI backend (no ProcessGroupMPI inside). mpirun can still start the ranks: "

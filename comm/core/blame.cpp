@@ -44,7 +44,7 @@ Ranks ranks_of_kind(const std::vector<RankState>& ranks, Kind kind) {
   return ranks_where(ranks, [kind](const RankState& state) { return state.kind == kind; });
 }
 
-// The first place in which ranks have called different things.
+// The first call number at which the ranks have called different collectives.
 struct Difference {
   uint64_t number = 0;
   std::map<std::string, Ranks> callers;  // by signature
@@ -58,7 +58,7 @@ std::optional<Difference> first_difference(const std::vector<RankState>& ranks) 
   }
   for (const uint64_t number : numbers) {
     Difference difference{.number = number, .callers = {}, .majority = {}};
-    size_t all = 0;  // one rank that goes wrong is alone among the ranks that have called it, too
+    size_t all = 0;  // if only two ranks have called it, neither is a majority
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       const CallRecord* call = find(ranks[rank].report, number);
       if (call == nullptr) continue;
@@ -93,8 +93,8 @@ std::string seconds(std::chrono::milliseconds time) {
   return text;
 }
 
-// Ranks that live, wait in no collective, and have not called this one: they do something else. Not ranks that have
-// only just left one while another has been away for long.
+// Names ranks that are alive, are in no collective, and have not called this one. A rank that left a collective only
+// recently is not named if another rank left long ago.
 std::string describe_elsewhere(const std::vector<RankState>& ranks, uint64_t number) {
   const Ranks elsewhere = ranks_where(ranks, [number](const RankState& state) {
     const auto is_open = [](const CallRecord& call) { return !call.ended; };
@@ -117,7 +117,7 @@ std::string describe_elsewhere(const std::vector<RankState>& ranks, uint64_t num
   return text;
 }
 
-// Wherever they were: ranks that are one collective apart see the same failure.
+// At any call number, since ranks that are one collective apart see the same failure.
 std::string describe_gone(const std::vector<RankState>& ranks) {
   if (const Ranks found = ranks_of_kind(ranks, Kind::kGaveUp); !found.empty()) {
     return not_participating(found, "it stopped earlier because of its own error");

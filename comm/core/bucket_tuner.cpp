@@ -8,20 +8,20 @@ namespace ddp::detail {
 namespace {
 
 constexpr int kStepsPerCandidate = 4;
-constexpr int kUnmeasuredSteps = 1;  // the first one with new buckets also touches their memory
+constexpr int kUnmeasuredSteps = 1;  // the first step with new buckets also touches their memory
 constexpr int64_t kSmallestBytes = int64_t{256} << 10;
 constexpr int64_t kLargestBytes = int64_t{64} << 20;
 constexpr int64_t kFactor = 2;
-constexpr double kEqual = 1.02;  // closer than steps repeat themselves
+constexpr double kEqual = 1.02;  // step times differ by less than this from run to run
 constexpr double kUnmeasured = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
 BucketTuner::BucketTuner(int64_t gradient_bytes) {
-  // One bucket for everything first, then sizes that give at least two.
+  // The first candidate is one bucket for all gradients. The others are sizes that give at least two buckets.
   candidates_.push_back(std::max(gradient_bytes, kSmallestBytes));
   int64_t bytes = kLargestBytes;
-  while (bytes >= std::max(gradient_bytes, int64_t{1})) bytes /= kFactor;  // of empty gradients as well
+  while (bytes >= std::max(gradient_bytes, int64_t{1})) bytes /= kFactor;  // also if there are no gradient bytes
   for (; bytes >= kSmallestBytes; bytes /= kFactor) candidates_.push_back(bytes);
   times_.assign(candidates_.size(), kUnmeasured);
 }
@@ -39,7 +39,8 @@ void BucketTuner::decide(const std::vector<double>& slowest_rank_times) {
   if (slowest_rank_times.size() != candidates_.size())
     throw std::invalid_argument("BucketTuner: expected one time per candidate");
   const double fastest = std::ranges::min(slowest_rank_times);
-  // The largest one, since candidates fall: fewer collectives leave more of the processor to backward.
+  // The largest size that is fast enough, since the candidates decrease: fewer collectives leave more processor time to
+  // backward.
   const auto chosen = std::ranges::find_if(slowest_rank_times, [&](double time) { return time <= kEqual * fastest; });
   current_ = static_cast<size_t>(chosen - slowest_rank_times.begin());
   finished_ = true;

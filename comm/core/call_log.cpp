@@ -54,7 +54,7 @@ void CallLog::show(Entry& entry, Clock::time_point now) {
   entry.event = begin_event(EventKind::kCollective, call.signature, call.number);
 }
 
-// With the lock. Mostly it is the last one; null where it is no longer kept.
+// The caller must hold the lock. It is usually the last entry; null if the entry is no longer kept.
 CallLog::Entry* CallLog::find(uint64_t number) {
   for (uint64_t back = 1; back <= calls_.size(); ++back) {
     Entry& entry = calls_[(begun_ - back) % kKept];
@@ -71,7 +71,7 @@ void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
   const auto older = open_.empty() ? decltype(open_)::node_type() : open_.extract(number);
   Entry* const entry = older ? &older.mapped() : find(number);
   if (entry == nullptr) return;
-  const bool was_open = !std::exchange(entry->call.ended, true);  // what ended by itself may be waited for later
+  const bool was_open = !std::exchange(entry->call.ended, true);  // a call may be waited for after its end
   if (group_ && entry->in_background && was_open) own_page().end_background(now);
   if (group_) own_page().finish_collective(entry->in_page, now);
   end_event(std::exchange(entry->event, 0));

@@ -7,7 +7,7 @@
 namespace ddp::detail {
 namespace {
 
-// In this order: what contains another one comes first.
+// The order matters: a text that contains another one comes first.
 constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"passing the keyword argument `find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`",
      "setting `DdpOptions::find_unused_parameters = true`"},

@@ -6,7 +6,7 @@
 namespace ddp::detail {
 namespace {
 
-// The one thing that folders which know nothing of CUDA share with the part that does.
+// The only state that the CUDA part shares with folders that do not depend on CUDA.
 std::atomic<CaptureProbe>& current_probe() {
   static std::atomic<CaptureProbe> probe{nullptr};
   return probe;

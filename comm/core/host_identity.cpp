@@ -13,8 +13,8 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-// Of this start of the system. The host's name where the kernel gives no boot id: several hosts may bear one name, but
-// then attaching fails.
+// Identifies this boot of the host. If the kernel gives no boot id, it is the host's name: several hosts may have the
+// same name, but then attaching fails.
 std::string boot() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;

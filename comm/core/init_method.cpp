@@ -130,7 +130,7 @@ RankInfo place_for(const InitMethod& method, const std::optional<RankInfo>& give
         "?rank=R&world_size=N, set rank_info, or start the program with a launcher (or RANK and WORLD_SIZE)");
   }
   RankInfo info = given ? *given : place_of_environment(method, lookup);
-  // Only the launcher's own store is the launcher's.
+  // The store is the launcher's only if the method names the launcher's own address.
   info.agent_store = info.agent_store && method.kind == InitMethod::Kind::kTcp &&
                      lookup("MASTER_ADDR") == method.host && lookup("MASTER_PORT") == std::to_string(method.port);
   info.master_addr = method.host;

@@ -8,7 +8,7 @@ StoreAddress store_address(const RankInfo& info, const EnvironmentLookup& lookup
   const StoreAddress direct{info.master_addr, info.master_port};
   const auto store = lookup("DDPRUN_STORE");
   const auto proxy = lookup("DDPRUN_STORE_PROXY");
-  // A program may have made another store the job's.
+  // The program may use another store than the launcher's.
   if (!info.agent_store || !store || !proxy || *store != direct.host + ":" + std::to_string(direct.port)) return direct;
   const size_t colon = proxy->rfind(':');
   if (colon == std::string::npos) return direct;

@@ -26,12 +26,13 @@ using store::append_text;
 using store::Opcode;
 using store::request_bytes;
 
-// More than anything of ours; a greater length means that the other end is not a store.
+// No answer to our requests is longer. A greater length means that the other end is not a store.
 constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
-// Memory is allocated for what has arrived, not for what was announced: this much, then twice as much as is there.
+// Memory is allocated for the bytes that have arrived, not for the announced length: first this much, then twice the
+// bytes that have arrived.
 constexpr uint64_t kFirstPiece = uint64_t{64} << 10;
-// Between the looks of a thread that does not wait alone: a quarter longer each time, so that a key is noticed after a
-// fifth of the time that it took to come, and ranks that wait for minutes are no load on the store.
+// The pause between two checks of a thread that does not wait alone. Each pause is a quarter longer than the last. So a
+// key is noticed after at most a fifth of the time waited, and ranks that wait for minutes send few requests.
 constexpr auto kFirstPause = std::chrono::microseconds(500);
 constexpr auto kLongestPause = std::chrono::microseconds(250'000);
 
@@ -57,12 +58,12 @@ class StoreConnection::Deadline {
   bool is_over() const { return std::chrono::steady_clock::now() >= at_; }
 
  private:
-  // Far beyond any timeout, and no overflow of the clock.
+  // Longer than any timeout, and short enough not to overflow the clock.
   static constexpr std::chrono::hours kLongest{24 * 365};
   std::chrono::steady_clock::time_point at_;
 };
 
-// Another thread's call may be under way; it is waited for no longer than for the store itself.
+// Waits while another thread's call is in progress, at most until the deadline.
 class StoreConnection::Lock {
  public:
   Lock(StoreConnection& connection, const Deadline& deadline) : connection_(connection) {
@@ -82,7 +83,7 @@ class StoreConnection::Lock {
   StoreConnection& connection_;
 };
 
-// A thread in wait().
+// Counts the threads in wait().
 class StoreConnection::Waiter {
  public:
   explicit Waiter(StoreConnection& connection) : connection_(connection) { count(1); }
@@ -95,7 +96,7 @@ class StoreConnection::Waiter {
     return connection_.waiters_ == 1;
   }
 
-  /// Until the next look; not at all where this thread waits alone.
+  /// Waits until the next check is due; returns at once if this thread waits alone.
   void pause(const Deadline& deadline) {
     const auto until = std::min(deadline.at(), std::chrono::steady_clock::now() + pause_);
     std::unique_lock lock(connection_.waiters_mutex_);
@@ -187,7 +188,7 @@ void StoreConnection::fail(const std::string& why) {
   throw StoreUnreachable(name_ + ": " + why);
 }
 
-// True when the socket is ready, false at the deadline and, where asked for, when interrupted.
+// True when the socket is ready. False at the deadline or, if `interruptible`, after an interruption.
 bool StoreConnection::wait_for(short events, const Deadline& deadline, bool interruptible) const {
   pollfd polled[] = {{fd_, events, 0}, {interrupt_fd_, POLLIN, 0}};
   for (;;) {
@@ -235,7 +236,7 @@ Integer StoreConnection::receive_integer(const Deadline& deadline) {
   return read_integer<Integer>({bytes, sizeof bytes});
 }
 
-// Whether the answer is `yes`; it may be `no`, and nothing else.
+// True for the answer `yes`, false for `no`. Any other answer is an error.
 bool StoreConnection::receive_word(uint8_t yes, uint8_t no, const Deadline& deadline) {
   const auto word = receive_integer<uint8_t>(deadline);
   if (word != yes && word != no) fail("it is not a store: it answers with byte " + std::to_string(word));
@@ -296,7 +297,7 @@ bool StoreConnection::check(const std::vector<std::string>& keys, Duration limit
   return check(keys, deadline);
 }
 
-// With the turn.
+// The caller must hold the turn.
 bool StoreConnection::check(const std::vector<std::string>& keys, const Deadline& deadline) {
   request(request_bytes(Opcode::kCheck, keys), deadline);
   return receive_word(store::kReady, store::kNotReady, deadline);
@@ -336,7 +337,7 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
   }
 }
 
-// With the turn. Nothing when another thread wants it before the keys are there.
+// The caller must hold the turn. Returns nothing when another thread wants the turn before the keys are set.
 std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::vector<std::string>& keys,
                                                                     const Deadline& deadline, const Deadline& latest) {
   request(request_bytes(Opcode::kWait, keys), latest);
@@ -348,7 +349,8 @@ std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::v
     receive_word(store::kStopWaiting, store::kStopWaiting, latest);
     return Wait::kReady;
   }
-  // The answer may have been on its way; then the store's word about the cancelling follows it.
+  // The answer may have been sent before the store received the cancellation; then the store's answer to the
+  // cancellation follows.
   request(request_bytes(Opcode::kCancelWait), latest);
   if (receive_word(store::kWaitCanceled, store::kStopWaiting, latest)) {
     return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;
@@ -357,7 +359,7 @@ std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::v
   return Wait::kReady;
 }
 
-// With the turn. Nothing when the keys are not there yet.
+// The caller must hold the turn. Returns nothing when the keys are not set yet.
 std::optional<StoreConnection::Wait> StoreConnection::look(const std::vector<std::string>& keys,
                                                            const Deadline& deadline, const Deadline& latest) {
   if (is_interrupted_) return Wait::kInterrupted;

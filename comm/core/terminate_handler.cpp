@@ -40,14 +40,14 @@ UncaughtException current_exception() {
   std::terminate_handler previous = nullptr;
   {
     Registry& last = registry();
-    // A second thread that fails waits here until the process ends.
+    // A second thread that fails waits here until the process exits.
     const std::lock_guard lock(last.mutex);
     previous = last.previous;
     const UncaughtException exception = current_exception();
     for (const auto& [owner, action] : std::exchange(last.all, {})) {
       try {
         action(exception);
-      } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is what matters
+      } catch (...) {  // the first error is the one that counts
       }
     }
     if (previous != nullptr) previous();

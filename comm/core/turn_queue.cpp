@@ -30,7 +30,7 @@ bool TurnQueue::take(TimePoint deadline) {
   waiting_.erase(std::ranges::find(waiting_, ticket));
   if (waiting_.empty()) show_wanted(false);
   if (has_come) is_taken_ = true;
-  // Another thread is at the front now.
+  // The wait timed out, so another thread is now the first in the queue.
   if (!has_come) changed_.notify_all();
   return has_come;
 }
@@ -41,7 +41,7 @@ void TurnQueue::give_back() noexcept {
   changed_.notify_all();
 }
 
-// With the lock. Neither can fail: the counter is 0 or 1.
+// The caller must hold the lock. Neither call can fail: the counter is 0 or 1.
 void TurnQueue::show_wanted(bool is_wanted) const noexcept {
   uint64_t count = 1;
   static_cast<void>(is_wanted ? !::write(wanted_fd_, &count, sizeof count) : !::read(wanted_fd_, &count, sizeof count));

@@ -21,7 +21,7 @@ void check_served(const at::Tensor& tensor, const GroupHandle& group, const char
   }
 }
 
-// Their numbers mean nothing without their quantizer, which does not travel.
+// The integers of a quantized tensor have no meaning without its quantizer, which backends do not send.
 void refuse_quantized(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
   if (!tensor.is_quantized()) return;
   refuse(
@@ -49,7 +49,7 @@ void check_message(const at::Tensor& tensor, const GroupHandle& group, const cha
     refuse(group, operation,
            "expected a contiguous tensor, got strides in a " + describe(tensor) + ": pass .contiguous()");
   }
-  // Their memory holds other numbers than they do, and memory is what backends send and write.
+  // The memory of such tensors holds other values than the tensors, and backends send and write the memory.
   if (tensor.is_conj() || tensor.is_neg()) {
     refuse(group, operation,
            std::string("got a view that ") + (tensor.is_conj() ? "conjugates" : "negates") + " what is in memory, a " +
@@ -69,8 +69,8 @@ void check_dtype(const at::Tensor& tensor, const GroupHandle& group, const char*
   const at::ScalarType dtype = tensor.scalar_type();
   const at::ScalarType sent = at::isComplexType(dtype) ? at::toRealValueType(dtype) : dtype;
   if (std::ranges::find(backend->dtypes, c10::toString(sent)) != backend->dtypes.end()) return;
-  // There c10d has to refuse it: Python's gloo counts a call that it refuses, and ranks that don't would not meet it
-  // again.
+  // In a group with Python ranks, c10d has to refuse the call: Python's gloo counts refused calls too, so ranks that do
+  // not count them would fall out of step.
   if (!ranks_running_python(group).empty()) return;
   refuse(group, operation,
          backend->title + "'s collectives have no " + c10::toString(dtype) + ", got a " + describe(tensor) +

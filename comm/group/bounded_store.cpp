@@ -10,7 +10,7 @@ namespace {
 constexpr std::chrono::seconds kLongestGrace{10};
 constexpr const char* kTooSlow = "the job's store answers too slowly";
 
-// As TCPStore writes them.
+// The key's bytes as TCPStore's clients send them.
 std::string wire_key(const std::string& key) {
   return "/" + key;
 }
@@ -114,7 +114,7 @@ void BoundedStore::wait(const std::vector<std::string>& keys) {
 void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   if (keys.empty()) return;
   const auto allowed = within_budget(timeout);
-  // A busy store is late, and a late answer to one short wait of many is no reason to give up.
+  // A busy store answers late. A late answer to one of many short waits is not a reason to give up.
   const auto grace = std::clamp<std::chrono::milliseconds>(limit(), StoreConnection::kGrace, kLongestGrace);
   const auto outcome = connection_.wait(wire_keys(keys), allowed, grace);
   if (outcome == StoreConnection::Wait::kTimeout && allowed < timeout) throw StoreOutOfTime(kTooSlow);

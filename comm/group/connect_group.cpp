@@ -17,14 +17,15 @@ namespace {
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 using Label = c10d::ProcessGroup::BackendType;
 
-// c10d keeps one backend for each label: two that are both custom would become one. LibTorch's builds have no MPI.
+// c10d keeps one backend for each label, so two custom backends need different labels. MPI's label is free, since
+// LibTorch's builds have no MPI.
 Label label_of_cuda(const BackendMap& backends) {
   const Label label = type_of(*backends.cuda).c10d_type;
   const bool is_taken = backends.cpu != nullptr && type_of(*backends.cpu).c10d_type == label;
   return is_taken ? c10d::ProcessGroup::MPI : label;
 }
 
-// Whom c10d asks where a call has no tensors.
+// The label of the backend that c10d uses for a call without tensors.
 Label default_label(const BackendMap& backends) {
   const bool is_cuda = backends.cpu == nullptr || backends.with(&BackendTraits::needs_cuda) != nullptr;
   return is_cuda && backends.cuda != backends.cpu ? label_of_cuda(backends) : type_of(*backends.cpu).c10d_type;
@@ -39,7 +40,7 @@ const BackendTraits* serving(const BackendTraits& asked, const c10d::Backend& ma
 
 }  // namespace
 
-// setBackend() hands on the bound device, and NCCL connects eagerly to it: the order matters.
+// The order matters: setBackend() passes the bound device on, and NCCL then connects eagerly on that device.
 ConnectedGroup connect_group(const GroupPlan& plan) {
   const BackendMap& backends = plan.backends;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(plan.name + "/", plan.store);
@@ -69,8 +70,8 @@ ConnectedGroup connect_group(const GroupPlan& plan) {
   return {.group = std::move(group), .backends = serving_backends};
 }
 
-// gloo writes to sockets whose peer may have gone: without this a rank would die of SIGPIPE, with no message, when
-// another one fails. Python ignores the signal for every program; here a program's own choice is kept.
+// gloo writes to sockets whose peer may have exited. Without this, SIGPIPE would kill the rank, without a message, when
+// another rank fails. Python ignores the signal in every program. Here, a program's own handler is kept.
 void prepare_process() {
   struct sigaction current {};
   if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);

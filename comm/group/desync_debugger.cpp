@@ -9,7 +9,8 @@
 namespace ddp::detail {
 namespace {
 
-// A question is one line that begins with one of these, then the group; a verdict follows in the rest.
+// A question is one line, made of one of these words and the group. The rest of the text is the verdict, if there is
+// one.
 constexpr std::string_view kWhere = "where ";
 constexpr std::string_view kVerdict = "verdict ";
 constexpr std::string_view kStop = "stop";
@@ -40,7 +41,7 @@ void DesyncDebugger::stop() noexcept {
     }
     if (thread_.joinable()) thread_.join();
   } catch (const std::exception&) {
-    if (thread_.joinable()) thread_.detach();  // cannot be: a store in memory does not fail
+    if (thread_.joinable()) thread_.detach();  // does not occur: a store in memory does not fail
   }
 }
 
@@ -55,7 +56,7 @@ void DesyncDebugger::serve() noexcept {
     try {
       store_->wait({keys::question(rank_, number)}, kForGood);
       if (!stopping_) answer(number);
-    } catch (const std::exception&) {  // the store is gone, or this rank leaves it
+    } catch (const std::exception&) {  // the store has closed, or this rank is leaving it
       return;
     }
   }
@@ -117,7 +118,7 @@ std::optional<std::string> DesyncDebugger::told(const std::string& group) const 
   return found->second;
 }
 
-// The first word stands, unless it was empty.
+// Keeps the first verdict, unless it is empty.
 void DesyncDebugger::found(const std::string& group, const std::string& verdict) {
   const std::lock_guard lock(mutex_);
   std::string& known = told_[group];

@@ -42,7 +42,7 @@ std::string names_of(const std::vector<MeshAxis>& axes) {
 
 }  // namespace
 
-/// What all copies and slices of a mesh share.
+/// The state that all copies and slices of a mesh share.
 class MeshState {
  public:
   struct Settings {
@@ -50,7 +50,7 @@ class MeshState {
     std::vector<std::string> names;
     BackendMap backends;
     std::chrono::milliseconds timeout;
-    bool has_own_timeout;                              ///< not that of the group
+    bool has_own_timeout;                              ///< the timeout is not the group's
     std::vector<ProcessIdentity> processes;            ///< of the group's ranks; empty where they are not known
     c10::intrusive_ptr<c10d::Backend> communicator{};  ///< of which those of all groups are made; null: of none
   };
@@ -62,7 +62,7 @@ class MeshState {
     }
     const bool has_python_ranks = !ranks_running_python(group).empty();
     connect_ = has_python_ranks || settings_.communicator ? Connect::kAtOnce : Connect::kAtFirstUse;
-    // Python's ranks know no timeout of this mesh.
+    // Ranks that run Python do not know this mesh's timeout.
     may_share_ =
         settings_.backends.text() == backends_of(group).text() && (has_python_ranks || !settings_.has_own_timeout);
     for (const MeshAxis& axis : std::vector<MeshAxis>(axes_)) make_groups(axis);
@@ -79,7 +79,7 @@ class MeshState {
   /// Of the whole mesh, without those of flatten().
   std::vector<MeshAxis> axes() const { return {axes_.begin(), axes_.begin() + layout_dims()}; }
 
-  /// Those of flatten(), which slices know as well, as in torch.distributed.
+  /// The dimensions of flatten(). Slices know them too, as in torch.distributed.
   std::vector<MeshAxis> flattened() const {
     const std::lock_guard lock(mutex_);
     return {axes_.begin() + layout_dims(), axes_.end()};
@@ -123,8 +123,8 @@ class MeshState {
  private:
   std::ptrdiff_t layout_dims() const { return static_cast<std::ptrdiff_t>(layout().shape().size()); }
 
-  // All ranks count the groups alike, before one of them fails to connect; each connects its own. A second name for the
-  // same dimensions has groups of its own, as in torch.distributed, whose ranks count them too.
+  // All ranks count the groups in the same way, before any of them can fail to connect. Each rank connects its own
+  // groups. A second name for the same dimensions has separate groups, since torch.distributed's ranks also count them.
   void make_groups(const MeshAxis& axis) {
     const auto lists = layout().groups_along(axis.dims);
     std::vector<int> all(static_cast<size_t>(group_.size()));
@@ -189,7 +189,7 @@ void check_shape(const GroupHandle& group, const std::vector<int>& shape, const 
   }
 }
 
-// The number of each rank's host, in the order in which hosts first occur.
+// Numbers the hosts in the order in which they first occur, and returns the number for each rank.
 std::vector<int> host_numbers(const std::vector<ProcessIdentity>& processes, size_t ranks) {
   std::map<std::string, int> numbers;
   std::vector<int> hosts(ranks, 0);

@@ -16,7 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Of the two seconds that are promised. A rank that is only busy answers in the first.
+// This is a part of the two seconds that the documentation promises. A rank that is only busy answers within the first
+// second.
 constexpr auto kLongestAnswer = 900ms;
 constexpr auto kLongestVerdict = 1000ms;
 constexpr auto kLongest = 1950ms;
@@ -25,7 +26,7 @@ constexpr auto kPause = 30ms;
 
 using Clock = std::chrono::steady_clock;
 
-// What a rank has reported without being asked: that it has left, or that a collective failed there as well.
+// The state that a rank has published by itself: that it has left, or that a collective failed there too.
 RankState reported_state(c10d::Store& store, int rank) {
   if (store.check({keys::failed(rank)})) {
     return {.kind = RankState::Kind::kFailed, .report = report_from(get_text(store, keys::failed(rank)))};
@@ -51,10 +52,10 @@ struct Failure {
   RankReport own;
   std::function<RankState::Kind(int rank)> without_announcement;
   std::function<std::string(const std::vector<RankState>&)> judge;
-  bool adopts = true;  // what another rank has found out holds here as well
+  bool adopts = true;  // whether another rank's verdict applies here too
 };
 
-// What all ranks of the group report, or have reported, by `deadline`.
+// The states of all ranks of the group, as far as they are known by `deadline`.
 std::vector<RankState> collect_states(const Failure& failure, Clock::time_point deadline) {
   c10d::Store& store = failure.store;
   std::vector<RankState> ranks(failure.members.size());
@@ -76,7 +77,7 @@ std::vector<RankState> collect_states(const Failure& failure, Clock::time_point 
     const auto report = reports.find(failure.members[rank]);
     ranks[rank] = report != reports.end()
                       ? RankState{.kind = RankState::Kind::kAnswered, .report = report->second}
-                      : reported_state(store, static_cast<int>(rank));  // it may have left meanwhile
+                      : reported_state(store, static_cast<int>(rank));  // it may have left since then
   }
   return ranks;
 }
@@ -99,12 +100,12 @@ std::string determine_cause(const Failure& failure) {
   }
   std::string verdict = failure.judge(ranks);
   failure.store.set(keys::verdict(), to_bytes(verdict));
-  // The store may be gone when those fail, or need the rest.
+  // Last, since the store may exit as soon as those ranks have failed.
   failure.job.desync_debugger->tell(job_store, failure.path, told, verdict);
   return verdict;
 }
 
-// The verdict of the rank that failed first; empty if none comes.
+// The verdict of the rank that failed first; empty if none arrives in time.
 std::string await_verdict(c10d::Store& store) {
   const auto deadline = Clock::now() + kLongestVerdict;
   while (!store.check({keys::verdict()})) {
@@ -114,12 +115,12 @@ std::string await_verdict(c10d::Store& store) {
   return get_text(store, keys::verdict());
 }
 
-// The rank that hosts the store may leave as soon as it knows this.
+// The rank that hosts the store may leave once all ranks have set this.
 void mark_learned(const Failure& failure) {
   const int in_job = failure.members[static_cast<size_t>(failure.info.rank)];
   try {
     failure.job.store->set(keys::learned(in_job), to_bytes("1"));
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it has left, and what is known stays true
+  } catch (const std::exception&) {  // the store's host has left; the verdict is still valid
   }
 }
 
@@ -133,11 +134,11 @@ std::string find_cause(const Failure& failure) {
   const BoundedStore::Budget budget(failure.job.bounded,
                                     std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
   try {
-    // That this rank lives and where it is comes first: others may ask at the same moment.
+    // First publishes that this rank is alive and where it is: other ranks may ask at the same moment.
     failure.store.set(keys::failed(failure.info.rank), to_bytes(to_text(failure.own)));
     std::string verdict;
     if (failure.adopts && failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
-    // The first one may have found nothing, or be gone.
+    // The first investigator may have found nothing, or may have ended.
     if (verdict.empty()) verdict = determine_cause(failure);
     desync_debugger.found(failure.path, verdict);
     mark_learned(failure);
@@ -146,7 +147,7 @@ std::string find_cause(const Failure& failure) {
     return desync_debugger.told(failure.path)
         .value_or(std::string("; it could not be determined in time which ranks are missing: ") + error.what());
   } catch (const std::exception& error) {
-    // Told nothing: its host has failed as well, and left.
+    // No verdict was received: the store's host has failed too, and left.
     return desync_debugger.told(failure.path).value_or(about_store(failure.info, error.what()));
   }
 }
@@ -183,7 +184,7 @@ std::string failure_cause(GroupState& state, uint64_t number) {
 }
 
 std::string comparison_failure_cause(GroupState& state) {
-  // A rank that called a collective meanwhile has blamed those that compare.
+  // A rank that has called a collective since then has blamed the ranks that compare.
   return cause_in(state, blame_for_connecting, /*adopts=*/false);
 }
 

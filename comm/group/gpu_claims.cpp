@@ -20,7 +20,7 @@ bool all_have_claimed(c10d::Store& store, std::chrono::milliseconds patience) {
   }
 }
 
-// What this rank is refused for; empty when it is not.
+// The reason why this rank is refused; empty if it is not refused.
 std::string refusal(c10d::Store& store, const RankInfo& info, const GpuClaim& claim) {
   const std::string me = std::to_string(info.rank);
   const std::string holder = set_once(store, keys::gpu(claim.uuid), me);
@@ -34,7 +34,7 @@ std::string refusal(c10d::Store& store, const RankInfo& info, const GpuClaim& cl
   const bool is_complete = all_have_claimed(store, claim.patience);
   if (!store.check({keys::gpu_refusal()})) return {};
   std::string text = store.get_to_str(keys::gpu_refusal());
-  // The others have been woken, and are reading what this one has read.
+  // The other ranks have been woken, and are still reading the answer from this rank's store.
   if (claim.hosts_store && is_complete) std::this_thread::sleep_for(std::chrono::milliseconds(200));
   return text;
 }

@@ -23,13 +23,13 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Ranks that are threads share a process, so its progress page belongs to no rank.
+// Ranks that are threads share a process, so its progress page does not belong to one rank.
 std::shared_ptr<CallLog> log_of(const GroupState::Parts& parts, const std::string& path, int leader) {
   if (parts.in_process) return std::make_shared<CallLog>();
   return std::make_shared<CallLog>(own_page().add_group(path, parts.info.rank, parts.info.world_size, leader));
 }
 
-// The group's for CPU tensors; null where it has none.
+// The group's backend for CPU tensors; null if it has none.
 c10::intrusive_ptr<c10d::Backend> cpu_backend_of(c10d::ProcessGroup& group) {
   if (!group.hasBackends()) return {};
   const auto devices = group.getDeviceTypes();
@@ -67,7 +67,7 @@ void GroupState::serve_with(ConnectedGroup connected) {
   const auto own = store();
   if (own) own->set(keys::connected(info_.rank), std::string("1"));
   if (connected.group) look_at_cpu_backend(*connected.group, own);
-  // Where ranks are threads, all of them end.
+  // Not needed where ranks are threads: all of them end with the process.
   if (own && job_.bounded) {
     terminate_handler_.emplace([this](const UncaughtException& exception) { publish_exception(exception); });
   }
@@ -84,12 +84,12 @@ void GroupState::connect_now() {
     if (!log_) open_log();
     connect = parts_.connect;
   }
-  if (!connect) return;  // closed: what is called refuses
+  if (!connect) return;  // the group is closed; later calls throw
   try {
     ConnectedGroup connected = connect([this] { return is_closed_.load(std::memory_order_acquire); });
     {
       const std::lock_guard parts(mutex_);
-      if (is_closed_) return;  // by another thread meanwhile
+      if (is_closed_) return;  // another thread has closed the group since then
       parts_.group = connected.group;
       parts_.connect = nullptr;
     }
@@ -112,7 +112,7 @@ void GroupState::look_at_cpu_backend(c10d::ProcessGroup& group, const c10::intru
     kept_backend_ = backend;
     in_call_backend_ = dynamic_cast<InCallBackend*>(backend.get());
   }
-  // Two ranks: one that runs Python expects gloo's own messages.
+  // In a group of two ranks, a rank that runs Python expects gloo's own messages.
   const bool is_of_two = all_reduce_traits_.in_wait == AllReduceTraits::InWait::kSmallFloats;
   if (is_of_two && !(own && own->check({keys::present(1 - info_.rank)}))) {
     all_reduce_traits_.in_wait = AllReduceTraits::InWait::kNone;
@@ -164,7 +164,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> GroupState::group_being_closed() const {
 void GroupState::close() {
   Parts parts = release(/*to_close=*/true);
   if (!parts.group) {
-    // It was not used, or is being connected: members that use it now need not wait.
+    // The group was not used, or is being connected. Members that use it from now on need not wait for this rank.
     if (parts.store) announce(*parts.store, keys::exited(info_.rank), keys::kClosed + std::string("\n"));
     return;
   }
@@ -175,17 +175,17 @@ void GroupState::close() {
   const bool in_job = path_.empty();
   const progress::PhaseScope phase(progress::Phase::kClosing);
   if (in_job) limit_store_calls();
-  // A rank that is still connecting would fail when this rank's sockets close.
+  // Closing this rank's sockets would make a rank that is still connecting fail.
   if (parts.store) wait_for_ranks(info_, job_, *parts.store, {keys::connected, keys::exited, keys::failed}, left());
   if (parts.store) announce(*parts.store, keys::closing(info_.rank), keys::kClosed + std::string("\n"));
   parts.group->shutdown();
   parts.group.reset();
-  deadline = Clock::now() + patience;  // running collectives have taken the time that they needed
+  deadline = Clock::now() + patience;  // running collectives may have used up the first deadline
   if (!parts.store) return;
   if (in_job) job_.desync_debugger->stop();
   announce(*parts.store, keys::exited(info_.rank), keys::kClosed + std::string("\n"));
-  // Rank 0 may be the store's server, and NCCL's monitor threads on other ranks ask the store until they shut down:
-  // they would log errors if it went away first.
+  // Rank 0 may host the store, and NCCL's monitor threads on other ranks use the store until they shut down. They would
+  // log errors if the store closed first.
   if (parts.hosts_store) {
     wait_for_ranks(info_, job_, *parts.store, {keys::exited, keys::learned, keys::silent}, left());
   }
@@ -201,8 +201,8 @@ void GroupState::abort(bool announce) noexcept {
     limit_store_calls();
     if (parts.store && announce) announce_failure(*parts.store);
     parts.group->abort();
-    // gloo's destructor waits for collectives in flight, and their peers may never arrive: it must not block the rank
-    // that is giving up.
+    // gloo's destructor waits for collectives in flight, and their peers may never arrive. So it runs in another thread
+    // and does not block this rank, which is giving up.
     std::thread([last = std::move(parts.group)] {}).detach();
     if (!parts.store || !path_.empty()) return;
     job_.desync_debugger->stop();
@@ -211,7 +211,7 @@ void GroupState::abort(bool announce) noexcept {
   }
 }
 
-// For the messages of ranks that still wait for this one.
+// For the messages of ranks that are still waiting for this rank.
 void GroupState::announce(c10d::Store& store, const std::string& key, const std::string& how) const {
   const std::string text = how + to_text(log_ ? log_->report() : RankReport{});
   try {
@@ -220,7 +220,7 @@ void GroupState::announce(c10d::Store& store, const std::string& key, const std:
   }
 }
 
-// A rank that gives up because of others is not the cause of the failure.
+// A rank that gives up because other ranks have failed is not the cause of the failure.
 void GroupState::announce_failure(c10d::Store& store) const {
   if (!job_.desync_debugger->has_failed())
     return announce(store, keys::exited(info_.rank), keys::kGaveUp + std::string("\n"));
@@ -228,7 +228,7 @@ void GroupState::announce_failure(c10d::Store& store) const {
   announce(*job_.store, keys::learned(members_[static_cast<size_t>(info_.rank)]), "");
 }
 
-// In the thread of an exception that ends the process, with what this rank still knows.
+// Called in the thread whose exception ends the process. Publishes what this rank was doing.
 void GroupState::publish_exception(const UncaughtException& exception) {
   const auto own = store();
   if (!own) return;
@@ -237,7 +237,7 @@ void GroupState::publish_exception(const UncaughtException& exception) {
     return announce_failure(*own);
   }
   const RankReport calls = log_->report();
-  // Of the groups in which nothing is under way none is concerned.
+  // A group without a collective in progress is not affected.
   const auto open = std::ranges::find(calls.calls, false, &CallRecord::ended);
   if (open == calls.calls.end()) return;
   const std::string text =

@@ -15,7 +15,7 @@
 namespace ddp::detail {
 namespace {
 
-// A line of each: "<process> <host>".
+// Each process has a line: "<process> <host>".
 std::vector<ProcessIdentity> parse(const std::string& text) {
   std::vector<ProcessIdentity> processes;
   std::istringstream lines(text);

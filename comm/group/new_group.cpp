@@ -25,7 +25,7 @@ void check_ranks(std::vector<int>& ranks, const GroupHandle& group, const char* 
   if (twice != ranks.end()) detail::refuse(group, operation, "rank " + std::to_string(*twice) + " is listed twice");
 }
 
-// Lists without a common rank, and the one that has this rank becomes a group.
+// `lists` have no rank in common. The list that contains this rank becomes a group.
 std::optional<ProcessGroup> new_groups(const GroupHandle& group, std::vector<std::vector<int>> lists,
                                        const NewGroupOptions& options, const char* operation) {
   detail::GroupState& parent = group.state();
@@ -42,8 +42,9 @@ std::optional<ProcessGroup> new_groups(const GroupHandle& group, std::vector<std
   const auto timeout = options.timeout.value_or(parent.timeout());
   detail::check_timeout(group.info(), operation, timeout);
   const auto communicator = options.split ? detail::communicator_to_split(group, backends) : nullptr;
-  // All ranks compare what they want before any of them connects, so that none waits for one that has refused. Until
-  // then each counts one group, however many it has listed, so that the next groups have the same numbers everywhere.
+  // All ranks compare their requests before any of them connects, so that no rank waits for a rank that has refused.
+  // Until then, each rank counts one group, however many it has listed. So the next groups have the same numbers on all
+  // ranks.
   const int64_t first = parent.next_subgroup();
   std::vector<std::string> lines;
   for (const std::vector<int>& ranks : lists) {

@@ -24,7 +24,7 @@ std::vector<int> other_ranks(const RankInfo& info, c10d::Store& store) {
   for (int rank = 0; rank < info.world_size; ++rank) {
     if (rank != info.rank) others.push_back(rank);
   }
-  // One question usually suffices.
+  // Usually one request is enough.
   if (others.empty() || store.check(keys_of(others, keys::present))) return others;
   std::erase_if(others, [&](int rank) { return !store.check({keys::present(rank)}); });
   return others;
@@ -52,14 +52,14 @@ void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& s
       if (others.empty() || Clock::now() > deadline) return;
       std::this_thread::sleep_for(kPollInterval);
     }
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and so is its host
+  } catch (const std::exception&) {  // the store has closed, so its host has ended
   }
 }
 
 void wait_until_failure_is_known(const RankInfo& info, const JobServices& job) noexcept {
   using std::chrono::milliseconds;
   constexpr auto kShortest = milliseconds(800);
-  // Another rank may notice the failure later, and then asks for as long as this one did.
+  // Another rank may notice the failure later, and then asks for just as long.
   constexpr auto kSinceFailure = milliseconds(1950);
   const auto failed = job.desync_debugger->first_failure();
   const auto left = failed ? std::chrono::ceil<milliseconds>(*failed + kSinceFailure - Clock::now()) : kShortest;

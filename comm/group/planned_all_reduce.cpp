@@ -11,13 +11,13 @@ bool is_real_float(at::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
 }
 
-// What a call logs and shows within the call is made for the usual tensors.
+// Whether the call can be logged and shown within itself, which is implemented for the usual tensors only.
 bool fits_call(const at::Tensor& tensor, const AllReduceCall& call) {
   if (call.has_own_timeout || static_cast<size_t>(tensor.dim()) > CallShape::kDimensions) return false;
   const at::ScalarType dtype = tensor.scalar_type();
   if (!is_real_float(dtype) && ((dtype != at::kInt && dtype != at::kLong) || call.is_average)) return false;
   if (!tensor.is_contiguous() || tensor.is_neg()) return false;
-  return !at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);  // else a profiler wants to see it
+  return !at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);  // otherwise a profiler wants to record it
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ AllReducePlan plan_all_reduce(const GroupState& group, const at::Tensor& tensor,
   AllReduceRequest request{.waiter = call.waiter};
   request.is_dense_on_cpu =
       group.has_cpu_backend() && tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided;
-  // The rest only where the choice depends on it: asking costs as much as a small sum.
+  // The other properties are queried only if the choice depends on them: the query takes as long as a small sum.
   if (request.is_dense_on_cpu && call.waiter == AllReduceWaiter::kCaller && backend.in_call) {
     request.fits_call = fits_call(tensor, call);
   } else if (request.is_dense_on_cpu && call.waiter == AllReduceWaiter::kBackward) {

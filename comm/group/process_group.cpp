@@ -32,7 +32,7 @@ using detail::require_cuda;
   throw std::invalid_argument("init_process_group: rank_info: " + why);
 }
 
-// What the environment says has been checked; this was given by the program.
+// Values of the environment have been checked already; these are given by the program.
 void check_place(const RankInfo& info) {
   const auto is_place = [](int rank, int size) { return size >= 1 && rank >= 0 && rank < size; };
   if (!is_place(info.rank, info.world_size)) {

@@ -21,8 +21,8 @@ bool begins_with(const std::string& message, const std::string& name) {
          (message.size() == name.size() || message[name.size()] < '0' || message[name.size()] > '9');
 }
 
-// torchrun and ddprun read this file after the process has ended. A half-written one would hide the failure, so it
-// appears under its name only when it is complete.
+// torchrun and ddprun read this file after the process has ended. An incomplete file would hide the failure, so the
+// file gets its name only when it is complete.
 void write_error_file(const std::string& path, const std::string& message) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   // The shorter of the two forms that torchrun reads: only this one may have a time below the second, by which ddprun
@@ -45,7 +45,7 @@ int report(const std::exception& error) noexcept {
     const char* rank = std::getenv("RANK");
     const std::string name = rank != nullptr && *rank != '\0' ? std::string("rank ") + rank : "";
     const std::string prefix = name.empty() || begins_with(message, name) ? "" : name + ": ";
-    const detail::BlockFileSizeSignal blocked;  // the limit must not replace the failure
+    const detail::BlockFileSizeSignal blocked;  // a file-size limit must not replace the failure's message
     std::fflush(stdout);
     std::fprintf(stderr, "error: %s%s\n", prefix.c_str(), message.c_str());
     const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");

@@ -28,7 +28,7 @@ SpawnError::~SpawnError() = default;
 namespace detail {
 namespace {
 
-// By the backends that are named: those that serve both devices by way of the host leave the ranks on the CPU.
+// Decides by the named backends: a backend that serves both devices through host memory leaves the ranks on the CPU.
 bool may_take_cuda(const std::string& named) {
   if (named.empty()) return true;
   const BackendMap backends = parse_backend_map(named, known_backends());
@@ -58,7 +58,7 @@ bool are_cuda_devices_of_their_own(std::vector<c10::Device> devices) {
 }
 
 BackendMap backends_for(const std::vector<c10::Device>& devices, const SpawnOptions& options) {
-  // Ranks that share a GPU need one for its tensors too.
+  // Ranks that share a GPU need a backend that also serves the GPU's tensors.
   const bool is_on_cpu = std::ranges::all_of(devices, &c10::Device::is_cpu);
   const bool has_own_cuda = are_cuda_devices_of_their_own(devices);
   const BackendMap backends = choose_backends(options.backend,
@@ -82,7 +82,8 @@ class Ranks {
     if (first_ && aborts_others_) state->abort(/*announce=*/false);
   }
 
-  // The failure is noted before connections close, so that a victim of that cannot come first.
+  // The failure is recorded before connections close. So a failure that only follows from closed connections cannot be
+  // the first.
   void fail(int rank, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     if (!first_) {

@@ -31,8 +31,8 @@
 namespace ddp::detail {
 namespace {
 
-// c10d's file store, which a thread may wait on for hours: it polls a key less and less often, four times a second at
-// last, and at once when this process sets one.
+// c10d's file store, on which a thread may wait for hours. It polls a key at growing intervals of up to a quarter of a
+// second, and at once when this process sets a key.
 class BackoffFileStore final : public ForwardingStore {
  public:
   explicit BackoffFileStore(c10::intrusive_ptr<c10d::Store> store) : ForwardingStore(std::move(store)) {}
@@ -53,9 +53,8 @@ class BackoffFileStore final : public ForwardingStore {
   uint64_t changes_ = 0;
 };
 
-// c10d would wait for the folder until the timeout.
 // c10d::FileStore at `path`, for `world_size` ranks; the last of them removes the file. Throws std::runtime_error when
-// there is no such folder, or what c10d throws.
+// the folder does not exist (c10d would wait until the timeout), and the errors of c10d.
 c10::intrusive_ptr<c10d::Store> open_file_store(const std::string& path, int world_size,
                                                 std::chrono::milliseconds timeout) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -124,7 +123,7 @@ std::string host_name() {
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 [[noreturn]] void refuse_store(const RankInfo& info, bool hosted_here, const std::exception& error) {
-  if (dynamic_cast<const StoreUnreachable*>(&error) != nullptr) {  // which names the store
+  if (dynamic_cast<const StoreUnreachable*>(&error) != nullptr) {  // its message names the store already
     throw std::runtime_error(who(info) + ": cannot reach " + error.what());
   }
   const std::string address = info.master_addr + ":" + std::to_string(info.master_port);
@@ -141,16 +140,16 @@ Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds 
   options.port = address.port;
   options.isServer = hosted_here;
   options.numWorkers = static_cast<size_t>(info.world_size);
-  // Clients only count themselves in, which a server that runs Python waits for. Our own server does not wait: the
-  // backends do, after the ranks were compared, and can say who is missing.
+  // Clients only count themselves in. A server that runs Python waits for that count. Our own server does not: the
+  // backends wait, after the ranks were compared, and can name the ranks that are missing.
   options.waitWorkers = !hosted_here;
   options.timeout = timeout;
   options.multiTenant = hosted_here;
   return c10::make_intrusive<c10d::TCPStore>(address.host, options);
 }
 
-// gloo asks the store with a limit, but torch's client has none on most answers: a store that freezes meanwhile would
-// block this rank forever. NCCL needs more of the client than ours can.
+// gloo asks the store with a timeout, but torch's client has no timeout for most answers: a store that freezes would
+// block this rank forever. NCCL uses functions of the client that ours does not have.
 Store connect_bounded(const RankInfo& info, std::chrono::milliseconds timeout) {
   const StoreAddress address = store_address(info);
   auto store =
@@ -159,8 +158,8 @@ Store connect_bounded(const RankInfo& info, std::chrono::milliseconds timeout) {
   return store;
 }
 
-// A server that this process runs stays until the process ends: ranks that close their group and form another would
-// otherwise meet one that is going away.
+// A server in this process stays until the process exits. Otherwise, ranks that close their group and form another one
+// could connect to a server that is closing.
 void keep_until_exit(Store store) {
   static std::mutex mutex;
   static std::vector<Store> servers;
@@ -189,12 +188,12 @@ void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& 
   }
 }
 
-// The store for our own keys, and a second one, which may be kept waiting.
+// The store for our own keys, and a second connection, on which long waits are allowed.
 struct StoreConnections {
   Store first;
   Store waiting;
-  c10::intrusive_ptr<BoundedStore> bounded;        // what `first` is, where it keeps to limits of time
-  c10::intrusive_ptr<BoundedStore> waits_bounded;  // the same of `waiting`
+  c10::intrusive_ptr<BoundedStore> bounded;        // `first`, if it has timeouts
+  c10::intrusive_ptr<BoundedStore> waits_bounded;  // `waiting`, if it has timeouts
 };
 
 StoreConnections stores_at(const RankInfo& info, std::chrono::milliseconds timeout) {
@@ -211,7 +210,7 @@ StoreConnections stores_in_file(const Store& file) {
   return {file, c10::make_intrusive<BackoffFileStore>(file), {}, {}};
 }
 
-// Registers this rank and compares it with earlier ones.
+// Registers this rank and compares its settings with those of earlier ranks.
 void register_rank(JobStore& store, const RankInfo& info, const BackendMap& backends, const StoreConnections& stores,
                    const std::string& file) {
   const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), stores.first);
@@ -248,7 +247,7 @@ std::string message_of(const std::exception& error) {
 
 namespace {
 
-// A launcher that starts the ranks again does not remove the file, and keys of the failed attempt are still in it.
+// When a launcher starts the ranks again it does not remove the file, so the file still has keys of the failed attempt.
 JobStore join_file(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout,
                    const std::string& file) {
   JobStore store;
@@ -308,7 +307,7 @@ std::string connect_failure_cause(const JobStore& store, const RankInfo& info) {
                       .store = store.own,
                       .job = store.links,
                       .members = members,
-                      // gloo's address of the rank: ranks that run Python have only that.
+                      // gloo's address of the rank, the only one of these keys that ranks with Python set.
                       .may_be_there = [&](int rank) {
                         c10d::Store& asked = store.links.bounded ? *store.links.bounded : *store.root;
                         return asked.check({group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});

@@ -47,7 +47,7 @@ struct MemberGone : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// One rank of a group that is being connected.
+// Connects this rank to a group.
 class Connection {
  public:
   Connection(const GroupHandle& parent, SubGroupPlan plan)
@@ -119,8 +119,8 @@ class Connection {
     return std::ranges::find(python, plan_.ranks[static_cast<size_t>(rank)]) != python.end();
   }
 
-  // Until all members are here. Members of a group that is connected at its first use arrive at different times; one
-  // that has closed it or left the job, or whose process has ended, never does.
+  // Waits until all members have arrived. The members of a group that is connected at its first use arrive at different
+  // times. A member that has closed the group, has left the job or has ended never arrives.
   void await_members(const std::function<bool()>& is_closed) const {
     constexpr milliseconds kFirst{50};
     constexpr milliseconds kLongest{500};
@@ -131,7 +131,7 @@ class Connection {
     if (keys.empty()) return;
     const auto deadline = Clock::now() + plan_.timeout;
     for (milliseconds slice = kFirst; !are_set_within(*own_, keys, slice); slice = std::min(2 * slice, kLongest)) {
-      if (is_closed()) throw MemberGone("the group was closed meanwhile");
+      if (is_closed()) throw MemberGone("the group was closed while it was being connected");
       refuse_if_any_is_gone();
       if (Clock::now() > deadline) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(plan_.timeout.count()) +
@@ -140,20 +140,20 @@ class Connection {
     }
   }
 
-  // Backends do not notice while they connect that a member has ended, or that this rank has closed the group.
+  // While backends connect, they do not notice that a member has ended or that this rank has closed the group.
   ConnectedGroup connect_watched(const GroupPlan& group, const std::function<bool()>& is_closed) const {
-    if (group.device.is_cuda()) return connect_group(group);  // the thread's device counts
+    if (group.device.is_cuda()) return connect_group(group);  // the calling thread's current device matters
     constexpr milliseconds kBetweenLooks{200};
     std::packaged_task<ConnectedGroup()> task([group] { return connect_group(group); });
     std::future<ConnectedGroup> connected = task.get_future();
     std::thread thread(std::move(task));
     try {
       while (connected.wait_for(kBetweenLooks) != std::future_status::ready) {
-        if (is_closed()) throw MemberGone("the group was closed meanwhile");
+        if (is_closed()) throw MemberGone("the group was closed while it was being connected");
         refuse_if_any_is_gone();
       }
     } catch (const std::exception&) {
-      thread.detach();  // until its own timeout
+      thread.detach();  // it ends at its own timeout
       throw;
     }
     thread.join();
@@ -167,7 +167,7 @@ class Connection {
     }
     for (const int rank : others) refuse_if_gone(rank);
     for (const int rank : others) {
-      // Whom it has missed is added to the message.
+      // connect() adds to the message which ranks the other member has missed.
       if (own_->check({keys::failed(rank)})) throw std::runtime_error(name_of(rank) + " has given up connecting");
     }
   }
@@ -188,11 +188,11 @@ class Connection {
     if (process.host != host_identity() || !has_ended(process.pid)) return;
     const JobServices& job = parent_.unconnected_state().job();
     job.store->set(keys::silent(members_[static_cast<size_t>(rank)]),
-                   std::string("1"));  // no rank waits for it at the end
+                   std::string("1"));  // other ranks then do not wait for it at the end
     throw MemberGone(name_of(rank) + ", process " + std::to_string(process.pid) + ", has ended");
   }
 
-  // "rank 1 (rank 3 of 4)": here, and in the group that this one is made from.
+  // The rank's number in this group and in the parent group, such as "rank 1 (rank 3 of 4)".
   std::string name_of(int rank) const {
     return "rank " + std::to_string(rank) + " (rank " + std::to_string(plan_.ranks[static_cast<size_t>(rank)]) +
            " of " + std::to_string(parent_.size()) + ")";
@@ -202,7 +202,7 @@ class Connection {
   const SubGroupPlan plan_;
   RankInfo info_;
   std::string path_;
-  std::vector<int> members_;  // in the job
+  std::vector<int> members_;  // their numbers in the job
   Store own_;                 // our own keys of the group; null where there is no store
 };
 

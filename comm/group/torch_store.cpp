@@ -7,7 +7,7 @@
 namespace ddp::detail {
 namespace {
 
-// With the types of errors that torch's client has.
+// Throws the types of errors that torch's client throws.
 template <typename Call>
 auto with_errors_of_torch(const Call& call) {
   try {
@@ -50,7 +50,7 @@ void TorchStore::append(const std::string& key, const std::vector<uint8_t>& valu
   store()->append(key, value);
 }
 
-// The keys are there when torch's client asks for them, so that it does not wait.
+// By then the keys exist, so torch's client does not wait.
 std::vector<std::vector<uint8_t>> TorchStore::multiGet(const std::vector<std::string>& keys) {
   wait(keys);
   return store()->multiGet(keys);

@@ -68,8 +68,8 @@ class Comparison {
         number_(number),
         deadline_(Clock::now() + timeout) {}
 
-  // A rank compares itself with the first one only, so that the requests of all do not grow with the square of the
-  // ranks.
+  // A rank compares itself with the first rank only, so that the number of requests does not grow with the square of
+  // the number of ranks.
   void run(const std::string& subject, const std::vector<std::string>& lines) {
     const int own = state_.info().rank;
     const std::string text = join_lines(lines);
@@ -77,7 +77,7 @@ class Comparison {
     const int reference = ranks_.front();
     store_->set(digest_key(own), own_digest);
     const bool differs = own != reference && read_digest(reference) != own_digest;
-    // What is equal everywhere need not be written.
+    // A text that is equal on all ranks need not be written.
     if (own == reference || differs) store_->set(text_key(own), text);
     if (differs) store_->set(difference_key(), own_digest);
     const auto count = static_cast<int64_t>(ranks_.size());
@@ -136,7 +136,7 @@ class Comparison {
     }
   }
 
-  // With a majority: who differs from it. Otherwise the two lowest ranks that differ.
+  // If there is a majority: the ranks that differ from it. Otherwise the two lowest ranks that differ.
   std::string difference(const std::string& subject, const std::map<std::string, std::vector<int>>& by_digest) {
     const auto most = std::ranges::max_element(by_digest, {}, [](const auto& entry) { return entry.second.size(); });
     const bool has_majority = 2 * most->second.size() > ranks_.size();
@@ -160,7 +160,7 @@ class Comparison {
     return std::ranges::find_if(by_digest, has_it)->first;
   }
 
-  // The last rank to have read everything removes it: programs may wrap models in a loop.
+  // The last rank that has read everything removes the keys: programs may wrap models in a loop.
   void forget() {
     if (store_->add(departures_key(), 1) != static_cast<int64_t>(ranks_.size())) return;
     store_->deleteKey(text_key(ranks_.front()));
@@ -203,7 +203,7 @@ void verify_equal_across_ranks(const std::string& subject, const std::vector<std
     throw std::runtime_error(who(group.info()) + ": " + subject + " cannot be compared" +
                              detail::about_store(group.info(), error.what()));
   } catch (const RankDidNotArrive& error) {
-    // It may be waiting itself, for one that is gone.
+    // That rank may itself be waiting for one that has ended.
     const std::string cause = detail::comparison_failure_cause(state);
     const std::string text =
         subject + " cannot be compared" + (cause.empty() ? std::string(": ") + error.what() : cause);

@@ -41,7 +41,7 @@ std::shared_ptr<torch::nn::Module> copy_of(const torch::nn::Module& model, c10::
   try {
     return model.clone(device);
   } catch (const std::logic_error&) {
-    throw;  // a wrapper's, which says what can be cloned
+    throw;  // a wrapper's error, which says what can be cloned
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw std::runtime_error("DataParallel: the model cannot be copied: " + what.substr(0, what.find('\n')) +

@@ -88,10 +88,10 @@ class DeviceThreads::Worker {
   const c10::Device device_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> task_;  // empty: idle
+  std::function<void()> task_;  // empty: the thread is idle
   std::exception_ptr error_;
   bool stop_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last, since the thread uses the other members
 };
 
 DeviceThreads::DeviceThreads(const std::vector<c10::Device>& devices) : devices_(devices) {
@@ -102,7 +102,7 @@ DeviceThreads::~DeviceThreads() = default;
 
 std::vector<std::exception_ptr> DeviceThreads::run(const std::vector<std::function<void()>>& tasks) {
   const at::ThreadLocalState state;
-  const bool caches_casts = at::autocast::is_autocast_cache_enabled();  // which that state leaves out
+  const bool caches_casts = at::autocast::is_autocast_cache_enabled();  // the state above does not contain it
   const std::vector<c10::Stream> streams = current_streams(devices_[0].type());
   for (size_t i = 1; i < tasks.size(); ++i) {
     workers_[i - 1]->begin([&, i] {

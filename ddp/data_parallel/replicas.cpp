@@ -28,7 +28,7 @@ using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using torch::autograd::variable_list;
 
-// Moves tensors to `device`, joined into one per dtype on the way. Records gradients where that is switched on.
+// Moves tensors to `device`. Tensors of one dtype are joined for the transfer. Records gradients if that is enabled.
 std::vector<at::Tensor> move_together(const std::vector<at::Tensor>& tensors, c10::Device device) {
   std::map<at::ScalarType, std::vector<size_t>> by_dtype;
   for (size_t i = 0; i < tensors.size(); ++i) by_dtype[tensors[i].scalar_type()].push_back(i);
@@ -46,7 +46,7 @@ std::vector<at::Tensor> move_together(const std::vector<at::Tensor>& tensors, c1
   return moved;
 }
 
-// None on the CPU.
+// The current streams; empty on the CPU.
 std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices) {
   std::vector<c10::Stream> streams;
   for (const c10::Device device : devices) {
@@ -62,8 +62,8 @@ void wait_for(c10::Stream earlier, c10::Stream stream) {
   reached.block(stream);
 }
 
-// Backward of "the copies' parameters are the model's": takes the gradients of all copies' parameters, copy by copy,
-// and returns their sums.
+// The backward of "the copies' parameters are the model's". Its inputs are the gradients of all copies' parameters,
+// copy by copy; its results are their sums.
 class AddGradients final : public torch::autograd::Node {
  public:
   AddGradients(edge_list parameters, size_t count, const std::vector<c10::Device>& devices)
@@ -74,8 +74,8 @@ class AddGradients final : public torch::autograd::Node {
 
   std::string name() const override { return "ddp::DataParallel"; }
 
-  // Autograd makes the forward's stream current on one device only. That one has waited for all gradients, whichever
-  // streams they come from, and is what takers of the sums wait for.
+  // Autograd makes the forward's stream current on one device only. This stream has waited for all gradients, on
+  // whichever streams they were computed. Users of the sums wait for this stream.
   variable_list apply(variable_list&& gradients) override {
     if (streams_.empty()) return add(std::move(gradients));
     const c10::impl::VirtualGuardImpl guard(device_.type());
@@ -114,7 +114,7 @@ class AddGradients final : public torch::autograd::Node {
 
   const size_t count_;
   const c10::Device device_;
-  const std::vector<c10::Stream> streams_;  // the forward's
+  const std::vector<c10::Stream> streams_;  // of the forward
 };
 
 std::vector<at::Tensor> defined_values(const torch::OrderedDict<std::string, at::Tensor>& named) {
@@ -141,7 +141,7 @@ void copy_values(const std::vector<at::Tensor>& from, const std::vector<at::Tens
 
 }  // namespace
 
-// A module's tensors, and for a copy what it was last made equal to.
+// A module's tensors. For a copy also the model's state that it was last made equal to.
 struct Replicas::Values {
   std::vector<at::Tensor> parameters{};
   std::vector<at::Tensor> buffers{};
@@ -180,7 +180,8 @@ bool Replicas::same_structure(size_t replica) const {
          same_shapes(values_[0]->buffers, values_[replica]->buffers);
 }
 
-// Building a module draws its initial values from the default generator, which would shift the program's own numbers.
+// Building a module draws its initial values from the default generator. That must not change the program's own random
+// numbers.
 void Replicas::make(size_t count) {
   const at::NoGradGuard no_grad;
   at::Generator generator = at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
@@ -229,8 +230,9 @@ void Replicas::refresh(size_t count) {
         if (!copy.parameters[k].is_alias_of(parameters[k])) copy.parameters[k].set_data(parameters[k].variable_data());
       }
     } else {
-      // Each time: LibTorch's optimizers change Tensor::data(), which nothing notices. What the model's version
-      // counters notice, those of the copies do, so that a change between a forward and its backward is found in both.
+      // Copied in each forward: LibTorch's optimizers change Tensor::data(), which no version counter shows. When the
+      // model's version counters change, the copies' counters change too. So a change between a forward and its
+      // backward is found in both.
       const bool is_changed = copy.seen != now;
       std::vector<at::Tensor> targets;
       for (const at::Tensor& parameter : copy.parameters) {
@@ -239,11 +241,12 @@ void Replicas::refresh(size_t count) {
       copy_values(parameters, targets, devices_[i]);
       copy.seen = now;
     }
-    // Statistics are changed by every forward, and no backward in training mode uses them: no version counter here.
+    // Every forward changes the running statistics, and no backward in training mode uses them. So they are written
+    // without a change of their version counters.
     std::vector<at::Tensor> targets;
     for (const at::Tensor& buffer : copy.buffers) targets.push_back(buffer.variable_data());
     copy_values(values_[0]->buffers, targets, devices_[i]);
-    // Parents come before their children, whose own mode may differ.
+    // Parents come before their children, since children may have another mode.
     const auto copied = modules_[i]->modules();
     for (size_t k = 0; k < modes.size(); ++k) {
       if (copied[k]->is_training() != modes[k]->is_training()) copied[k]->train(modes[k]->is_training());
@@ -252,7 +255,7 @@ void Replicas::refresh(size_t count) {
   connect(count, with_gradients);
 }
 
-// Each forward gets a node of its own, so that the graphs of several forwards can wait for their backwards.
+// Each forward has its own node, so that the graphs of several forwards can exist before their backwards.
 void Replicas::connect(size_t count, bool with_gradients) {
   if (!with_gradients) return;
   const std::vector<at::Tensor>& parameters = values_[0]->parameters;

@@ -13,8 +13,8 @@ CommHook compress(const char* name, at::ScalarType dtype, const GroupHandle& gro
     const at::Tensor buffer = bucket.buffer();
     at::Tensor compressed = buffer.to(dtype).div_(group.size());
     return then(all_reduce_future(std::move(compressed), group), [buffer](const at::Tensor& sum) {
-      detail::used_here(buffer);  // on CUDA this is a stream of the future's
-      buffer.copy_(sum);          // in place, for a lower peak
+      detail::used_here(buffer);  // on CUDA this runs on one of the future's streams
+      buffer.copy_(sum);          // in place, which needs less memory
       return buffer;
     });
   });
@@ -38,7 +38,7 @@ CommHook compress_around(const std::string& name, at::ScalarType dtype, CommHook
 CommHook all_reduce(const GroupHandle& group) {
   return named_hook("all_reduce", [group](GradientBucket& bucket) {
     const at::Tensor buffer = bucket.buffer();
-    buffer.div_(group.size());  // first: a sum may overflow
+    buffer.div_(group.size());  // before the sum, which could overflow otherwise
     return all_reduce_future(buffer, group);
   });
 }

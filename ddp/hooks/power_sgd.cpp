@@ -28,7 +28,8 @@
 namespace ddp {
 namespace {
 
-// Runs what follows on `stream`, made on first use, which begins where the current one is; nothing on the CPU.
+// While the object exists, work is queued on `stream` (created at the first use), after the work of the current stream.
+// Does nothing on the CPU.
 class OnSideStream {
  public:
   OnSideStream(std::optional<c10::Stream>& stream, const at::Tensor& used) : guard_(begin(stream, used)) {}
@@ -132,13 +133,13 @@ class PowerSgdState {
   const PowerSgdStatistics& statistics() const { return statistics_; }
 
  private:
-  // What a bucket's compression keeps.
+  // What the compression of a bucket keeps from step to step.
   struct Memory {
     at::Tensor error;
     at::Tensor p;
     at::Tensor q;
   };
-  // Matrices of one shape that are compressed at once, (batch, n, m).
+  // Matrices of one shape that are compressed together, as (batch, n, m).
   struct Group {
     at::Tensor matrices;
     std::vector<at::Tensor> originals;  // empty: `matrices` is the gradient itself
@@ -260,7 +261,7 @@ class PowerSgdState {
       offset += other.numel();
     }
 
-    sum_over_ranks(memory.p);  // orthogonalised next, so there is no need to divide
+    sum_over_ranks(memory.p);  // not divided: the columns are made orthonormal next
     for (Group& group : groups) orthogonalize(group.p, options_.orthogonalization_epsilon);
     for (Group& group : groups) at::bmm_out(group.q, group.matrices.transpose(1, 2), group.p);
 
@@ -281,7 +282,7 @@ class PowerSgdState {
   const CommHook before_start_;
   SeedSequence seeds_;
   std::unordered_map<size_t, Memory> memories_;
-  // The same one for all steps: what is kept between steps is allocated, used and freed only on it.
+  // The same stream in all steps: tensors that are kept between steps are allocated, used and freed only on it.
   std::optional<c10::Stream> side_stream_;
   int64_t iteration_ = 0;
   PowerSgdStatistics statistics_;

@@ -21,7 +21,7 @@ GradientDivision division_of(const DivisionCase& one) {
   }
   const double factor = one.factor.value_or(ranks);
   if (one.may_overflow) {
-    // The power of two by which the sum stays in range that is nearest to the root of the factor.
+    // Of the powers of two that divide the factor, the one nearest to its square root. Then the sum stays in range.
     while (std::fmod(factor, division.before) == 0 && factor / division.before > division.before) division.before *= 2;
   }
   division.after = factor / division.before;

@@ -28,7 +28,7 @@ constexpr std::array<std::string_view, 2> kCopies{"aten::_to_copy", "aten::clone
 constexpr std::array<std::string_view, 6> kUndefined{
     "aten::empty",     "aten::empty_like",        "aten::empty_strided",
     "aten::new_empty", "aten::new_empty_strided", "aten::empty_permuted"};
-// Those that draw take their numbers from the generator alone.
+// The operators of this list that draw random numbers use only the generator.
 constexpr std::array<std::string_view, 9> kOverwriting{"aten::zero_",   "aten::fill_",        "aten::copy_",
                                                        "aten::normal_", "aten::uniform_",     "aten::random_",
                                                        "aten::cauchy_", "aten::exponential_", "aten::log_normal_"};

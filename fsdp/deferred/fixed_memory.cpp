@@ -11,7 +11,7 @@
 namespace ddp::fsdp {
 namespace {
 
-// Before the memory there is a page with its size: what deletes a DataPtr gets only the address.
+// A page before the memory holds its size, since a DataPtr's deleter receives only the address.
 struct Header {
   size_t bytes;  // with this page
 };
@@ -39,7 +39,7 @@ bool has_limited_address_space() {
   return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
 }
 
-// Replaces the pages.
+// Replaces the pages with fresh ones.
 bool map_again(void* memory, int protection) {
   return mmap(memory, bytes_of(memory), protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
          MAP_FAILED;

@@ -11,7 +11,7 @@ namespace {
 
 // Copies of smaller tensors are kept for repeated calls.
 constexpr size_t kLargestConstant = size_t{64} << 10;
-// Repeating a call repeats those before it.
+// A call is repeated together with the calls that it depends on.
 constexpr int kDeepest = 1000;
 
 }  // namespace
@@ -37,7 +37,7 @@ OperatorCall::OperatorCall(const Recorder& recorder, const c10::OperatorHandle& 
     arguments.push_back(
         {tensor, place, is_own ? storage : nullptr, is_written, is_overwritten, is_own ? storage->nbytes() : 0});
   }
-  // A value that the operator reads through another argument is needed.
+  // If the operator reads the storage through another argument too, the old values are needed.
   for (Argument& one : arguments) {
     if (!one.is_overwritten) continue;
     one.is_overwritten =

@@ -82,7 +82,7 @@ bool are_repeatable(c10::ArrayRef<c10::IValue> values) {
 void fill_with_zeros(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   const at::NoGradGuard no_grad;
-  // Of the whole storage, which may have gaps.
+  // Fills the whole storage, which may have gaps between the tensor's elements.
   const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
   at::empty({0}, at::TensorOptions(tensor.device()).dtype(at::kByte)).set_(tensor.storage(), 0, {bytes}, {1}).zero_();
 }

@@ -83,11 +83,12 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet next, tor
   std::vector<DeferredStorage*> in_use = note_results(call, node, *stack);
   for (DeferredStorage* storage : call.storages()) in_use.push_back(storage);
   for (DeferredStorage* storage : in_use) watch(*storage);
-  // The caller may still write into their memory past the operators, as at::tensor() does.
+  // The caller may still write into the memory of these tensors without an operator, as at::tensor() does.
   free_least_used(in_use);
 }
 
-// Within deferred_init(), or what may still be done to a model after it: init functions and to().
+// True within deferred_init(), and for calls that initialise, move or convert a model after it: init functions and
+// to().
 bool Recorder::is_part_of_construction(const OperatorCall& call) {
   return thread_recorder() != nullptr || call.writes() || copies_whole_tensor(call.op.schema());
 }
@@ -114,7 +115,7 @@ void Recorder::bring_into_memory(OperatorCall& call) {
     if (!one.is_overwritten) {
       compute(*one.storage);
       keep_if_accessed_past_operators(*one.storage);
-      // A tensor that no module knows: nobody will give it memory.
+      // The storage has no name, so it belongs to no module, and nothing would materialize it later.
       if (thread_recorder() == nullptr && one.storage->name.empty() && !one.is_written) keep(*one.storage);
     } else if (one.storage->has_memory()) {
       if (one.storage->end_watch()) keep_always(*one.storage);
@@ -184,13 +185,13 @@ std::vector<DeferredStorage*> Recorder::note_results(const OperatorCall& call,
   const c10::ArrayRef<c10::IValue> results = torch::jit::last(stack, call.op.schema().returns().size());
   const bool leaves_undefined = leaves_values_undefined(call.op.schema());
   std::vector<DeferredStorage*> made;
-  std::string name;  // of what was copied
+  std::string name;  // of the tensor that was copied
   if (thread_recorder() == nullptr) {
     for (const auto* storage : call.storages()) name = name.empty() ? storage->name : name;
   }
   for (const auto& [place, tensor] : tensors_in(results)) {
     if (!is_plain(tensor) || as_deferred(tensor.storage()) != nullptr) continue;
-    // Memory that others have too is not this recorder's to free. The list and the stack have it.
+    // The storage belongs to this recorder only if the list and the stack hold the only references to it.
     if (tensor.storage().use_count() != 1) continue;
     if (leaves_undefined) fill_with_zeros(tensor);
     if (node && tensor.storage().nbytes() >= smallest_bytes_) {
@@ -243,8 +244,8 @@ void Recorder::note_checksum(DeferredStorage& storage) {
   storage.log->checksum = checksum_of(storage);
 }
 
-// Whoever has a pointer may write at any time. Memory that is shared past LibTorch's checks shows only what was
-// written.
+// Code that has a pointer to the memory may write at any time. If the access was not noticed by LibTorch's checks, only
+// the checksum shows that something was written.
 void Recorder::keep_if_accessed_past_operators(DeferredStorage& storage) {
   const bool may_be_written = storage.end_watch();
   if (storage.log && (may_be_written || checksum_of(storage) != storage.log->checksum)) keep_always(storage);

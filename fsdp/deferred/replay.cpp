@@ -11,7 +11,7 @@ namespace {
 
 using Calls = std::vector<const RecordedOperator*>;
 
-// In the order in which they were made.
+// The calls that `last` depends on, in the order in which they were made.
 Calls calls_before(const RecordedOperator& last) {
   Calls calls{&last};
   std::unordered_set<const RecordedOperator*> known{&last};

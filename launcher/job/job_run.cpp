@@ -121,7 +121,7 @@ void JobRun::run_until(EventLoop::Clock::time_point deadline, const std::functio
   loop_.cancel(timer);
 }
 
-// False when ddprun was asked to stop meanwhile, or the nodes could not meet.
+// False when ddprun was asked to stop before the nodes met, or when they could not meet.
 bool JobRun::meet() {
   const auto gives_up = [this] { return supervisor_->is_stopping() || supervisor_->must_end_now(); };
   while (!rendezvous_->info()) {
@@ -191,7 +191,7 @@ void JobRun::watch_start() {
 
 // Stays until the other nodes need this one no more, and learns whether one of them failed before.
 void JobRun::leave(JobEnd& end) {
-  // Without a guardian the ranks were killed, which is nobody's failure on this node.
+  // Without a guardian the ranks were killed, which is not a failure of this node.
   const bool ended_well = !end.elsewhere && exit_status(end) == 0 && !supervisor_->must_end_now();
   if (!supervisor_->must_end_now()) rendezvous_->report_stop(status_of_stop(end, 0));
   rendezvous_->leave(ended_well);
@@ -227,7 +227,7 @@ void JobRun::finish_output(const JobEnd* end) {
   });
 }
 
-// One attempt, from a fresh store (no key of an earlier attempt can be met) to its end; nothing when ddprun was told to
+// One attempt, from an empty store (without keys of an earlier attempt) to its end. Nothing when ddprun was asked to
 // stop before the ranks were started.
 std::optional<JobEnd> JobRun::run_attempt() {
   supervisor_.reset();
@@ -286,7 +286,7 @@ bool JobRun::should_restart(const JobEnd& end) const {
          rendezvous_->can_restart();
 }
 
-// False when ddprun was asked to stop meanwhile, or --timeout expired.
+// False when ddprun was asked to stop during the wait, or when --timeout expired.
 bool JobRun::wait_before_restart() {
   run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return is_over(); });
   return !is_over();

@@ -96,7 +96,7 @@ class JobRun {
   std::vector<std::string> inherited_;
   std::string random_id_ = random_id();
   RankStreams streams_;
-  std::unique_ptr<FileTimer> file_timer_;  // null: nobody asks for it
+  std::unique_ptr<FileTimer> file_timer_;  // null: no file timer is configured
   JobEnvironment environment_;
   int attempt_ = 0;
   std::shared_ptr<SideChannel> side_channel_ = std::make_shared<SideChannel>();
@@ -105,7 +105,7 @@ class JobRun {
   std::optional<Supervisor> supervisor_;
   std::optional<StartWatch> start_watch_;
   JobWatch watch_;
-  std::optional<int> announced_;                              // the rank of which the others were told
+  std::optional<int> announced_;                              // the rank whose failure was reported to the other nodes
   std::optional<EventLoop::Clock::time_point> timed_out_at_;  // --timeout expired
   bool gave_up_on_reader_ = false;
   std::optional<int> join_status_;  // the nodes could not meet

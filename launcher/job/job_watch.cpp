@@ -97,7 +97,7 @@ void JobWatch::watch_for_stragglers() {
   straggler_watch_.emplace(loop_, std::move(options));
 }
 
-// The process that asks the driver must not be taken for one that the ranks have left behind.
+// Stops the helper process that queries the GPU driver, so that it is not taken for a process that the ranks have left.
 void JobWatch::rank_ended() {
   if (supervisor_ == nullptr || !supervisor_->has_running_ranks()) gpus_.reset();
 }

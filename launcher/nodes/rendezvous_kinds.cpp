@@ -116,7 +116,7 @@ int notify_other_nodes(const Options& options, const JoinFailure& trouble) {
     // Another one may have had its own trouble first.
     if (const auto failure = rendezvous->join_failure(); failure && failure->exit_status != 0)
       return failure->exit_status;
-  } catch (const LaunchError&) {  // they cannot be told: their own limits of time end them
+  } catch (const LaunchError&) {  // the other nodes cannot be informed; their own timeouts end them
   }
   return trouble.exit_status;
 }

@@ -88,7 +88,7 @@ void take_grace(const CLI::App& app, Options& options) {
   options.grace = *options.shutdown_timeout;
 }
 
-// Nothing else would report a misspelt variable.
+// Without this note, a misspelt variable would be ignored silently.
 void note_unknown_variables(const CLI::App& app, Options& options) {
   std::vector<std::string> names;
   for (const CLI::Option* option : declared_options(app)) {

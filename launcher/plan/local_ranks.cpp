@@ -40,7 +40,7 @@ int requested_ranks(int nproc_per_node) {
 }
 
 LocalRanks single_rank() {
-  // For a hint alone nobody waits long.
+  // The answer is only needed for a hint, so the wait is short.
   const GpuDriver driver = ask_gpu_driver(std::chrono::seconds(2));
   const int gpus = driver.gpus ? visible_gpus(*driver.gpus, std::getenv("CUDA_VISIBLE_DEVICES")) : 0;
   if (gpus <= 1) return {};

@@ -106,7 +106,7 @@ class Taker {
       if (!is_given("master_port")) throw LaunchError(error.what());
     }
     const auto address = text_of(context_, "MASTER_ADDR");
-    // Operators tell the pod that is to listen that it is "localhost": nobody else could reach it there.
+    // Operators set "localhost" for the pod that is to listen. Other pods could not reach it under that name.
     const bool is_for_itself = address == "localhost" && options_.node_rank == 0;
     if (address && !is_for_itself) place.master_addr = sourced_text("MASTER_ADDR", *address);
   }

@@ -1,4 +1,5 @@
-// What nobody said on the command line or by PET_ variables, taken from the scheduler that started ddprun.
+// Options that were given neither on the command line nor by PET_ variables, taken from the scheduler that started
+// ddprun.
 #pragma once
 
 #include <map>

@@ -32,7 +32,7 @@ using namespace std::chrono_literals;
 
 // What a ddprun that was asked to stop may take beyond its grace time.
 constexpr auto kBeyondGrace = 20s;
-// Until it has been told, a ddprun whose channel stays silent has been forgotten.
+// A ddprun that receives no task, and whose channel is silent for this long, has been forgotten.
 constexpr auto kTaskTimeout = 60s;
 
 // Out of the way of everything that this process and its children print and read.
@@ -193,7 +193,7 @@ class Agent {
     }
   }
 
-  // A launcher that suspends the job sends nothing meanwhile.
+  // A launcher that suspends the job sends nothing until it continues.
   void on_signal_for_part(int number) {
     if (number == SIGTSTP) is_suspended_ = true;
     if (number == SIGCONT) is_suspended_ = false;
@@ -208,7 +208,7 @@ class Agent {
     if (!is_stopping_) loop_.call_at(next_tick_, [this] { tick(); });
   }
 
-  // Nobody is there any more who wants this.
+  // The launcher that wanted this job has gone.
   void stop() {
     if (std::exchange(is_stopping_, true)) return;
     if (hub_) hub_->close();

@@ -56,7 +56,7 @@ class Console : public Messages {
  public:
   struct Callbacks {
     std::function<void(std::uint32_t host, std::size_t stream, std::size_t bytes)> on_taken;
-    // Nobody will read the stream any more.
+    // The stream has no reader any more.
     std::function<void(std::size_t stream)> on_closed;
   };
 

@@ -20,7 +20,7 @@ namespace {
 // More than the longest line that a ddprun passes on, so that lines of several hosts do not mix.
 constexpr std::size_t kLongestLine = std::size_t{128} << 10;
 
-// A file in memory, which it can read as often as it likes, and nobody else finds.
+// A file in memory, which the process can read repeatedly and which no other process finds.
 UniqueFd keep_secret(const std::string& secret) {
   UniqueFd fd(::memfd_create("ddprun-secret", MFD_CLOEXEC));
   if (!fd || ::write(fd.get(), secret.data(), secret.size()) != static_cast<ssize_t>(secret.size())) {

@@ -45,7 +45,7 @@ class NodeProcess {
     std::string waiting{};
     std::size_t credit = 0;
     bool is_watched = false;
-    bool is_over = false;  // which was told
+    bool is_over = false;  // its end has been reported
   };
 
   // False when there is nothing more now.

@@ -120,7 +120,7 @@ void Session::on_stop_signal(int number) {
   if (is_again) give_up_after(kAfterKill);
 }
 
-// The hosts' ranks stop first, and this process when they have been told.
+// The hosts' ranks are stopped first, and then this process.
 void Session::suspend() {
   send_amount(Kind::kSignal, kEveryHost, SIGTSTP);
   ::raise(SIGSTOP);

@@ -26,7 +26,7 @@ enum class Kind : std::uint8_t {
   kNode,          // the arguments of its own ddprun, of which the receiver runs one
   kPlan,          // Plan, for every host
   kCredit,        // Amount: bytes of output that were taken
-  kOutputClosed,  // Amount: nobody reads the stream any more
+  kOutputClosed,  // Amount: the stream has no reader any more
   kInput,         // bytes of standard input
   kInputEnd,      //
   kSignal,        // Amount: for the receiver's ddprun

@@ -27,7 +27,7 @@ bool is_one_value(double least, double most) {
   return most - least <= smallest || most - least <= 1e-300;
 }
 
-/// Half of the value on both sides of it: a chart of one value shows its size, not its noise.
+/// Half of the value on both sides: the chart of a single value then shows its magnitude instead of its noise.
 double room_around(double value) {
   return std::abs(value) > 1e-300 ? std::abs(value) / 2 : 1;
 }
@@ -35,7 +35,7 @@ double room_around(double value) {
 }  // namespace
 
 double Axis::place(double value) const {
-  // Halves, so that the difference of two huge numbers stays finite.
+  // Both are halved, so that the difference of two huge numbers is finite.
   return (value / 2 - begin / 2) / (end / 2 - begin / 2);
 }
 
@@ -51,7 +51,7 @@ Axis make_axis(double least, double most, const AxisOptions& options) {
   if (options.whole) step = std::max(step, 1.0);
   for (double count = std::ceil(axis.begin / step); count * step <= axis.end; ++count) {
     axis.ticks.push_back(count == 0 ? 0.0 : count * step);
-    if (axis.ticks.size() > kMostTicks) break;  // numbers so close that a step adds nothing
+    if (axis.ticks.size() > kMostTicks) break;  // the numbers are so close that adding a step changes nothing
   }
   return axis;
 }

@@ -13,18 +13,18 @@ namespace ddp::curves {
 namespace {
 
 constexpr double kMargin = 12;  // around each chart
-constexpr double kTitle = 24;   // with the room below it
-constexpr double kRight = 20;   // half of a long label may stand over the axis's end
+constexpr double kTitle = 24;   // with the space below it
+constexpr double kRight = 20;   // half of a long label may extend beyond the axis's end
 constexpr double kXLabels = 36;
 constexpr double kToLegend = 6;
 constexpr double kToTickLabel = 6;
 constexpr double kRoomOfXLabel = 64;
 constexpr double kRoomOfYLabel = 27;
 constexpr double kBetweenLabels = 10;
-constexpr double kLeastPlot = 10;  // where labels are wider than a small chart they reach out of it
+constexpr double kLeastPlot = 10;  // labels that are wider than a small chart extend beyond it
 constexpr double kXMargin = 0.02;
 constexpr double kYMargin = 0.05;
-constexpr double kBoldness = 1.12;  // how much wider bold letters may be
+constexpr double kBoldness = 1.12;  // bold letters may be wider by this factor
 constexpr Colour kDark{0x22, 0x22, 0x22};
 constexpr Colour kGrey{0x66, 0x66, 0x66};
 constexpr Colour kFrame{0x99, 0x99, 0x99};
@@ -56,7 +56,7 @@ struct Range {
   }
 };
 
-/// Indices of the points that a picture of `columns` pixels can distinguish.
+/// The indices of the points that differ in a picture of `columns` pixels.
 std::vector<size_t> visible(const Line& line, const Axis& x, double columns) {
   std::vector<size_t> kept;
   if (line.x.size() < 4 * static_cast<size_t>(columns)) {
@@ -103,7 +103,7 @@ class ChartDrawing {
 
   size_t legend_rows() const { return legend_.rows; }
 
-  /// Settles the height, with room for as many rows of a legend as the charts beside this one have.
+  /// Sets the height. There is space for as many rows of a legend as the charts beside this one have.
   void set_legend_rows(size_t rows) {
     const double legend = rows == 0 ? 0 : kToLegend + static_cast<double>(rows) * kLegendRow;
     plot_.top = corner_.y + kMargin + kTitle;
@@ -113,14 +113,14 @@ class ChartDrawing {
     y_labels_ = tick_labels(y_);
   }
 
-  /// What the labels of the vertical axis take.
+  /// The width of the vertical axis's labels.
   double label_width() const {
     double widest = 0;
     for (const std::string& label : y_labels_) widest = std::max(widest, text_width(label, kFontSize));
     return widest * 1.05 + kToTickLabel;
   }
 
-  /// Settles the width, with room for labels as wide as those of the charts above and below.
+  /// Sets the width. There is space for labels as wide as those of the charts above and below.
   void set_label_width(double width) {
     plot_.width = std::max(size_.x - kMargin - kRight - width, kLeastPlot);
     plot_.left = corner_.x + size_.x - kRight - plot_.width;
@@ -175,7 +175,7 @@ class ChartDrawing {
         pieces.emplace_back();
       }
     }
-    std::vector<PixelPoint> alone;  // one point makes no line
+    std::vector<PixelPoint> alone;  // single points, which make no line
     for (const Polyline& piece : pieces) {
       if (piece.size() == 1) alone.push_back(piece[0]);
     }

@@ -18,8 +18,8 @@ constexpr std::array<Colour, 7> kColours = {{{0x00, 0x72, 0xB2},
                                              {0x56, 0xB4, 0xE9},
                                              {0x00, 0x00, 0x00}}};
 constexpr Colour kTextColour{0x33, 0x33, 0x33};
-constexpr double kSample = 18;  // length of the piece of line
-constexpr double kToLabel = 5;  // from there to the label
+constexpr double kSample = 18;  // length of the sample line
+constexpr double kToLabel = 5;  // from the sample line to the label
 constexpr double kToNext = 16;  // from a label to the next entry
 /// The viewer's font may be wider than text_width() estimates.
 constexpr double kReserve = 1.1;
@@ -28,7 +28,7 @@ double label_width(const std::string& text) {
   return kReserve * text_width(text, kFontSize);
 }
 
-/// Puts entries beside each other and into the next row where they don't fit.
+/// Places entries in a row, and those that do not fit into the next row.
 class Rows {
  public:
   explicit Rows(double width) : width_(width) {}
@@ -55,7 +55,8 @@ class Rows {
   Legend legend_;
 };
 
-/// The greatest count up to `most` that fits; 0 when none does. Files are hostile: one by one would take too long.
+/// The greatest count up to `most` for which `fits`; 0 when there is none. Found by bisection: a malicious file could
+/// make a linear search too long.
 template <typename Fits>
 size_t most_that(Fits fits, size_t most) {
   size_t least = 0;
@@ -122,7 +123,7 @@ std::string shortened(const std::string& text, double width) {
     characters.emplace_back(rest.substr(0, length));
     rest.remove_prefix(length);
   }
-  // From the middle: names of runs differ at their ends.
+  // Cut in the middle: the names of runs differ at their beginnings or ends.
   const auto keeping = [&](size_t count) {
     const size_t ahead = (count + 1) / 2;
     std::string kept;

@@ -91,7 +91,7 @@ Line line_of(const std::string& label, const Curve& curve, const Options& option
   return line;
 }
 
-/// The run's folder as a legend shows it; nothing where it is the only one.
+/// The name of the run's folder for a legend; empty if there is only one run.
 std::string label_of(const std::string& path, const Run& run, size_t runs_of_path, size_t paths) {
   if (paths > 1) return run.name == "." ? path : path + "/" + run.name;
   if (run.name != ".") return run.name;
@@ -108,13 +108,14 @@ void add_run(const std::string& label, const Run& run, const Options& options, s
   }
 }
 
-/// `metrics` are the tags that the HParams page lists; those of files without the page are known by their usual prefix.
+/// `metrics` are the tags that the HParams page lists. In files without that page, they are recognised by their usual
+/// prefix.
 bool is_lone_metric(const Chart& chart, const std::set<std::string>& metrics) {
   return (metrics.contains(chart.title) || chart.title.starts_with("hparam/")) &&
          std::all_of(chart.lines.begin(), chart.lines.end(), [](const Line& line) { return line.x.size() < 2; });
 }
 
-/// `tag` as a word of a shell, shown on a terminal; in quotes unless all shells take it as it is.
+/// `tag` as a word that a shell accepts, for a terminal; in quotes unless every shell accepts it without.
 std::string as_word(const std::string& tag) {
   const auto is_plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '/'; };
   if (std::all_of(tag.begin(), tag.end(), is_plain)) return tag;
@@ -123,8 +124,8 @@ std::string as_word(const std::string& tag) {
   return word + "'";
 }
 
-/// Takes out the metrics of the HParams page, which are one number a run and no curves, unless they were asked for or
-/// are all there is.
+/// Removes the metrics of the HParams page unless the user asked for them or there are no other charts: each has one
+/// value per run, and so no curve.
 void leave_out_lone_metrics(const std::set<std::string>& metrics, const Options& options, std::vector<Chart>& charts) {
   const auto is_lone = [&](const Chart& chart) { return is_lone_metric(chart, metrics); };
   if (!options.tags.empty() || std::all_of(charts.begin(), charts.end(), is_lone)) return;
@@ -179,7 +180,7 @@ int main(int argc, char** argv) try {
     if (app.exit(error) != 0) return kMisused;
     return output_is_written("ddprun-curves") ? kGood : kFailed;
   }
-  const Format format = format_of(options.out);  // before anything is read
+  const Format format = format_of(options.out);  // before any file is read
   const std::vector<Chart> charts = read_charts(options);
   const std::string picture =
       format == Format::kPng ? draw_png(charts, options.charts, options.scale) : draw_svg(charts, options.charts);

@@ -17,7 +17,7 @@
 namespace ddp::curves {
 namespace {
 
-constexpr int64_t kMostSide = 32'767;  // cairo's
+constexpr int64_t kMostSide = 32'767;  // the largest that cairo supports
 constexpr int64_t kMostPixels = int64_t{1} << 27;
 
 class PixelCanvas : public Canvas {
@@ -40,7 +40,7 @@ class PixelCanvas : public Canvas {
   }
 
   void rule(PixelPoint from, PixelPoint to, Colour colour) override {
-    // Whole pixels: smooth edges would make it wider and fainter.
+    // On whole pixels: with smooth edges the line would be wider and fainter.
     const PixelPoint begin = pixel_corner({std::min(from.x, to.x), std::min(from.y, to.y)});
     const PixelPoint end = pixel_corner({std::max(from.x, to.x), std::max(from.y, to.y)});
     set_colour(colour);
@@ -70,7 +70,7 @@ class PixelCanvas : public Canvas {
   }
 
   void text(PixelPoint place, const TextStyle& style, const std::string& text) override {
-    // cairo draws nothing more after a text that is not UTF-8.
+    // After a text that is not UTF-8, cairo draws nothing more.
     const std::string valid = detail::shown_text(text);
     set_colour(style.colour);
     cairo_.select_font_face(context_.get(), "sans-serif", kCairoNormal, style.bold ? kCairoBold : kCairoNormal);

@@ -53,7 +53,7 @@ double whole_of(uint64_t bits) {
 
 struct ElementType {
   uint64_t dtype;   // DataType
-  uint32_t field;   // of TensorProto: the elements, where they are not in tensor_content
+  uint32_t field;   // the field of TensorProto with the elements, if they are not in tensor_content
   size_t size;      // in tensor_content
   bool is_integer;  // a varint in `field`
   double (*number)(uint64_t bits);
@@ -72,7 +72,7 @@ uint64_t little_endian_of(std::string_view bytes) {
   return bits;
 }
 
-/// The one varint that `bytes` are.
+/// The value, if `bytes` are exactly one varint.
 std::optional<uint64_t> single_varint(std::string_view bytes) {
   constexpr size_t kLongest = 10;
   if (bytes.empty() || bytes.size() > kLongest) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<uint64_t> single_varint(std::string_view bytes) {
   return bits;
 }
 
-/// The one element of a repeated field's packed form.
+/// The value, if the packed form of a repeated field has exactly one element.
 std::optional<uint64_t> packed_element(const ElementType& type, std::string_view bytes) {
   if (type.is_integer) return single_varint(bytes);
   return bytes.size() == type.size ? std::optional(little_endian_of(bytes)) : std::nullopt;
@@ -110,7 +110,7 @@ std::optional<double> scalar_of_tensor(std::string_view tensor) {
   if (type == std::end(kElementTypes)) return std::nullopt;
   constexpr uint32_t kContent = 4;
   std::optional<uint64_t> bits;
-  int fields = 0;  // those that hold elements; several of them are several elements
+  int fields = 0;  // fields that hold elements; several of them hold several elements
   MessageReader reader(tensor);
   while (const auto field = reader.next()) {
     if (field->number == kContent && field->type == WireType::kBytes && !field->bytes.empty()) {
@@ -129,7 +129,7 @@ using wire::WireType;
 
 constexpr std::string_view kHyperParameterPlugin = "hparams";
 
-/// What a summary value's SummaryMetadata says of the plugin that it is for.
+/// The plugin for which a summary value was written, from its SummaryMetadata.
 struct PluginData {
   std::string_view plugin{};
   std::string_view content{};
@@ -149,7 +149,7 @@ PluginData plugin_data(std::string_view metadata) {
   return data;
 }
 
-/// Calls `use` with the content of each field of that number that holds bytes.
+/// Calls `use` with the content of each field of that number, if the field holds bytes.
 template <typename Use>
 void for_each_part(std::string_view message, uint32_t number, Use use) {
   MessageReader reader(message);
@@ -168,7 +168,7 @@ void add_metrics(std::string_view content, std::set<std::string>& metrics) try {
     });
   });
 } catch (const std::runtime_error&) {
-  // Another program's data; the curves do not need it.
+  // The data belong to another program. The curves do not need them.
 }
 
 void add_summary(std::string_view summary, Point point, Run& run) {
@@ -185,7 +185,7 @@ void add_summary(std::string_view summary, Point point, Run& run) {
       if (part->number == 8 && part->type == WireType::kBytes) value = scalar_of_tensor(part->bytes);
       if (part->number == 9 && part->type == WireType::kBytes) data = plugin_data(part->bytes);
     }
-    if (data.plugin == kHyperParameterPlugin) {  // its tensor, if it has one, means nothing
+    if (data.plugin == kHyperParameterPlugin) {  // if it has a tensor, the tensor has no meaning
       add_metrics(data.content, run.metrics);
       continue;
     }
@@ -220,7 +220,7 @@ bool is_event_file(const fs::directory_entry& entry) {
   return entry.is_regular_file(ignored) && entry.path().filename().string().find("tfevents") != std::string::npos;
 }
 
-/// The event files in a folder and below it, those of one folder in the order of their names.
+/// The event files in a folder and its subfolders. Those of one folder are in the order of their names.
 std::vector<fs::path> event_files_below(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;

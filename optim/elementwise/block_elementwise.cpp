@@ -18,11 +18,11 @@
 namespace ddp::optim {
 namespace {
 
-// So that an update's operands fit into the processor's first cache together.
+// With blocks of this size, all operands of an update fit into the processor's first-level cache.
 constexpr size_t kBlock = 512;
 constexpr size_t kMostOperands = 16;
 constexpr size_t kMostTemporaries = 6;
-// Bytes of a tensor that no cache keeps until the next step.
+// A tensor of at least this many bytes does not stay in a cache until the next step.
 constexpr size_t kWorthStreaming = size_t{1} << 24;
 
 // memcpy() that does not read the target's memory first.
@@ -36,7 +36,7 @@ void copy_past_caches(void* to, const void* from, size_t bytes) {
   for (; bytes >= 16; target += 16, source += 16, bytes -= 16) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(target), _mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
   }
-  _mm_sfence();  // before other threads read it
+  _mm_sfence();  // before other threads read the target
 #endif
   std::memcpy(target, source, bytes);
 }
@@ -48,7 +48,7 @@ using Scratch = std::array<std::array<T, kBlock>, kMostTemporaries>;
 template <typename T>
 class BlockElementwise final : public Elementwise {
  public:
-  // `total`: numbers of a whole tensor.
+  // `total` is the number of elements of the whole tensor.
   BlockElementwise(Scratch<T>& scratch, const std::vector<T*>& bases, size_t total)
       : scratch_(scratch), bases_(bases), kernels_(kernels<T>()), is_large_(total * sizeof(T) >= kWorthStreaming) {}
 
@@ -134,7 +134,7 @@ class BlockElementwise final : public Elementwise {
 template <typename T>
 void update_part(const std::vector<T*>& bases, size_t total, size_t begin, size_t end,
                  const std::function<void(Elementwise&)>& update) {
-  // Of the thread, since making it costs more than a small update.
+  // One for each thread, since its construction takes more time than a small update.
   static thread_local const auto scratch = std::make_unique<Scratch<T>>();
   BlockElementwise<T> elementwise(*scratch, bases, total);
   const size_t vectorised_end = begin + (end - begin) / kVectorStep * kVectorStep;

@@ -36,7 +36,7 @@ struct Mkl<double> {
   static auto function() { return vmdSqrt; }
 };
 
-// Numbers of all exponents, with mantissas without a pattern.
+// Pseudo-random bit patterns: numbers of all exponents.
 template <typename T>
 std::vector<T> samples() {
   using Bits = typename Mkl<T>::Bits;
@@ -56,7 +56,8 @@ void take_by_aten(T* to, const T* a, size_t size) {
   at::cpu::sqrt_(tensor);
 }
 
-// Whether MKL's function can be called without ATen, which costs as much as the roots of a small block.
+// Whether MKL's function gives ATen's bits, so that it can be called directly. A call of ATen takes as much time as the
+// roots of a small block.
 template <typename T>
 bool is_what_aten_calls() {
   if (Mkl<T>::function() == nullptr) return false;

@@ -324,7 +324,7 @@ TEST_CASE("DeviceMesh: closing it ends a connection under way, here and on the r
       });
       const std::string error = error_of<std::runtime_error>([&] { sum_over(along, 1); });
       closing.join();
-      RANK_CHECK_THAT(error, ContainsSubstring("the group was closed meanwhile"));
+      RANK_CHECK_THAT(error, ContainsSubstring("the group was closed while it was being connected"));
     } else if (group.rank() == 3) {
       mesh.close();
     } else if (group.rank() == 2) {

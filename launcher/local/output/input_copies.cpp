@@ -20,7 +20,7 @@ InputCopies::InputCopies(EventLoop& loop, int source) : loop_(loop), source_(sou
   if (::fstat(source_, &status) != 0) {
     at_end_ = true;
   } else if (S_ISFIFO(status.st_mode)) {
-    // Somebody who shares it may be faster; then our read must not block.
+    // Another process that shares the input may read first. Then our read must not block.
     own_.reset(::open(("/proc/self/fd/" + std::to_string(source_)).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   }
   if (!own_ && !at_end_) own_.reset(::fcntl(source_, F_DUPFD_CLOEXEC, 0));

@@ -21,7 +21,7 @@ class InputCopies {
   UniqueFd add_reader();
   // All readers are there: begins to read.
   void begin();
-  // What is left of the input stays where it is, for the readers of another attempt.
+  // Unread input is kept for the readers of another attempt.
   void close_readers();
 
  private:

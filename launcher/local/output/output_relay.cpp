@@ -17,7 +17,8 @@ namespace launcher {
 namespace {
 
 constexpr std::size_t kReadBytes = 256 << 10;
-// At the end, of what nobody will read: a process that writes forever does not block us.
+// At the end, at most so many reads of output that will not be shown: a process that writes forever must not block
+// ddprun.
 constexpr int kLastReads = 64;
 // Sources of lines besides the numbered ones.
 constexpr int kOwnMessages = -2;
@@ -130,8 +131,8 @@ OutputRelay::Source* OutputRelay::beside(const Source& source) const {
   return nullptr;
 }
 
-// A program's messages and progress bars (standard error) before the results that follow them (standard output): of
-// two streams nobody can tell in which order they were written, and chance would decide.
+// Reads a program's messages and progress bars (standard error) before the results that follow them (standard output).
+// The order in which two streams were written is not known, so without this rule it would be random.
 void OutputRelay::read_in_order(Source& source) {
   Source* other = source.request.stream == Stream::kOutput ? beside(source) : nullptr;
   if (other != nullptr && other->fd && other->watched) read(*other);
@@ -291,7 +292,7 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
       if (source->to != nullptr && source->to->is_full()) {
         loop_.run_once();
       } else if (!read(*source) && source->fd) {
-        end(*source);  // somebody whom we do not end keeps it open, but has nothing to say now
+        end(*source);  // a process that is not ours to end keeps it open, but has written nothing more
       }
     }
   }

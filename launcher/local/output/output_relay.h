@@ -27,8 +27,8 @@ namespace launcher {
 
 class OutputRelay : public Messages {
  public:
-  // `only_one`: a single rank is shown, so that lines need not be told apart; without a prefix its bytes are then
-  // passed on as they come, prompts too. `own_group`: the process group that the terminal knows.
+  // `only_one`: a single rank is shown, so lines need no mark of their rank. Without a prefix its bytes are then passed
+  // on unchanged, including prompts. `own_group`: the process group that the terminal knows.
   OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group);
   ~OutputRelay() override;
   OutputRelay(const OutputRelay&) = delete;
@@ -56,8 +56,9 @@ class OutputRelay : public Messages {
   void print(std::string_view line) override;
   void print_lines(std::string_view lines) override;
 
-  // To be called when no process can write any more: reads what is left, and returns when all is written, nobody reads
-  // it, or `give_up` says so; the rest goes to the log files only then, and its bytes are counted.
+  // To be called when no process can write any more. Reads the remaining output, and returns when all is written, when
+  // the reader has closed, or when `give_up` returns true. From then on the rest goes only to the log files, and its
+  // bytes are counted.
   void finish(const std::function<bool()>& give_up);
   EventLoop::Clock::time_point last_progress() const;
   // What went wrong first with ddprun's own output or a log file; empty when all was written. A reader that went away

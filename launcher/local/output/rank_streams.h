@@ -83,8 +83,8 @@ class RankStreams {
   RankDescriptors add_rank(const RankPlace& place);
   // All ranks of the attempt have been added and forked; before, nothing is read.
   void all_added();
-  // To be called when no process can write any more. The reader may be slow: `give_up`, which is asked again and again,
-  // ends the wait; what nobody has read then is dropped, and counted in problem().
+  // To be called when no process can write any more. The reader may be slow: `give_up`, which is called repeatedly,
+  // ends the wait. Output that was not read by then is dropped, and counted in problem().
   void finish_attempt(const std::function<bool()>& give_up);
   EventLoop::Clock::time_point last_progress() const;
 

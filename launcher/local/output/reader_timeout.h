@@ -19,10 +19,10 @@ struct ReaderTimeout {
   bool ended_well = false;
   bool gave_up_before = false;
 
-  // When what nobody has read is dropped; nothing when that is never. `last_progress`: when a reader last took
-  // something.
-  // The reader may be slow, as in any pipeline. But a job that is being stopped ends within the grace time,
-  // read or not, and one that has failed does not wait longer than that for a reader that takes nothing.
+  // When unread output is dropped; nothing when it is never dropped. `last_progress`: when a reader last read
+  // something. The reader may be slow, as in any pipeline. But a job that is being stopped ends within the grace time
+  // even if its output was not read, and a job that has failed waits no longer than that for a reader that reads
+  // nothing.
   std::optional<Time> deadline(Time last_progress) const {
     const Time least = begin + kReaderTime;
     if (timed_out_at) return std::max(least, *timed_out_at + grace);

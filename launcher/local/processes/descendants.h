@@ -12,7 +12,8 @@
 
 namespace launcher {
 
-// A process number alone may be given to somebody else at any time; with its start time it cannot.
+// The kernel may reuse a process number for another process at any time. A process number with its start time is
+// unique.
 struct ProcessIdentity {
   pid_t pid = -1;
   pid_t parent = -1;
@@ -30,7 +31,8 @@ std::optional<ProcessIdentity> identify(pid_t pid);
 // Children, grandchildren and so on, parents before their children; without those that only wait to be reaped.
 std::vector<ProcessIdentity> descendants_of(pid_t root);
 
-// The value of an environment variable that the process was started with; nothing where it had none or nobody may know.
+// The value of an environment variable with which the process was started; nothing if it was not set or may not be
+// read.
 std::optional<std::string> variable_of(pid_t pid, std::string_view name);
 
 // Sends the signal if `process` is still the same one. False when it is gone or may not be signalled.

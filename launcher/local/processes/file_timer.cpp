@@ -66,7 +66,7 @@ FileTimer::FileTimer(EventLoop& loop, Messages& messages, std::string path)
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0) {
     if (!S_ISFIFO(status.st_mode)) refuse("the file exists and is not a named pipe");
-    // A launcher that was killed leaves its pipe behind. One that runs reads it.
+    // The pipe remains when a launcher is killed. A launcher that runs has it open for reading.
     if (UniqueFd(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC))) {
       refuse("another launcher reads from it; give each launcher on a host its own name");
     }

@@ -31,7 +31,7 @@ std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
 class FileTimer {
  public:
-  // Makes the named pipe, in place of one that nobody reads. Throws LaunchError. The references must outlive this.
+  // Makes the named pipe, and replaces one that no process reads. Throws LaunchError. The references must outlive this.
   FileTimer(EventLoop& loop, Messages& messages, std::string path);
   ~FileTimer();
   FileTimer(const FileTimer&) = delete;

@@ -40,7 +40,7 @@ struct MonitoredChild {
   std::vector<ProcessIdentity> inherited = {};  // children from before the exec of ddprun: not ours to end
 };
 
-// Keeps a child, and ends what is left below this process when the child did not.
+// Monitors a child. When the child has ended, ends the processes below this one that the child did not end.
 class ChildMonitor {
  public:
   explicit ChildMonitor(MonitoredChild child) : child_(std::move(child)) {
@@ -95,7 +95,7 @@ class ChildMonitor {
     }
   }
 
-  // Once it is reaped, its number may be somebody else's.
+  // After the child is reaped, its number may belong to another process.
   void signal_child(int number) const {
     if (!end_) ::kill(child_.child, number);
   }
@@ -168,7 +168,7 @@ pid_t fork_or_throw() {
   return child;
 }
 
-// A stopped process could not end what its parent leaves behind. The kernel's SIGCONT makes it run; a running
+// A stopped process could not end its parent's remaining processes. The kernel's SIGCONT makes it run; a running
 // process ignores the signal.
 void continue_when_parent_ends() {
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
@@ -208,7 +208,7 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
   return monitor.run();
 }
 
-// The same; an error is said here, as nobody else would.
+// The same as sweep_after(). An error is printed here, since no caller prints it.
 SupervisedEnd sweep_after_or_say(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
                                  const std::function<SupervisedEnd(Guarded)>& supervise) {
   try {
@@ -245,8 +245,9 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
     terminal.writer.reset();
     verdict.reader.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
-    // One more that nobody closes: the guardian sees the end of the pipe when sweeper and supervisor are gone
-    // altogether, not when they have left this function and still have the temporary folder to remove.
+    // A second copy of the writing end, which is not closed before the process exits: the guardian then sees the end of
+    // the pipe only when sweeper and supervisor have exited, and not when they have left this function and still have
+    // the temporary folder to remove.
     ::fcntl(verdict.writer.get(), F_DUPFD_CLOEXEC, 0);
     const pid_t self = ::getpid();
     const SupervisedEnd end = sweep_after_or_say({.signals = signals,

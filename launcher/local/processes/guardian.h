@@ -28,7 +28,7 @@ struct Guarded {
 
 struct SupervisedEnd {
   int exit_status = to_int(ExitStatus::kLauncherError);
-  // What the ranks left behind is gone, or is meant to stay. Else the sweeper ends it.
+  // The processes that the ranks left running have ended, or are meant to stay. Otherwise the sweeper ends them.
   bool is_settled = false;
 };
 

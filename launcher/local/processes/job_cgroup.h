@@ -1,5 +1,5 @@
-// A cgroup (v2) of this job's own, where ddprun's is delegated to its user. It holds the ranks and all that they start,
-// so that even a process that nobody's parentage leads to is found, and all of them can be killed at once.
+// A cgroup (v2) for this job, if ddprun's cgroup is delegated to its user. It holds the ranks and all processes that
+// they start. So even a process that is no longer a descendant of ddprun is found, and all can be killed at once.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ class JobCgroup {
   static std::optional<JobCgroup> plan();
   // False when the group cannot be made. Only where it was made, there is a descriptor().
   bool make();
-  // In each process that has the object: removes the group unless somebody is still in it.
+  // In each process that has the object: removes the group unless a process is still in it.
   ~JobCgroup();
   JobCgroup(JobCgroup&&) = default;
   JobCgroup& operator=(JobCgroup&&) = delete;

@@ -53,7 +53,7 @@ class OrphanSweep {
               std::function<void(PhaseEvent)> on_end);
 
   void begin();
-  // Looks more often again: what is left has just been killed.
+  // Checks more often again, after the remaining processes have been killed.
   void shorten_interval();
 
  private:

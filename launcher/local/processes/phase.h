@@ -8,12 +8,12 @@
 namespace launcher {
 
 enum class Phase : std::uint8_t {
-  kRunning,         // the ranks run, or are yet to be started, and nobody has asked them to stop
+  kRunning,         // the ranks run or are to be started, and no request to stop was made
   kStopping,        // they were asked to stop, and have the grace time for it
   kKilling,         // they were killed
-  kEndingOrphans,   // they are gone; what they left behind was asked to stop
-  kKillingOrphans,  // the same, and it was killed
-  kDone,            // nothing is left, or what is left may stay, or cannot be ended
+  kEndingOrphans,   // they have ended; the processes that they left running were asked to stop
+  kKillingOrphans,  // the same, and these processes were killed
+  kDone,            // no process remains, or the remaining ones may stay or cannot be ended
   kDismissed,       // done, and the user who sent the last signal does not want to wait for the output either
 };
 
@@ -43,11 +43,11 @@ inline Phase next_phase(Phase phase, PhaseEvent event) {
   return kNext[static_cast<std::size_t>(phase)][static_cast<std::size_t>(event)];
 }
 
-// What is left is being killed, no longer asked.
+// The remaining processes are being killed instead of asked.
 constexpr bool is_killing(Phase phase) {
   return phase == Phase::kKilling || phase == Phase::kKillingOrphans;
 }
-// The ranks are gone, and what they left behind is being ended.
+// The ranks have ended, and the processes that they left running are being ended.
 constexpr bool is_ending_orphans(Phase phase) {
   return phase == Phase::kEndingOrphans || phase == Phase::kKillingOrphans;
 }

@@ -83,8 +83,8 @@ void StartWatch::look() {
   if (late.empty()) return;
   const auto now = EventLoop::Clock::now();
   if (is_last) {
-    // A connection that nobody was seen to own may have been any rank's: better to wait for a rank in vain than to end
-    // a healthy job.
+    // A connection without a known owner may belong to any rank. Waiting for a rank in vain is better than ending a
+    // healthy job.
     if (late.size() > closed_unseen_) on_late_(std::move(late));
     return;
   }

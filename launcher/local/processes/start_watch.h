@@ -52,8 +52,8 @@ class StartWatch {
   OnLooked on_looked_;
   std::set<int> seen_;
   std::map<pid_t, int> users_;             // processes that were seen with a connection, and their ranks
-  std::set<std::uint16_t> unknown_ports_;  // of connections that the store accepted, of nobody known yet
-  std::size_t closed_unseen_ = 0;          // of those: closed before anybody could look
+  std::set<std::uint16_t> unknown_ports_;  // connections that the store accepted and whose process is not known yet
+  std::size_t closed_unseen_ = 0;          // how many of these closed before their process was found
   EventLoop::Clock::time_point next_look_{};
   EventLoop::Clock::time_point next_family_look_{};
   EventLoop::Timer timer_{loop_};

@@ -57,7 +57,8 @@ Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, Ra
       orphans_(guarded_.cgroup),
       sweep_(loop, messages, orphans_, phase_, [this](PhaseEvent event) { advance(event); }),
       user_signals_(loop, messages) {
-  // Whatever a rank leaves behind becomes our child instead of init's, so that it can be found and ended.
+  // Processes that a rank leaves running become children of this process instead of init's. So they can be found and
+  // ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   end_.host = host_name();
   loop_.add(guarded_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
@@ -81,7 +82,7 @@ void Supervisor::start(std::vector<RankPlan> plans) {
   end_.start = std::chrono::system_clock::now();
   workers_.open_gate();
   for (const Worker& worker : workers_.workers()) options_.on_rank_start(worker.plan.place, worker.process.pid);
-  // Nobody was there to be asked.
+  // No rank was running when the request to stop arrived.
   if (is_stopping()) stop_ranks(end_.stop_signal != 0 ? end_.stop_signal : SIGTERM);
   if (is_killing(phase_)) kill_everything();
 }
@@ -193,8 +194,8 @@ void Supervisor::on_worker_event(std::size_t index) {
   const bool is_own_failure = end->failed() && !end->stop_requested;
   end_.ranks.push_back(std::move(*end));
   options_.on_rank_end(end_.ranks.back());
-  // While the dead leader is not reaped, its number cannot become somebody else's group: last chance to signal the
-  // group.
+  // As long as the leader is not reaped, its number cannot become another group's. This is the last chance to signal
+  // the group.
   if (is_killing(phase_)) {
     workers_.kill(index);
   } else if (is_own_failure) {  // else they have been asked with it
@@ -297,7 +298,7 @@ void Supervisor::kill_everything() {
   sweep_.shorten_interval();
 }
 
-// The ranks are gone: ends what they left behind.
+// The ranks have ended: ends the processes that they left running.
 void Supervisor::end_orphans() {
   if (is_done(phase_) || is_ending_orphans(phase_)) return;
   if (!orphans_.exist() || (options_.options->keep_daemons && !is_killing(phase_))) {

@@ -16,7 +16,8 @@ using namespace std::chrono_literals;
 // Until what is typed after `fg` arrives. Looked at only when something was typed for others.
 constexpr auto kForegroundInterval = 100ms;
 
-// A terminal that does not control us is anybody's to read, and one that has hung up says where its input ends.
+// Any process may read a terminal that is not our controlling terminal. A terminal that has hung up reports the end of
+// its input.
 bool is_in_foreground() {
   const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
   return foreground < 0 || foreground == ::getpgrp();
@@ -89,7 +90,7 @@ void TerminalInput::wait_for_foreground() {
 }
 
 void TerminalInput::read_terminal() {
-  // In the background the terminal belongs to somebody else; reading would suspend us.
+  // In the background another process group owns the terminal, and reading would suspend this process.
   if (!is_in_foreground()) {
     watch_terminal(false);
     wait_for_foreground();
@@ -110,7 +111,7 @@ void TerminalInput::read_terminal() {
 void TerminalInput::write_pipe() {
   const ssize_t count = ::write(pipe_.get(), typed_.data(), typed_.size());
   if (count < 0 && errno != EAGAIN && errno != EINTR) {
-    finish();  // nobody reads any more
+    finish();  // the pipe has no reader any more
     return;
   }
   if (count > 0) typed_.erase(0, static_cast<std::size_t>(count));

@@ -12,7 +12,7 @@
 
 namespace launcher {
 
-// ddprun's terminal, lent to a rank that reads it: the rank's process group is the foreground one meanwhile.
+// Lends ddprun's terminal to a rank that reads it: for that time the rank's process group is in the foreground.
 class ForegroundTerminal {
  public:
   ForegroundTerminal() = default;

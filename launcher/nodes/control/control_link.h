@@ -53,7 +53,7 @@ class ControlLink {
   // For others; goes after all messages, at the next flush() at the latest.
   void carry(std::uint32_t round, std::string_view bytes);
   void flush();
-  // Tells the other end how much has been received, with the next message. Needed at intervals only.
+  // Reports the number of received bytes with the next message. Needed at intervals only.
   void acknowledge();
   // Whether more should be carried; on_room follows a "no".
   bool has_room() const { return carried_bytes_ < kMaxCarried && sent_.size() < kMaxUnacknowledged; }

@@ -21,7 +21,7 @@ inline constexpr int kProtocol = 5;
 // A node that the coordinator is to give a number.
 inline constexpr int kAnyNode = -1;
 
-// A node introduces itself, with what all must have been told alike.
+// A node introduces itself, with the options that must be equal on all nodes.
 struct Hello {
   int protocol = kProtocol;
   std::string version{};
@@ -39,9 +39,9 @@ struct Hello {
   // It has failed already, and comes only to say so.
   std::optional<JoinFailure> trouble = std::nullopt;
 };
-// The first messages on each connection, which belong to no session. The coordinator begins with a number that was
-// never used before, which the node repeats, adding its own, which the coordinator repeats: so a recording of
-// an earlier connection is of no use to anybody. With a shared secret each also proves that it knows it.
+// The first messages on each connection, which do not belong to a session. The coordinator sends a number that was
+// never used before. The node repeats it and adds its own number, which the coordinator repeats. So a recording of an
+// earlier connection cannot be replayed. With a shared secret each end also proves that it knows the secret.
 struct Challenge {
   std::string text{};
   int protocol = kProtocol;  // 0: of a launcher that is older than 5
@@ -85,7 +85,7 @@ struct Start {
   int coordinator = 0;             // the number of its node
   bool has_foreign_nodes = false;  // torchrun's
 };
-// A node goes before all have met. `is_final`: then nobody needs to wait for it to return.
+// A node leaves before all nodes have met. `is_final`: it will not return, so the others need not wait for it.
 struct Leaving {
   JoinFailure reason{};
   bool is_final = false;
@@ -95,9 +95,10 @@ struct Failed {
   int round = 0;
   FailureNotice notice{};
 };
-// The coordinator has heard nothing of this node for too long, and continues without it.
+// The coordinator has received nothing from this node for too long, and continues without it.
 struct NodeDropped {};
-// The node has heard nothing of the coordinator for too long, and closes the connection. With a final notice it ends.
+// The node has received nothing from the coordinator for too long, and closes the connection. With a final notice it
+// ends.
 struct CoordinatorSilent {
   int round = 0;
   FailureNotice notice{};
@@ -120,12 +121,12 @@ struct Verdict {
 struct Acknowledged {
   int round = 0;
 };
-// The ranks of a job that somebody stopped have all ended here: 0, 85 (all saved), or 128 + the signal.
+// The job was stopped, and this node's ranks have all ended. The status is 0, 85 (all saved), or 128 + the signal.
 struct Stopped {
   int round = 0;
   int status = 0;
 };
-// And everywhere: what all nodes end with.
+// The same on all nodes. `status` is the exit status of all of them.
 struct AllStopped {
   int round = 0;
   int status = 0;
@@ -145,7 +146,8 @@ struct Word {
   int to = kEveryNode;
   std::string text{};
 };
-// Are you there? `sent` comes back, 0 when nobody asked; who sends nothing for `timeout` is lost.
+// Asks whether the other end is alive. The answer repeats `sent`, or has 0 if it was not asked for. An end that sends
+// nothing for `timeout` is lost.
 struct Ping {
   std::int64_t sent = 0;  // microseconds of the sender's steady clock
   std::chrono::milliseconds timeout{};

@@ -16,9 +16,9 @@ inline std::int64_t steady_microseconds() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
-// How far another host's clock is from ours. An answer was given between question and arrival, nobody knows when: taken
-// for the middle, it is wrong by half of the round trip at most. So the quickest answer counts, until it is old: clocks
-// drift apart.
+// The offset of another host's clock. It is not known when between question and arrival the answer was given. If the
+// middle is assumed, the error is at most half of the round trip. So the fastest answer counts, until it is too old:
+// clocks drift apart.
 class ClockOffset {
  public:
   // Microseconds: when we asked and heard the answer, by our clock, and when it was given, by theirs.

@@ -1,4 +1,4 @@
-// The members of a JSON object that somebody else wrote: each is checked as it is read. Pure.
+// Reads the members of a JSON object from another program. Each member is checked. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -18,7 +18,7 @@ constexpr auto kRenewal = 1s;
 constexpr auto kRetry = 250ms;
 // How long a launcher tries to inform etcd that the job has ended, or continues elsewhere.
 constexpr auto kReleasing = 10s;
-// A job that nobody coordinates any more is forgotten after so long.
+// A job without a coordinator is forgotten after this time.
 constexpr auto kMemory = 24h;
 constexpr auto kMemoryRenewal = 1h;
 // Nodes that were cut off look for the job for less than this.
@@ -262,7 +262,8 @@ void CoordinatorLease::on_conditions_failed(const EtcdOutcome& outcome) {
   }
 }
 
-// The key is gone within the time of its lease: etcd has lost what it knew, and so nobody else has the place.
+// The key has disappeared before its lease expired, so etcd has lost its data, and no other launcher has become
+// coordinator.
 void CoordinatorLease::restore() {
   if (phase_ == Phase::kReleasing) {
     phase_ = Phase::kNone;

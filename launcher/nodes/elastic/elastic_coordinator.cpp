@@ -74,7 +74,7 @@ void ElasticCoordinator::forget(Id id, bool is_silent) {
   if (nodes_.erase(id) > 0) apply(rounds_.left(id, Clock::now(), is_silent));
 }
 
-// What is wrong with one node is no reason to end the job of the others.
+// A problem of one node does not end the job of the others.
 void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
   if (!own_) own_ = id;
   lost_nodes_.erase({hello.host, hello.pid});
@@ -95,7 +95,7 @@ void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
 
 void ElasticCoordinator::on_ready(Id id, const control::Ready& ready) {
   if (const auto away = turned_away_.find(id); away != turned_away_.end()) {
-    links_.send(id, control::Refusal{away->second});  // it may have been busy with a round when it was told
+    links_.send(id, control::Refusal{away->second});  // it may have missed the first refusal
   } else if (job_end_) {
     send_refusal(id, *job_end_);
   } else {
@@ -186,7 +186,7 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   const Rounds::Cause cause = cause_of(first, is_replaceable_);
   const std::string reason = rounds_.is_over(cause, host, Clock::now());
   first.is_final = !reason.empty();
-  first.stop_signal = 0;  // the others continue, or end with its status: nobody waits for those of all
+  first.stop_signal = 0;  // the other nodes continue, or end with its status: the status of all nodes is not awaited
   if (first.is_final) {
     const std::string why = cause == Rounds::Cause::kFinal ? "" : "the job is not restarted: " + reason;
     if (!why.empty()) links_.send_to_all(control::Waiting{why});

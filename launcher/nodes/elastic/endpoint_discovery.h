@@ -24,7 +24,7 @@ class EndpointDiscovery : public CoordinatorDiscovery {
 
   void search(bool anew, bool has_taken_part) override;
   void announce(std::uint16_t control_port) override;
-  // Nobody comes after this coordinator.
+  // This coordinator has no successor.
   void record(const History& /*history*/, Change /*change*/, const std::optional<JoinFailure>& /*end*/) override {}
   bool is_settled() const override { return true; }
   bool is_lasting() const override { return false; }

@@ -114,7 +114,7 @@ bool EtcdDiscovery::is_only_foreign() {
   return foreign_since_ && Clock::now() - *foreign_since_ >= kForeign;
 }
 
-// An etcd that is started again soon refuses connections meanwhile. Where nothing answers, this node is cut off, and
+// An etcd that is restarting refuses connections for a short time. If nothing answers at all, this node is cut off, and
 // the others decide without it.
 void EtcdDiscovery::on_silence() {
   const auto now = Clock::now();
@@ -173,8 +173,8 @@ void EtcdDiscovery::connect() {
   timer_.start_in(kReachable, [this] { look(); });
 }
 
-// The coordinator that this launcher has lost still has its place. When it is there, it renews its lease. When it was
-// killed, nobody listens at its address any more, and its place is free before the lease has ended.
+// The coordinator that this launcher has lost still holds its key. If it is alive, it renews its lease. If it was
+// killed, connections to its address are refused, and the key can be taken before the lease expires.
 void EtcdDiscovery::examine(const EtcdEntry& entry) {
   const bool is_refused = probe_ && probe_->was_refused();
   refusals_ = is_refused ? refusals_ + 1 : 0;

@@ -62,7 +62,7 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   std::string lost_token_;    // of the coordinator that was lost, until it shows that it is there
   std::string own_token_;
   std::optional<Clock::time_point> first_end_;  // of its lease, as it was seen first
-  std::unique_ptr<Connector> probe_;            // asks whether anybody listens at its address
+  std::unique_ptr<Connector> probe_;            // tests whether its address accepts connections
   int refusals_ = 0;
   Clock::time_point last_contact_{};                // of etcd, or of a host that would have one
   std::optional<Clock::time_point> foreign_since_;  // since then only another program has answered

@@ -86,7 +86,7 @@ class HttpClient {
   // Forgets what was asked, whether it is on its way or not.
   void cancel();
   std::string problem() const { return problem_.empty() && connector_ ? connector_->problem() : problem_; }
-  // The last request was refused: the host is there, and nobody listens.
+  // The last request was refused: the host is up, but no process listens at the port.
   bool was_refused() const { return was_refused_; }
   // The last reply was not HTTP.
   bool was_other_protocol() const { return was_other_protocol_; }

@@ -103,7 +103,7 @@ class Rounds {
   // It has left, or is leaving. If it is in the running round, that round ends soon: call is_over() too.
   // `is_silent`: it has sent nothing for too long.
   Decisions left(Id id, Time now, bool is_silent = false);
-  // A node's ranks have all ended well: nobody is taken in any more.
+  // All ranks of a node have ended successfully: no more nodes are accepted.
   void ended_well() { is_ending_ = true; }
   // The current round ends because of what happened on `host`. Returns "" when another one follows, else why
   // none does.

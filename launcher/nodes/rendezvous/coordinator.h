@@ -1,5 +1,5 @@
-// Brings the launchers of a job together, in the one that hosts the store: checks that all were started with the same
-// options, and tells each its ranks. The number of nodes is fixed.
+// Connects the launchers of a job, in the launcher that hosts the store: checks that all were started with the same
+// options, and assigns each its ranks. The number of nodes is fixed.
 #pragma once
 
 #include <memory>

@@ -30,15 +30,15 @@ constexpr int kMaxNamedUnknownPeers = 8;
 constexpr auto kUnknownPeerTimeout = 5s;
 // One that has begun a session may be cut off before it has introduced itself.
 constexpr auto kNamelessPeerTimeout = 30s;
-// So many may be there besides those that the job expects; of more, one that has had this time to introduce itself
-// goes.
+// So many unknown peers are accepted besides those that the job expects. When there are more, a peer that has not
+// introduced itself within kIntroduction is dropped.
 constexpr std::size_t kMaxUnknownPeers = 256;
 constexpr auto kIntroduction = 500ms;
-// So long one that was given up may still ask what was decided without it.
+// For this long, a peer that was given up may still ask for the decision that was made without it.
 constexpr auto kDroppedPeerTimeout = 60s;
-// Until an unknown peer leaves or a descriptor is free, where there is no room for more.
+// If there is no room for more peers: the time until the next attempt to accept one.
 constexpr auto kAcceptPause = 100ms;
-// After having been frozen, what has arrived meanwhile is read within this time.
+// After this process was suspended, messages that arrived during that time are read within this time.
 constexpr auto kRecently = 5s;
 // A flood of connections must not keep the loop from the ranks.
 
@@ -150,7 +150,8 @@ control::ControlLink* CoordinatorLinks::link(Id id) {
   return found == peers_.end() ? nullptr : found->second.link.get();
 }
 
-// Nothing else is listened to before. Who cannot answer is no reason to end the job.
+// Before this check has succeeded, no other message is accepted. A peer that fails the check is no reason to end the
+// job.
 void CoordinatorLinks::check(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
   if (const std::string what = protocol_violation(peer, message); !what.empty()) {
@@ -231,7 +232,7 @@ void CoordinatorLinks::begin_session(Id id, const control::Answer& answer) {
   peer.link = make_link(id, peer.link->release());
 }
 
-// The connection that it had is lost, or is no use: whatever still comes by it would be sent again.
+// The node's earlier connection is lost or unusable. Messages that still arrive on it would be sent again anyway.
 void CoordinatorLinks::resume_session(Id unknown, Id id, const control::Answer& answer) {
   Peer& from = peers_.at(unknown);
   Peer& peer = peers_.at(id);
@@ -258,7 +259,7 @@ void CoordinatorLinks::resume_session(Id unknown, Id id, const control::Answer& 
 void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
   peer.heartbeat.set_timeout(pong.timeout);
   const auto now = Clock::now();
-  if (pong.sent == 0) return;  // nobody asked
+  if (pong.sent == 0) return;  // not an answer to a ping
   if (pong.steady != 0) peer.steady.add(pong.sent, pong.steady, to_microseconds(now));
   const microseconds round_trip(to_microseconds(now) - pong.sent);
   if (round_trip.count() < 0 || (peer.round_trip && *peer.round_trip <= round_trip)) return;
@@ -375,12 +376,12 @@ void CoordinatorLinks::on_tick() {
   timer_.start_at(next_ping_, [this] { on_tick(); });
   ping_all();
   for (auto& [id, peer] : peers_) {
-    // What has arrived meanwhile was not read yet.
+    // Messages that arrived during the delay were not read yet.
     if (own_delay > settings_.ping_interval) peer.heartbeat.extend(own_delay);
   }
   end_unknown_peers(now);
   end_useless(now);
-  for (auto& [id, peer] : peers_) {  // nobody is taken out meanwhile
+  for (auto& [id, peer] : peers_) {  // give_up() does not remove a peer from the map
     if (!peer.is_given_up && !unknown_peers_.contains(id) && peer.heartbeat.is_expired(now)) give_up(id, peer, now);
   }
 }

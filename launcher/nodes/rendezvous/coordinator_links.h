@@ -38,7 +38,7 @@ class CoordinatorLinks {
     std::function<void(Id, std::uint32_t round, std::string_view bytes)> on_carried{};
     std::function<void(Id)> on_room{};
     std::function<void(Id, const Loss&)> on_gone{};
-    // Somebody came who does not know the secret, or whose words are those of an earlier connection.
+    // A peer connected that does not know the secret, or that replays the messages of an earlier connection.
     std::function<void(const std::string& text)> on_unknown_peer{};
     // How long this launcher may be silent.
     std::function<std::chrono::milliseconds()> timeout{};
@@ -84,7 +84,7 @@ class CoordinatorLinks {
     control::HeartbeatTimeout heartbeat;
     Clock::time_point accepted = Clock::now();
     std::chrono::microseconds clock_offset{0};
-    std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer that told it
+    std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer from which it was computed
     control::ClockOffset steady{};
     std::string challenge{};   // it was sent, and not answered yet
     std::string session{};     // "": of this launcher's own node, or of an unknown peer

@@ -22,7 +22,7 @@ constexpr auto kOtherServicePause = 1s;
 constexpr int kOtherServiceAnswers = 3;
 // The launcher listens before its store answers: one that cannot be reached by then is gone, or behind a firewall.
 constexpr auto kReachable = 5s;
-// Thousands that ask are not to drown the machine on which node 0 is to start.
+// Requests of thousands of nodes must not overload the machine on which node 0 is to start.
 constexpr auto kPausePerNode = 200us;
 
 std::chrono::milliseconds early_pause(int nodes) {

@@ -37,8 +37,8 @@ DuplicateCoordinator::DuplicateCoordinator(EventLoop& loop, Messages& messages, 
 
 DuplicateCoordinator::~DuplicateCoordinator() = default;
 
-// It compares the two, and informs both that there is one too many. If this launcher came back to itself, it hears
-// nothing.
+// That launcher compares the two, and informs both of the conflict. If this launcher has connected to itself, it
+// receives no message.
 void DuplicateCoordinator::meet(UniqueFd fd) {
   MemberOptions options{.hello = settings_.hello, .secret = settings_.secret, .coordinator = place()};
   options.timeout = [] { return kDuplicateTimeout; };

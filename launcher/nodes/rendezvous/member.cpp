@@ -144,7 +144,7 @@ void Member::announce(FailureNotice notice) {
   if (link_->is_open()) {
     link_->send(control::Failed{round_, std::move(notice)});
   } else {
-    first_failure_ = std::move(notice);  // nobody is there to know better
+    first_failure_ = std::move(notice);  // no coordinator exists that could know of an earlier failure
   }
 }
 

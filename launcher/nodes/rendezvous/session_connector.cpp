@@ -78,7 +78,7 @@ void SessionConnector::connect() {
   timer_.start_in(kConnect, [this] { connect(); });
 }
 
-// A refusal comes from a host that is there: nobody listens on it any more.
+// A refusal comes from a host that is up but no longer listens at the port.
 void SessionConnector::on_connect_outcome() {
   const int error = pending_error(connecting_.get());
   loop_.remove(connecting_.get());

@@ -40,7 +40,7 @@ class SessionConnector {
     std::function<void(UniqueFd fd, const control::Welcome& welcome, std::string_view rest)> on_connected{};
     // The coordinator does not want this node.
     std::function<void(const JoinFailure& reason)> on_refused{};
-    // Nobody listens there any more.
+    // The other end no longer listens.
     std::function<void(const std::string& reason)> on_ended{};
   };
   SessionConnector(EventLoop& loop, Settings settings, Callbacks callbacks);

@@ -37,7 +37,7 @@ void ProxyLinks::on_frame(LinkId id, const Frame& frame) {
     return;
   }
   const auto found = link.clients.find(frame.channel);
-  if (found == link.clients.end()) return;  // refused meanwhile
+  if (found == link.clients.end()) return;  // it was refused in the meantime
   const ConnectionId number = found->second;
   Client& client = *clients_.at(number);
   if (frame.kind == FrameKind::kClose) {

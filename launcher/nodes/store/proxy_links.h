@@ -26,8 +26,8 @@ namespace launcher::store {
 // Replies waiting for a slow reader before its requests are no longer read.
 inline constexpr std::size_t kMaxPendingReplies = std::size_t{1} << 20;
 
-// A connection may keep this much of a request unfinished, and of replies unread, in a full store, too: else nobody
-// could read or delete anything.
+// Even when the store is full, a connection may have this many bytes of an unfinished request, and of unread replies.
+// Otherwise no client could read or delete keys.
 inline constexpr std::size_t kFreeBytes = std::size_t{1} << 17;
 
 class ClientSession {

@@ -1,5 +1,5 @@
-// The way between a node's store proxy and the store: bytes in order, both ways, over a connection that somebody else
-// keeps. Shared by who keeps it and who uses it, either of whom may go first.
+// The connection between a node's store proxy and the store: an ordered stream of bytes in both directions, carried by
+// a control link. The link and the user share this object, and either may be destroyed first.
 #pragma once
 
 #include <functional>

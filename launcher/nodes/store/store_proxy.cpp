@@ -149,7 +149,7 @@ bool StoreProxy::send_replies(Channel channel, Client& client) {
 
 void StoreProxy::on_frame(const Frame& frame) {
   const auto found = clients_.find(frame.channel);
-  if (found == clients_.end()) return;  // it has gone meanwhile
+  if (found == clients_.end()) return;  // the client has disconnected
   Client& client = found->second;
   bool is_valid = true;
   if (frame.kind == FrameKind::kTaken) {

@@ -17,7 +17,7 @@ namespace {
 
 // A process of this job that holds more connections than this loses the oldest.
 constexpr std::size_t kFairShare = 16;
-// On several nodes a connection that has not used the store for so long is nobody's.
+// On several nodes, a connection that has not used the store for this long belongs to no rank.
 constexpr auto kTimeToSpeak = std::chrono::seconds(1);
 
 template <typename MayGo>

@@ -28,9 +28,9 @@ class SampleExchange {
 
   // This node's, which go to node 0; not every time where there are very many nodes.
   void send(const std::vector<RankSample>& samples);
-  // False when the word is meant for somebody else.
+  // False when the message is for another recipient.
   bool on_message(int from, const nlohmann::json& word);
-  // On node 0: the last that other nodes have told.
+  // On node 0: the last samples that the other nodes have sent.
   std::vector<RankSample> others() const;
 
  private:
@@ -65,7 +65,7 @@ class HangGathering {
 
   // This node's ranks have made no progress for `timeout`: one of the three calls follows.
   void ask(std::chrono::milliseconds timeout);
-  // What another node, or this one, has told. False when it is meant for somebody else.
+  // A message of a node, which may be this one. False when it is for another recipient.
   bool on_message(int from, const nlohmann::json& word);
 
  private:

@@ -30,12 +30,12 @@ class Efficiency {
 };
 
 struct StragglerWatchOptions {
-  double threshold = 0.1;  // 0: nobody is watched
+  double threshold = 0.1;  // 0: ranks are not watched
   bool judges = true;      // else node 0 does
   std::string host{};
   WatchedRanks ranks{};
   std::function<std::optional<GpuState>(int rank)> gpu_of{};
-  // What the ranks of other nodes had done when they last told so; and this node's, for them. May be null.
+  // The last samples that other nodes have sent; and this node's samples, to be sent to them. May be null.
   std::function<std::vector<RankSample>()> others{};
   std::function<void(const std::vector<RankSample>&)> on_samples{};
   std::function<void(const StragglerChange&)> on_change{};

@@ -89,7 +89,7 @@ void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node,
   }
   apply(plan_);
   add_ranks();
-  if (writer_) notify_others();  // they need not have been told --timeline
+  if (writer_) notify_others();  // the other nodes may have been started without --timeline
 }
 
 void JobTimeline::add_ranks() {
@@ -262,7 +262,7 @@ std::string JobTimeline::start(const std::string& file) {
   return "recording to " + target + (without.empty() ? "" : "; " + without);
 }
 
-// In the file that was written last, if nobody has changed it.
+// Whether recording continues in the file that was written last. Its content must be unchanged since then.
 bool JobTimeline::continues_in(const std::string& target) {
   if (!writer_ || whole_path(writer_->path()) != target || !writer_->problem().empty()) return false;
   bool continues = plan_.mode != RecordingMode::kOff;

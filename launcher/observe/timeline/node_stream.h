@@ -35,7 +35,7 @@ class NodeStreamWriter : public ddp::detail::RecordSink {
 
   mutable std::mutex mutex_;
   std::string waiting_;
-  std::uint64_t left_out_ = 0;  // messages, as nobody took them in time
+  std::uint64_t left_out_ = 0;  // messages that were not read in time
 };
 
 class NodeStreamReader {

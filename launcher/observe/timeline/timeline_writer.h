@@ -1,5 +1,5 @@
-// The file of a job's timeline in the hands of the node that writes it. But for what says otherwise, everything happens
-// in the collector's thread: a slow disk must delay nobody.
+// The file of a job's timeline, on the node that writes it. Unless stated otherwise, everything runs in the collector's
+// thread, so that a slow disk does not delay other work.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ std::string file_of_node(const std::string& file, int node, int restart);
 class OwnFiles {
  public:
   void add(const ddp::detail::TraceFile::Identity& file) { files_.push_back(file); }
-  // Whether an earlier recording would be lost by writing to `file` again. Emptied ones are nobody's.
+  // Whether writing to `file` again would destroy an earlier recording. An empty file does not count.
   bool has(const std::string& file) const;
 
  private:

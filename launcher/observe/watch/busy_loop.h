@@ -1,5 +1,5 @@
-// Tells a process that only loops from one that works: it computes, but reads and writes nothing, touches no new
-// memory, and the thread that computes waits for nothing.
+// Distinguishes a process that only loops from one that works: a looping process computes, but reads and writes
+// nothing, touches no new memory, and its computing thread waits for nothing.
 #pragma once
 
 #include <sys/types.h>

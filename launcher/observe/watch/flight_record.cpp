@@ -133,7 +133,7 @@ ordered_json entry_of(const CollectiveRecord& call, const GroupRecord& group, co
           {"frames", ordered_json::array()}};
 }
 
-// Half a record helps nobody.
+// An incomplete record is useless, so it is removed.
 bool write_file(const std::filesystem::path& file, const std::string& bytes) {
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

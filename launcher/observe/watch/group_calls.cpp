@@ -72,7 +72,7 @@ bool answers(const RankCalls& other, const MessageParts& message, int rank_in_gr
   });
 }
 
-// Who receives from anybody waits for all others.
+// A rank that receives from any source waits for all other ranks.
 void add_message_waits(const GroupCalls& group, const RankCalls& member, std::vector<WaitEdge>& waits) {
   const CollectiveRecord* call = member.open_message();
   if (call == nullptr) return;
@@ -87,7 +87,7 @@ void add_message_waits(const GroupCalls& group, const RankCalls& member, std::ve
 
 using ddp::detail::CollectiveRecord;
 
-// An all-reduce that one rank has done all have entered: who was killed may not have come to writing that down.
+// If one rank has finished an all-reduce, all ranks have entered it. A rank that was killed may not have recorded that.
 void note_what_others_have_seen(GroupCalls& group) {
   std::int64_t done = -1;
   for (const RankCalls& member : group.members) {

@@ -16,7 +16,7 @@ struct RankCalls {
   const RankView* rank = nullptr;
   std::vector<const ddp::detail::CollectiveRecord*> calls{};  // by number
   std::int64_t last_begun = -1;                               // number; -1: none
-  int rank_in_group = -1;                                     // -1: it has not told
+  int rank_in_group = -1;                                     // -1: it has not reported its number
   // Those with single ranks, oldest first.
   std::vector<const ddp::detail::CollectiveRecord*> messages{};
 
@@ -30,7 +30,7 @@ struct GroupCalls {
   std::vector<RankCalls> members{};  // those that are seen
 };
 
-// Every group that a rank has told of. All ranks are in the job's, whether they have told so or not.
+// All groups that a rank has reported. All ranks belong to the job's group, even if they have not reported it.
 std::vector<GroupCalls> group_calls(const std::vector<RankView>& ranks);
 
 // The earliest number in a group at which ranks have called different things.

@@ -253,8 +253,8 @@ void HangWatch::report(const HangReport& report) {
                .done = [this](const std::vector<RankStacks>& stacks) { print_report(stacks); }});
 }
 
-// What does not train, or tells nobody so, may sleep as long as it likes: then the looks at its sockets become rarer.
-// A rank that reaches the store in that time has usually made progress.
+// A program that does not train, or does not report it, may sleep for any time. Then its sockets are examined less
+// often. A rank that reaches the store in that time has usually made progress.
 bool HangWatch::is_reported_at_all() {
   if (options_.was_asked_for || observer_.has_begun()) return true;
   const auto now = EventLoop::Clock::now();

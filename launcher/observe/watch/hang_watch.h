@@ -24,8 +24,8 @@ class Observer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `interval`: how often look() will be called. Time beyond twice that between two looks counts for nobody: then it
-  // was ddprun that did not run.
+  // `interval`: how often look() will be called. If more than twice that passes between two calls, the excess counts
+  // for no rank, since it was ddprun that did not run.
   explicit Observer(std::chrono::milliseconds interval, std::string host);
 
   // A rank makes progress when its page changes; one that has not begun to train, or reports nothing, also when it
@@ -106,7 +106,7 @@ class HangWatch {
   void report(const HangReport& report);
   // Elsewhere ranks make progress.
   void resume_after_hang();
-  // Nobody else can be asked.
+  // There is no other node to ask.
   void judge_alone();
 
  private:

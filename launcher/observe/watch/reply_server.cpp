@@ -43,7 +43,7 @@ bool ReplyServer::accept_from(int listener) {
   UniqueFd fd = std::move(accepted.fd);
   if (!fd) return !accepted.is_out_of_resources;
   if (questions_.for_this_user && !is_this_users(fd.get())) return true;
-  // Who comes and says nothing must keep nobody out.
+  // A client that connects and sends nothing must not exclude other clients.
   if (sessions_.size() >= kMostSessions) end_oldest();
   const int number = fd.get();
   const auto deadline = loop_.call_at(EventLoop::Clock::now() + kReplyTimeout, [this, number] { on_deadline(number); });

@@ -24,7 +24,7 @@ namespace launcher {
 namespace {
 
 constexpr const char* kEnding = ".sock";
-constexpr const char* kEarlyEnding = ".new";  // of one at which nobody listens yet
+constexpr const char* kEarlyEnding = ".new";  // of a socket that does not listen yet
 // "/", the digits of a process's number, the ending and a zero.
 constexpr std::size_t kLongestFolder = sizeof(sockaddr_un::sun_path) - 1 - 10 - 5 - 1;
 
@@ -59,7 +59,7 @@ std::string make_runtime_folder(const std::string& folder) {
     return folder + " cannot be created: " + std::strerror(errno) + "; set XDG_RUNTIME_DIR to a folder of yours";
   }
   struct stat status {};
-  // Somebody else may have made it in /tmp.
+  // Another user may have made the folder in /tmp.
   if (::lstat(folder.c_str(), &status) != 0) return folder + " cannot be examined: " + std::strerror(errno);
   if (status.st_uid != ::geteuid()) {
     return folder + " belongs to another user, with user ID " + std::to_string(status.st_uid) + ": have it removed" +

@@ -17,9 +17,8 @@ std::string runtime_folder();
 // Makes the folder, for this user alone. Returns "", or why it cannot be used and what to do.
 std::string make_runtime_folder(const std::string& folder);
 
-// Listens at a socket of the ddprun with this process number, which is there under its name from the moment on at which
-// it can be connected to: what nobody listens at is taken for a killed one's. Empty, with `problem` set, where there
-// can be none.
+// Listens at a socket of the ddprun with this process number. The socket gets its name when it accepts connections,
+// since a socket without a listener counts as that of a killed ddprun. Empty, with `problem` set, if it cannot be made.
 struct ListeningSocket {
   UniqueFd fd{};
   std::string path{};
@@ -27,19 +26,19 @@ struct ListeningSocket {
 };
 ListeningSocket listen_in(const std::string& folder, pid_t pid);
 
-// A connection, which does not block; empty, with errno set, when nobody listens there any more (ECONNREFUSED), or
-// nobody has taken the connections before it (EAGAIN).
+// A non-blocking connection. Empty, with errno set, when no process listens any more (ECONNREFUSED), or when the queue
+// of connections is full (EAGAIN).
 UniqueFd connect_to(const std::string& socket);
 
-// The sockets of the folder that somebody listens at. Those of ddpruns that were killed are removed.
+// The sockets of the folder with a listener. Sockets of ddpruns that were killed are removed.
 std::vector<std::string> living_sockets(const std::string& folder);
 
 // The folders of all users in which a ddprun of this network namespace listens, from the text of /proc/net/unix:
 // wherever their XDG_RUNTIME_DIR is. Pure.
 std::vector<std::string> listening_folders(const std::string& unix_sockets);
 
-// The sockets of another user's folder that somebody listens at. Removes nothing: its user may change the folder
-// meanwhile.
+// The sockets with a listener in another user's folder. Removes nothing, since that user may change the folder at the
+// same time.
 std::vector<std::string> others_sockets(const std::string& folder);
 
 }  // namespace launcher

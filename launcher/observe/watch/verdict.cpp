@@ -111,7 +111,7 @@ Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits
   return verdict;
 }
 
-// What begins each way through the ranks that wait for each other: who is waited for and waits for nobody.
+// The ranks at the end of each chain of waits: other ranks wait for them, and they wait for none.
 std::vector<const RankView*> free_ranks(const std::vector<WaitEdge>& waits) {
   std::set<const RankView*> waiting;
   for (const WaitEdge& wait : waits) waiting.insert(wait.waiter);

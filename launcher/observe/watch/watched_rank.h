@@ -89,8 +89,8 @@ pid_t program_of(const WatchedRank& rank);
 // The signal on which programs of the library leave their stack, one that neither LibTorch nor users' handlers take.
 int stack_signal();
 
-// The ranks as they are now; none while nobody expects them to make progress: before they are started, while they are
-// being stopped, and while the job is suspended. Pages must live until the next call.
+// The current ranks. Empty while they are not expected to make progress: before they are started, while they are being
+// stopped, and while the job is suspended. Pages must live until the next call.
 using WatchedRanks = std::function<std::vector<WatchedRank>()>;
 
 }  // namespace launcher

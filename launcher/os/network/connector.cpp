@@ -129,7 +129,8 @@ void Connector::on_outcome() {
   timer_.cancel();
   loop_.remove(fd_.get());
   UniqueFd fd = std::move(fd_);
-  // Where nobody listens on a port that the kernel also gives out, a socket can meet itself, and would keep the port.
+  // If no process listens on a port that the kernel also assigns, a socket can connect to itself, and would keep the
+  // port.
   if (error != 0 || is_connected_to_itself(fd.get())) {
     fd.reset();
     on_failed(error != 0 ? error : ECONNREFUSED);

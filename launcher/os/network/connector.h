@@ -34,7 +34,7 @@ class Connector {
                                                 EventLoop::Clock::duration early_pause = kEarlyPause);
   // Connects once more, after a pause: who was there was not who is wanted, or went away.
   void retry(std::string problem);
-  // The last attempt was refused: the host is there, and nobody listens at the port.
+  // The last attempt was refused: the host is up, but no process listens at the port.
   bool was_refused() const { return was_refused_; }
   // Why the last attempt failed, "" after one that succeeded.
   const std::string& problem() const { return problem_; }

@@ -28,8 +28,8 @@ UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only);
 // The same on one address, whatever its port.
 UniqueFd listen_or_throw(const SocketAddress& address, std::uint16_t port);
 
-// Why nobody can connect to 127.0.0.1, where listening works nevertheless: a network namespace begins with its loopback
-// interface down. Empty where they can.
+// Why connecting to 127.0.0.1 is impossible although listening works: a new network namespace has its loopback
+// interface down. Empty if it is possible.
 std::string loopback_problem();
 
 struct Accepted {
@@ -70,8 +70,8 @@ std::string peer_of(int fd);
 // listens there too. Empty otherwise.
 UniqueFd reserve_port();
 
-// A port on loopback that was free a moment ago, for a server that somebody else will start: it may be taken meanwhile.
-// Throws LaunchError if no port is free.
+// A port on loopback that was free a moment ago, for a server that another process starts. Another program may take it
+// first. Throws LaunchError if no port is free.
 std::uint16_t free_port();
 
 }  // namespace launcher

@@ -20,7 +20,7 @@ constexpr int kReadTimeout = 10'000;  // ms
 
 std::string file_bytes(const std::string& option, const std::string& path, std::size_t most) {
   const auto fail = [&](const std::string& why) { throw LaunchError(option + " " + path + ": " + why); };
-  // A named pipe is opened whether or not somebody writes to it.
+  // Non-blocking, so that opening a named pipe does not wait for a writer.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) fail(std::strerror(errno));
   std::string bytes;

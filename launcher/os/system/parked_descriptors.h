@@ -19,7 +19,7 @@ class ParkedDescriptors {
  private:
   void park_batch();
 
-  // Descriptors wait in messages that nobody has received yet.
+  // The descriptors are in messages that have not been received yet.
   UniqueFd sender_;
   UniqueFd receiver_;
   std::vector<UniqueFd*> batch_;                // still in the table

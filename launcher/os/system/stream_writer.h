@@ -12,7 +12,7 @@ namespace launcher {
 
 class StreamWriter {
  public:
-  // Lines waiting for a slow reader above this: nobody should add more.
+  // With more bytes of lines waiting for a slow reader, no more should be added.
   static constexpr std::size_t kFull = 1 << 20;
 
   // `on_room` is called when there is room again, and when the stream has failed.
@@ -28,7 +28,7 @@ class StreamWriter {
 
   bool is_full() const { return waiting() >= kFull; }
   bool is_empty() const { return waiting() == 0; }
-  // errno of the write that failed, 0 while all is well. EPIPE: nobody reads any more.
+  // errno of the write that failed; 0 before that. EPIPE: the reader has closed.
   int error() const { return error_; }
   EventLoop::Clock::time_point last_progress() const { return last_progress_; }
   // Forgets what waits, and returns how many bytes that was.

@@ -8,7 +8,7 @@ namespace launcher {
 
 class TemporaryFolder {
  public:
-  // Chooses a name in TMPDIR or /tmp that nobody else has.
+  // Chooses an unused name in TMPDIR or /tmp.
   TemporaryFolder();
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;

@@ -121,7 +121,7 @@ void LiveScreen::repaint_in_place(const std::vector<ShownRow>& rows, std::size_t
   go_to_first_row(columns, out);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i > 0) out.append("\r\n");
-    // The last one always: what somebody typed, ^C for instance, is there.
+    // The last row is always painted, since the terminal may have echoed typed characters there, such as ^C.
     if (rows[i] != painted_[i] || i + 1 == rows.size()) paint_row(rows[i], columns, out);
   }
 }

@@ -29,7 +29,7 @@ class LiveScreen {
   void paint(std::string_view lines, std::vector<ShownRow> rows, std::size_t columns, std::string& out);
   // The cursor to a new line below the rows, which stay as they are and are not ours any more.
   void leave(std::string& out);
-  // Somebody else has written to the terminal: the cursor is in a line of its own.
+  // Another program has written to the terminal: the cursor is in a line of its own.
   void forget() { painted_.clear(); }
   // The cursor is at the end of a line without a newline.
   bool is_in_line() const { return in_line_; }

@@ -36,7 +36,7 @@ std::string write_file(const std::string& path, const std::string& text) {
   const auto problem = [&path](int error) {
     return "TORCHELASTIC_ERROR_FILE " + path + " cannot be written: " + std::strerror(error);
   };
-  // Not blocking: it may be a named pipe that nobody reads.
+  // Non-blocking, since the file may be a named pipe without a reader.
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
   if (!file) return problem(errno);
   for (std::size_t done = 0; done < text.size();) {

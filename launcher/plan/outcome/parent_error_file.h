@@ -17,7 +17,7 @@ std::string parent_error_text(const std::string& text, const RankEnd& rank);
 // in one line, else "".
 std::string pass_on_error_file(const std::string& source, const std::string& target, const RankEnd& rank);
 
-// The path in ddprun's own environment; empty: nobody wants to know.
+// The path in ddprun's own environment; empty if no error file was requested.
 std::string parent_error_file();
 
 // Writes an error of ddprun itself there; where that fails it prints a line.

@@ -96,7 +96,7 @@ using CastForwardResult =
 template <typename Holder>
 class ModelImpl : public torch::nn::Module {
  public:
-  /// For Amp::model(), which makes it.
+  /// Called by Amp::model(); programs do not call it.
   ModelImpl(Holder module, detail::ForwardRules rules)
       : torch::nn::Module("amp::Model"), module_(std::move(module)), rules_(std::move(rules)) {
     this->register_module("module", module_);
@@ -124,7 +124,7 @@ class ModelImpl : public torch::nn::Module {
 
   /// The wrapped model, shared with the caller. Its parameter names have no "module." prefix.
   Holder& module() { return module_; }
-  /// The same of a const wrapper.
+  /// The same for a const wrapper.
   const Holder& module() const { return module_; }
 
   /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
@@ -147,7 +147,7 @@ class Model : public torch::nn::ModuleHolder<ModelImpl<Holder>> {
 
   /// An empty holder.
   explicit Model(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
-  /// For Amp::model(), which makes it.
+  /// Called by Amp::model(); programs do not call it.
   Model(Holder module, detail::ForwardRules rules)
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), std::move(rules))) {}
 
@@ -179,7 +179,7 @@ class OptimizerRecord;
 /// it.
 class ScaledLoss {
  public:
-  /// For Amp::scale_loss(), which makes it.
+  /// Called by Amp::scale_loss(); programs do not call it.
   ScaledLoss(std::shared_ptr<detail::AmpState> state, const at::Tensor& loss,
              std::vector<detail::OptimizerRecord*> records, const ScaleLossOptions& options);
   /// Calls finish(). If that fails, the next call to step() or scale_loss() throws the error. If the destructor runs
@@ -246,7 +246,7 @@ class Optimizers {
 /// one state. The models and optimizers must exist as long as it is used.
 class Amp {
  public:
-  /// For initialize(), which makes it.
+  /// Called by initialize(); programs do not call it.
   explicit Amp(std::shared_ptr<detail::AmpState> state);
 
   /// The model to call, and to wrap in DistributedDataParallel, in place of `net`. Throws std::invalid_argument if

@@ -43,7 +43,7 @@ struct DeviceMeshOptions {
 /// groups.
 class DeviceMesh {
  public:
-  /// For the library, which makes it.
+  /// Called by the library; programs do not call it.
   DeviceMesh(std::shared_ptr<detail::MeshState> state, std::vector<detail::MeshAxis> axes);
   ~DeviceMesh();
   DeviceMesh(const DeviceMesh& other);

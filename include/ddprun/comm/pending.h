@@ -21,7 +21,7 @@ std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std:
 template <typename Result>
 class [[nodiscard]] Pending {
  public:
-  /// For the library, which makes it.
+  /// Called by the library; programs do not call it.
   Pending(std::shared_ptr<detail::PendingCall> call, Result result)
       : call_(std::move(call)), result_(std::move(result)) {}
   Pending(Pending&&) noexcept = default;

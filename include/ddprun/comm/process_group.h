@@ -47,7 +47,7 @@ struct ProcessGroupOptions {
 /// throws.
 class GroupHandle {
  public:
-  /// For the library, which makes it.
+  /// Called by the library; programs do not call it.
   explicit GroupHandle(std::shared_ptr<detail::GroupState> state);
 
   int rank() const;            ///< this process, 0 … size()-1
@@ -73,7 +73,7 @@ class GroupHandle {
 /// exception unwinds the stack it calls abort(), so that a failing rank never waits for its peers. It never throws.
 class ProcessGroup {
  public:
-  /// For init_process_group() and new_group(), which make it.
+  /// Called by init_process_group() and new_group(); programs do not call it.
   explicit ProcessGroup(std::shared_ptr<detail::GroupState> state);
   ~ProcessGroup();
   ProcessGroup(ProcessGroup&& other) noexcept;

@@ -30,7 +30,7 @@ struct SpawnOptions {
 /// (std::rethrow_if_nested).
 class SpawnError : public std::runtime_error {
  public:
-  /// For spawn(), which throws it.
+  /// Called by spawn(); programs do not call it.
   SpawnError(int rank, const std::string& message);
   ~SpawnError() override;
   int rank() const { return rank_; }  ///< which rank failed first in time

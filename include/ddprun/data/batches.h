@@ -26,7 +26,7 @@ class BatchRange {
   /// Reads a batch at each increment. The previous batch is then released unless the program kept its tensors.
   class Iterator {
    public:
-    /// For BatchRange::begin(), which makes it.
+    /// Called by BatchRange::begin(); programs do not call it.
     Iterator(const BatchRange* range, std::optional<SamplerPass> pass) : range_(range), pass_(std::move(pass)) {
       read();
     }

@@ -34,7 +34,7 @@ struct LoaderOptions {
 /// An exception of the dataset for one sample.
 class LoaderError : public std::runtime_error {
  public:
-  /// For Loader, which throws it.
+  /// Called by Loader; programs do not call it.
   LoaderError(int64_t index, const std::string& problem)
       : std::runtime_error("sample " + std::to_string(index) + ": " + problem), index_(index) {}
 
@@ -250,7 +250,7 @@ class Loader {
   /// Walks over the batches of one pass.
   class Iterator {
    public:
-    /// For begin(), which makes it.
+    /// Called by begin(); programs do not call it.
     explicit Iterator(Loader* loader) : loader_(loader) { ++*this; }
     /// The current batch.
     Batch& operator*() { return *batch_; }

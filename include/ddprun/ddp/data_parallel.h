@@ -35,8 +35,8 @@ struct DataParallelOptions {
   std::function<std::shared_ptr<torch::nn::Module>()> make_replica{};
 };
 
-/// What a DataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as `Net`, or
-/// `std::shared_ptr<NetImpl>`.
+/// The module that a DataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as
+/// `Net`, or `std::shared_ptr<NetImpl>`.
 template <typename Holder>
 class DataParallelImpl : public torch::nn::Module {
  public:
@@ -81,7 +81,7 @@ class DataParallelImpl : public torch::nn::Module {
   /// The wrapped model, shared with the caller. Its parameter names have no "module." prefix. Save this model, and load
   /// into it.
   Holder& module() { return module_; }
-  /// The same of a const wrapper.
+  /// The same for a const wrapper.
   const Holder& module() const { return module_; }
   /// The devices in use; empty if the model is called directly.
   const std::vector<c10::Device>& devices() const { return core_.devices(); }

@@ -16,7 +16,7 @@ namespace ddp {
 /// Keeps gradients local while it exists; made by DdpWrapper::no_sync().
 class NoSyncGuard {
  public:
-  /// For DdpWrapper::no_sync(), which makes it.
+  /// Called by DdpWrapper::no_sync(); programs do not call it.
   explicit NoSyncGuard(std::shared_ptr<DdpCore> core);
   ~NoSyncGuard();
   NoSyncGuard(NoSyncGuard&& other) noexcept = default;
@@ -41,7 +41,7 @@ class BucketLayout {
   /// A checkpoint without it can still be loaded.
   static constexpr bool kMayBeMissing = true;
 
-  /// For the wrapper, which makes it.
+  /// Called by the wrapper; programs do not call it.
   explicit BucketLayout(DdpCore& core) : core_(core) {}
 
   /// The buckets of the next step, as text. Not a collective.

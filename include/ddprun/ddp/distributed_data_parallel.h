@@ -26,8 +26,8 @@ using ForwardResult = std::remove_cvref_t<decltype(std::declval<Holder&>()->forw
 
 }  // namespace detail
 
-/// What a DistributedDataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as
-/// `Net`, or `std::shared_ptr<NetImpl>`.
+/// The module that a DistributedDataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type
+/// such as `Net`, or `std::shared_ptr<NetImpl>`.
 template <typename Holder>
 class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper {
  public:
@@ -70,7 +70,7 @@ class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper 
   /// The wrapped model, shared with the caller. Its parameter names have no "module." prefix. Save this model, and load
   /// into it.
   Holder& module() { return module_; }
-  /// The same of a const wrapper.
+  /// The same for a const wrapper.
   const Holder& module() const { return module_; }
 
   /// Moving or casting a wrapped model would not move the gradient buckets: throws std::logic_error, which says what to

@@ -1,5 +1,5 @@
 // Whether this is one rank of several, where nobody has said so: from the launcher's variables, or in a rank that is a
-// thread. No LibTorch here.
+// thread. Does not use LibTorch.
 #pragma once
 
 #include <optional>

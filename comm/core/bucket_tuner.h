@@ -1,4 +1,4 @@
-// Chooses the bucket size of gradient reduction from measured steps. No LibTorch here.
+// Chooses the bucket size of gradient reduction from measured steps. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>

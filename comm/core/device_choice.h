@@ -1,4 +1,4 @@
-// Which CUDA device a rank uses. No LibTorch here.
+// Which CUDA device a rank uses. Does not use LibTorch.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// init_process_group()'s URL: where the ranks meet, as in torch.distributed. No LibTorch here.
+// init_process_group()'s URL: where the ranks meet, as in torch.distributed. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Whether this is one rank of several, where nobody has said so: from the launcher's variables, or in a rank that is a
-// thread. No LibTorch here.
+// Whether this process or thread is one rank of several if the program did not give a rank: read from the launcher's
+// variables, or from the rank that runs as this thread. Does not use LibTorch.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ struct JobPlace {
   int size = 1;
 };
 
-/// The place in the launcher's variables; rank 0 of 1 without any, and also where they are not numbers or
-/// contradict each other, which is init_process_group()'s business to report.
+/// The rank and size in the launcher's variables. Rank 0 of 1 if there are none, and also if they are not numbers or
+/// contradict each other; init_process_group() reports that.
 JobPlace job_of_environment(const VariableLookup& lookup = environment_variable);
 
 /// The place that the calling thread's innermost ThreadJob says; nothing without one.

@@ -8,14 +8,14 @@
 
 namespace ddp::detail {
 
-/// The variable's whole number above 0, if that is what it holds.
+/// The variable's value if it is a whole number above 0.
 std::optional<int> number_in(const char* variable) noexcept;
 
-/// Memory of at least `bytes` that no other process can shorten, from the descriptor that the variable names; null when
-/// the descriptor is no longer what it was.
+/// Maps at least `bytes` of memory that no other process can shorten, from the descriptor that the variable names.
+/// Returns null if the descriptor no longer refers to that memory.
 void* map_launcher_memory(const char* variable, std::size_t bytes) noexcept;
 void unmap_launcher_memory(void* memory, std::size_t bytes) noexcept;
-/// Programs that this process becomes do not get the descriptor.
+/// Programs that this process starts by exec do not inherit the descriptor.
 void keep_from_programs(const char* variable) noexcept;
 /// Nobody's, or of a process that has ended.
 bool owner_has_ended(std::uint64_t owner) noexcept;

@@ -7,7 +7,7 @@
 
 namespace ddp::detail {
 
-/// 0 where there is no terminal, or where it does not say.
+/// The size is 0 if there is no terminal, or if the terminal does not report its size.
 struct TerminalSize {
   std::size_t columns = 0;
   std::size_t rows = 0;

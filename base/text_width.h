@@ -15,8 +15,8 @@ int column_width(char32_t character);
 /// U+FFFD would.
 int64_t text_columns(std::string_view text);
 
-/// As much of the text's beginning as fits into this many columns. Characters stay whole: of a wide one that would
-/// begin in the last column nothing is left.
+/// The longest beginning of the text that fits into this many columns. Characters are not split: a wide character that
+/// would begin in the last column is left out.
 std::string cut_to_columns(std::string_view text, int64_t columns);
 
 }  // namespace ddp

@@ -9,8 +9,8 @@
 namespace ddp {
 
 /// `saved` itself, unless it has options for each parameter: then in the groups of `optimizer`, whose parameters have
-/// `names`. A parameter that the file lacks leaves it as it is, for the comparison that follows. Throws
-/// std::invalid_argument naming a parameter that has other options than the first one of its group.
+/// `names`. If the file lacks a parameter, `saved` is returned unchanged, and the comparison that follows reports it.
+/// Throws std::invalid_argument naming a parameter that has other options than the first one of its group.
 SavedOptimizer regrouped(const SavedOptimizer& saved, const torch::optim::Optimizer& optimizer,
                          const ParameterNames& names, const NameMap& rename);
 

@@ -32,11 +32,11 @@ struct ReceivedRun {
   std::map<std::string, std::unique_ptr<ChunkedPart>> chunked{};
   std::vector<std::string> entries{};            ///< of a .pt file without a model under the usual keys: see StateDict
   std::map<std::string, std::string> skipped{};  ///< of a .pt file: what is not read, see StateDict
-  bool is_selected = false;                      ///< LoadOptions::key has been obeyed
+  bool is_selected = false;                      ///< LoadOptions::key has been applied
 };
 
 /// Reads the checkpoint in `folder`, or a .pt file, on rank 0 and sends it, or reads it on every rank. Every rank must
-/// call it. All ranks' failures, the same on each; none when `run` is there.
+/// call it. Returns the failures of all ranks, the same on every rank; empty if `run` was received.
 Failure receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
                     const GroupHandle& group, const std::string& key, ReceivedRun& run);
 

@@ -1,5 +1,5 @@
-// The values with which the shards of a model begin: those of its construction, maybe of rank 0's, or none. They are
-// brought into memory piece by piece, since a model of deferred_init() may not fit as a whole.
+// The initial values of a model's shards: those of its construction (of this rank, or of rank 0), or no values. They
+// are loaded into memory one parameter after the other, because a whole model of deferred_init() may not fit.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -54,7 +54,8 @@ class ParameterStorage final : public c10::StorageImpl {
 
   /// Gives it uninitialised memory if it has none.
   void allocate();
-  /// Without memory an access throws: what reads it past the operators, such as torch::save(), would find zeros.
+  /// Frees the memory; an access then throws. Otherwise code that reads the memory without operators, such as
+  /// torch::save(), would read zeros.
   void free();
   bool has_memory() const { return has_memory_; }
 

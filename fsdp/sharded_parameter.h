@@ -44,7 +44,7 @@ class ShardedParameter {
 
   const std::string& name() const { return name_; }
   const ShardLayout& layout() const { return layout_; }
-  /// A leaf of this rank's rows, maybe of none, in the parameter's own dtype.
+  /// A leaf tensor with this rank's rows (there may be no rows), in the parameter's dtype.
   const at::Tensor& shard() const { return shard_; }
   /// The module's tensor.
   const at::Tensor& full() const { return full_; }
@@ -54,7 +54,7 @@ class ShardedParameter {
   at::Tensor allocate();
   void free() { storage_->free(); }
 
-  /// Notes the shard's version, by which has_changed() sees a change. `in_forward`: before a backward.
+  /// Records the shard's version, so that has_changed() can detect a change. `in_forward`: the call is in a forward.
   void note_version(bool in_forward);
   /// Whether the shard was changed in place since note_version().
   bool has_changed() const { return gathered_version_ != shard_._version(); }
@@ -65,8 +65,8 @@ class ShardedParameter {
   /// Whether it was changed since the last forward that gathered it.
   bool has_changed_since_forward() const { return forward_version_ != shard_._version(); }
 
-  /// The dtype to which autograd casts the gradients of the module's tensor before it adds them up; none: it leaves
-  /// them as they are. Nothing before LibTorch 2.12, which always casts to the tensor's dtype.
+  /// Sets the dtype to which autograd casts the gradients of the module's tensor before it adds them up; nullopt: it
+  /// does not cast them. Has no effect before LibTorch 2.12, which always casts to the tensor's dtype.
   void set_gradient_dtype(std::optional<at::ScalarType> dtype) const;
 
   /// Takes over a change of requires_grad of the shard or the module's tensor. Throws std::logic_error when the

@@ -22,7 +22,7 @@ struct SelectedUnit {
   std::vector<UnitParameter> parameters{};
 };
 
-/// Divides `model` into units, in the order of named_modules(). The parameters `ignored` are in none. Throws
+/// Divides `model` into units, in the order of named_modules(). No unit contains the parameters `ignored`. Throws
 /// std::invalid_argument, beginning with `who`, for a selector that selects nothing, modules that two selectors select,
 /// a parameter of two units, and parameters that cannot be sharded.
 std::vector<SelectedUnit> select_units(const torch::nn::Module& model, const std::vector<UnitSelector>& selectors,

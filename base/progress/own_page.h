@@ -12,7 +12,8 @@ inline constexpr const char* kPageVariable = "DDPRUN_PROGRESS_FD";
 // The variable with the number of the signal on which a rank leaves its stack in its page.
 inline constexpr const char* kStackSignalVariable = "DDPRUN_STACK_SIGNAL";
 
-// Made at the first call, which also takes the stack signal where the launcher has named one and nobody else takes it.
+// The page of this process, made at the first call. That call also installs the handler of the stack signal if the
+// launcher has named a signal and the process has no handler for it.
 PageWriter& own_page() noexcept;
 
 // What a phase is in a timeline.

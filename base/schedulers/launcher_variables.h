@@ -1,4 +1,4 @@
-// The environment variables with which launchers give a process its place in the job. No LibTorch here.
+// The environment variables with which launchers give a process its place in the job. Does not use LibTorch.
 #pragma once
 
 #include <functional>

@@ -20,7 +20,7 @@ std::vector<std::string> expand_slurm_hosts(std::string_view list);
 /// std::invalid_argument for text that is not a list, and where it ends before that node.
 int slurm_tasks_on(std::string_view list, int node);
 
-/// This task's place in its step. A batch script and the shells of salloc are in none.
+/// The numbers of this task in its Slurm step. A batch script and a shell of salloc do not belong to a step.
 struct SlurmStep {
   int nodes = 1;             ///< SLURM_STEP_NUM_NODES
   int node = 0;              ///< SLURM_NODEID: this one, from 0

@@ -34,8 +34,8 @@ class Assembler {
   // Every lane has been read: events that ended in another thread than they began in, before the last call, are
   // reported now.
   void settle();
-  // Nothing more comes, or nothing for now: what is open ends at `now`, unfinished, but for a step, of which a part is
-  // none.
+  // There are no more records, at least for now: open events end at `now`, as unfinished ones. An open step is dropped,
+  // because a part of a step does not count as a step.
   void finish(std::uint64_t now);
   // Records that made no sense.
   std::uint64_t damaged() const { return damaged_; }
@@ -83,7 +83,7 @@ class Assembler {
   std::deque<Ending> endings_{};
   std::uint64_t pass_ = 1;
   std::map<EventKind, std::vector<std::uint64_t>> last_ends_{};
-  std::unordered_map<std::uint64_t, std::string> lane_names_{};  // as they were told
+  std::unordered_map<std::uint64_t, std::string> lane_names_{};  // as reported
   struct DeviceLane {
     std::uint64_t stream = 0;
     std::deque<std::pair<std::uint64_t, std::uint64_t>> spans{};  // of late, without those within others

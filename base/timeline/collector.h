@@ -58,7 +58,8 @@ class Collector {
   Collector& operator=(const Collector&) = delete;
 
   void add(int rank, std::string name, std::shared_ptr<TimelineRing> ring);
-  // Records that somebody else has made of a rank, as of a thread of it; nothing where it has threads for all lanes.
+  // Adds records about a rank that another process has made, as records of a further thread of that rank. Does nothing
+  // if the rank has threads in all lanes.
   void tell(int rank, std::vector<std::uint64_t> words);
   // Recording has been switched off: reads what the ranks have left, ends their events at this moment, and calls
   // `then` in the collector's thread.

@@ -61,7 +61,7 @@ inline ClockPair read_clocks() noexcept {
           .wall = static_cast<std::int64_t>(wall.tv_sec) * 1'000'000'000 + static_cast<std::int64_t>(wall.tv_nsec)};
 }
 
-// A JSON object; `rank` is -1 for a file of all ranks, whose number is not told. Files of one start of one host have
+// A JSON object; `rank` is -1 for a file of all ranks, which has no rank number. Files of one start of one host have
 // the same clock.
 inline std::string metadata_json(const ClockPair& base, int rank, int world_size) {
   std::array<char, 256> host{};

@@ -1,5 +1,5 @@
-// A timeline's file while it grows: after each flush() it is whole, valid JSON, so that the process that looks at it
-// meanwhile, or after everything was killed, can open it.
+// A timeline's file while it grows. After each flush() it is complete, valid JSON, so it can be opened while it is
+// written, or after all processes were killed.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ class TraceFile {
   void add(std::string_view lines);
   // A JSON object that is written after the events; the last one set is used.
   void set_totals(std::string totals) { totals_ = std::move(totals); }
-  // Does nothing once the file has a problem, and then it ends where it was whole last.
+  // Does nothing after an error; the file then ends where it was last complete.
   void flush();
 
-  // Flushes, and lets the file go until the next resume(), so that it can be moved, or written by another one; what is
-  // added meanwhile is in it at the next flush() nevertheless.
+  // Flushes, and closes the file until the next resume(), so that it can be moved or written by another process. Events
+  // that are added until then are written by the first flush() after resume().
   void rest();
-  // Goes on. False where the file is not there as it was left.
+  // Opens the file again. Returns false if the file is missing or has changed.
   bool resume();
 
   // Device and inode.
@@ -39,7 +39,7 @@ class TraceFile {
   std::string place() const;
   std::size_t waiting() const { return buffer_.size(); }
   const std::string& path() const { return path_; }
-  // Why there is no more to come: "No space left on device"; empty while all is well.
+  // The error after which nothing more is written, such as "No space left on device"; empty if there was no error.
   const std::string& problem() const { return problem_; }
 
  private:
@@ -63,8 +63,8 @@ class TraceFile {
   bool has_events_ = false;
 };
 
-// Ends a file after its last whole event, where its writer was killed in the middle of one. Does nothing with a file
-// that is whole, that somebody writes, or that is not a timeline of ours.
+// If the writer of a file was killed while it wrote an event, cuts the file after its last complete event. Does nothing
+// with a file that is complete, that a process still writes, or that is not a timeline of ddprun.
 void repair_trace_file(const std::string& path) noexcept;
 
 }  // namespace ddp::detail

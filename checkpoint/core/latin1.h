@@ -11,7 +11,8 @@ namespace ddp {
 /// The text, in UTF-8, whose characters U+0000 to U+00FF are the bytes.
 std::string latin1_to_utf8(std::string_view bytes);
 
-/// The bytes that the characters of `text` are the numbers of; nothing when one is above U+00FF or it is no UTF-8.
+/// Converts each character of `text` to the byte with its number; nullopt if a character is above U+00FF or `text` is
+/// not valid UTF-8.
 std::optional<std::string> utf8_to_latin1(std::string_view text);
 
 }  // namespace ddp

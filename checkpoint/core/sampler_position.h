@@ -1,5 +1,5 @@
-// Where each rank's sampler stands, so that no checkpoint takes rank 0's place for everybody's when it is not. No
-// LibTorch.
+// The position of each rank's sampler, so that a checkpoint does not store rank 0's position for all ranks if the
+// positions differ. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,9 @@ std::optional<SamplerPosition> sampler_position(const std::string& state);
 /// One JSON object on one line, without blanks.
 std::string to_json(const SamplerPosition& place);
 
-/// Which ranks' samplers stand elsewhere than rank 0's, with both places; empty when none does. `places` are in rank
-/// order; ranks without one are left out. At an epoch's end shares may be uneven by one sample.
+/// A text with the ranks whose samplers have another position than rank 0's, and both positions; empty if there are no
+/// such ranks. `places` are in rank order; ranks without one are left out. At an epoch's end shares may be uneven by
+/// one sample.
 std::string different_positions(const std::vector<std::optional<SamplerPosition>>& places);
 
 }  // namespace ddp

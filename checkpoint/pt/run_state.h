@@ -27,7 +27,7 @@ struct RunState {
   std::vector<std::map<std::string, TensorEntry>> rng{};       ///< of each rank, by device: uint8
   std::vector<std::map<std::string, std::string>> per_rank{};  ///< objects of each rank
   std::optional<int64_t> step{};
-  std::string foreign_step{};  ///< without a step: the key under which an object stands that is not read
+  std::string foreign_step{};  ///< without a step: the key of an object that is not read
   std::optional<int64_t> world_size{};
   std::string values{};  ///< a JSON object: every plain value beside the parts, and those of `own_values`; without
                          ///< the run's own step and world_size where ddprun.checkpoint or the tool wrote them

@@ -35,7 +35,7 @@ struct CheckpointEntry {
   int64_t step = 0;
   std::filesystem::path folder{};
   Manifest manifest{};
-  Failure failure{};  ///< why it cannot be used or read; none when manifest and sizes are right
+  Failure failure{};  ///< why it cannot be used or read; empty if manifest and sizes are right
 };
 
 /// All checkpoints of `directory`, the one that was saved last first (in version 1 of the format the one with the most
@@ -48,8 +48,8 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std
 /// Where the checkpoint of `step` is, or would be. Does not fail.
 std::filesystem::path find_checkpoint(FileSystem& file_system, const std::filesystem::path& directory, int64_t step);
 
-/// A number that no checkpoint's sequence in `directory` is above, the largest one where all can be read; 0 for none.
-/// Throws std::system_error for a shortage.
+/// An upper bound of the sequence numbers of the checkpoints in `directory`: the largest one if all can be read; 0
+/// without checkpoints. Throws std::system_error for a shortage.
 int64_t last_sequence(FileSystem& file_system, const std::filesystem::path& directory);
 
 }  // namespace ddp::storage

@@ -26,14 +26,14 @@ class CudaPlugin {
                                                       const GroupPlan& plan) const = 0;
   /// Whether make_nccl() can make parts of this communicator, of a group that is connected.
   virtual bool can_split(const c10d::Backend& communicator) const = 0;
-  /// What a rank calls that is in none of the parts, while the others call make_nccl(): blocks until all ranks have
-  /// come.
+  /// A rank that is in no part must call this while the other ranks call make_nccl(). Blocks until all ranks have
+  /// called one of the two.
   virtual void split_as_non_member(c10d::Backend& communicator, c10::Device device) const = 0;
 };
 
 /// The plugin, or null on a CPU run; `why` (if not null) receives the reason for its absence, for error messages. The
-/// first call loads it, and libtorch_cuda with it. Throws std::runtime_error when that comes too late: before it the
-/// program has asked LibTorch about CUDA, which will report no device until the process ends.
+/// first call loads it, and libtorch_cuda with it. Throws std::runtime_error if the program has asked LibTorch about
+/// CUDA before: LibTorch then reports no device until the process ends.
 const CudaPlugin* cuda_plugin(std::string* why = nullptr);
 
 /// The plugin; throws std::invalid_argument with the reason for its absence. `purpose` begins the message.

@@ -11,8 +11,8 @@ class PurposeBackend {
  public:
   virtual ~PurposeBackend() = default;
 
-  /// Of the collectives that are started from now on; 0: none in particular. All ranks of the group must be able to say
-  /// one.
+  /// Sets the purpose of all collectives that are started from now on; 0 means no particular purpose. All ranks of the
+  /// group must support it.
   virtual void set_call_purpose(uint16_t purpose) = 0;
 };
 

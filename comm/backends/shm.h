@@ -13,8 +13,8 @@ namespace ddp::detail {
 c10::intrusive_ptr<c10d::Backend> make_shm(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store,
                                            const std::string& host);
 
-/// What serves the ranks, without what TORCH_DISTRIBUTED_DEBUG=DETAIL adds, and why they use gloo for everything; ""
-/// where some of them share memory.
+/// The backend of the ranks, without the checks of TORCH_DISTRIBUTED_DEBUG=DETAIL, and the reason why it is gloo only;
+/// the reason is "" if some ranks share memory.
 struct ShmConnection {
   c10::intrusive_ptr<c10d::Backend> backend;
   std::string why_gloo{};

@@ -55,7 +55,7 @@ class ShmWork final : public c10d::Work {
   const std::shared_ptr<shm::Operation> operation_;
   const std::shared_ptr<shm::Message> message_;  // the same, where it is one
   std::mutex future_mutex_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when somebody asks for it
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made at the first request
   std::atomic<bool> is_finished_{false};            // the future has its value, or is about to
   bool is_complete_ = false;                        // with the mutex
   EndCallback callback_;

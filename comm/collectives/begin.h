@@ -80,8 +80,8 @@ Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& p
                       const GroupHandle& group, const BeginOptions& begin);
 Started begin_broadcast(const at::Tensor& tensor, int root, const GroupHandle& group, const BeginOptions& begin);
 StartedWithOutput begin_all_to_all(const at::Tensor& tensor, const GroupHandle& group, const BeginOptions& begin);
-/// Lists of which all ranks have as many tensors: one call, as torch.distributed's, where ranks that run Python may
-/// take part and all tensors have one dtype; else a call for each tensor. Outputs as begin_all_gather()'s.
+/// For lists with the same number of tensors on all ranks. One call, as in torch.distributed, if ranks that run Python
+/// may take part and all tensors have the same dtype; otherwise one call per tensor. Outputs as begin_all_gather()'s.
 StartedWithOutputs begin_all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                               const BeginOptions& begin);
 StartedWithOutputs begin_reduce_scatter_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,

@@ -1,5 +1,5 @@
 // Which way an all-reduce goes. This is the one place that chooses, for calls of the program and for gradient buckets.
-// No LibTorch here.
+// Does not use LibTorch.
 #pragma once
 
 #include <cstddef>

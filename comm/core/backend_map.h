@@ -1,5 +1,5 @@
 // Which backend serves which device, in torch.distributed's syntax: those that the user names, else the default for the
-// ranks. No LibTorch here.
+// ranks. Does not use LibTorch.
 #pragma once
 
 #include <chrono>

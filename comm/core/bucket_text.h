@@ -10,7 +10,7 @@ namespace ddp::detail {
 /// Indices of parameters, bucket by bucket.
 using BucketIndices = std::vector<std::vector<size_t>>;
 
-/// One line for each bucket, below a first line that says what this is; none for buckets that are not known.
+/// A first line that identifies the format, and a line for each bucket; no lines for the buckets if they are not known.
 std::string to_text(const BucketIndices& buckets);
 /// The same back. Throws std::invalid_argument for other text, and for buckets that do not hold each of
 /// `parameters` parameters once.

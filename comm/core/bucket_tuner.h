@@ -1,4 +1,4 @@
-// Chooses the bucket size of gradient reduction from measured steps. No LibTorch here.
+// Chooses the bucket size of gradient reduction from measured steps. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace ddp::detail {
 
-/// Tries bucket sizes from one bucket for everything downwards, a few steps each, and settles on the one whose slowest
-/// rank is fastest, the larger of equals. A step's time is from the end of the forward to the end of the reduction:
-/// what a size saves in overlap and what it costs in more collectives are both in it.
+/// Tries bucket sizes, from one bucket for all gradients downwards, for a few steps each. It chooses the size with the
+/// shortest time of the slowest rank, and the larger size if two are equal. The time of a step is from the end of the
+/// forward to the end of the reduction, so it includes both the gain by overlap and the cost of more collectives.
 class BucketTuner {
  public:
   /// `gradient_bytes`: size of all gradients together.

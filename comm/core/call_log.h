@@ -71,10 +71,10 @@ class CallLog {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// With `group`, what PageWriter::add_group() returned, the calls stand in this process's progress page as well.
+  /// With `group`, the result of PageWriter::add_group(), the calls are also written to this process's progress page.
   explicit CallLog(std::optional<uint32_t> group = std::nullopt) : group_(group) {}
 
-  /// `in_background`: the rank computes on meanwhile, until PageWriter::settle_background().
+  /// `in_background`: the rank continues to compute during the call, until PageWriter::settle_background().
   void begin(uint64_t number, std::string_view signature, bool in_background = false);
   /// The same with the number after that of the last one, from 0, which is returned.
   uint64_t begin_next(std::string_view signature, bool in_background = false);

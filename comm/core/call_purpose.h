@@ -1,5 +1,5 @@
 // What the calling thread's next collectives are for, which backends of ours compare over the ranks beside operation
-// and size: two sums of equal size for different gradients must not be taken for one another. No LibTorch here.
+// and size: two sums of equal size for different gradients must not be taken for one another. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>

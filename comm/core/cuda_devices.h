@@ -3,8 +3,8 @@
 
 namespace ddp::detail {
 
-/// Number of visible CUDA devices; 0 on a CPU run. The first call loads the CUDA part. Throws std::runtime_error when
-/// that comes too late, see comm/backends/cuda_plugin.h.
+/// Number of visible CUDA devices; 0 on a CPU run. The first call loads the CUDA part. Throws std::runtime_error if
+/// that is too late, see comm/backends/cuda_plugin.h.
 int cuda_device_count();
 
 /// Loads the CUDA part where there is a device. Never throws; cuda_device_count() has the outcome.

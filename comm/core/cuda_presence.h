@@ -1,4 +1,4 @@
-// Internal: decides whether this process may use CUDA, without touching the driver. No LibTorch here.
+// Internal: decides whether this process may use CUDA, without touching the driver. Does not use LibTorch.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Which CUDA device a rank uses. No LibTorch here.
+// Which CUDA device a rank uses. Does not use LibTorch.
 #pragma once
 
 #include <string>
@@ -21,10 +21,12 @@ struct DeviceChoice {
 DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device_count, const std::string& exclusive,
                                 const std::string& visible);
 
-/// Whether a scheduler gave the rank alone (`source` is RankInfo's): Slurm's SLURM_PROCID without SLURM_LOCALID.
+/// Whether a scheduler set only the rank and not the local rank (`source` is RankInfo's): Slurm's SLURM_PROCID without
+/// SLURM_LOCALID.
 bool lacks_local_rank(const std::string& source, const EnvironmentLookup& lookup);
 
-/// The device then, as programs for Slurm have it: rank % devices. Throws as choose_cuda_device() where there is none.
+/// The device in that case, as programs for Slurm choose it: rank % devices. Throws as choose_cuda_device() does if
+/// there is no device.
 DeviceChoice choose_cuda_device_by_rank(int rank, int device_count, const std::string& visible);
 
 }  // namespace ddp

@@ -1,5 +1,5 @@
 // Internal: what c10d's Reducer says in its errors and warnings, with this library's names for the options that it
-// advises. No LibTorch here.
+// advises. Does not use LibTorch.
 #pragma once
 
 #include <string>

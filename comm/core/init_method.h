@@ -1,4 +1,4 @@
-// init_process_group()'s URL: where the ranks meet, as in torch.distributed. No LibTorch here.
+// init_process_group()'s URL: where the ranks meet, as in torch.distributed. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct InitMethod {
   std::optional<int> world_size{};
 };
 
-/// Reads "env://", "tcp://host:port" or "file:///path", each with or without "?rank=R&world_size=N"; "" is
-/// "env://". What else a query has is ignored. Throws std::invalid_argument with what was got and what is expected.
+/// Reads "env://", "tcp://host:port" or "file:///path", each with or without "?rank=R&world_size=N"; "" is "env://".
+/// Other parts of a query are ignored. Throws std::invalid_argument with the text that was given and the forms that are
+/// expected.
 InitMethod parse_init_method(const std::string& url);
 
-/// This rank's place in the job: `given` by the program, or of the query, else of the environment; and the address of
-/// the store that is meant (none of kFile). Throws std::invalid_argument when the place is given twice, or is not
-/// known.
+/// This rank's numbers in the job: `given` by the program, or from the query, else from the environment; and the
+/// address of the store (empty for kFile). Throws std::invalid_argument if they are given twice, or are not known.
 RankInfo place_for(const InitMethod& method, const std::optional<RankInfo>& given,
                    const EnvironmentLookup& lookup = process_environment());
 

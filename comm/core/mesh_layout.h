@@ -1,4 +1,4 @@
-// Which ranks form the groups of a device mesh: arithmetic on rank numbers. No LibTorch here.
+// Which ranks form the groups of a device mesh: arithmetic on rank numbers. Does not use LibTorch.
 #pragma once
 
 #include <cstddef>

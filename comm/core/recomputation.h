@@ -1,5 +1,5 @@
-// Whether the calling thread runs a part of a forward again for a backward (recompute/): a wrapper's forward must not be in
-// it. No LibTorch here.
+// Whether the calling thread runs a part of a forward again for a backward (recompute/): a wrapper's forward must not
+// be in it. Does not use LibTorch.
 #pragma once
 
 namespace ddp {

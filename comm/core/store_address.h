@@ -1,4 +1,4 @@
-// Where this process reaches the job's store. No LibTorch here.
+// Where this process reaches the job's store. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // A connection to the job's store that never waits longer than its limit, whatever the store does: closed, frozen,
 // slow or gone. torch's own client has no limit on most receives, and lets no thread call while another one waits for a
-// key. Speaks TCPStore's protocol. No LibTorch here.
+// key. Speaks TCPStore's protocol. Does not use LibTorch.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Gives a resource to one thread at a time, in the order in which the threads ask. No LibTorch here.
+// Gives a resource to one thread at a time, in the order in which the threads ask. Does not use LibTorch.
 #pragma once
 
 #include <chrono>

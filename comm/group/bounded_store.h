@@ -53,7 +53,7 @@ class BoundedStore final : public c10d::Store {
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
 
-  /// From now on for every call, in any thread.
+  /// Sets the time limit of all further calls, in any thread.
   void set_limit(std::chrono::milliseconds limit) { limit_.store(limit, std::memory_order_relaxed); }
 
   class Budget;

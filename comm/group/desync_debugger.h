@@ -17,9 +17,9 @@
 
 namespace ddp::detail {
 
-/// One rank's part in asking where all ranks are (c10d's own DesyncDebugger does it for NCCL): a thread that sleeps on
-/// a connection of its own until another rank asks, and answers with what this rank has called. Costs nothing
-/// meanwhile. Its questions go over the caller's store.
+/// Finds out which collective each rank has called (c10d's DesyncDebugger does it for NCCL). On each rank a thread
+/// waits on a separate connection until another rank asks, and then answers with the calls of this rank. It uses no CPU
+/// time while it waits. Questions of this rank use the caller's store.
 class DesyncDebugger {
  public:
   using Store = c10::intrusive_ptr<c10d::Store>;

@@ -102,12 +102,12 @@ class GroupState {
   /// The group's ranks in the job.
   const std::vector<int>& members() const { return members_; }
   const JobServices& job() const { return job_; }
-  /// From now on no call to the store may take long: something has failed, or this rank leaves.
+  /// Limits the time of all further calls to the store, because something has failed or this rank leaves.
   void limit_store_calls() const { detail::limit_store_calls(job_); }
 
   /// Number of the next collective, the same on all ranks since all call the same ones in the same order. `signature`
-  /// is what they must have called. With log().end() when it has ended.
-  /// `in_background`: the rank computes on meanwhile.
+  /// is what they must have called. With log().end() when it has ended. `in_background`: the rank continues to compute
+  /// during the collective.
   uint64_t next_operation(std::string_view signature, bool in_background = false) {
     return log_->begin_next(signature, in_background);
   }

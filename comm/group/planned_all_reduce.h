@@ -18,7 +18,7 @@ struct AllReduceCall {
   bool has_own_timeout = false;  ///< another one than the group's
 };
 
-/// The way in which `tensor` is to be reduced over `group`. The ranks come to the same plan, or to plans that meet.
+/// The plan by which `tensor` is reduced over `group`. All ranks get the same plan, or plans that are compatible.
 AllReducePlan plan_all_reduce(const GroupState& group, const at::Tensor& tensor, const AllReduceCall& call);
 
 /// Starts an all-reduce of one tensor by a plan other than kInCall; `c10d_group` is the group's. kInWait is for sums

@@ -1,5 +1,5 @@
 // The names of our own keys in the store. They lie beside torch.distributed's, which begin with "default_pg/", so ranks
-// that run Python ignore them. No LibTorch here.
+// that run Python ignore them. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>

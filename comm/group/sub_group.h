@@ -38,12 +38,13 @@ BackendMap sub_group_backends(const std::string& named, const std::vector<int>& 
 /// its ranks; else null: without NCCL, with ranks that run Python, or with TORCH_DISTRIBUTED_DEBUG=DETAIL.
 c10::intrusive_ptr<c10d::Backend> communicator_to_split(const GroupHandle& parent, const BackendMap& backends);
 
-/// What a rank calls that is in none of the groups whose members make them with this communicator in their plans.
+/// A rank that is not a member of any of the groups made by splitting `communicator` must call this, while the members
+/// make their groups.
 void split_as_non_member(const GroupHandle& parent, c10d::Backend& communicator);
 
 /// The owner of the group that `plan` describes, of which this rank is a member. With Connect::kAtOnce every member
-/// must call it, and it throws std::runtime_error, naming who is missing, when one does not arrive within the timeout;
-/// with Connect::kAtFirstUse the first operation on the group does so.
+/// must call it, and it throws std::runtime_error, naming the missing ranks, when a member does not call it within the
+/// timeout; with Connect::kAtFirstUse the first operation on the group does so.
 ProcessGroup make_sub_group(const GroupHandle& parent, SubGroupPlan plan, Connect when);
 
 /// "(0, 2, 4)".

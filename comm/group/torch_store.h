@@ -13,10 +13,11 @@
 
 namespace ddp::detail {
 
-/// c10d::TCPStore holds a lock while it waits for a key, and no other thread of the process can call it meanwhile, not
-/// even to set the key for which another rank waits. Here every wait, and every get() with its wait, goes over `waits`,
-/// a client of the same store, which lets other calls pass; all other calls go to `torch`. Throws c10d's errors:
-/// DistStoreError when a key has not come in time, DistNetworkError when the store does not answer.
+/// c10d::TCPStore holds a lock while it waits for a key. During the wait no other thread of the process can call it,
+/// not even to set the key for which another rank waits. Therefore this class sends every wait(), and every get(),
+/// which may wait, to `waits`, a client of the same store that does not block other calls. All other calls go to
+/// `torch`. Throws c10d's errors: DistStoreError when a key was not set in time, DistNetworkError when the store does
+/// not answer.
 class TorchStore final : public ForwardingStore {
  public:
   TorchStore(c10::intrusive_ptr<c10d::Store> torch, c10::intrusive_ptr<BoundedStore> waits);

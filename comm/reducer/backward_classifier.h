@@ -50,7 +50,7 @@ class BackwardClassifier {
   bool uses_all_outputs() const;
 
  private:
-  // The forwards to which a backward belongs: one at least that reduces, local ones alone, or none that is known.
+  // The forwards to which a backward belongs: at least one reducing forward, only local forwards, or no known forward.
   enum class Origin { kReducing, kLocal, kUnknown };
   struct ForwardRecord {
     int64_t number;

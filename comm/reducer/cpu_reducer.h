@@ -25,14 +25,14 @@ class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
   /// Call after a forward whose backward shall reduce. False: that is for c10d, whose first step has not been, or which
   /// has a communication hook.
   bool begin_step();
-  /// The backward to come is for c10d.
+  /// c10d handles the next backward.
   void leave_step();
   /// In the backward thread: `parameter` has its gradient, which becomes the one in the bucket unless it `is_held`:
-  /// then it stays as it is, and HeldGradients copies the mean into it. False where that is for c10d: no step is under
-  /// way, or gradients have a graph of their own. Throws as c10d where it has had one in this step already, or one that
-  /// does not fit.
+  /// then it is unchanged, and HeldGradients copies the mean into it. Returns false if c10d must handle the gradient:
+  /// because no step is running, or because gradients have a graph (create_graph). Throws as c10d does if the parameter
+  /// already had a gradient in this step, or the gradient does not match the parameter.
   bool take(size_t parameter, bool is_held);
-  /// A step is under way: gradients have not all been reduced.
+  /// Whether a step is running, that is, some gradients are not reduced yet.
   bool is_in_step() const;
   /// Call before c10d is asked whether the last step has reached every parameter, which it then knows.
   void tell_engine();

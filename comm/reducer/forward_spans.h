@@ -28,7 +28,7 @@ class ForwardSpans {
   /// Call after it: it has the number `forward`, above those before. Only the last forwards are kept.
   void end(int64_t forward, bool reduces);
 
-  /// The forward that has made `node`; null where none of those that are known has.
+  /// The forward that made `node`; null if no known forward made it.
   const Span* find(const torch::autograd::Node& node) const;
 
  private:

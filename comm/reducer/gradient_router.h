@@ -65,7 +65,8 @@ class GradientRouter final : public ParameterGradients::Listener {
   void refuse_after_missing_gradients();
 
   HeldGradients& kept() { return kept_; }
-  /// Text for a program that ends although its last backward has left parameters without gradient; "" if none was.
+  /// A message for a program that ends after a backward that left parameters without gradient; "" if all parameters got
+  /// one.
   std::string unfinished() const;
 
  private:

@@ -27,7 +27,8 @@ class LoggedCollective {
   WorkPtr start(const std::function<WorkPtr()>& begin) const;
   /// The value of `done`, the future of start()'s Work. Throws std::runtime_error in our words.
   c10::IValue finish(c10::ivalue::Future& done) const;
-  /// Both: a Work that ends with finish(). NCCL's is returned as it is: its watchdog reports.
+  /// start() and finish() together: returns a Work that ends with finish(). NCCL's Work is returned unchanged, because
+  /// its watchdog reports errors.
   WorkPtr run(const std::function<WorkPtr()>& begin) const;
 
   /// For a collective whose end no future reports.

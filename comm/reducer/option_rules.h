@@ -1,5 +1,5 @@
-// Internal: what is said about DdpOptions as a whole: which values fit each other, what the ranks compare, what logging
-// data shows. What a single option does stands where it is done.
+// Internal: rules for DdpOptions as a whole: which values are compatible, which the ranks compare, which the logging
+// data contains. The code of each option's effect is elsewhere.
 #pragma once
 
 #include <cstddef>

@@ -63,28 +63,29 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool reduces_backward() const;
   /// Whether gradients of the present backward are being reduced, and its end has not been reached.
   bool is_in_reduced_backward() const;
-  /// Call in a backward, or autograd::grad(), that has come to the forward's outputs.
+  /// Call it in a backward, or autograd::grad(), when the backward reaches the forward's outputs.
   void begin_backward();
-  /// Some parameter requires gradients at the moment.
+  /// Whether a parameter currently requires gradients.
   bool has_trainable_parameters() const;
-  /// With static_graph: its first backward has been reduced. Otherwise true.
+  /// With static_graph: whether the first backward has been reduced. Otherwise true.
   bool knows_static_graph() const;
-  /// Text for a program that ends although its last backward has left parameters without gradient; "" if none was.
+  /// A message for a program that ends after a backward that left parameters without gradient; "" if all parameters got
+  /// one.
   std::string unfinished() const;
 
-  /// What a rank that has joined does in place of a forward and of a backward.
+  /// A rank that has joined calls these two functions instead of a forward and a backward.
   void shadow_forward();
   /// `keep_gradients`: the parameters get the gradients that the other ranks have reduced.
   void shadow_backward(bool keep_gradients = false);
-  /// Bucket sizes are not changed any more; for join().
+  /// Stops changing bucket sizes; for join().
   void stop_tuning();
 
   DdpLoggingData logging_data() const;
 
   /// The buckets of the next step, as text (comm/core/bucket_text.h); none before the first backward.
   std::string bucket_layout() const;
-  /// Before the first forward: its backward has those. Without effect later, where they have been found already. Throws
-  /// std::invalid_argument for buckets that this model cannot have.
+  /// Sets the buckets of the first backward. Call it before the first forward; it has no effect after the buckets have
+  /// been determined. Throws std::invalid_argument for buckets that this model cannot have.
   void use_bucket_layout(const std::string& text);
 
  private:

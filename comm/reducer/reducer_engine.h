@@ -32,7 +32,8 @@ class ReducerEngine final : public c10d::Reducer {
 
   /// Indices of the parameters in each bucket, in the order of reduction.
   std::vector<std::vector<size_t>> assignment() const;
-  /// The same of the next step, which regroups them where the first backward has shown the order; none before it.
+  /// The same for the next step. After the first backward the next step regroups them in the order of the gradients.
+  /// Empty before the first backward.
   std::vector<std::vector<size_t>> next_assignment(const std::vector<size_t>& limits) const;
   /// Whether the parameters of each bucket may share one.
   bool can_have(const std::vector<std::vector<size_t>>& buckets) const;
@@ -53,11 +54,11 @@ class ReducerEngine final : public c10d::Reducer {
   bool has_rebuilt() const { return has_rebuilt_bucket_; }
   /// The next rebuild_buckets() makes other buckets: the order of the gradients is known.
   bool will_rebuild() const { return should_rebuild_buckets() && !rebuilt_params_.empty(); }
-  /// Times are taken, which reads events on the host, in the first iterations and in every n-th.
+  /// Times are measured in the first iterations and then in every n-th one; this reads events on the host. Returns n.
   int64_t sample_rate() const { return ddp_runtime_logging_sample_rate_; }
 
-  /// Of steps that CpuReducer does the Reducer hears nothing but the times, in those steps in which its logger wants
-  /// them.
+  /// CpuReducer reports only the times of its steps to c10d's Reducer, and only in steps for which the Reducer's logger
+  /// takes times.
   enum class Moment { kFirstBucket, kComputed, kReduced };
   void begin_foreign_step();
   void note(Moment moment);
@@ -94,8 +95,8 @@ class ReducerEngine final : public c10d::Reducer {
   /// which get_grad_buckets() fails.
   std::vector<c10d::GradBucket> zero_buckets() const;
 
-  /// For each parameter how many ranks have used it in this backward; this one says what it used in its last, nothing
-  /// if it had none. All ranks must call it, or run a backward.
+  /// For each parameter how many ranks have used it in this backward; this rank contributes what its last backward
+  /// used, or nothing if it had no backward. All ranks must call it, or run a backward.
   at::Tensor sum_of_used_flags() const;
 
   /// Regroups the buckets by size, keeping the order of the gradients.
@@ -113,7 +114,7 @@ class ReducerEngine final : public c10d::Reducer {
 /// An engine whose buckets go through `context`.
 std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const ReductionContext>& context);
 
-/// What c10d's logger has collected, in our words. Fields that it does not know are left alone.
+/// Copies what c10d's logger has collected into `data`. Fields that the logger does not have are not changed.
 void read_logger(c10d::Logger& logger, DdpLoggingData& data);
 
 }  // namespace ddp::detail

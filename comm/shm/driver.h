@@ -45,16 +45,16 @@ class Driver {
   JointPtr last() const { return joints_.empty() ? nullptr : joints_.back(); }
   /// Whether other ranks may wait for something other than what is left of one joint operation.
   bool concerns_others() const { return joints_.size() != 1 || joints_.front()->concerns_others(); }
-  /// What has ended since it was last emptied.
+  /// The operations that have ended since the list was last cleared.
   std::vector<OperationPtr>& ended() { return ended_; }
-  /// Ends everything with `error` and announces this rank's end to the others, with its first failure if
-  /// it `has_failed`, `error` if there was none.
+  /// Ends all operations with `error` and announces to the other ranks that this rank has stopped. If it `has_failed`,
+  /// the announcement has its first failure, or `error` if there was no earlier one.
   void leave(const std::exception_ptr& error, bool has_failed);
 
   // With the queue's lock.
 
-  /// Throws where another rank has given up: it has filled its slots before, so what needs no more of it would come to
-  /// its end here alone.
+  /// Throws if another rank has announced a failure. That rank has filled its slots before, so operations that need no
+  /// more data from it would succeed on this rank only.
   void check_others() const {
     if (const auto failure = peers_.first_failure()) throw std::runtime_error(*failure);
   }

@@ -46,12 +46,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void poll();
   /// A callback waits for operations: the thread does not delay them.
   void make_urgent();
-  /// From now on it has `timeout` to end, then it fails.
+  /// The message must end within `timeout` from now, otherwise it fails.
   void limit(Message& message, std::chrono::milliseconds timeout);
-  /// Waits until the joint operations have ended, as long as their timeouts let them, and makes messages that have not
-  /// ended fail with `why`. `has_failed`: does not wait, so that both fail, and those of other ranks that need this
-  /// one; they get the first failure that this rank has had, `why` if there was none. The first call counts, but a
-  /// later one that has failed ends its waiting.
+  /// Waits until the joint operations have ended or timed out; messages that have not ended then fail with `why`. With
+  /// `has_failed` it does not wait: operations and messages fail, and so do those operations of other ranks that need
+  /// this rank. They get this rank's first failure, or `why` if there was none. Only the first call has an effect, but
+  /// a later call with `has_failed` ends the wait of the first.
   void stop(const std::string& why, bool has_failed);
 
  private:

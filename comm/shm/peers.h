@@ -25,11 +25,11 @@ class Peers {
   /// This rank takes part no more; `why` is for the others, empty where nothing has failed. The first call counts.
   void leave(const std::string& why);
 
-  /// Why `rank` will do nothing any more, by its own word; nullopt while it may.
+  /// The reason that `rank` has announced for its end; nullopt if it has not announced one.
   std::optional<std::string> said_goodbye(int rank) const;
-  /// Why any rank has given up, which ends the group; nullopt while none has.
+  /// The reason why a rank has announced a failure, which ends the group; nullopt if no rank has.
   std::optional<std::string> first_failure() const;
-  /// Also whether its process has ended, which takes system calls.
+  /// The same, and also checks by system calls whether the rank's process has ended.
   std::optional<std::string> gone(int rank);
   /// "rank 2 (process 1234)".
   std::string name(int rank) const;

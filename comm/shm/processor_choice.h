@@ -8,13 +8,13 @@
 
 namespace ddp::shm {
 
-/// When a move is worth its price, which is some microseconds. Where something else wants the other processors, ranks
-/// come back soon; then it is tried more and more seldom.
+/// Decides when to move to another processor, which costs some microseconds. If other programs use the other
+/// processors, ranks soon return to the same one; moves are then tried less and less often.
 class MovePause {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// The rank is on a processor with one that it waits for: whether it shall move.
+  /// Call it when this rank shares its processor with a rank for which it waits. Returns whether it should move.
   bool is_over(Time now);
   void moved(Time now);
 
@@ -23,7 +23,7 @@ class MovePause {
   static constexpr std::chrono::milliseconds kLeast{1};
   static constexpr std::chrono::milliseconds kMost{1000};
 
-  bool has_moved_ = false;  // and has not come back since
+  bool has_moved_ = false;  // and has not returned since
   Time moved_at_{};
   Time not_before_{};
   std::chrono::milliseconds pause_ = kLeast;
@@ -32,8 +32,8 @@ class MovePause {
 /// The processor of the calling thread, counted from 0.
 int current_processor();
 
-/// Moves the calling thread to another processor of those that it may run on; it may run on the same ones afterwards.
-/// `preferred`: where it was before; `occupied`: where ranks are. False where there is no other.
+/// Moves the calling thread to another processor of its affinity mask, and restores the mask afterwards. `preferred`:
+/// its previous processor; `occupied`: the processors of ranks. Returns false if there is no other processor.
 bool leave_processor(int preferred, const std::vector<int>& occupied);
 
 }  // namespace ddp::shm

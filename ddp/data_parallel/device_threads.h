@@ -20,7 +20,8 @@ class DeviceThreads {
   DeviceThreads& operator=(const DeviceThreads&) = delete;
 
   /// Runs tasks[i] on device i, with the caller's grad mode, autocast state and current streams of all devices, and
-  /// waits for all. At most as many tasks as devices. Element i of the result is what tasks[i] threw, or null.
+  /// waits for all of them. There must not be more tasks than devices. Element i of the result is the exception of
+  /// tasks[i], or null.
   std::vector<std::exception_ptr> run(const std::vector<std::function<void()>>& tasks);
 
  private:

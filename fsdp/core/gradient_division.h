@@ -1,5 +1,5 @@
 // By what gradients are divided around their reduction. Reference: _get_gradient_divide_factors of PyTorch's
-// fully_shard(). No LibTorch here.
+// fully_shard(). Does not use LibTorch.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// How a parameter is divided over ranks: rows of dimension 0 in chunks, as torch.chunk() makes them. No LibTorch here.
+// How a parameter is divided over ranks: rows of dimension 0 in chunks, as torch.chunk() makes them. Does not use
+// LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Whether an optimizer may have stepped: optimizers change shards past their version counters, by p.data() or fused
-// kernels, but not without gradients. No LibTorch here.
+// kernels, but not without gradients. Does not use LibTorch.
 #pragma once
 
 #include <utility>

@@ -1,5 +1,5 @@
 // When units of a fully sharded model are gathered, freed and reduced: the order of Python's fully_shard(), concluded
-// from the parameters that operators use. No LibTorch here.
+// from the parameters that operators use. Does not use LibTorch.
 #pragma once
 
 #include <array>

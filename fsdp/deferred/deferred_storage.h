@@ -41,12 +41,12 @@ class DeferredStorage final : public c10::StorageImpl {
   /// ends the process by SIGSEGV, on the CPU.
   void free_memory();
 
-  /// From now on it is noted whether a pointer is taken by which values may be written.
+  /// Starts to record whether a pointer is taken through which values may be written.
   void watch_pointers();
-  /// Ends that; returns whether one was taken.
+  /// Stops recording; returns whether such a pointer was taken.
   bool end_watch();
 
-  std::optional<StorageLog> log{};       ///< none: the values cannot be computed again, so the memory stays
+  std::optional<StorageLog> log{};       ///< nullopt: the values cannot be computed again, so the memory is not freed
   std::string name{};                    ///< of the parameter or buffer that it belongs to, "" if none is known
   bool stays_in_memory = false;          ///< pointers or other tensors may refer to it
   bool is_materialized = false;          ///< it has its final memory

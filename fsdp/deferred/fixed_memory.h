@@ -1,6 +1,5 @@
-// Host memory whose pages can be freed and brought back at the same address. Nothing else gets the address meanwhile,
-// so an access through a pointer that was kept either finds the values or ends the process by SIGSEGV. No LibTorch
-// operators.
+// Host memory whose pages can be freed and allocated again at the same address. The address range stays reserved, so an
+// access through a pointer that was kept either reads the values or ends the process by SIGSEGV. No LibTorch operators.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -34,7 +34,7 @@ namespace detail {
 
 struct AmpState;
 
-/// What a model's forward has to know.
+/// The casts and the autocast setting that a model's forward applies.
 class ForwardRules {
  public:
   explicit ForwardRules(std::shared_ptr<const AmpState> state);
@@ -49,7 +49,7 @@ class ForwardRules {
   std::optional<c10::ScalarType> input_type_, output_type_;
 };
 
-/// Casts the floating-point tensors in `value`. Tensors that it holds const are left.
+/// Casts the floating-point tensors in `value` to `type`. Tensors that `value` holds as const are not cast.
 template <typename Value>
 void cast_tensors(Value& value, c10::ScalarType type) {
   for_each_tensor(value, [type](auto& tensor) {
@@ -59,8 +59,8 @@ void cast_tensors(Value& value, c10::ScalarType type) {
   });
 }
 
-/// Whether a forward's argument is copied to cast the tensors in it; all others are passed on as they are. What is
-/// that a pointer refers to belongs to the caller.
+/// Whether an argument of forward() is copied, so that the tensors in the copy can be cast. All other arguments are
+/// passed on unchanged. A pointer is not copied, because the object that it refers to belongs to the caller.
 template <typename Argument>
 constexpr bool is_cast_argument() {
   using Plain = std::remove_cvref_t<Argument>;
@@ -91,20 +91,22 @@ using CastForwardResult =
 
 }  // namespace detail
 
-/// What a Model holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as `Net`, or
-/// `std::shared_ptr<NetImpl>`.
+/// The module that a Model holder points to. `Holder` is the type that holds the wrapped model: a TORCH_MODULE type
+/// such as `Net`, or `std::shared_ptr<NetImpl>`.
 template <typename Holder>
 class ModelImpl : public torch::nn::Module {
  public:
-  /// For Amp::model(), which makes it.
+  /// Called by Amp::model(); programs do not call it.
   ModelImpl(Holder module, detail::ForwardRules rules)
       : torch::nn::Module("amp::Model"), module_(std::move(module)), rules_(std::move(rules)) {
     this->register_module("module", module_);
   }
 
-  /// Calls the model's forward with the floating-point tensors in `arguments` cast to its type (in vectors, tuples,
-  /// maps, structs … too, see <ddprun/comm/output_tensors.h>, but not through pointers), and returns what it
-  /// returns with tensors cast to float32 or `cast_model_outputs`. At O1 nothing is cast; the forward runs in autocast.
+  /// Calls the model's forward and returns its result. With a cast_model_type (O0, O2, O3), the floating-point tensors
+  /// in `arguments` are cast to that type first, also inside vectors, tuples, maps, structs … (see
+  /// <ddprun/comm/output_tensors.h>), but not through pointers. The floating-point tensors in the result are then cast
+  /// to float32, or to `cast_model_outputs` if that is set. At O1 the forward runs in autocast, and only
+  /// `cast_model_outputs` casts anything.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) -> detail::CastForwardResult<Holder, Arguments...> {
     using Result = detail::CastForwardResult<Holder, Arguments...>;
@@ -120,9 +122,9 @@ class ModelImpl : public torch::nn::Module {
     }
   }
 
-  /// The model itself, shared with the caller: parameter names without "module.".
+  /// The wrapped model, shared with the caller. Its parameter names have no "module." prefix.
   Holder& module() { return module_; }
-  /// The same of a const wrapper.
+  /// The same for a const wrapper.
   const Holder& module() const { return module_; }
 
   /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
@@ -135,17 +137,17 @@ class ModelImpl : public torch::nn::Module {
   detail::ForwardRules rules_;
 };
 
-/// The model to call, and to wrap in DistributedDataParallel; Amp::model() makes it. It shares the parameters with the
-/// model inside, and keeps what initialize() made alive.
+/// The model to call, and to wrap in DistributedDataParallel; Amp::model() makes it. It shares its parameters with the
+/// wrapped model, and it keeps the objects that initialize() made alive.
 template <typename Holder>
 class Model : public torch::nn::ModuleHolder<ModelImpl<Holder>> {
  public:
-  /// What it points to.
+  /// The type of the module that this holder points to.
   using Impl = ModelImpl<Holder>;
 
   /// An empty holder.
   explicit Model(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
-  /// For Amp::model(), which makes it.
+  /// Called by Amp::model(); programs do not call it.
   Model(Holder module, detail::ForwardRules rules)
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), std::move(rules))) {}
 
@@ -159,11 +161,11 @@ class Model : public torch::nn::ModuleHolder<ModelImpl<Holder>> {
 /// Settings of one scale_loss(), all optional.
 struct ScaleLossOptions {
   int loss_id = 0;  ///< which loss scale, 0 … num_losses-1
-  /// Leave the gradients scaled: for all but the last backward pass of an accumulated step, and for those under
-  /// DistributedDataParallel's no_sync(). A scale_loss() without it has to come before the step.
+  /// Leaves the gradients scaled. Set it for all but the last backward pass of an accumulated step, and for backward
+  /// passes under DistributedDataParallel's no_sync(). A scale_loss() without it must precede the step.
   bool delay_unscale = false;
-  /// Divide, but leave the loss scale as it is; an overflow counts at the next scale_loss() of this loss, and the
-  /// optimizers' next step is skipped nevertheless.
+  /// Divides the gradients by the scale, but does not update the loss scale. An overflow then reduces the scale at the
+  /// end of the next scale_loss() of this loss. The optimizers' next step is skipped in any case.
   bool delay_overflow_check = false;
 };
 
@@ -172,22 +174,23 @@ struct AmpState;
 class OptimizerRecord;
 }  // namespace detail
 
-/// A loss times its scale; when it ends, the gradients of the optimizers are divided by the scale, in the masters where
-/// there are some, and looked at for infinities and NaN. Amp::scale_loss() makes it.
+/// A loss multiplied by its scale. When this scope ends, the gradients of the optimizers (those of the master weights,
+/// where an optimizer has them) are divided by the scale and checked for infinities and NaN. Amp::scale_loss() makes
+/// it.
 class ScaledLoss {
  public:
-  /// For Amp::scale_loss(), which makes it.
+  /// Called by Amp::scale_loss(); programs do not call it.
   ScaledLoss(std::shared_ptr<detail::AmpState> state, const at::Tensor& loss,
              std::vector<detail::OptimizerRecord*> records, const ScaleLossOptions& options);
-  /// finish(). An error is thrown by the next call to step() or scale_loss(). While an exception unwinds, the gradients
-  /// that were there before come back instead.
+  /// Calls finish(). If that fails, the next call to step() or scale_loss() throws the error. If the destructor runs
+  /// because of an exception, it restores the gradients of before the backward pass instead.
   ~ScaledLoss();
   ScaledLoss(const ScaledLoss&) = delete;
   ScaledLoss& operator=(const ScaledLoss&) = delete;
 
   /// The scaled loss, in float32.
   const at::Tensor& loss() const { return loss_; }
-  /// loss().
+  /// The same as loss().
   operator const at::Tensor&() const { return loss_; }
   /// Runs the backward pass of the scaled loss.
   void backward() const { loss_.backward(); }
@@ -239,41 +242,44 @@ class Optimizers {
   std::vector<Reference> optimizers_;
 };
 
-/// What initialize() returns: the models to call, and everything that a training step needs. Cheap to copy; copies are
-/// the same amp. Models and optimizers must outlive its use.
+/// What initialize() returns: the models to call, and everything that a training step needs. Copies are cheap and share
+/// one state. The models and optimizers must exist as long as it is used.
 class Amp {
  public:
-  /// For initialize(), which makes it.
+  /// Called by initialize(); programs do not call it.
   explicit Amp(std::shared_ptr<detail::AmpState> state);
 
-  /// The model to call, and to wrap in DistributedDataParallel, for `net`, one of those that were initialized. Throws
-  /// std::invalid_argument for another one.
+  /// The model to call, and to wrap in DistributedDataParallel, in place of `net`. Throws std::invalid_argument if
+  /// `net` was not passed to initialize().
   template <typename Holder>
   Model<Holder> model(Holder net) const {
     require_initialized(*net);
     return Model<Holder>(std::move(net), detail::ForwardRules(state_));
   }
 
-  /// Autocast for the computation of the loss, at O1; nothing at the other levels. The model's forward has its own.
+  /// Enables autocast for the computation of the loss at O1; does nothing at the other levels. The model's forward
+  /// enables autocast by itself.
   CastScope autocast() const;
 
-  /// `loss`, any shape, in float32 times its scale, for one backward pass of whose gradients `optimizers` are all
-  /// owners:
+  /// Returns `loss` (any shape), converted to float32 and multiplied by its scale, for one backward pass. `optimizers`
+  /// must name every optimizer whose parameters get gradients in that pass:
   ///
   ///     amp.scale_loss(loss, optimizer).backward();
   ///     amp.step(optimizer);
   ///
-  /// Throws std::invalid_argument for optimizers that were not initialized, and std::out_of_range for a loss_id.
+  /// Throws std::invalid_argument for optimizers that were not passed to initialize(), and std::out_of_range for a
+  /// loss_id that is not below num_losses.
   [[nodiscard]] ScaledLoss scale_loss(const at::Tensor& loss, const Optimizers& optimizers,
                                       const ScaleLossOptions& options = {}) const;
 
-  /// Steps `optimizer` and brings 16-bit parameters up to date with their masters; after an overflow it skips instead.
-  /// The masters' gradients are cleared. The host waits for the device only with a dynamic loss scale and an
-  /// optimizer that is not ddp::optim's. Throws std::runtime_error when the last scale_loss() had delay_unscale.
+  /// Steps `optimizer` and copies the master weights to their 16-bit parameters. After an overflow it skips the step
+  /// instead. It clears the gradients of the master weights. The host waits for the device only with a dynamic loss
+  /// scale and an optimizer that is not ddp::optim's. Throws std::runtime_error when the last scale_loss() had
+  /// delay_unscale.
   void step(torch::optim::Optimizer& optimizer) const;
 
-  /// Clears all gradients of `optimizer`: masters', parameters', and those of an unfinished accumulation. Before an
-  /// ordinary step the optimizer's own zero_grad() is enough.
+  /// Clears all gradients of `optimizer`: those of the master weights, of the parameters, and of an unfinished
+  /// accumulation. Before an ordinary step the optimizer's own zero_grad() is enough.
   void zero_grad(torch::optim::Optimizer& optimizer) const;
 
   /// The scale of one loss, 1 when disabled. The host waits for the device.
@@ -283,18 +289,19 @@ class Amp {
 
   /// apex's state: {"loss_scaler0": {loss_scale, unskipped}, …}; empty when disabled. The host waits for the device.
   std::map<std::string, LossScalerState> state_dict() const;
-  /// Takes such a state over; warns when it is for a different number of losses. Throws std::runtime_error, and changes
-  /// nothing, for other keys and for numbers out of range.
+  /// Loads a state that state_dict() returned; warns when it has a different number of losses. Throws
+  /// std::runtime_error, and changes nothing, for unknown keys and for numbers out of range.
   void load_state_dict(const std::map<std::string, LossScalerState>& state) const;
-  /// Writes the state into an archive of LibTorch's; for CheckpointManager too: TrainingState{.scaler = amp}.
+  /// Writes the state into a LibTorch archive. CheckpointManager calls it for TrainingState{.scaler = amp}.
   void save(torch::serialize::OutputArchive& archive) const;
-  /// Takes over what save() has written. Throws std::runtime_error for an archive without such a state, and
-  /// as load_state_dict().
+  /// Loads the state that save() has written. Throws std::runtime_error for an archive without such a state; otherwise
+  /// throws as load_state_dict() does.
   void load(torch::serialize::InputArchive& archive) const;
 
-  /// A module with the names of `net` and everything in float32, for checkpoints: masters stand for their parameters
-  /// and are shared, so that what is loaded into it reaches `net` at the next forward of model(), and optimizers of
-  /// masters find their parameters by name; other 16-bit tensors are copies. It has no forward.
+  /// Returns a module for checkpoints, with the parameter and buffer names of `net` and all tensors in float32. A
+  /// parameter that has a master weight is represented by that master weight itself, not by a copy. Values that are
+  /// loaded into it therefore reach `net` at the next forward of model(), and an optimizer of master weights finds its
+  /// parameters by name. Other 16-bit tensors are converted copies. The module has no forward.
   std::shared_ptr<torch::nn::Module> fp32_state(AnyModuleRef net) const;
 
  private:
@@ -303,8 +310,8 @@ class Amp {
   std::shared_ptr<detail::AmpState> state_;
 };
 
-/// Prepares models and optimizers for mixed precision: casts the models in place, gives the optimizers float masters to
-/// work on, and makes the loss scales, all as `options.opt_level` says:
+/// Prepares models and optimizers for mixed precision: casts the models in place, replaces the optimizers' 16-bit
+/// parameters by float32 master weights, and makes the loss scales, all as `options.opt_level` says:
 ///
 ///     Net net;
 ///     net->to(group.device());
@@ -313,15 +320,17 @@ class Amp {
 ///     ddp::DistributedDataParallel model(amp.model(net), group);
 ///
 /// Every rank must call it, with float32 models on their device, after convert_sync_batchnorm() and before
-/// DistributedDataParallel; it communicates nothing. Masters take their first values from the model at the first
-/// scale_loss(), when DistributedDataParallel has made the ranks equal.
+/// DistributedDataParallel; it does not communicate. The master weights get their first values from the model at the
+/// first scale_loss(), after DistributedDataParallel has given all ranks the same values.
 ///
 /// Throws std::logic_error for a wrapped model, std::runtime_error for an unknown level, a model that is not float32,
-/// an optimizer that was given before and overrides that contradict the level, std::invalid_argument for other values
-/// out of range and for an optimizer with state whose parameters would lose their type. Then nothing is changed.
+/// an optimizer that an earlier call got, and overrides that contradict the level; std::invalid_argument for other
+/// values out of range and for an optimizer that already has state for parameters whose dtype would change. When it
+/// throws, models and optimizers are unchanged.
 Amp initialize(const Models& models, const Optimizers& optimizers, const Options& options = {});
 
-/// The parameters that `optimizer` steps: masters where there are some. Clip these gradients, not the model's.
+/// The parameters that `optimizer` updates: master weights in place of 16-bit parameters that have one. To clip
+/// gradients, clip those of these parameters, not those of the model.
 std::vector<at::Tensor> master_params(const torch::optim::Optimizer& optimizer);
 
 }  // namespace ddp::amp

@@ -13,17 +13,17 @@ namespace ddp {
 
 /// Settings of an Autocast, all optional.
 struct AutocastOptions {
-  /// c10::kHalf or c10::kBFloat16. Default: LibTorch's for the device, half on CUDA and bfloat16 on the CPU, or that of
-  /// the Autocast around this one.
+  /// c10::kHalf or c10::kBFloat16. Default: the dtype of the enclosing Autocast, else LibTorch's for the device (half
+  /// on CUDA, bfloat16 on the CPU).
   std::optional<c10::ScalarType> dtype{};
   bool enabled = true;  ///< false: full precision inside, also within another Autocast
-  /// Keep the 16-bit copy of a weight for its next use in the scope. Default: as the Autocast around this one, else
-  /// true.
+  /// Keeps the 16-bit copy of a weight for its next use in the scope. Default: as in the enclosing Autocast, else true.
   std::optional<bool> cache{};
 };
 
-/// While it lives, the calling thread's forward computations on one kind of device run in mixed precision; what was set
-/// before comes back with its end, also by an exception. Scopes nest; destroy them in reverse order, on their thread.
+/// While this object exists, the calling thread's forward computations on one kind of device run in mixed precision.
+/// Its destructor restores the previous settings, also after an exception. Scopes nest; destroy them in reverse order,
+/// on their thread.
 ///
 ///     torch::Tensor loss;
 ///     {
@@ -32,9 +32,10 @@ struct AutocastOptions {
 ///     }
 ///     scaler.scale(loss).backward();     // outside: backward uses the types that forward did
 ///
-/// Weights must not change inside a scope (the optimizer steps outside), for their copies are kept until the outermost
-/// one ends. Throws std::runtime_error for a kind of device without autocast. As in Python it is disabled, with a
-/// warning, for a dtype that the CPU's autocast cannot use, and for CUDA on a machine without it.
+/// Weights must not change inside a scope, so call the optimizer's step() outside: 16-bit copies of the weights are
+/// cached until the outermost scope ends. Throws std::runtime_error for a kind of device without autocast. As in
+/// Python, the scope is disabled with a warning for a dtype that the CPU's autocast does not support, and for CUDA on a
+/// machine without CUDA.
 class Autocast {
  public:
   /// Begins the scope for computations on this kind of device.
@@ -52,13 +53,13 @@ class Autocast {
   bool previous_cache_;
 };
 
-/// The autocast settings of a thread, to be taken to another one: they are thread-local, and at::parallel_for and
+/// The autocast settings of a thread, for use in another thread. The settings are thread-local: at::parallel_for and
 /// std::thread do not pass them on (at::launch and backward do).
 class AutocastState {
  public:
-  /// The calling thread's, for CPU and CUDA.
+  /// The calling thread's settings for CPU and CUDA.
   static AutocastState current();
-  /// Makes them the calling thread's.
+  /// Applies these settings to the calling thread.
   void apply() const;
 
  private:
@@ -83,7 +84,7 @@ class AutocastStateScope {
   AutocastState previous_;
 };
 
-/// `function`, but it runs with the autocast settings that the calling thread has now, whichever thread calls it:
+/// Wraps `function` so that it runs with the autocast settings that the calling thread has now, in any thread:
 ///
 ///     std::jthread worker(ddp::with_autocast([&] { output = branch(x); }));
 template <typename Function>
@@ -99,7 +100,7 @@ auto with_autocast(Function&& function) {
 
 namespace ddp::amp {
 
-/// While it lives: autocast at level O1, nothing at the others.
+/// Enables autocast while it exists at level O1; does nothing at the other levels.
 class CastScope {
  public:
   /// Begins autocast to `dtype` for this kind of device if `wanted`.

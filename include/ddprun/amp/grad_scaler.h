@@ -35,18 +35,18 @@ struct GradScalerOptions {
   double growth_factor = 2.0;      ///< above 1: multiplies the scale after `growth_interval` good steps in a row
   double backoff_factor = 0.5;     ///< below 1: multiplies the scale after a step with an infinite or NaN gradient
   int64_t growth_interval = 2000;  ///< steps
-  /// The least scale, from 2^-126 to `init_scale`. Python has none: steps that all overflow halve its scale to 0, from
-  /// which gradients and weights become infinite or NaN. The default is the smallest float16 above 0: with a smaller
-  /// scale even a gradient of 1 is 0 in half precision.
+  /// The smallest scale, from 2^-126 to `init_scale`. Python has no such limit: if every step overflows, its scale is
+  /// halved until it is 0, and then gradients and weights become infinite or NaN. The default is the smallest float16
+  /// above 0: with a smaller scale even a gradient of 1 is 0 in half precision.
   double min_scale = 0x1p-24;
   bool enabled = true;  ///< false: every call passes through
   /// Where the losses are. As in Python, kCUDA without CUDA disables the scaler with a warning.
   c10::DeviceType device = c10::kCUDA;
   /// Names the rank in errors. Default: the rank in the launcher's variables.
   std::optional<GroupHandle> group{};
-  /// All ranks of `group` skip a step that any has to skip. Needed only where ranks look at different gradients
-  /// (shards, or gradients not reduced yet): DistributedDataParallel leaves the same ones on all. unscale_(), or step()
-  /// without it, is then a collective.
+  /// All ranks of `group` skip a step if one of them must skip it. This is needed only if the ranks have different
+  /// gradients (shards, or gradients that are not reduced yet); with DistributedDataParallel all ranks have the same.
+  /// unscale_() is then a collective, or step() where unscale_() is not called.
   bool agree_on_found_inf = false;
 };
 
@@ -77,8 +77,8 @@ struct GradScalerState {
 ///     }
 ///
 /// The scale is never less than GradScalerOptions::min_scale. Each rank warns once, on standard error, when the scale
-/// has been reduced to it: on the CPU in that update(), on other devices some updates later or when the scale is read,
-/// since the host waits for nothing.
+/// has been reduced to that minimum. On the CPU that update() warns. On other devices the host does not wait, so a
+/// later update(), or a call that reads the scale, warns.
 ///
 /// With the optimizers of ddp::optim no call makes the host wait for the device; with others step() does, once, to
 /// decide whether to skip. Errors have Python's texts, with the rank in front: std::runtime_error where Python raises
@@ -106,21 +106,22 @@ class GradScaler {
   }
 
   /// Divides the gradients of `optimizer` by the scale, in place (a sparse half gradient is replaced by its coalesced
-  /// form). At most once between two update(), and before step(). Refuses half gradients: those of float weights under
-  /// autocast are float.
+  /// form). Call it before step(), and at most once between two calls of update(). Throws std::invalid_argument for
+  /// float16 gradients; under autocast, the gradients of float32 weights are float32.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Steps `optimizer` unless a gradient is infinite or NaN, after unscale_() if that was not called. Returns what the
-  /// optimizer's step() returns, an undefined tensor. Disabled, it is the optimizer's step(closure); enabled, a closure
-  /// is refused.
+  /// optimizer's step() returns, an undefined tensor. A disabled scaler calls the optimizer's step(closure). An enabled
+  /// one does not accept a closure.
   at::Tensor step(torch::optim::Optimizer& optimizer, torch::optim::Optimizer::LossClosure closure = nullptr);
 
   /// Ends an iteration, after step() of every optimizer: grows or reduces the scale.
   void update();
-  /// The same, but sets the scale: a number from `min_scale` to the largest float32, else std::invalid_argument. A
-  /// tensor has no dimensions, needs no gradient and is on the scaler's kind of device; its value is copied, and a
-  /// number out of that range replaced by the nearest one in it. NaN leaves the scale as it is: the host does not read
-  /// the tensor, so it cannot throw.
+  /// The same, but sets the scale to a given number from `min_scale` to the largest float32. Throws
+  /// std::invalid_argument for a number out of that range. The scale may also be a tensor without dimensions that
+  /// requires no gradient and is on the scaler's kind of device. Its value is copied; a number out of range is replaced
+  /// by the nearest one in range, and NaN leaves the scale unchanged, because the host does not read the tensor and
+  /// cannot throw.
   void update(double new_scale);
   /// The same with a tensor.
   void update(const at::Tensor& new_scale);
@@ -129,15 +130,15 @@ class GradScaler {
   double get_scale() const;
   /// What a scale is multiplied by when it grows.
   double get_growth_factor() const { return options_.growth_factor; }
-  /// Sets that factor for the steps to come; it is not checked.
+  /// Sets that factor for future steps, without a check.
   void set_growth_factor(double factor) { options_.growth_factor = factor; }
   /// What a scale is multiplied by after an overflow.
   double get_backoff_factor() const { return options_.backoff_factor; }
-  /// Sets that factor for the steps to come; it is not checked.
+  /// Sets that factor for future steps, without a check.
   void set_backoff_factor(double factor) { options_.backoff_factor = factor; }
   /// Good steps in a row before the scale grows.
   int64_t get_growth_interval() const { return options_.growth_interval; }
-  /// Sets that number for the steps to come; it is not checked.
+  /// Sets that number for future steps, without a check.
   void set_growth_interval(int64_t interval) { options_.growth_interval = interval; }
   /// Good steps since the scale last changed; 0 when disabled. The host waits for the device.
   int64_t get_growth_tracker() const;

@@ -36,7 +36,7 @@ class LossScale {
 /// True or false, or their texts "True" and "False", as apex took them.
 class Flag {
  public:
-  /// As `value` says.
+  /// A flag with this value.
   Flag(bool value) : value_(value) {}
   /// Throws std::invalid_argument for another text.
   Flag(const char* text) : Flag(std::string_view(text)) {}
@@ -51,12 +51,13 @@ class Flag {
   bool value_;
 };
 
-/// Settings of initialize(), all optional and equal on all ranks. The middle ones override what the level says.
+/// Settings of initialize(), all optional and equal on all ranks. Those from cast_model_type to loss_scale override the
+/// values that the level sets.
 struct Options {
   bool enabled = true;           ///< false: every call passes through, as if there were no amp
   std::string opt_level = "O1";  ///< "O0", "O1", "O2" or "O3"
-  /// The 16-bit type that the levels O1 to O3 mean: c10::kHalf, as in apex, or c10::kBFloat16, which has float's range:
-  /// then the loss scale is 1 unless `loss_scale` says otherwise.
+  /// The 16-bit type of the levels O1 to O3: c10::kHalf, as in apex, or c10::kBFloat16. bfloat16 has the range of
+  /// float32, so the loss scale is then 1 unless `loss_scale` is set.
   c10::ScalarType dtype = c10::kHalf;
 
   std::optional<c10::ScalarType> cast_model_type{};  ///< the model's and its inputs' type
@@ -67,10 +68,10 @@ struct Options {
 
   std::optional<c10::ScalarType> cast_model_outputs{};  ///< the type of the model's outputs, whatever the level
   int num_losses = 1;                                   ///< loss scales, one per `loss_id`
-  /// Floor of dynamic loss scales, where a warning is printed once, as GradScaler's. apex has none unless it is set;
-  /// here it is 2^-24 then (or max_loss_scale if that is less), so that no scale becomes 0.
+  /// The smallest value of a dynamic loss scale. A warning is printed once when a scale reaches it, as by GradScaler.
+  /// Default: 2^-24 (or max_loss_scale if that is less), so that no scale becomes 0; apex has no default minimum.
   std::optional<double> min_loss_scale{};
-  double max_loss_scale = 16777216.0;  ///< ceiling of dynamic loss scales
+  double max_loss_scale = 16777216.0;  ///< the largest value of a dynamic loss scale
   /// Names the rank in errors. Default: the rank in the launcher's variables.
   std::optional<GroupHandle> group{};
 };
@@ -86,7 +87,7 @@ struct Properties {
   LossScale loss_scale = 1.0;                        ///< the scale, or dynamic
 };
 
-/// What a checkpoint holds of a loss scaler, by apex's names.
+/// The state of a loss scaler in a checkpoint, with apex's names.
 struct LossScalerState {
   double loss_scale = 1;  ///< the scale
   int64_t unskipped = 0;  ///< good steps since the scale changed

@@ -1,6 +1,6 @@
-// Checks of command-line options for CLI11 (https://github.com/CLIUtils/CLI11), which the program has to bring: ranges
-// of numbers (CLI11's own let nan pass, and name the largest number of all digit by digit), and places for output that
-// can be written.
+// Checks of command-line options for CLI11 (https://github.com/CLIUtils/CLI11), which the program must provide. They
+// check ranges of numbers (CLI11's own validators accept nan, and print the largest number of a type in full), and
+// whether output files and folders can be written.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,7 +21,8 @@ namespace ddp {
 
 namespace detail {
 
-/// Accepts the texts of numbers from `least` to `most`, which messages call `what` and the program's help `shown`.
+/// Accepts numbers from `least` to `most`. Error messages call such a number `what`; the program's help shows it as
+/// `shown`.
 template <typename T>
 CLI::Validator number_validator(const std::string& what, T least, T most, const std::string& shown = "") {
   return {[=](std::string& text) {
@@ -66,7 +67,7 @@ inline CLI::Validator whole(int64_t least, int64_t most = std::numeric_limits<in
   return detail::range_validator("whole number", least, most);
 }
 
-/// Accepts the numbers that 64 bits without sign hold, in decimal digits: CLI11 takes -1 and what is too large for one.
+/// Accepts unsigned 64-bit numbers in decimal digits. CLI11 itself would also accept -1 and numbers that are too large.
 inline CLI::Validator unsigned64() {
   return {[](std::string& text) {
             uint64_t value = 0;
@@ -81,16 +82,16 @@ inline CLI::Validator unsigned64() {
 
 namespace detail {
 
-/// Ranks of other hosts may have no such folder, and write nothing.
+/// Only rank 0 writes: a folder need not exist on the hosts of other ranks.
 inline bool is_writing_rank() {
   try {
     return rank_info_from_environment().rank == 0;
-  } catch (const std::exception&) {  // told where the job is joined
+  } catch (const std::exception&) {  // the call that joins the job reports it
     return false;
   }
 }
 
-/// Why nothing can be made at `path`, which does not exist; empty where it can.
+/// The reason why `path`, which does not exist, cannot be created; empty if it can.
 inline std::string why_not_made(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::path folder = std::filesystem::absolute(path, error).lexically_normal();
@@ -119,12 +120,13 @@ inline CLI::Validator output_validator(bool is_folder) {
 
 }  // namespace detail
 
-/// Accepts a folder into which rank 0 can write, or that it can make, and no text at all.
+/// Accepts a folder that rank 0 can write to or create. Also accepts an empty text.
 inline CLI::Validator output_folder() {
   return detail::output_validator(/*is_folder=*/true);
 }
 
-/// Accepts what MetricsFile takes: a file that ends in .csv or .jsonl, which rank 0 can write or make; or no text.
+/// Accepts a file for MetricsFile: one that ends in .csv or .jsonl and that rank 0 can write or create. Also accepts an
+/// empty text.
 inline CLI::Validator metrics_file() {
   const auto writable = detail::output_validator(/*is_folder=*/false);
   return {[writable](std::string& text) {

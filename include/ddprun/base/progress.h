@@ -1,5 +1,6 @@
-// Reports to ddprun what this rank is doing, for its hang report and for `ddprun status`. This library reports what it
-// does itself; programs that train without DistributedDataParallel report it here. No LibTorch here.
+// Reports to ddprun what this rank is doing, for its hang report and for `ddprun status`. The library reports its own
+// operations. Programs that train without DistributedDataParallel report theirs by these functions. Does not use
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +8,17 @@
 
 namespace ddp {
 
-/// What a rank is doing, and how far it is: ddp::progress::step(), ddp::progress::PhaseScope. A class and no namespace,
-/// so that a loop with a progress bar, ddp::progress(loader) (ddprun/monitor/progress.h), can have the same name.
+/// Functions that report what a rank is doing and which step it has reached: ddp::progress::step(),
+/// ddp::progress::PhaseScope. This is a class, not a namespace, so that the function ddp::progress(loader)
+/// (ddprun/monitor/progress.h) can have the same name.
 struct progress {
-  /// What a rank can be doing. The number is written into the page that ddprun reads.
+  /// The phases of a rank. The number is written into the progress page that ddprun reads.
   enum class Phase : std::uint8_t {
-    kStart = 0,       ///< before the first of the others
-    kOther = 1,       ///< between two of the others
+    kStart = 0,       ///< before the first other phase
+    kOther = 1,       ///< between two other phases
     kData = 2,        ///< waits for, or makes, the next batch
     kForward = 3,     ///< in the model's forward, or between it and backward
-    kBackward = 4,    ///< in backward; its collectives are under way meanwhile
+    kBackward = 4,    ///< in backward, while its collectives run
     kOptimizer = 5,   ///< in an optimizer's step
     kCheckpoint = 6,  ///< saves or loads a checkpoint
     kEvaluation = 7,  ///< evaluates a model
@@ -27,14 +29,15 @@ struct progress {
   /// The phase's name, such as "forward"; "?" for another number.
   static std::string_view name_of(Phase phase) noexcept;
 
-  /// While it lives, this rank is in `phase`, then in the previous one again. A timeline (ddprun/base/timeline.h) shows
-  /// it, too. The name of one of the program's own is kept up to 31 bytes; beyond 24 names they are all "other phase".
-  /// Costs about 50 ns, no system call, and may be used in any thread, though a rank has one phase at a time.
+  /// While this object exists, this rank is in `phase`; afterwards it is in the previous phase again. A timeline
+  /// (ddprun/base/timeline.h) shows the phase too. A name that the program gives is cut to 31 bytes; after 24 different
+  /// names, further ones are shown as "other phase". It costs about 50 ns and no system call. Any thread may use it,
+  /// but a rank has only one phase at a time.
   class PhaseScope {
    public:
     /// Begins `phase`.
     explicit PhaseScope(Phase phase) noexcept;
-    /// Begins a phase of the program's own.
+    /// Begins a phase that the program names.
     explicit PhaseScope(std::string_view name) noexcept;
     ~PhaseScope();
     PhaseScope(const PhaseScope&) = delete;
@@ -45,11 +48,12 @@ struct progress {
     std::uint64_t event_;  // in the timeline
   };
 
-  /// A training step of this rank has ended. DistributedDataParallel counts a step at the end of each backward that
-  /// reduces gradients; from the first call of this function on only its calls count.
+  /// Reports that a training step of this rank has ended. DistributedDataParallel counts a step at the end of each
+  /// backward that reduces gradients. After the first call of this function, only calls of this function count.
   static void step() noexcept;
 
-  /// A number for `ddprun status`, such as ("loss", 0.3): the last value counts. At most 8 names of up to 31 bytes.
+  /// Reports a number that `ddprun status` shows, such as ("loss", 0.3). The last value of a name is kept. There can be
+  /// at most 8 names of up to 31 bytes.
   static void value(std::string_view name, double number) noexcept;
 };
 

@@ -1,6 +1,6 @@
 // A timeline of what each rank does, which Perfetto (https://ui.perfetto.dev) and chrome://tracing show and
-// `ddprun-timeline` explains. `ddprun --timeline FILE` records one of all ranks; ddp::Timeline does it in the program,
-// under any launcher. No LibTorch here.
+// `ddprun-timeline` explains. `ddprun --timeline FILE` records a timeline of all ranks. ddp::Timeline records one
+// inside the program, under any launcher. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ namespace ddp::timeline {
 /// Whether events are being recorded now.
 bool is_recording() noexcept;
 
-/// While it lives, the calling thread is in the range `name`, of which 160 bytes are kept: a slice in its lane.
-/// Objects nest; the thread that made one destroys it. No system call, and it never waits: where events come faster
-/// than they can be written they are lost, and counted.
+/// A named range in the calling thread's lane of the timeline, from the construction to the destruction of this object.
+/// The first 160 bytes of the name are kept. Ranges nest; the thread that constructed one must destroy it. It makes no
+/// system call and never waits: if events arrive faster than they can be written, some are lost, and the lost ones are
+/// counted.
 class Range {
  public:
   /// Begins the range.
@@ -38,17 +39,19 @@ struct TimelineOptions {
   /// Steps are counted from 0 as DistributedDataParallel or ddp::progress::step() count them; those from `first_step`
   /// up to and without `end_step` are recorded.
   std::int64_t first_step = 0;
-  std::int64_t end_step = std::numeric_limits<std::int64_t>::max();  ///< the first step that is not recorded any more
-  bool starts = true;                                                ///< at once, not with start()
+  std::int64_t end_step = std::numeric_limits<std::int64_t>::max();  ///< the first step that is no longer recorded
+  bool starts = true;                                                ///< whether recording starts at construction; if
+                                                                     ///< not, start() starts it
 };
 
-/// Records this process's timeline. In a job of several ranks each writes a file of its own, `trace.rank3.json` for
-/// `trace.json`, after a restart of the job `trace.rank3.restart1.json`, and `ddprun-timeline merge` joins them. The
-/// file is valid JSON at any time, also when the process is killed. Where ddprun records a timeline of the job, that
-/// one is written and this object does nothing.
+/// Records this process's timeline. In a job of several ranks each rank writes its own file: `trace.rank3.json` for
+/// `trace.json`, and after a restart of the job `trace.rank3.restart1.json`. `ddprun-timeline merge` joins these files.
+/// The file is valid JSON at any time, also when the process is killed. If ddprun records a timeline of the job, this
+/// object does nothing.
 ///
-/// One at a time in a process. Throws std::runtime_error, naming the rank and the file, when the file cannot be
-/// written; a disk that is full later ends the timeline with a line on standard error, and nothing else.
+/// A process can have one Timeline at a time. Throws std::runtime_error, naming the rank and the file, when the file
+/// cannot be written. If the disk becomes full later, the timeline ends with a line on standard error, and the program
+/// continues.
 class Timeline {
  public:
   /// Opens this rank's file and begins to record, unless `options` say otherwise.
@@ -57,9 +60,9 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// From now on events are recorded, whatever the step.
+  /// Starts recording now, regardless of the step.
   void start();
-  /// No longer, until the next start().
+  /// Stops recording until the next start().
   void stop();
 
   /// This rank's file.

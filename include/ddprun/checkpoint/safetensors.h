@@ -19,8 +19,8 @@ namespace ddp {
 using TensorMap = std::map<std::string, at::Tensor>;
 
 /// Writes `tensors` to `path` atomically: a crash or a full disk leaves the old file as it was. Any device, strides and
-/// dtype that the format has; data goes to the file in chunks without a second copy of the model. Tensors that are the
-/// same memory (tied weights) are written once, under the first of their names; each further name becomes a metadata
+/// dtype that the format has; data goes to the file in chunks without a second copy of the model. Tensors that share
+/// their memory (tied weights) are written once, under the first of their names; each further name becomes a metadata
 /// key whose value is the first name, as Python's safetensors.torch.save_model does. Throws std::invalid_argument
 /// naming the tensor when one cannot be stored (undefined, sparse, quantized, on the meta device, complex128, no UTF-8
 /// name), and std::system_error naming the file when it cannot be written.
@@ -45,8 +45,8 @@ class SafetensorsFile {
   /// One tensor of header().tensors as a new, contiguous CPU tensor.
   at::Tensor read(const safetensors::TensorEntry& entry) const;
 
-  /// The same without a copy: the tensor refers to the file's mapped memory and keeps it alive. Writing to it changes
-  /// neither the file nor what others read.
+  /// The same without a copy: the tensor refers to the file's mapped memory and keeps it mapped. Writing to the tensor
+  /// changes neither the file nor what other readers see.
   at::Tensor view(const safetensors::TensorEntry& entry) const;
 
  private:
@@ -65,14 +65,14 @@ at::ScalarType scalar_type(const safetensors::TensorEntry& entry);
 /// All tensors of a file, on the CPU.
 TensorMap load_safetensors(const std::filesystem::path& path);
 
-/// Tensors by name that come from a file of whatever format and are not in a model yet.
+/// Tensors by name that were read from a file of any supported format and are not yet in a model.
 struct StoredTensors {
   std::string source{};  ///< the file, for messages
   TensorMap tensors{};   ///< on the CPU; they may refer to a mapped file, which they keep open
   Metadata metadata{};   ///< strings stored beside the tensors
-  /// Names of a .pt file whose tensors or objects cannot be read here, and what they are: "a sparse tensor …".
+  /// Names in a .pt file whose tensors or objects cannot be loaded, with a description: "a sparse tensor …".
   std::map<std::string, std::string> skipped{};
-  /// Keys of a .pt file below which there are tensors, for LoadOptions::key; the first few.
+  /// The first few keys of a .pt file that contain tensors, for LoadOptions::key.
   std::vector<std::string> entries{};
 };
 

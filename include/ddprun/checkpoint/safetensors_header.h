@@ -56,7 +56,7 @@ struct TensorEntry {
   uint64_t end = 0;                 ///< one past the last byte
 };
 
-/// What a file says about itself.
+/// The content of a file's header.
 struct Header {
   std::vector<TensorEntry> tensors;  ///< by position in the file
   Metadata metadata;                 ///< strings stored beside the tensors
@@ -77,15 +77,16 @@ inline constexpr uint64_t kLengthBytes = 8;
 uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes);
 
 /// Parses a header that is followed by `data_bytes` of data. Throws FormatError unless the tensors have unique names
-/// and known dtypes, each range is exactly as long as dtype and shape ask, and the ranges cover the data without a hole
-/// or an overlap. Allocates a small multiple of `json`, whatever numbers it holds.
+/// and known dtypes, each range has exactly the length that dtype and shape require, and the ranges cover the data
+/// without gaps or overlaps. It allocates at most a small multiple of the size of `json`, whatever numbers `json`
+/// contains.
 Header parse_header(std::string_view json, uint64_t data_bytes);
 
 /// Orders `tensors` as the reference writer does and sets their ranges. Throws FormatError when sizes overflow.
 void assign_ranges(std::vector<TensorEntry>& tensors);
 
-/// Length and header, padded with spaces to a multiple of 8: what a file begins with. Throws FormatError when a name is
-/// no UTF-8 or the header would exceed kMaxHeaderBytes.
+/// Returns the beginning of a file: the length and the header, padded with spaces to a multiple of 8. Throws
+/// FormatError when a name is not valid UTF-8 or the header would exceed kMaxHeaderBytes.
 std::string format_header(const Header& header);
 
 /// `name` in quotes for an error message, valid UTF-8: control characters and bytes that are not UTF-8 escaped, long

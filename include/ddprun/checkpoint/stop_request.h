@@ -1,21 +1,22 @@
-// Stopping in an orderly way: on TERM, INT or USR1 all ranks finish the same step, save, and leave with a status that
-// launchers know.
+// Orderly stop: after TERM, INT or USR1 all ranks finish the same step, save, and exit with a status that launchers
+// know.
 #pragma once
 
 #include <ddprun/comm/process_group.h>
 
 namespace ddp {
 
-/// Exit status "saved and stopped": ddprun counts it as no failure (docs/errors.md).
+/// Exit status "saved and stopped": ddprun does not count it as a failure (docs/errors.md).
 inline constexpr int kSavedAndStopped = 85;
 
-/// From now on TERM, INT and USR1 no longer end this process but are remembered for stop_requested(). Signals that are
-/// ignored stay so. The first stop_requested() does the same; call this at the start of main to cover what comes
-/// before.
+/// Installs handlers so that TERM, INT and USR1 no longer end this process; stop_requested() reports them instead. A
+/// signal that is ignored remains ignored. The first stop_requested() installs them as well. Call this function at the
+/// start of main() to handle signals that arrive earlier.
 void install_stop_handlers();
 
-/// Whether any rank has got a signal to stop. Every rank must call it at the same step, and all get the same answer: it
-/// costs one small all-reduce, and on CUDA a wait for it, so long loops may ask every few steps.
+/// Whether any rank has received a signal to stop. Every rank must call it at the same step, and all ranks get the same
+/// result. It costs one small all-reduce, and on CUDA a wait for that, so a loop with short steps may call it every few
+/// steps.
 ///
 ///     if (ddp::stop_requested(group)) {
 ///       checkpoints.save(step, state);
@@ -24,7 +25,7 @@ void install_stop_handlers();
 ///     }
 bool stop_requested(const GroupHandle& group);
 
-/// Whether this process itself has got a signal to stop: not a collective, for what one rank does by itself.
+/// Whether this process itself has received a signal to stop. Not a collective; for actions of a single rank.
 bool told_to_stop();
 
 }  // namespace ddp

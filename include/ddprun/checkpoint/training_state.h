@@ -102,10 +102,11 @@ concept MayBeMissing = requires {
 
 /// Refers to an object with `std::string save() const` and `load(const std::string&)`, or with LibTorch's
 /// `save(OutputArchive&) const` and `load(InputArchive&)` (include torch/serialize.h to use the latter). load() must
-/// either take the state over or throw and change nothing. Also refers to what holds a module (TORCH_MODULE types,
-/// std::shared_ptr, wrappers): its parameters and buffers are saved, as the bytes of a safetensors file, and loaded on
-/// the module's own device. The object must outlive the reference. One whose class says `static constexpr bool
-/// kMayBeMissing = true` is left as it is by a checkpoint without it, which is refused otherwise.
+/// either load the whole state or throw and change nothing. Can also refer to a holder of a module (TORCH_MODULE types,
+/// std::shared_ptr, wrappers): the module's parameters and buffers are saved, as the bytes of a safetensors file, and
+/// loaded on the module's own device. The object must outlive the reference. If a checkpoint has no state for the
+/// object, the load throws, unless the object's class declares `static constexpr bool kMayBeMissing = true`; then the
+/// object is unchanged.
 class Stateful {
  public:
   /// Refers to nothing; a checkpoint then has no such part.
@@ -167,7 +168,7 @@ struct JsonText {
 /// Values by name: `values["best"] = 0.71; values.get<double>("best")`.
 class CheckpointValues {
  public:
-  /// A whole number is an int64_t where that holds it, else a uint64_t.
+  /// A whole number is stored as int64_t if its value fits, else as uint64_t.
   using Value = std::variant<bool, int64_t, uint64_t, double, std::string, JsonText>;
 
   /// Any integer, floating-point number, text or JsonText.
@@ -227,12 +228,12 @@ class CheckpointValues {
   /// All values, by name.
   const std::map<std::string, Value>& all() const { return values_; }
 
-  /// One JSON object. Numbers that JSON does not have become {"__float__": "inf"}, "-inf" or "nan". Throws
-  /// std::invalid_argument for text that is not UTF-8 or a JsonText that is not JSON.
+  /// Returns one JSON object. Infinity and NaN, which JSON lacks, are written as {"__float__": "inf"}, "-inf" or "nan".
+  /// Throws std::invalid_argument for text that is not UTF-8 or a JsonText that is not JSON.
   std::string to_json() const;
 
-  /// What to_json() wrote. Throws std::invalid_argument when `text` is no JSON object, and for whole numbers, however
-  /// deep, that no 64 bits hold.
+  /// Reads the text that to_json() wrote. Throws std::invalid_argument if `text` is not a JSON object, or if a whole
+  /// number at any depth does not fit into 64 bits.
   static CheckpointValues from_json(std::string_view text);
 
  private:
@@ -254,19 +255,21 @@ struct TrainingState {
   std::optional<OptimizerRef> optimizer = std::nullopt;
   std::map<std::string, OptimizerRef> optimizers = {};  ///< further ones, by name; each over parameters of any model
 
-  // Equal on all ranks: rank 0's is saved, and every rank loads it.
+  // The following are equal on all ranks: rank 0's state is saved, and every rank loads it.
   Stateful scaler = {};                         ///< a GradScaler or an Amp
   Stateful schedule = {};                       ///< an LrScheduler or ReduceLROnPlateau
   Stateful sampler = {};                        ///< a loader or its sampler; must count the samples of all ranks,
                                                 ///< which must have used as many at a save
-  std::map<std::string, Stateful> shared = {};  ///< anything else, by name: modules and other optimizers too
+  std::map<std::string, Stateful> shared = {};  ///< other objects by name, also modules and further optimizers
 
-  /// Different on each rank: every rank's is saved, and loaded when the world size is the same.
+  /// Objects whose state differs from rank to rank. Every rank's state is saved. It is loaded only if the world size is
+  /// the same.
   std::map<std::string, Stateful> per_rank = {};
 
   CheckpointValues values = {};  ///< rank 0's
-  /// Every rank's random generators (the CPU's and those of the group's device). With another world size each rank gets
-  /// a new stream, drawn from the saved one, its rank and the step.
+  /// Whether the states of every rank's random generators (the CPU's and those of the group's device) are saved and
+  /// loaded. If the world size has changed, each rank gets a new stream that is derived from a saved state, the rank
+  /// and the step.
   bool rng = true;
 };
 

@@ -1,4 +1,4 @@
-// A reference to a module, however it is held.
+// A reference to a module, whatever type holds the module.
 #pragma once
 
 #include <concepts>
@@ -10,19 +10,20 @@ class Module;
 
 namespace ddp {
 
-/// Refers to a module, given as such or through whatever holds it: `net`, `*net`, a shared_ptr, a wrapper. Throws
-/// std::invalid_argument for an empty holder.
+/// Refers to a module. It is constructed from the module itself or from anything that holds it: `net`, `*net`, a
+/// shared_ptr, a wrapper. Throws std::invalid_argument for an empty holder.
 class AnyModuleRef {
  public:
   /// The module itself.
   AnyModuleRef(torch::nn::Module& module) : module_(&module) {}
-  /// What a holder points to: a TORCH_MODULE type, a std::shared_ptr, a wrapper.
+  /// The module that a holder points to: a TORCH_MODULE type, a std::shared_ptr, a wrapper.
   template <typename Holder>
   requires requires(Holder& holder) {
     { *holder } -> std::convertible_to<torch::nn::Module&>;
   }
   AnyModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*held(holder))) {}
-  /// A const holder of LibTorch's gives a const module, but its pointer does not: a const model->module(), for example.
+  /// A const LibTorch holder, such as a const model->module(), dereferences to a const module, but its ptr() gives a
+  /// non-const one.
   template <typename Holder>
   requires(
       !requires(Holder & holder) {

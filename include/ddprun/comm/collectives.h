@@ -1,12 +1,13 @@
 // All operations between ranks. Every rank of the group must call the same ones in the same order, from one thread at a
-// time, with the same shapes, dtypes and settings unless a function says otherwise. Messages between two ranks and
-// texts have rules of their own, see send() and broadcast_string(). Overview: docs/collectives.md.
+// time, with the same shapes, dtypes and settings unless a function says otherwise. The rules for messages between two
+// ranks and for texts differ: see send() and broadcast_string(). Overview: docs/collectives.md.
 //
-// They take tensors that are dense, contiguous, on a device that the group has a backend for, and owned by the caller,
-// who must not touch them during the call. On CUDA the result is ready for the current stream, not yet for the host.
-// They throw std::runtime_error naming operation, rank and the ranks that did something else when a peer fails,
-// disagrees or is late, and std::invalid_argument when the arguments (a timeout that is not above 0 as well) are wrong
-// on this rank alone; both leave outputs in an unspecified state. Reference: torch.distributed.
+// Tensors must be dense, contiguous and on a device for which the group has a backend. The caller owns them and must
+// not read or write them during the call. On CUDA the result is ready for the current stream, not yet for the host.
+// When a peer fails, calls something else or is late, the functions throw std::runtime_error, which names the
+// operation, this rank and the ranks that differ. They throw std::invalid_argument for arguments that are wrong on this
+// rank, such as a timeout that is not above 0. After an exception the contents of output tensors are unspecified.
+// Reference: torch.distributed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,8 +24,8 @@
 namespace ddp {
 
 /// How a reduction combines the ranks' values. kAvg divides the sum by the group's size and needs a floating-point or
-/// complex dtype. Of bool tensors kSum and kMax are "any", kProduct and kMin are "all". Complex tensors have kSum and
-/// kAvg only.
+/// complex dtype. For bool tensors, kSum and kMax mean "any", and kProduct and kMin mean "all". Complex tensors support
+/// only kSum and kAvg.
 enum class ReduceOp { kSum, kAvg, kProduct, kMin, kMax };
 
 /// Settings of one collective call.
@@ -34,8 +35,8 @@ struct CollectiveOptions {
   std::optional<std::chrono::milliseconds> timeout{};
 };
 
-/// Returns when every rank of the group has called it. Blocks the calling thread; with NCCL alone it blocks until the
-/// GPU has reached it. On timeout (gloo) throws std::runtime_error that names the missing ranks.
+/// Returns when every rank of the group has called it. Blocks the calling thread; if NCCL is the only backend, until
+/// the GPU has reached the barrier. On timeout, gloo throws a std::runtime_error that names the missing ranks.
 void barrier(const GroupHandle& group, const CollectiveOptions& options = {});
 
 /// Replaces `tensor` on every rank by the combination of all ranks' values.
@@ -62,20 +63,20 @@ Pending<void> reduce_async(at::Tensor tensor, int root, const GroupHandle& group
                            const CollectiveOptions& options = {});
 
 /// Combines `tensor`, of shape (group.size() * n, S…), over all ranks and returns this rank's part, of shape (n, S…):
-/// rows rank * n to rank * n + n. `tensor` is left alone.
+/// rows rank * n to rank * n + n. `tensor` is not changed.
 at::Tensor reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                           const CollectiveOptions& options = {});
 /// As reduce_scatter(), but returns at once: Pending::wait() gives the result.
 Pending<at::Tensor> reduce_scatter_async(const at::Tensor& tensor, const GroupHandle& group,
                                          ReduceOp op = ReduceOp::kSum, const CollectiveOptions& options = {});
 
-/// In place: replaces `value` on every rank by the mean over all ranks (`average`) or their sum, and returns it.
-/// reduce_tensor() leaves it alone. `value` has any shape and, for the mean, a floating-point dtype. Records no
+/// In place: replaces `value` on every rank by the mean over all ranks (`average`) or their sum, and returns it. To
+/// keep `value`, use reduce_tensor(). `value` has any shape and, for the mean, a floating-point dtype. Records no
 /// gradient. Every rank of the group must call it; throws as all_reduce() does.
 at::Tensor reduce_value(at::Tensor value, const GroupHandle& group, bool average = true);
 
-/// A copy: returns the mean over all ranks (`average`) or their sum as a new tensor, and leaves `value` alone.
-/// reduce_value() changes it. `value` need not be contiguous; all else as there.
+/// Returns the mean over all ranks (`average`) or their sum as a new tensor, and does not change `value`
+/// (reduce_value() does). `value` need not be contiguous. Otherwise the same as reduce_value().
 at::Tensor reduce_tensor(const at::Tensor& value, const GroupHandle& group, bool average = true);
 
 /// Overwrites `tensor` on every rank with rank `root`'s values.
@@ -84,12 +85,12 @@ void broadcast(at::Tensor tensor, int root, const GroupHandle& group, const Coll
 Pending<void> broadcast_async(at::Tensor tensor, int root, const GroupHandle& group,
                               const CollectiveOptions& options = {});
 
-/// Overwrites all `tensors` with rank `root`'s, packed into messages of at most `buffer_bytes`. Non-contiguous ones are
-/// allowed. All ranks need the same list.
+/// Overwrites all `tensors` with those of rank `root`, packed into messages of at most `buffer_bytes`. Non-contiguous
+/// tensors are allowed. All ranks need the same list.
 void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const GroupHandle& group,
                          int64_t buffer_bytes = int64_t{250} << 20);
 
-/// Every rank's `tensor`, of shape S, as one new tensor of shape (group.size(), S…), in rank order.
+/// Returns every rank's `tensor`, of shape S, as one new tensor of shape (group.size(), S…), in rank order.
 at::Tensor all_gather(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options = {});
 /// As all_gather(), but returns at once: Pending::wait() gives the result.
 Pending<at::Tensor> all_gather_async(const at::Tensor& tensor, const GroupHandle& group,
@@ -100,9 +101,9 @@ Pending<at::Tensor> all_gather_async(const at::Tensor& tensor, const GroupHandle
 std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                              const CollectiveOptions& options = {});
 
-/// Every rank's `tensor`, of shape (n, S…) where n may differ from rank to rank and be 0, in rank order. Sends the
-/// shapes first, so dtypes or further dimensions that differ are an error on every rank, with both ranks named. Costs
-/// what gathering the longest from each rank costs.
+/// Returns every rank's `tensor`, in rank order. Its shape is (n, S…), where n may differ from rank to rank and be 0.
+/// The shapes are exchanged first: if dtypes or other dimensions differ, every rank throws an error that names two
+/// ranks. The cost is that of gathering the longest tensor from every rank.
 std::vector<at::Tensor> all_gather_uneven(const at::Tensor& tensor, const GroupHandle& group,
                                           const CollectiveOptions& options = {});
 
@@ -110,15 +111,15 @@ std::vector<at::Tensor> all_gather_uneven(const at::Tensor& tensor, const GroupH
 Pending<std::vector<at::Tensor>> all_gather_uneven_async(const at::Tensor& tensor, const GroupHandle& group,
                                                          const CollectiveOptions& options = {});
 
-/// On rank `root` every rank's `tensor`, of shape S, as one new tensor of shape (group.size(), S…); an undefined tensor
-/// on the other ranks. All ranks call it.
+/// On rank `root`, returns every rank's `tensor`, of shape S, as one new tensor of shape (group.size(), S…). On the
+/// other ranks, returns an undefined tensor. All ranks must call it.
 at::Tensor gather(const at::Tensor& tensor, int root, const GroupHandle& group, const CollectiveOptions& options = {});
 /// As gather(), but returns at once: Pending::wait() gives the result.
 Pending<at::Tensor> gather_async(const at::Tensor& tensor, int root, const GroupHandle& group,
                                  const CollectiveOptions& options = {});
 
-/// Overwrites `tensor` on rank i with rank `root`'s parts[i]. All ranks call it; `parts` is read on `root` alone, where
-/// it needs one tensor of `tensor`'s shape and dtype per rank.
+/// Overwrites `tensor` on rank i with rank `root`'s parts[i]. All ranks must call it. Only `root` reads `parts`, which
+/// needs one tensor per rank, each of the shape and dtype of `tensor`.
 void scatter(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
              const CollectiveOptions& options = {});
 /// As scatter(), but returns at once: Pending::wait() waits for its end.
@@ -126,21 +127,21 @@ Pending<void> scatter_async(at::Tensor tensor, const std::vector<at::Tensor>& pa
                             const CollectiveOptions& options = {});
 
 /// Sends rows i * n to i * n + n of `tensor`, of shape (group.size() * n, S…), to rank i. Returns a tensor of the same
-/// shape: what the ranks have sent to this one, in rank order.
+/// shape: the rows that all ranks sent to this rank, in rank order.
 at::Tensor all_to_all(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options = {});
 /// As all_to_all(), but returns at once: Pending::wait() gives the result.
 Pending<at::Tensor> all_to_all_async(const at::Tensor& tensor, const GroupHandle& group,
                                      const CollectiveOptions& options = {});
 
-/// What all_to_all_uneven() received.
+/// The result of all_to_all_uneven().
 struct UnevenParts {
   at::Tensor tensor{};            ///< (sum of counts, S…)
   std::vector<int64_t> counts{};  ///< how many rows each rank sent
 };
 
 /// Sends the next counts[i] rows of `tensor` to rank i, in rank order; the counts may be 0 and must add up to the first
-/// dimension. The receivers learn their counts from a small message ahead, and dtypes or further dimensions that differ
-/// are an error on every rank, with both ranks named.
+/// dimension. A small message with the counts is exchanged first. If dtypes or other dimensions differ, every rank
+/// throws an error that names two ranks.
 UnevenParts all_to_all_uneven(const at::Tensor& tensor, const std::vector<int64_t>& counts, const GroupHandle& group,
                               const CollectiveOptions& options = {});
 
@@ -153,10 +154,10 @@ void all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Te
 /// Returns when `tensor` may be changed again (CUDA: on the current stream), which may be before the peer receives it;
 /// two ranks that both send first may wait for each other: use batch_send_recv().
 ///
-/// On gloo a tag keeps messages of one pair apart, which may be received in any order of tags, and tensors are the
-/// CPU's; NCCL knows no tags and matches a pair's messages in order. Throws std::runtime_error naming rank, peer and
-/// tag when the peer fails or is late, and std::invalid_argument for wrong arguments, among them a message to the rank
-/// itself; so do the functions for messages below.
+/// On gloo, tensors must be on the CPU, and a tag distinguishes the messages of one pair of ranks, which may be
+/// received in any order of tags. NCCL ignores tags and matches the messages of a pair in order. Throws
+/// std::runtime_error, naming rank, peer and tag, when the peer fails or is late, and std::invalid_argument for wrong
+/// arguments, such as a message to the rank itself. The functions for messages below throw the same.
 void send(const at::Tensor& tensor, int to, const GroupHandle& group, int tag = 0,
           const CollectiveOptions& options = {});
 /// As send(), but returns at once: Pending::wait() waits for its end.
@@ -195,9 +196,9 @@ void batch_send_recv(const std::vector<Message>& messages, const GroupHandle& gr
 Pending<void> batch_send_recv_async(const std::vector<Message>& messages, const GroupHandle& group,
                                     const CollectiveOptions& options = {});
 
-/// Rank `root`'s text on every rank; the other ranks' argument is ignored. Texts may differ in length and hold any
-/// byte; they travel through the CPU's backend where there is one. Every rank of the group must call it; throws as
-/// all_reduce() does. This holds for the functions below as well.
+/// Returns rank `root`'s text on every rank; the argument of the other ranks is ignored. Texts may have any length and
+/// contain any byte. They are sent by the CPU's backend if the group has one. Every rank of the group must call it;
+/// throws as all_reduce() does. This holds for the functions below as well.
 std::string broadcast_string(const std::string& text, int root, const GroupHandle& group);
 
 /// Every rank's text, in rank order, on every rank.
@@ -207,7 +208,7 @@ std::vector<std::string> all_gather_strings(const std::string& text, const Group
 std::vector<std::string> gather_strings(const std::string& text, int root, const GroupHandle& group);
 
 /// Text i of rank `root`'s list on rank i; the other ranks' lists are ignored. Throws std::invalid_argument on `root`
-/// for a list that has not one text per rank.
+/// if the list does not have one text per rank.
 std::string scatter_string(const std::vector<std::string>& texts, int root, const GroupHandle& group);
 
 /// Sends a list of texts, of any number, lengths and bytes, to rank `to`, which calls recv_strings() with the same tag.

@@ -29,7 +29,7 @@ class BucketCap {
     return cap;
   }
 
-  constexpr int64_t bytes() const { return bytes_; }         ///< the size to begin with where it is automatic
+  constexpr int64_t bytes() const { return bytes_; }         ///< the size, or the first size tried if it is automatic
   constexpr bool is_default() const { return is_default_; }  ///< no size was given
   /// Whether the size is chosen from measurements.
   constexpr bool is_automatic() const { return is_automatic_; }
@@ -67,29 +67,30 @@ struct DdpOptions {
   /// bucket_cap_bytes. Unset, it is Python's: 1 MiB where bucket_cap_bytes is left at its default (or automatic),
   /// else bucket_cap_bytes. Set it to bucket_cap_bytes to have no small bucket.
   std::optional<int64_t> first_bucket_bytes{};
-  /// Caps of the single buckets in bytes, in the order in which their gradients become ready; the last one holds for
-  /// all further buckets. In place of bucket_cap_bytes and first_bucket_bytes. Empty: those.
+  /// The cap of each bucket in bytes, in the order in which the gradients become ready. The last cap applies to all
+  /// further buckets. If not empty, it replaces bucket_cap_bytes and first_bucket_bytes.
   std::vector<int64_t> bucket_cap_bytes_list{};
-  /// For models of which a forward may leave parameters unused: looks through the autograd graph of each forward's
-  /// outputs and doesn't wait for the gradients of the others. Their gradients become those of the ranks that used
-  /// them, and stay as they are if no rank did. Costs a walk over the graph and a copy of the outputs per step.
+  /// For models whose forward may leave parameters unused: walks the autograd graph of each forward's outputs and does
+  /// not wait for the gradients of parameters that are not in it. Such a parameter gets the gradient of the ranks that
+  /// used it, and keeps its gradient if no rank used it. Costs a walk over the graph and a copy of the outputs per
+  /// step.
   bool find_unused_parameters = false;
   /// The graph is the same in every iteration: the first one shows which parameters are unused or used several times
-  /// (as by re-entrant checkpointing), and later ones overlap as usual.
+  /// (as by re-entrant checkpointing), and in later ones communication overlaps with backward as usual.
   bool static_graph = false;
-  /// Gradients lie in the communication buckets, which saves a copy of all gradients in time and memory. A program
-  /// sees no difference: gradients that it keeps hold their values, and optimizer.zero_grad() of both kinds works.
-  /// Double backward through .grad() is not supported. (Python's default is false, and its true overwrites kept
-  /// gradients.)
+  /// Gradients are views into the communication buckets, which saves the memory and time of one copy of all gradients.
+  /// The program sees no difference: gradients that it keeps do not change, and optimizer.zero_grad() works with both
+  /// values of set_to_none. Double backward through .grad() is not supported. (Python's default is false, and its true
+  /// overwrites kept gradients.)
   bool gradient_as_bucket_view = true;
-  /// Broadcast the model's buffers (batch norm statistics) from rank 0 at construction and before a forward that
-  /// follows a synchronised one; those of the last rank at the end of join().
+  /// Broadcasts the model's buffers (batch norm statistics) from rank 0, at construction and before a forward that
+  /// follows a synchronised one. At the end of join() the buffers of the last rank are broadcast.
   bool broadcast_buffers = true;
-  /// The same for forwards and join() alone, in place of broadcast_buffers: at construction buffers are broadcast
-  /// then (with init_sync), whatever broadcast_buffers says. Unset: as broadcast_buffers says.
+  /// If set, it replaces broadcast_buffers for forwards and join(). At construction, buffers are then broadcast if
+  /// init_sync is true, whatever broadcast_buffers is. Unset: broadcast_buffers applies.
   std::optional<bool> forward_sync_buffers{};
-  /// Compare the model with the other ranks' at construction and take rank 0's values. Without it every rank must
-  /// start from equal ones by itself.
+  /// At construction, compares the model with those of the other ranks and copies rank 0's values. If false, the
+  /// program must give all ranks equal values.
   bool init_sync = true;
   /// With find_unused_parameters: a bucket all of whose parameters are unused on this rank is not reduced. Only for
   /// models that use the same parameters on all ranks.
@@ -100,27 +101,29 @@ struct DdpOptions {
   /// same.
   std::optional<bool> batched_grad_copy{};
   /// Gradients are put into their buckets by this library instead of c10d::Reducer, with less overhead and the same
-  /// bits, as soon as the first step has shown their order. Unset: where it can. It cannot, and refuses if demanded,
-  /// find_unused_parameters, static_graph, communication hooks, gradient_as_bucket_view = false,
-  /// batched_grad_copy = true, lazy_bucket_allocation, sparse or complex gradients, other devices than the CPU. Steps
-  /// inside join() and those with create_graph are c10d's. Ranks may differ. Not in Python.
+  /// bits, as soon as the first step has shown their order. Unset: used where possible. It does not support
+  /// find_unused_parameters, static_graph, communication hooks, gradient_as_bucket_view = false, batched_grad_copy =
+  /// true, lazy_bucket_allocation, sparse or complex gradients, or devices other than the CPU; with true, these are
+  /// errors. c10d::Reducer performs the steps inside join() and those with create_graph. Ranks may have different
+  /// values. Not in Python.
   std::optional<bool> own_engine{};
   /// A bucket's memory is allocated when its gradients are there and released after the backward: less memory at the
   /// peak. LibTorch 2.15 or newer.
   bool lazy_bucket_allocation = false;
-  /// Names (as in named_parameters() and named_buffers()) that the wrapper leaves alone entirely.
+  /// Names (as in named_parameters() and named_buffers()) of parameters and buffers that the wrapper ignores
+  /// completely.
   std::vector<std::string> ignored{};
-  /// Parameters that are reduced as one piece when `trigger`'s gradient is there, instead of in buckets. Not with
-  /// join(). In a job with ranks that run Python they are reduced under no_sync() too, as there.
+  /// Parameters that are reduced together when the gradient of `trigger` is ready, instead of in buckets. Not allowed
+  /// with join(). In a job with ranks that run Python they are reduced under no_sync() too, as in Python.
   DelayedParameters delayed{};
-  /// Replaces the all-reduce of each bucket; see <ddprun/ddp/comm_hooks.h> for those that exist. Also
-  /// register_comm_hook().
+  /// Replaces the all-reduce of each bucket. <ddprun/ddp/comm_hooks.h> has ready-made hooks. register_comm_hook() does
+  /// the same later.
   CommHook comm_hook{};
-  /// Names of parameters after which a bucket ends, in place of sizes, once the order of the gradients is known. Not
-  /// in Python, so no rank may run it.
+  /// Names of parameters after which a bucket ends; they replace the sizes as soon as the order of the gradients is
+  /// known. Python has no such option, so no rank may run Python.
   std::vector<std::string> bucket_ends{};
-  /// Looks for NaN and infinity in every bucket before it is reduced and fails the backward on the rank that has one,
-  /// naming the parameter. Costs a pass over the gradients (on CUDA a wait for the device as well). Not in Python.
+  /// Checks every bucket for NaN and infinity before it is reduced. If a rank finds one, its backward throws an error
+  /// that names the parameter. Costs a pass over the gradients (on CUDA a wait for the device as well). Not in Python.
   bool check_gradients = false;
 };
 

@@ -19,12 +19,13 @@ struct MeshAxis;
 
 /// Settings of init_device_mesh(), all optional.
 struct DeviceMeshOptions {
-  /// As ProcessGroupOptions::backend, for the groups of all dimensions; empty: that of the group it is made from.
+  /// As ProcessGroupOptions::backend, for the groups of all dimensions; empty: the backend of the group that the mesh
+  /// is made from.
   std::string backend{};
-  /// Longest wait for a peer; default: that of the group it is made from.
+  /// Longest wait for a peer; default: the timeout of the group that the mesh is made from.
   std::optional<std::chrono::milliseconds> timeout{};
-  /// Fills the mesh with the ranks in ascending order, as torch.distributed, even where ranks of several hosts then
-  /// share a group along the last dimension.
+  /// Fills the mesh with the ranks in ascending order, as torch.distributed does, even if groups along the last
+  /// dimension then have ranks on several hosts.
   bool keep_rank_order = false;
   /// On NCCL: connects all groups at once, as parts of the communicator of the group that the mesh is made from; see
   /// NewGroupOptions::split.
@@ -32,16 +33,17 @@ struct DeviceMeshOptions {
 };
 
 /// An array of ranks with named dimensions, or a slice of one. Along each dimension the ranks that differ in that
-/// coordinate alone form a process group. Copies and slices share the groups, which are closed by close() or with the
-/// last copy; both must precede the end of the group that the mesh was made from. All functions but close() may be
-/// called by any rank at any time, from several threads, and none of them communicates but flatten().
+/// coordinate alone form a process group. Copies and slices share the groups. close() closes the groups, or the
+/// destruction of the last copy does; this must happen before the group that the mesh was made from is closed. Except
+/// close() and flatten(), any rank may call any function at any time, from several threads, and no function
+/// communicates.
 ///
 /// A group is connected by the first operation on it, which all its ranks must call; until then it has no memory and no
 /// thread. With Python ranks in the job, and where DeviceMeshOptions::split works, init_device_mesh() connects all
 /// groups.
 class DeviceMesh {
  public:
-  /// For the library, which makes it.
+  /// Called by the library; programs do not call it.
   DeviceMesh(std::shared_ptr<detail::MeshState> state, std::vector<detail::MeshAxis> axes);
   ~DeviceMesh();
   DeviceMesh(const DeviceMesh& other);
@@ -57,30 +59,33 @@ class DeviceMesh {
   std::vector<std::string> names() const;
   /// Number of ranks: the sizes of all dimensions multiplied.
   int size() const;
-  /// Size of one dimension. Throws std::invalid_argument for a name that this mesh or slice does not have, unless it is
-  /// that of a dimension of flatten(); so do the functions below.
+  /// Size of one dimension. Throws std::invalid_argument for a name that is neither a dimension of this mesh or slice
+  /// nor one that flatten() made. The functions below throw the same.
   int size(const std::string& dimension) const;
-  /// Whether this rank is in the mesh: ranks from the product of the sizes on are not, and have no coordinates.
+  /// Whether this rank is in the mesh. Ranks that are not below the product of the sizes are not in it and have no
+  /// coordinates.
   bool has_this_rank() const;
-  /// This rank's place in each dimension. Throws std::runtime_error on a rank that is not in the mesh; so do the
-  /// functions below.
+  /// This rank's coordinate in each dimension. Throws std::runtime_error on a rank that is not in the mesh; the
+  /// functions below do the same.
   std::vector<int> coordinate() const;
-  /// This rank's place in one dimension, which is its rank in the dimension's group (Python: get_local_rank()).
+  /// This rank's coordinate in one dimension, which is its rank in that dimension's group (Python: get_local_rank()).
   int coordinate(const std::string& dimension) const;
   /// The ranks of this mesh or slice, row-major (the last dimension fastest), as ranks of group().
   std::vector<int> ranks() const;
 
-  /// The process group along one dimension (Python: get_group()): this rank and those that differ from it in that
-  /// coordinate alone, ranked by it. A dimension of flatten() has a group too.
+  /// The process group along one dimension (Python: get_group()). Its members are this rank and the ranks that differ
+  /// from it only in that coordinate; the coordinate is the rank in the group. A dimension that flatten() made has a
+  /// group too.
   GroupHandle operator[](const std::string& dimension) const;
-  /// The mesh of some dimensions, in the given order, among the ranks that have this rank's coordinates in the others
-  /// (Python: mesh["dp", "cp"]). Dimensions of flatten() may be among them, of a slice those that are made of its own
-  /// ones; none may occur twice.
+  /// The mesh of the given dimensions, in the given order. Its ranks have this rank's coordinates in all other
+  /// dimensions (Python: mesh["dp", "cp"]). The dimensions may include ones that flatten() made; in a slice, only those
+  /// made of the slice's dimensions. No dimension may occur twice.
   DeviceMesh slice(const std::vector<std::string>& dimensions) const;
-  /// One dimension in the place of all of this slice's, with a group for it; afterwards it can be named in the whole
-  /// mesh and its slices. `name` is by default the dimensions' names joined by "_". Its ranks are in the order of the
-  /// whole mesh. All ranks of group() must call it with the same dimensions and name; the same call again returns the
-  /// same dimension. Throws std::invalid_argument for a name that is taken, std::runtime_error when ranks differ.
+  /// Combines all dimensions of this slice into one dimension and makes a group for it. Afterwards the whole mesh and
+  /// its slices accept the new dimension's name. The default of `name` is the names of the dimensions joined by "_".
+  /// The ranks of the new dimension are in the order of the whole mesh. All ranks of group() must call it with the same
+  /// dimensions and name; the same call again returns the same dimension. Throws std::invalid_argument for a name that
+  /// is taken, std::runtime_error when ranks differ.
   DeviceMesh flatten(const std::string& name = "") const;
 
   /// The group that the mesh was made from.
@@ -101,11 +106,12 @@ class DeviceMesh {
 /// different; by default "dim_0", "dim_1", …). All ranks of `group` must call it with the same arguments, in the same
 /// order as other calls of new_group(); ranks beyond the product of the sizes are not in the mesh.
 ///
-/// Where the group has ranks of several hosts, the ranks are arranged so that those along the last dimension are on one
-/// host, if the number of ranks on each host allows it, and otherwise rank 0 says on standard error which do not; with
-/// Python ranks in the job the order is theirs. Names of groups in the store are torch.distributed's: ranks that run
-/// Python call init_device_mesh() as counterpart, without a device_id in init_process_group(). A dimension that has all
-/// ranks of `group` in their order shares its connections, unless the options name another backend or a timeout.
+/// If the group has ranks on several hosts, the ranks are arranged so that each group along the last dimension is on
+/// one host. If the numbers of ranks per host do not allow that, rank 0 reports it on standard error. In a job with
+/// Python ranks the order is that of torch.distributed. Groups have the same names in the store as with
+/// torch.distributed, so ranks that run Python can call init_device_mesh() as the counterpart, without a device_id in
+/// init_process_group(). A dimension that has all ranks of `group` in their order shares the connections of `group`,
+/// unless the options name another backend or a timeout.
 ///
 /// Throws std::invalid_argument for wrong arguments and std::runtime_error when the ranks' arguments differ.
 DeviceMesh init_device_mesh(const GroupHandle& group, const std::vector<int>& shape,

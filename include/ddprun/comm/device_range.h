@@ -1,4 +1,5 @@
-// Ranges on a device in the timeline (ddprun/base/timeline.h): what a GPU does and when, beside what the host does.
+// Ranges on a device in the timeline (ddprun/base/timeline.h): they show when a GPU does what, beside the ranges of the
+// host.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -8,14 +9,14 @@
 
 namespace ddp::timeline {
 
-/// What the calling thread queues on the current stream of `device` while this lives is the range `name`, of which 160
-/// bytes are kept: a slice in the lane of that stream, from when the device comes there until it has done all of it.
-/// The stream is asked when the object is made. DistributedDataParallel makes such ranges of forward, backward and each
-/// bucket by itself.
+/// A named range in the lane of a device's stream. It covers the work that the calling thread queues on the current
+/// stream of `device` while this object exists: it begins when the device reaches the first of that work and ends when
+/// the device has completed all of it. The constructor determines the stream. The first 160 bytes of the name are kept.
+/// DistributedDataParallel records such ranges for forward, backward and each bucket.
 ///
-/// Times come from events of the device: two are queued, nothing waits for them, and they are read at later ranges when
-/// the device has reached them. Nothing while no timeline is recorded, on the CPU, and while the stream is captured in
-/// a CUDA graph.
+/// The times are those of two device events that are queued. No thread waits for them; a later range reads them when
+/// the device has reached them. The object does nothing if no timeline is recorded, on the CPU, and while the stream is
+/// captured in a CUDA graph.
 class DeviceRange {
  public:
   /// Begins the range on the current stream of `device`.

@@ -23,12 +23,14 @@
 
 namespace ddp::functional {
 
-/// The combination of all ranks' `input`, of its shape S, on every rank. The gradient is the combination of all ranks'
-/// gradients by the same operation; of kMin and kMax it is their sum, divided among the places, on all ranks, that have
-/// the result. A backward through kProduct throws std::runtime_error.
+/// Returns the combination of all ranks' `input` on every rank, with the shape of `input`. The gradient is the
+/// combination of all ranks' gradients by the same operation. For kMin and kMax it is the sum of the gradients, divided
+/// equally among the elements (on all ranks) whose value is the result. A backward through kProduct throws
+/// std::runtime_error.
 at::Tensor all_reduce(const at::Tensor& input, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                       const CollectiveOptions& options = {});
-/// As all_reduce(), but returns at once; the tensor of Pending::wait() is in the graph. So do the other …_async forms.
+/// As all_reduce(), but returns at once; the tensor that Pending::wait() returns is in the graph. The other …_async
+/// functions do the same.
 Pending<at::Tensor> all_reduce_async(const at::Tensor& input, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                                      const CollectiveOptions& options = {});
 /// all_reduce() of each tensor of a list, in one message per dtype and device.
@@ -58,11 +60,11 @@ Pending<at::Tensor> reduce_scatter_async(const at::Tensor& input, const GroupHan
 std::vector<at::Tensor> reduce_scatter_coalesced(const std::vector<at::Tensor>& inputs, const GroupHandle& group,
                                                  ReduceOp op = ReduceOp::kSum, const CollectiveOptions& options = {});
 
-/// Sends the i-th of group.size() equal parts of `input`, of shape (group.size() * n, S…), to rank i; what the ranks
-/// have sent to this one, in rank order. The gradient takes the way back.
+/// Sends the i-th of group.size() equal parts of `input`, of shape (group.size() * n, S…), to rank i; returns the parts
+/// that all ranks sent to this rank, in rank order. The gradients are sent back the same way.
 at::Tensor all_to_all(const at::Tensor& input, const GroupHandle& group, const CollectiveOptions& options = {});
-/// The same with input_split_sizes[i] rows for rank i and output_split_sizes[i] rows from it. What two ranks say of
-/// each other must agree: it is not compared.
+/// The same with input_split_sizes[i] rows for rank i and output_split_sizes[i] rows from it. The sizes that two ranks
+/// give for each other must agree; this is not checked.
 at::Tensor all_to_all(const at::Tensor& input, const std::vector<int64_t>& output_split_sizes,
                       const std::vector<int64_t>& input_split_sizes, const GroupHandle& group,
                       const CollectiveOptions& options = {});
@@ -70,8 +72,8 @@ at::Tensor all_to_all(const at::Tensor& input, const std::vector<int64_t>& outpu
 Pending<at::Tensor> all_to_all_async(const at::Tensor& input, const GroupHandle& group,
                                      const CollectiveOptions& options = {});
 
-/// Rank `root`'s `input` on every rank; that of the others has the same shape and dtype. The gradient on `root` is the
-/// sum of all ranks' gradients, on the others it is zero.
+/// Returns rank `root`'s `input` on every rank. The `input` of the other ranks has the same shape and dtype. The
+/// gradient on `root` is the sum of all ranks' gradients, on the others it is zero.
 at::Tensor broadcast(const at::Tensor& input, int root, const GroupHandle& group,
                      const CollectiveOptions& options = {});
 /// The combination of all ranks' `input` on rank `root`, zeros on the others. The gradient on every rank is `root`'s,
@@ -79,10 +81,12 @@ at::Tensor broadcast(const at::Tensor& input, int root, const GroupHandle& group
 at::Tensor reduce(const at::Tensor& input, int root, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                   const CollectiveOptions& options = {});
 /// All ranks' `input`, of shape (n, S…), as one tensor of shape (group.size() * n, S…) on rank `root`; zeros of that
-/// shape on the others, whose backward must run too. The gradient of each rank is its part of `root`'s.
+/// shape on the other ranks, whose backward must run too. The gradient on each rank is its part of the gradient on
+/// `root`.
 at::Tensor gather(const at::Tensor& input, int root, const GroupHandle& group, const CollectiveOptions& options = {});
-/// This rank's part, of shape (n, S…), of rank `root`'s `input`, of shape (group.size() * n, S…); that of the other
-/// ranks has the same shape and dtype. The gradient on `root` is that of all parts, on the others it is zero.
+/// This rank's part, of shape (n, S…), of rank `root`'s `input`, of shape (group.size() * n, S…); the `input` of the
+/// other ranks has the same shape and dtype. On `root` the gradient consists of the gradients of all parts; on the
+/// other ranks it is zero.
 at::Tensor scatter(const at::Tensor& input, int root, const GroupHandle& group, const CollectiveOptions& options = {});
 
 }  // namespace ddp::functional

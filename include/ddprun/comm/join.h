@@ -1,5 +1,6 @@
-// Training with uneven inputs: ranks that have run out of data shadow the collectives of those that have not.
-// Reference: torch.distributed.algorithms.join, whose sequence of collectives this is, so jobs may mix both.
+// Training with uneven inputs: ranks that have run out of data take part in ("shadow") the collectives of the ranks
+// that still have data. Reference: torch.distributed.algorithms.join. The sequence of collectives is the same, so a job
+// may use both.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,22 +19,23 @@ struct PendingWork;
 
 /// Settings of join(); all ranks need the same.
 struct JoinOptions {
-  /// False: no detection, the body just runs.
+  /// False: only runs the body, without any detection.
   bool enable = true;
   /// Instead of shadowing, every rank throws as soon as one has run out of inputs.
   bool throw_on_early_termination = false;
-  /// Gradients are divided by the group's size whatever happens; false: by the number of ranks that still have inputs.
+  /// True: gradients are always divided by the group's size. False: they are divided by the number of ranks that still
+  /// have inputs.
   bool divide_by_initial_world_size = true;
   /// Ranks without inputs get the reduced gradients of the iterations that they shadow. join() sets it when a joinable
   /// needs them.
   bool shadow_gradients = false;
 };
 
-/// What a rank that has joined does for one Joinable.
+/// What a rank that has run out of inputs ("has joined") does for one Joinable.
 class JoinHook {
  public:
   virtual ~JoinHook() = default;
-  /// Called once, when this rank has run out of inputs, before anything is mirrored; not with
+  /// Called once, when this rank has run out of inputs, before the first main_hook(). Not called with
   /// throw_on_early_termination.
   virtual void joined() {}
   /// Mirrors the collectives of one iteration of the ranks that still train.
@@ -42,7 +44,7 @@ class JoinHook {
   virtual void post_hook(bool is_last_joiner) { (void)is_last_joiner; }
 };
 
-/// An all-reduce under way that counts the ranks which still train; null outside of join().
+/// A running all-reduce that counts the ranks that still train; null outside of join().
 using JoinNotice = std::shared_ptr<detail::PendingWork>;
 
 /// Something whose iterations contain collectives: DistributedDataParallel, SyncBatchNorm, a sharded optimizer.
@@ -54,11 +56,11 @@ class Joinable {
 
   /// What this rank does for it after it has run out of inputs; join() calls it once per joinable, on every rank.
   virtual std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) = 0;
-  /// Where the small tensors of the protocol live.
+  /// The device of the small tensors that the protocol uses.
   virtual c10::Device join_device() const = 0;
   /// The ranks whose iterations have its collectives.
   virtual const GroupHandle& join_group() const = 0;
-  /// Whether its shadowed iterations work with the model's gradients, as a sharded optimizer's do.
+  /// Whether its shadowed iterations use the model's gradients, as those of a sharded optimizer do.
   virtual bool needs_gradients() const { return false; }
 
  protected:
@@ -83,10 +85,10 @@ class Joinable {
 };
 
 /// Runs `body`, the training loop, and then shadows the other ranks' iterations until every rank has finished its own;
-/// at the end each joinable settles on a common state (a wrapped model: the last joiner's). Every rank of the
-/// joinables' group must call it, with the same joinables in the same order. If `body` throws, the exception passes at
-/// once and nothing is shadowed. Throws std::invalid_argument for no joinables or ones of different groups and
-/// std::runtime_error as throw_on_early_termination demands.
+/// at the end each joinable gives all ranks the same state (a wrapped model: the one of the last rank that joined).
+/// Every rank of the joinables' group must call it, with the same joinables in the same order. An exception from `body`
+/// propagates at once, and no iteration is shadowed. Throws std::invalid_argument for an empty list or joinables of
+/// different groups, and std::runtime_error with throw_on_early_termination when a rank has run out of inputs.
 void join(const std::vector<Joinable*>& joinables, const std::function<void()>& body, const JoinOptions& options = {});
 
 }  // namespace ddp

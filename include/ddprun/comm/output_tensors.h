@@ -1,8 +1,8 @@
-// Finds the tensors in whatever a model's forward takes or returns: DistributedDataParallel looks for unused parameters
-// there, mixed precision casts them.
+// Finds the tensors in the arguments and results of a model's forward, whatever their types. DistributedDataParallel
+// uses them to find unused parameters; mixed precision casts them.
 //
 // Tensors, std::optional, pointers, pairs, tuples, variants, and ranges (vectors, arrays, maps, OrderedDict …) of these
-// are known. For a type of your own, also one that is a range or a pointer beside what else it holds, define in its
+// are known. For a custom type, also for one that is a range or a pointer and has other members, define in its
 // namespace
 //
 //     template <typename Visit>
@@ -70,8 +70,8 @@ inline constexpr bool is_template<Template<Parts...>> = true;
 template <template <typename, auto> typename Template, typename Part, auto kNumber>
 inline constexpr bool is_template<Template<Part, kNumber>> = true;
 
-/// A class that was written for one program, such as one derived from std::vector, may hold more than its range or
-/// pointer tells.
+/// False for a class that is not a template, such as one derived from std::vector: it may have members besides the
+/// elements of its range or the object of its pointer.
 template <typename T>
 inline constexpr bool tells_all = !std::is_class_v<T> || is_template<T>;
 
@@ -93,8 +93,8 @@ bool for_each_tensor_of_pointer(T& pointer, const Found& found);
 }  // namespace detail
 
 /// Calls `found(tensor)` for each at::Tensor in `value`, by reference: it may be replaced. Const parts are walked as
-/// well, for visitors that only look. Returns false when a part has a type that is not known (see above), of whose
-/// tensors some or all are then missed.
+/// well, for visitors that only look. Returns false when a part has an unknown type (see above); some or all tensors in
+/// that part are then not found.
 template <typename T, typename Found>
 bool for_each_tensor(T& value, const Found& found) {
   using Plain = std::remove_cv_t<T>;
@@ -157,9 +157,9 @@ bool for_each_tensor_of_pointer(T& pointer, const Found& found) {
 
 /// The tensors in a forward's output.
 struct OutputTensors {
-  std::vector<at::Tensor> tensors{};  ///< those that can be replaced, in for_each_tensor()'s order
-  std::vector<at::Tensor> fixed{};    ///< those that the output holds const
-  bool known = true;                  ///< all of them were found
+  std::vector<at::Tensor> tensors{};  ///< the tensors that can be replaced, in the order of for_each_tensor()
+  std::vector<at::Tensor> fixed{};    ///< the tensors that the output holds as const
+  bool known = true;                  ///< whether all tensors were found
 };
 
 /// Collects the tensors of `output`, which is walked as for_each_tensor() does.
@@ -173,9 +173,9 @@ OutputTensors find_tensors(Output& output) {
   return result;
 }
 
-/// Puts each defined tensor of `replacements` in the place of the one that find_tensors() gave under the same number.
-/// Returns false when one did not stay there, because what gave it (a visit_tensors() that takes its argument by value,
-/// a view that computes its parts) had only a copy to give.
+/// Replaces tensor i of find_tensors()'s result in `output` by replacements[i], if that is defined. Returns false if a
+/// replacement had no effect because only a copy of the tensor was visited (by a visit_tensors() that takes its
+/// argument by value, or a view that computes its elements).
 template <typename Output>
 bool replace_tensors(Output& output, const std::vector<at::Tensor>& replacements) {
   std::unordered_set<const c10::TensorImpl*> given;
@@ -193,7 +193,7 @@ bool replace_tensors(Output& output, const std::vector<at::Tensor>& replacements
     given.insert(replacement.unsafeGetTensorImpl());
   });
   bool all_stayed = true;
-  // One place may have been given twice, by two pointers to it.
+  // One tensor may have been visited twice, through two pointers to it.
   for_each_place([&](const at::Tensor& tensor, const at::Tensor& /*replacement*/) {
     all_stayed = all_stayed && given.contains(tensor.unsafeGetTensorImpl());
   });

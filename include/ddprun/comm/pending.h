@@ -1,4 +1,4 @@
-// The handle of an operation that is under way.
+// The handle of an operation that runs asynchronously.
 #pragma once
 
 #include <functional>
@@ -14,21 +14,21 @@ bool has_ended(const std::shared_ptr<PendingCall>& call);
 std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step);
 }  // namespace detail
 
-/// What the …_async functions return: `Result` is void, at::Tensor or a vector of them. Until wait() has returned the
-/// operation's tensors must neither be read nor written; they stay alive by themselves. Dropping the handle neither
-/// waits nor cancels, and loses the error if there is one. Move-only; one thread at a time. A handle that was moved
-/// from throws std::logic_error.
+/// What the …_async functions return: `Result` is void, at::Tensor or a vector of them. Until wait() has returned, the
+/// program must neither read nor write the operation's tensors; the operation keeps them alive. Destroying the handle
+/// neither waits nor cancels, and discards the error if there is one. Move-only; one thread at a time. A handle that
+/// was moved from throws std::logic_error.
 template <typename Result>
 class [[nodiscard]] Pending {
  public:
-  /// For the library, which makes it.
+  /// Called by the library; programs do not call it.
   Pending(std::shared_ptr<detail::PendingCall> call, Result result)
       : call_(std::move(call)), result_(std::move(result)) {}
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = default;
 
   /// Waits for the end and returns the result; on CUDA the result is ready for the current stream, not yet for the
-  /// host. Throws as the operation without …_async does. Further calls return, or throw, the same at once.
+  /// host. Throws as the operation without …_async does. Further calls return or throw the same at once.
   Result wait() {
     detail::wait_for(call_);
     return result_;
@@ -37,8 +37,9 @@ class [[nodiscard]] Pending {
   /// True when wait() would not block. Never blocks.
   bool is_done() const { return detail::has_ended(call_); }
 
-  /// This operation, followed by `step`, with another result; consumes this handle. The first wait() runs `step`, which
-  /// gets this operation's result, in its own thread and without recording gradients; never twice, even if it throws.
+  /// Returns a handle for this operation followed by `step`, with another result; this handle is then empty. The first
+  /// wait() runs `step` with this operation's result, in the thread that calls wait() and without recording gradients.
+  /// `step` runs only once, even if it throws.
   template <typename Next>
   Pending<Next> then(Next next, std::function<void(const Result&)> step) && {
     return {

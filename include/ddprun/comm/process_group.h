@@ -1,5 +1,5 @@
-// The process group: the ranks of a job and the connections between them, groups of some of them, and what one rank
-// does for all. ProcessGroup owns the connections, GroupHandle refers to them.
+// The process group: the ranks of a job and the connections between them, groups of some of them, and output by one
+// rank for all. ProcessGroup owns the connections, GroupHandle refers to them.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -23,9 +23,9 @@ class GroupState;
 
 /// Settings of init_process_group(), all optional.
 struct ProcessGroupOptions {
-  /// Which backend serves which device, as in torch.distributed: "gloo", "nccl" or "cpu:gloo,cuda:nccl". Empty chooses
-  /// "cpu:shm,cuda:nccl" where a CUDA device is usable and "shm" elsewhere, with gloo in the place of shm where ranks
-  /// cannot share memory. All ranks must name the same.
+  /// The backend for each kind of device, as in torch.distributed: "gloo", "nccl" or "cpu:gloo,cuda:nccl". If empty, it
+  /// is "cpu:shm,cuda:nccl" where a CUDA device is usable and "shm" elsewhere, with gloo instead of shm if the ranks
+  /// cannot share memory. All ranks must give the same value.
   std::string backend{};
   /// Longest wait for a peer, in a collective and while connecting. Default as in torch.distributed: 10 minutes when
   /// NCCL is the only backend, else 30 minutes.
@@ -33,12 +33,12 @@ struct ProcessGroupOptions {
   /// This rank's device. Default: CUDA device LOCAL_RANK (0 when exactly one is visible) with a CUDA backend, else the
   /// CPU.
   std::optional<c10::Device> device{};
-  /// This rank's place in the job. Default: rank_info_from_environment().
+  /// This rank's number and world size in the job. Default: rank_info_from_environment().
   std::optional<RankInfo> rank_info{};
   /// Where the ranks meet, as torch.distributed's init_method: "env://" (also ""), "tcp://host:port", where rank 0
-  /// hosts the store unless the launcher does at that address, or "file:///path" of a file on a disk that all ranks
-  /// share and that no earlier job has left. The last two need no MASTER_ADDR. "?rank=R&world_size=N" at its end is
-  /// this rank's place, instead of rank_info or the environment's.
+  /// hosts the store unless the launcher hosts one at that address, or "file:///path", a file in a file system that all
+  /// ranks share. An earlier job must not have left that file. The last two need no MASTER_ADDR. "?rank=R&world_size=N"
+  /// at the end gives rank and world size instead of rank_info or the environment.
   std::string init_method{};
 };
 
@@ -47,7 +47,7 @@ struct ProcessGroupOptions {
 /// throws.
 class GroupHandle {
  public:
-  /// For the library, which makes it.
+  /// Called by the library; programs do not call it.
   explicit GroupHandle(std::shared_ptr<detail::GroupState> state);
 
   int rank() const;            ///< this process, 0 … size()-1
@@ -55,13 +55,13 @@ class GroupHandle {
   int local_rank() const;      ///< this process among those on its node
   c10::Device device() const;  ///< the device bound to this rank
   const std::string& backend()
-      const;                     ///< what serves it: "shm", "gloo", "cpu:gloo,cuda:nccl"; "local" for a single process
-  const RankInfo& info() const;  ///< this rank's place in the job, and where it is from
+      const;                     ///< its backends: "shm", "gloo", "cpu:gloo,cuda:nccl"; "local" for a single process
+  const RankInfo& info() const;  ///< this rank's numbers in the job, and whose variables they were read from
   bool is_open() const;          ///< false once the owner was closed
 
-  /// For this project's own layers: the handle's state, connected.
+  /// For this library only: the handle's state, connected.
   detail::GroupState& state() const;
-  /// The same, which may be one that is connected at its first use, and is not yet.
+  /// The handle's state, which may not be connected yet if the group connects at its first use.
   detail::GroupState& unconnected_state() const;
 
  private:
@@ -69,11 +69,11 @@ class GroupHandle {
 };
 
 /// Owner of a process group's connections; move-only. Everything that works on the group takes a GroupHandle, to which
-/// this converts. The destructor closes the group: orderly, waiting for running collectives, on normal exit; by abort
-/// while an exception unwinds, so that a failing rank never waits for its peers. It never throws.
+/// this converts. The destructor closes the group. Normally it waits for running collectives, as close() does. While an
+/// exception unwinds the stack it calls abort(), so that a failing rank never waits for its peers. It never throws.
 class ProcessGroup {
  public:
-  /// For init_process_group() and new_group(), which make it.
+  /// Called by init_process_group() and new_group(); programs do not call it.
   explicit ProcessGroup(std::shared_ptr<detail::GroupState> state);
   ~ProcessGroup();
   ProcessGroup(ProcessGroup&& other) noexcept;
@@ -100,12 +100,12 @@ class ProcessGroup {
   const GroupHandle& handle() const { return handle_; }
 
   /// Shuts the connections down after running collectives have ended. Every rank should call it (or destroy the group).
-  /// Harmless when called twice; the second call doesn't wait for one that runs in another thread. Throws what the
-  /// backend reports.
+  /// It may be called twice; the second call does not wait for one that runs in another thread. Throws what the backend
+  /// reports.
   void close();
 
-  /// Gives up the connections at once, without waiting for peers; so does, but on gloo, a close() that waits in another
-  /// thread. Never throws.
+  /// Closes the connections at once, without waiting for peers. A close() that waits in another thread then ends at
+  /// once too, except on gloo. Never throws.
   void abort() noexcept;
 
  private:
@@ -120,12 +120,12 @@ class ProcessGroup {
 /// group. Every rank must call it, with the same backend; it returns when all ranks are connected. Without any launcher
 /// variable the result is a group of one process, with no network at all.
 ///
-/// The device is bound before the store and the group exist, NCCL is initialised eagerly, and malloc is set not to
-/// return freed memory to the kernel at once (refused by DDPRUN_MALLOPT=0).
+/// It binds the device before it creates the store and the group, initialises NCCL eagerly, and sets malloc not to
+/// return freed memory to the kernel at once (DDPRUN_MALLOPT=0 disables this).
 ///
 /// Throws std::invalid_argument for contradicting settings and std::runtime_error, naming rank, address and what to do,
-/// when the store cannot be reached, ranks disagree on the world size or the backend, or ranks are missing at the
-/// timeout.
+/// when the store cannot be reached, the ranks have different world sizes or backends, or ranks are missing when the
+/// timeout expires.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// Settings of new_group(), all optional.
@@ -134,31 +134,32 @@ struct NewGroupOptions {
   std::string backend{};
   /// Longest wait for a peer; default: that of the group it is made from.
   std::optional<std::chrono::milliseconds> timeout{};
-  /// On NCCL: makes the communicator as a part of that of the group it is made from (ncclCommSplit), for which all
-  /// ranks of that group wait for each other. Nothing on other backends, with ranks that run Python, with
-  /// TORCH_DIST_USE_NCCL2=1 and with TORCH_DISTRIBUTED_DEBUG=DETAIL. Equal on all ranks.
+  /// On NCCL: makes the new communicator by splitting that of the parent group (ncclCommSplit), for which all ranks of
+  /// that group wait for each other. It has no effect on other backends, with ranks that run Python, with
+  /// TORCH_DIST_USE_NCCL2=1 and with TORCH_DISTRIBUTED_DEBUG=DETAIL. It must be equal on all ranks.
   bool split = false;
 };
 
-/// Connects some ranks of `group` as a group of their own and returns its owner; nullopt on ranks that do not belong to
-/// it. Every rank of `group` must call it, the others too, with the same list in the same order of calls; only the
-/// members wait for each other. Ranks in the new group follow those in `group`, whatever the order of the list, as in
-/// torch.distributed.new_group(), which ranks that run Python can call as counterpart.
+/// Connects some ranks of `group` as a new group and returns its owner; returns nullopt on ranks that are not members.
+/// Every rank of `group` must call it, also the ranks that are not members, with the same list and in the same order of
+/// calls. Only the members wait for each other. The members are numbered in the order of their ranks in `group`,
+/// whatever the order of the list, as in torch.distributed.new_group(), which ranks that run Python can call as the
+/// counterpart.
 ///
 /// The owner must be closed or destroyed before that of `group`. Independent streams of collectives (metrics, a stop
-/// flag, another thread) each need a group of their own. Throws std::invalid_argument for an empty list, a rank twice
-/// or none of the group's, and std::runtime_error when the ranks' lists differ (both are named) or a member does not
-/// come.
+/// flag, another thread) each need a group of their own. Throws std::invalid_argument for an empty list, a repeated
+/// rank or a rank that is not in `group`, and std::runtime_error when the ranks' lists differ (the message has both) or
+/// a member does not call it in time.
 std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int> ranks,
                                       const NewGroupOptions& options = {});
 
-/// Divides `group` into sub-groups of `group_size` consecutive ranks each, connects this rank with those of its own,
-/// and returns that one's owner, as torch.distributed.new_subgroups(). Every rank of `group` must call it. Throws as
-/// new_group(), and std::invalid_argument for a size that does not divide the group's.
+/// Divides `group` into sub-groups of `group_size` consecutive ranks each, connects this rank with the other ranks of
+/// its sub-group, and returns the owner of that sub-group, as torch.distributed.new_subgroups() does. Every rank of
+/// `group` must call it. Throws as new_group(), and std::invalid_argument for a size that does not divide the group's.
 ProcessGroup new_subgroups(const GroupHandle& group, int group_size, const NewGroupOptions& options = {});
 
-/// As new_group() for each of the lists, which have no rank in common; returns the owner of the sub-group that has this
-/// rank, nullopt where none has it. Every rank of `group` must call it with the same lists. Reference:
+/// As new_group() for each of the lists, which have no rank in common; returns the owner of the sub-group that contains
+/// this rank, or nullopt if no list contains it. Every rank of `group` must call it with the same lists. Reference:
 /// torch.distributed.new_subgroups_by_enumeration().
 std::optional<ProcessGroup> new_subgroups_by_enumeration(const GroupHandle& group,
                                                          std::vector<std::vector<int>> ranks_per_subgroup,
@@ -173,8 +174,8 @@ inline bool is_main_process(const GroupHandle& group) {
   return group.rank() == 0;
 }
 
-/// Writes the parts, one after the other as `<<` shows them, and a line end to standard output at once, on rank 0 only;
-/// elsewhere they are not even formatted. Any rank may call it.
+/// On rank 0, formats the parts with `<<` and writes them and a newline to standard output in one write. On other ranks
+/// it does nothing, and does not format them. Any rank may call it.
 template <typename... Parts>
 void print_on_main(const GroupHandle& group, const Parts&... parts) {
   if (!is_main_process(group)) return;

@@ -1,4 +1,4 @@
-// What a program does with an exception that reaches main().
+// Reports an exception that reaches main().
 #pragma once
 
 #include <exception>

@@ -1,5 +1,5 @@
-// Arrays in files: NumPy's .npy and .npz, and files of tokens, mapped into memory where that is asked for; and pictures
-// of other numbers than 8 bits.
+// Arrays in files: NumPy's .npy and .npz, and files of tokens, mapped into memory on request; and pictures whose
+// samples do not have 8 bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,11 +32,12 @@ at::Tensor load_npy(const std::filesystem::path& file);
 at::Tensor map_npy(const std::filesystem::path& file);
 
 /// Writes the bytes that numpy.save(file, tensor.numpy()) writes; a tensor on a device is copied to the host first. An
-/// older file stays until the new one is whole. Throws std::invalid_argument for a tensor whose dtype NumPy does not
-/// have, such as bfloat16, or that is not dense, and DataError when the file cannot be written.
+/// older file is kept until the new one is complete. Throws std::invalid_argument for a tensor that is not dense or
+/// whose dtype NumPy lacks, such as bfloat16, and DataError when the file cannot be written.
 void save_npy(const std::filesystem::path& file, const at::Tensor& tensor);
 
-/// The arrays of a .npz file, each read when it is asked for. Safe from several threads. Copies share the file.
+/// The arrays of a .npz file. An array is read when at() or map() is called. Several threads may use one object. Copies
+/// share the file.
 ///
 ///     const ddp::NpzFile data("train.npz");
 ///     ddp::TensorDataset train(data.at("x"), data.at("y"));
@@ -51,11 +52,12 @@ class NpzFile {
   const std::vector<std::string>& names() const;
   /// Whether it has an array of that name.
   bool contains(const std::string& name) const;
-  /// This array in memory of its own, as load_npy() gives it; its checksum is compared. Throws std::out_of_range for
+  /// Reads this array into new memory, as load_npy() does, and verifies its checksum. Throws std::out_of_range for
   /// another name, and DataError.
   at::Tensor at(const std::string& name) const;
-  /// This array as map_npy() gives it: for one that numpy.savez stored without compression, and whose elements lie at
-  /// multiples of their size. Checksums are not compared. Throws std::out_of_range for another name, and DataError.
+  /// Maps this array, as map_npy() does. The array must be stored without compression, as numpy.savez does, and its
+  /// elements must be at multiples of their size. The checksum is not verified. Throws std::out_of_range for another
+  /// name, and DataError.
   at::Tensor map(const std::string& name) const;
 
  private:
@@ -72,32 +74,32 @@ std::map<std::string, at::Tensor> load_npz(const std::filesystem::path& file);
 void save_npz(const std::filesystem::path& file, const std::map<std::string, at::Tensor>& tensors,
               bool compressed = false);
 
-/// Reads a PNG or TIFF file with its samples as they are, for what 8-bit RGB is too little: (C, H, W) on the CPU. PNG:
-/// uint8 or uint16, as torchvision.io.decode_image(mode=ImageReadMode.UNCHANGED) gives it: grey of fewer than 8 bits is
-/// scaled to 8, of a palette (such as a mask of classes) the indices are given, opacity is a channel. TIFF, where this
-/// build has libtiff: the first picture's samples, unscaled, with its rows as they are stored: uint8 for 1 to 8 bits,
-/// uint16 for 9 to 16 (such as 12), int8, int16, integers of 32 and 64 bits, float32 (also for floats of 16 bits) and
-/// float64. Throws DataError, one line that names the file, for another format, YCbCr, a file that is damaged, and too
-/// many pixels.
+/// Reads a PNG or TIFF file with unchanged samples, for pictures that 8-bit RGB cannot represent. Returns (C, H, W) on
+/// the CPU. PNG: uint8 or uint16, as torchvision.io.decode_image(mode=ImageReadMode.UNCHANGED) returns it: grey of
+/// fewer than 8 bits is scaled to 8 bits, a picture with a palette (such as a mask of classes) gives the palette's
+/// indices, and opacity is a channel. TIFF, where this build has libtiff: the first picture's samples, unscaled, with
+/// its rows as they are stored: uint8 for 1 to 8 bits, uint16 for 9 to 16 (such as 12), int8, int16, integers of 32 and
+/// 64 bits, float32 (also for floats of 16 bits) and float64. Throws DataError, one line that names the file, for
+/// another format, YCbCr, a file that is damaged, and too many pixels.
 at::Tensor load_raster(const std::filesystem::path& file, const DecodeOptions& options = {});
 
-/// What the numbers in a file of tokens are.
+/// The type of the numbers in a file of tokens.
 enum class TokenType { kUint16, kUint32 };
 
 /// Settings of Tokens.
 struct TokensOptions {
   int64_t length = 1024;                ///< tokens of a sample
   int64_t stride = 0;                   ///< tokens from one sample's beginning to the next one's; 0: `length`
-  TokenType type = TokenType::kUint16;  ///< of a flat file; an .idx file says it itself
-  bool cross_documents = true;  ///< a sample may begin in one document and end in another; false: what is left at a
-                                ///< document's end is not used
+  TokenType type = TokenType::kUint16;  ///< of a flat file; an .idx file contains its type
+  bool cross_documents = true;  ///< whether a sample may begin in one document and end in another; if false, the
+                                ///< remaining tokens at the end of a document are not used
   std::optional<int64_t> document_end{};  ///< of a flat file: the token that ends each document, such as GPT-2's 50256
   int64_t vocabulary = 0;                 ///< tokens are 0 … vocabulary-1; 0: not checked
 };
 
-/// Windows of a file of tokens, which is mapped, not read: sample i is the `length` tokens from i * stride on, its
-/// target the tokens that follow each. Tokens at the end that make no whole window are not used. Safe from several
-/// threads; copies share the file, which must not be made shorter meanwhile.
+/// Windows of a file of tokens, which is mapped into memory. Sample i consists of the `length` tokens from i * stride
+/// on; its target has the token that follows each of these. Tokens at the end that do not fill a window are not used.
+/// Several threads may use one object. Copies share the file, which must not become shorter while it is in use.
 ///
 ///     ddp::Tokens train("train.bin", {.length = 1024, .vocabulary = 50257});
 ///     ddp::DistributedSampler sampler(train.size(), group);
@@ -106,15 +108,15 @@ class Tokens {
  public:
   /// A flat file of little-endian numbers, as nanoGPT's prepare.py writes; or Megatron-LM's pair of PREFIX.bin and
   /// PREFIX.idx, for a `file` that ends in .idx, whose documents and dtype (uint8, int8, int16, int32, int64 or uint16)
-  /// it then has. A flat file is read once from end to end where `document_end` matters. Throws std::invalid_argument
-  /// for options out of range, DataError for a file that is damaged or has no window.
+  /// it then has. A flat file is read completely once if `document_end` is needed. Throws std::invalid_argument for
+  /// options out of range, DataError for a file that is damaged or has no window.
   explicit Tokens(const std::filesystem::path& file, const TokensOptions& options = {});
 
   /// Number of samples.
   int64_t size() const;
   /// Number of tokens in the file.
   int64_t tokens() const;
-  /// Number of documents; 1 where nothing says where they end.
+  /// Number of documents; 1 if it is not known where documents end.
   int64_t documents() const;
 
   /// These samples: data and target int64 (B, length). Throws std::out_of_range, and DataError for a token that is

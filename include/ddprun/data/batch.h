@@ -5,10 +5,10 @@
 
 namespace ddp {
 
-/// Samples and what a model should give for them, both tensors with the batch as their first dimension.
+/// Samples and their targets. The first dimension of both tensors is the batch.
 struct Batch {
-  at::Tensor data;    ///< the samples, first dimension the batch; images are float32 (N, C, H, W)
-  at::Tensor target;  ///< what the model should give; class indices are int64 (N)
+  at::Tensor data;    ///< the samples; images are float32 (N, C, H, W)
+  at::Tensor target;  ///< what the model should predict; class indices are int64 (N)
 };
 
 }  // namespace ddp

@@ -23,10 +23,10 @@ class BatchRange {
   /// What the dataset's get_batch() returns.
   using Batch = decltype(std::declval<const Dataset&>().get_batch(std::span<const int64_t>()));
 
-  /// Reads a batch each time it moves on to one; the batch before is then gone unless its tensors were kept.
+  /// Reads a batch at each increment. The previous batch is then released unless the program kept its tensors.
   class Iterator {
    public:
-    /// For BatchRange::begin(), which makes it.
+    /// Called by BatchRange::begin(); programs do not call it.
     Iterator(const BatchRange* range, std::optional<SamplerPass> pass) : range_(range), pass_(std::move(pass)) {
       read();
     }
@@ -70,7 +70,7 @@ class BatchRange {
     return samples / batch_size + (samples % batch_size != 0 ? 1 : 0);
   }
 
-  /// With a sampler each call begins a pass over the samples that are left of its epoch.
+  /// With a sampler, each call begins a pass over the remaining samples of the sampler's epoch.
   Iterator begin() const { return Iterator(this, sampler_ ? std::optional(sampler_->begin_pass()) : std::nullopt); }
   /// The end of the loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
@@ -104,8 +104,9 @@ BatchRange<Dataset> batches(const Dataset& dataset, std::vector<int64_t> indices
 template <typename Dataset>
 void batches(const Dataset&& dataset, std::vector<int64_t> indices, int64_t batch_size) = delete;
 
-/// The same over what is left of the sampler's current epoch. The sampler, which must outlive the range, counts each
-/// batch as used when it is given out, so that a run resumed from a checkpoint of it continues with the next one.
+/// The same over the remaining samples of the sampler's current epoch. The sampler must outlive the range. It counts
+/// each batch as used when the loop gets it, so a run that is resumed from a checkpoint of the sampler continues with
+/// the next batch.
 ///
 ///     for (auto& batch : ddp::batches(dataset, sampler, 16)) { … }
 template <typename Dataset>

@@ -1,5 +1,5 @@
 // The bytes of a file, plain or gzip-compressed, for readers that check before they allocate; and what readers throw.
-// No LibTorch here.
+// Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ class DataError : public std::runtime_error {
   /// `problem` says what was expected, what was got and what to do.
   DataError(std::filesystem::path path, const std::string& problem);
 
-  /// The file or folder that is at fault.
+  /// The file or folder that cannot be used.
   const std::filesystem::path& path() const noexcept { return path_; }
 
  private:
   std::filesystem::path path_;
 };
 
-/// Reads a regular file from its beginning; a gzip file is unpacked on the way. Files are taken as hostile.
+/// Reads a regular file from its beginning, and decompresses a gzip file. It does not trust the file's content.
 class ByteSource {
  public:
   /// Throws DataError when it is not a regular file (a pipe or device could block or never end) or cannot be opened.
@@ -37,21 +37,22 @@ class ByteSource {
   /// Fills `bytes`. Throws DataError, naming how many bytes there were, when the file ends before or is damaged.
   void read(std::span<uint8_t> bytes);
 
-  /// Goes on `count` bytes further.
+  /// Skips `count` bytes.
   void skip(uint64_t count);
 
-  /// Throws DataError when fewer than `count` bytes can follow: what is left of a plain file, and of a gzip file what
-  /// its size could at most unpack to; a gzip file that would unpack to more than 512 MiB and 128 times its size is
-  /// refused too. To be called before memory for them is taken, which is best taken as they come.
+  /// Throws DataError when fewer than `count` bytes can follow: more than the rest of a plain file, or more than a gzip
+  /// file of this size can decompress to. A gzip file that would decompress to more than both 512 MiB and 128 times its
+  /// size is an error too. Call it before memory for these bytes is allocated; it is best to allocate that memory
+  /// gradually while reading.
   void require(uint64_t count) const;
 
-  /// Throws DataError when anything follows.
+  /// Throws DataError if the file has further bytes.
   void require_end();
 
   /// The file's path, as it was given.
   const std::filesystem::path& path() const { return path_; }
 
-  /// Whether it is a gzip file. Known once something has been read.
+  /// Whether it is a gzip file. Known only after the first bytes have been read.
   bool is_compressed() const;
 
   /// The file's size on disk.

@@ -1,4 +1,5 @@
-// Datasets around other datasets: parts of them, several as one, transformed as they are read, or of whatever type.
+// Datasets that wrap other datasets: a part of one, several as one, one whose samples are transformed when they are
+// read, one of any type.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,20 +29,22 @@ namespace ddp {
 
 /// Settings of a Transformed, all optional.
 struct TransformedOptions {
-  transforms::BatchTransform batch{};  ///< for each batch, after its samples: mixup(), cutmix() or your own
-  uint64_t seed = 0;                   ///< what the random numbers of the transforms depend on, besides epoch and index
+  transforms::BatchTransform batch{};  ///< applied to each batch after its samples: mixup(), cutmix() or a custom
+                                       ///< function
+  uint64_t seed = 0;                   ///< the random numbers of the transforms depend on it, on the epoch and on the
+                                       ///< index
 };
 
-/// Gives each sample of a dataset of ddp::Batch through `transform`, and each batch through `options.batch`:
+/// Applies `transform` to each sample of a dataset of ddp::Batch, and `options.batch` to each batch:
 ///
 ///     using namespace ddp::transforms;
 ///     ddp::Transformed train(images, compose({random_crop({.size = 32, .padding = 4}), random_horizontal_flip()}),
 ///                            {.batch = mixup({.classes = 10})});
 ///     ddp::DeviceLoader loader(train, sampler, group.device(), {.batch_size = 128, .workers = 4});
 ///
-/// What is random depends on seed, epoch and the sample's index alone (a batch's on its first sample's), so not on
-/// workers, nor on a resume. Refers to the dataset, which must outlive it. Safe from several threads if the dataset and
-/// the functions are.
+/// Random numbers depend only on the seed, the epoch and the sample's index (for a batch: the index of its first
+/// sample). They do not depend on the number of workers, and a resume does not change them. Refers to the dataset,
+/// which must outlive it. Safe from several threads if the dataset and the functions are.
 template <typename Dataset>
 class Transformed {
  public:
@@ -83,8 +86,9 @@ class Transformed {
   TransformedOptions options_;
 };
 
-/// Owns a dataset of whatever type that gives ddp::Batch. As safe from several threads as that is. Copies share it. (A
-/// dataset that replaces samples takes them from the batch here, not from the rank's share of the epoch.)
+/// Owns a dataset of any type that returns ddp::Batch. Several threads may use it if the dataset allows it. Copies
+/// share the dataset. (A dataset that replaces unreadable samples takes the replacements from the batch, not from the
+/// rank's share of the epoch.)
 ///
 ///     const ddp::AnyDataset train = dir.empty() ? ddp::AnyDataset(ddp::SyntheticImages()) : ddp::ImageFolder(…);
 class AnyDataset {
@@ -113,7 +117,7 @@ class AnyDataset {
 
 namespace detail {
 
-// What gives the same samples in each epoch.
+// A dataset that returns the same samples in each epoch.
 template <typename Dataset>
 concept ReadsWithoutEpoch = requires(const Dataset& dataset, std::span<const int64_t> indices) {
   dataset.get_batch(indices);
@@ -125,7 +129,7 @@ int64_t checked_index(int64_t index, int64_t size, const char* what);
 // The dataset that has this sample, where the datasets' sizes, added up, are `ends`.
 size_t dataset_of(int64_t index, const std::vector<int64_t>& ends);
 
-// Those of the indices that lie in one of the datasets, as its own.
+// Selects the indices that belong to dataset `number`, and returns them as indices of that dataset.
 std::vector<int64_t> within_dataset(std::span<const int64_t> indices, size_t number, const std::vector<int64_t>& ends);
 
 // Throws std::invalid_argument unless all sizes are equal and there is one.
@@ -134,13 +138,14 @@ int64_t common_size(const std::vector<int64_t>& sizes);
 }  // namespace detail
 
 /// Some samples of a dataset, in this order: sample i is the dataset's sample indices[i]. As torch.utils.data.Subset. A
-/// batch is the dataset's own, not a copy, and what is random depends on the dataset's index, not on the one here.
-/// Refers to the dataset, which must outlive it. Safe from several threads if the dataset is. Copies share the indices.
+/// batch is the one that the dataset returns, without a copy. Random numbers depend on the index in the dataset, not on
+/// the index in the subset. Refers to the dataset, which must outlive it. Safe from several threads if the dataset is.
+/// Copies share the indices.
 template <typename Dataset>
 class Subset {
  public:
-  /// Indices may repeat. They are not checked: a batch with one that the dataset has not throws what the dataset
-  /// throws.
+  /// Indices may repeat. They are not checked here: if the dataset does not have an index, get_batch() throws what the
+  /// dataset throws.
   Subset(const Dataset& dataset, std::vector<int64_t> indices)
       : dataset_(&dataset), indices_(std::make_shared<const std::vector<int64_t>>(std::move(indices))) {}
   Subset(const Dataset&& dataset, std::vector<int64_t> indices) = delete;
@@ -154,7 +159,7 @@ class Subset {
   auto get_batch(std::span<const int64_t> indices) const requires detail::ReadsWithoutEpoch<Dataset> {
     return dataset_->get_batch(std::span<const int64_t>(in_dataset(indices)));
   }
-  /// The same in an epoch, for a dataset that gives something else in each.
+  /// The same in an epoch, for a dataset whose samples differ from epoch to epoch.
   auto get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     const std::vector<int64_t> chosen = in_dataset(indices);
     return detail::read_batch(*dataset_, chosen, epoch, chosen);
@@ -212,9 +217,10 @@ void random_split(const Dataset&& dataset, const Lengths& lengths, uint64_t seed
 template <typename Dataset, typename Length>
 void random_split(const Dataset&& dataset, std::initializer_list<Length> lengths, uint64_t seed) = delete;
 
-/// Several datasets, one after the other, as torch.utils.data.ConcatDataset: of different types if their batches have
-/// one. A batch that lies in one of them is that dataset's own; another one is put together, each sample copied once.
-/// Refers to the datasets, which must outlive it. Safe from several threads if they are.
+/// Several datasets, one after the other, as torch.utils.data.ConcatDataset: the datasets may have different types if
+/// their batches have the same type. If all samples of a batch are in one dataset, that dataset's batch is returned;
+/// otherwise a new batch is made, and each sample is copied once. Refers to the datasets, which must outlive it. Safe
+/// from several threads if they are.
 ///
 ///     ddp::ConcatDataset both(photos, drawings);
 template <typename First, typename... Others>
@@ -231,8 +237,8 @@ class ConcatDataset {
                           std::tuple<First, Others...>>) explicit ConcatDataset(Given&&... datasets) {
     (add(datasets), ...);
   }
-  /// As many datasets of one type as there are, such as the parts of a random_split(). Throws std::invalid_argument for
-  /// none.
+  /// A vector of datasets of one type, such as the parts of a random_split(). Throws std::invalid_argument for an empty
+  /// one.
   explicit ConcatDataset(const std::vector<First>& datasets) requires(sizeof...(Others) == 0) {
     if (datasets.empty()) throw std::invalid_argument("ConcatDataset: expected at least one dataset, got none");
     for (const First& dataset : datasets) add(dataset);
@@ -250,7 +256,7 @@ class ConcatDataset {
       requires(detail::ReadsWithoutEpoch<First> && (detail::ReadsWithoutEpoch<Others> && ...)) {
     return read(indices, 0, indices);
   }
-  /// The same in an epoch, for datasets that give something else in each.
+  /// The same in an epoch, for datasets whose samples differ from epoch to epoch.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const { return read(indices, epoch, indices); }
   /// The same where a dataset replaces samples that it cannot read, each with its own ones: see ReplacesSamples.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch, std::span<const int64_t> share) const
@@ -306,7 +312,7 @@ template <typename First, typename... Others>
 ConcatDataset(const First&, const Others&...) -> ConcatDataset<First, Others...>;
 
 /// Several datasets side by side, as torch.utils.data.StackDataset: a batch is a tuple of their batches for the same
-/// indices, each of them the dataset's own. Refers to the datasets, which must outlive it. Safe from several threads if
+/// indices, as the datasets return them. Refers to the datasets, which must outlive it. Safe from several threads if
 /// they are.
 ///
 ///     ddp::StackDataset pairs(photos, depths);
@@ -331,8 +337,8 @@ class StackDataset {
   Batch get_batch(std::span<const int64_t> indices) const requires(detail::ReadsWithoutEpoch<Datasets>&&...) {
     return std::apply([&](const auto*... dataset) { return Batch(dataset->get_batch(indices)...); }, datasets_);
   }
-  /// The same in an epoch, for datasets that give something else in each. No dataset replaces a sample here, as it
-  /// would not belong to the others': one that cannot be read is an error.
+  /// The same in an epoch, for datasets whose samples differ from epoch to epoch. A sample that cannot be read is an
+  /// error. It is not replaced, because the replacement would not belong to the samples of the other datasets.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     return std::apply(
         [&](const auto*... dataset) { return Batch(detail::read_batch(*dataset, indices, epoch, {})...); }, datasets_);

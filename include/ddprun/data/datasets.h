@@ -1,4 +1,4 @@
-// Datasets made of what a program has: functions of an index, tensors, LibTorch's datasets, a text.
+// Datasets made of functions of an index, tensors, LibTorch's datasets or a text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,9 +20,10 @@
 
 namespace ddp {
 
-/// A dataset of `get(i)`, or `get(i, epoch)` for what differs from epoch to epoch; the samples of a batch are stacked,
-/// so they have one shape. A sample is a pair of data and target, anything with `.data` and `.target`, or a tensor
-/// alone; numbers become tensors, integers int64. As safe from several threads as `get` is.
+/// A dataset whose sample i is `get(i)`, or `get(i, epoch)` if samples differ from epoch to epoch. The samples of a
+/// batch are stacked, so all have the same shape. A sample is a pair of data and target, anything with `.data` and
+/// `.target`, or a tensor alone; numbers become tensors, integers int64. Several threads may use it if they may call
+/// `get`.
 ///
 ///     ddp::Samples rows(1000, [&](int64_t i) { return std::pair(features[i], label_of(i)); });
 ///     ddp::DeviceLoader loader(rows, sampler, group.device(), {.batch_size = 32, .workers = 2});
@@ -43,7 +44,6 @@ class Samples {
     };
   }
 
-  /// Of an object with `size()` and such a `get`, which must outlive it.
   /// Of an object with `size()` and such a `get`, which must outlive it.
   template <typename Source>
   requires requires(const Source& source) {
@@ -100,18 +100,19 @@ class TensorDataset {
   at::Tensor target_;
 };
 
-/// A torch::data dataset of examples, with or without `map(Stack<>())`, for a Loader or DeviceLoader: workers in order,
-/// copies to the device beside the computation, and resumes in mid-epoch, which torch::data's loader has not.
+/// A torch::data dataset of examples, with or without `map(Stack<>())`, for a Loader or DeviceLoader: batches in order
+/// with several workers, copies to the device during the computation, and resumes in mid-epoch, none of which
+/// torch::data's loader offers.
 ///
 ///     ddp::TorchDataset train(torch::data::datasets::MNIST("mnist").map(torch::data::transforms::Normalize<>(0.13,
 ///     0.31)));
 ///     ddp::DistributedSampler sampler(train.size(), group);
 ///     ddp::DeviceLoader loader(train, sampler, group.device(), {.batch_size = 64, .workers = 2});
 ///
-/// Examples without a target give an undefined one. Safe from several threads: each of them works on a copy of the
-/// dataset of its own, as in torch::data's loader; what is shared between copies (make_shared_dataset) has to be safe
-/// itself. Transforms that draw random numbers take LibTorch's generator, so the data depends on the number of workers
-/// there. Copies of a TorchDataset share all of it.
+/// Examples without a target give an undefined one. Several threads may use it: each works on its own copy of the
+/// dataset, as in torch::data's loader. Data that these copies share (make_shared_dataset) must be thread-safe.
+/// Transforms that draw random numbers use LibTorch's generator, so their results depend on the number of workers.
+/// Copies of a TorchDataset share all of it.
 template <typename Dataset>
 class TorchDataset {
  public:
@@ -147,7 +148,7 @@ class TorchDataset {
     std::vector<std::unique_ptr<Dataset>> idle{};
   };
 
-  // A copy that no other thread has, for as long as this lives.
+  // Holds a copy of the dataset that no other thread uses while this object exists.
   class Lease {
    public:
     explicit Lease(Pool& pool) : pool_(pool) {
@@ -176,8 +177,8 @@ class TorchDataset {
   int64_t size_ = 0;
 };
 
-/// Sample i is the `length` bytes from i * length on, its target the bytes that follow each; bytes that are left at the
-/// end are not used. Safe from several threads.
+/// Sample i consists of the `length` bytes from i * length on; its target has the byte that follows each of these.
+/// Remaining bytes at the end are not used. Safe from several threads.
 ///
 ///     ddp::ByteText train(ddp::read_small_file("tale.txt", 1 << 30), 128);
 class ByteText {

@@ -26,7 +26,7 @@ class DevicePlacement {
   /// LibTorch caches page-locked memory, and reuses it only after the copies from it are done.
   Batch prepare(Batch batch) const;
   void start(Batch prepared);
-  /// The copy that was started. The current stream waits for it, the host does not.
+  /// Returns the copy that start() began. The current stream waits for it; the host does not.
   Batch finish();
 
  private:
@@ -38,15 +38,15 @@ class DevicePlacement {
 
 }  // namespace detail
 
-/// As Loader, for datasets that give a ddp::Batch, with the tensors on `device`. With a GPU the workers leave batches
-/// in page-locked memory, and while the loop's body uses one batch the next is copied on a stream of its own; the
-/// current stream waits for it, the host does not. On the CPU it is a Loader and copies nothing.
+/// As Loader, for datasets that give a ddp::Batch, with the tensors on `device`. With a GPU the workers put batches
+/// into page-locked memory. While the loop's body uses one batch, the next one is copied on a separate stream; the
+/// current stream waits for that copy, the host does not. On the CPU it is a Loader and copies nothing.
 ///
 ///     ddp::DeviceLoader loader(train, sampler, group.device(), {.batch_size = 128, .workers = 2});
 ///     for (auto& batch : loader) { auto loss = cross_entropy(model(batch.data), batch.target); … }
 ///
-/// Use it in one thread, under the stream that computes. The dataset and the sampler must outlive it. What is copied
-/// ahead does not count as used in a checkpoint of the sampler or of the loader.
+/// Use it in one thread, under the stream that computes. The dataset and the sampler must outlive it. In a checkpoint
+/// of the sampler or the loader, a batch that was only copied in advance does not count as used.
 template <typename Dataset>
 class DeviceLoader : public Loader<Dataset, detail::DevicePlacement> {
  public:

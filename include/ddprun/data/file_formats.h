@@ -1,6 +1,6 @@
 // Readers of files that hold data sets: CIFAR-10, CIFAR-100, IDX (MNIST) and NIfTI; and lists of the files of a data
-// set: image folders, splits of them, pairs of volumes. Readers are strict: a file that is damaged or claims more than
-// it holds is refused before memory for it is taken. No LibTorch here.
+// set: image folders, splits of them, pairs of volumes. Readers are strict: a file that is damaged, or whose header
+// promises more data than it has, is an error before memory for the data is allocated. Does not use LibTorch.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace ddp {
 
-/// Which files of CIFAR-10: those for training or those for testing.
+/// Which files of CIFAR-10 are read: the training or the test files.
 enum class Cifar10Split { kTrain, kTest };
 
 inline constexpr int64_t kCifar10Classes = 10;  ///< number of classes
@@ -20,8 +20,8 @@ inline constexpr int64_t kCifar10Channels = 3;  ///< red, green, blue
 inline constexpr int64_t kCifar10Side = 32;     ///< height and width of a picture
 inline constexpr int64_t kCifar10ImageBytes = kCifar10Channels * kCifar10Side * kCifar10Side;  ///< bytes of one picture
 inline constexpr int64_t kCifar10RecordBytes = 1 + kCifar10ImageBytes;  ///< bytes of one label and its picture
-/// The official files hold 10,000 images each; a file of more than this is taken for something else, so that nothing
-/// allocates what a hostile file claims.
+/// The official files hold 10,000 images each; a file with more images is rejected, so that a malicious file cannot
+/// cause a large allocation.
 inline constexpr int64_t kCifar10MaxImagesPerFile = 1'000'000;
 
 /// The files of one split that are in `dir`, in order: test_batch.bin, or data_batch_1.bin to data_batch_5.bin of which
@@ -93,16 +93,18 @@ struct ImageListing {
   std::vector<std::string> class_names{};      ///< sub-folders, sorted; a class's index is its place here
   std::vector<std::filesystem::path> files{};  ///< by class, then by path
   std::vector<int64_t> labels{};               ///< of each file
-  /// One line on what is not among the files: pictures that this build cannot read, links that point to nothing or to a
-  /// folder that they lie in, pipes; of each kind how many, the first by its path, and why. Empty if nothing is.
+  /// One line about files that were left out: pictures that this build cannot read, symbolic links without a target or
+  /// to a folder that contains them, pipes. It has the number of each kind, the path of the first, and the reason.
+  /// Empty if no file was left out.
   std::string notice{};
 };
 
 /// Lists the .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp files (capitals too) anywhere below each folder
-/// `<root>/<class>`, torchvision's pictures in its order. Links to files and folders are followed, except to a folder
-/// that they lie in, or that contains `root`. What is left out, TIFF and WebP where this build cannot read them and
-/// links without a target, is named in `notice` and in one line on standard error (rank 0's where RANK is set). Throws
-/// DataError when the folder cannot be read or has no class folder, and naming the class for one without any image.
+/// `<root>/<class>`, torchvision's pictures in its order. Symbolic links to files and folders are followed, except to a
+/// folder that contains the link or `root`. Files that are left out (TIFF and WebP if this build cannot read them, and
+/// links without a target) are reported in `notice` and in one line on standard error (only by rank 0 if RANK is set).
+/// Throws DataError when the folder cannot be read or has no class folder, and, naming the class, when a class has no
+/// image.
 ImageListing list_image_folder(const std::filesystem::path& root);
 
 /// The two parts of a listing that split_listing() makes.
@@ -111,8 +113,8 @@ struct ImageSplit {
   ImageListing validation{};  ///< the others
 };
 
-/// Takes from each class the same part for validation, rounded down, chosen by the seed: which files are taken depends
-/// on their order and the seed alone. Throws std::invalid_argument unless 0 ≤ validation_ratio ≤ 1.
+/// Takes the same fraction of each class for validation, rounded down. Which files are taken depends only on their
+/// order and the seed. Throws std::invalid_argument unless 0 ≤ validation_ratio ≤ 1.
 ImageSplit split_listing(const ImageListing& listing, double validation_ratio, uint64_t seed);
 
 /// Writes {"0": "daisy", "1": "roses", …}, the file that flower-classification programs keep beside their weights;

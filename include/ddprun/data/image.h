@@ -1,5 +1,5 @@
 // Pictures in memory: read from files, resized, cropped, changed in colour, normalised; and the random numbers for
-// that. No LibTorch here.
+// that. Does not use LibTorch.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ struct DecodeOptions {
 };
 
 /// Reads a JPEG, PNG, BMP, PNM (PBM, PGM, PPM), GIF, TIFF, WebP, AVIF or JPEG 2000 file, recognised by its first bytes;
-/// the last four where this build has libtiff, libwebp, libavif and OpenJPEG, and of several pictures the first. Gives
-/// what Pillow's convert("RGB") does: grey, palettes and CMYK become RGB, opacity is dropped, and what a file says
-/// about gamma and colour spaces changes nothing. Samples of 16 bits are cut to 8, grey ones as well, where Pillow
-/// makes 255 of all above; load_raster() keeps them. JPEG orientation tags are not followed, as torchvision doesn't,
-/// TIFF's are. Throws DataError, one line that names the file, for anything else: another format, a damaged or cut
-/// file, too many pixels.
+/// TIFF, WebP, AVIF and JPEG 2000 need a build with libtiff, libwebp, libavif and OpenJPEG. If a file has several
+/// pictures, the first is read. The result is that of Pillow's convert("RGB"): grey, palettes and CMYK become RGB,
+/// opacity is dropped, and a file's gamma and colour space are ignored. Of 16-bit samples the high 8 bits are kept,
+/// also of grey ones (which Pillow clips to 255); load_raster() keeps all bits. Orientation tags of JPEG are ignored,
+/// as in torchvision; those of TIFF are applied. Throws DataError, one line that names the file, for anything else:
+/// another format, a damaged or cut file, too many pixels.
 Image read_image(const std::filesystem::path& path, const DecodeOptions& options = {});
 
 /// The same from a file's bytes; `path` is for messages.
@@ -87,14 +87,15 @@ struct Box {
   int64_t width = 0;   ///< number of columns
 };
 
-/// The box of the picture as a picture of this size: bilinear, each output pixel an average over all that it covers, so
-/// that nothing is skipped when a picture gets smaller. The same pixels as Pillow's crop() and resize(BILINEAR), which
-/// torchvision's Resize uses (Pillow 13 goes down before it goes across for some shapes, which differs by 1 at most).
-/// Throws std::invalid_argument for a box that is not within the picture and for sizes outside 1 to 65,535.
+/// Resizes the part `box` of the picture to this size. The filter is bilinear, and each output pixel is an average over
+/// all input pixels that it covers, so no pixel is skipped when a picture gets smaller. The same pixels as Pillow's
+/// crop() and resize(BILINEAR), which torchvision's Resize uses (Pillow 13 goes down before it goes across for some
+/// shapes, which differs by 1 at most). Throws std::invalid_argument for a box that is not within the picture and for
+/// sizes outside 1 to 65,535.
 Image resize(const Image& image, const Box& box, int64_t height, int64_t width);
 
-/// The part `part` of what resize() gives, without the rest of it: `height` and `width` may be beyond 65,535, the sides
-/// of the part may not. Throws std::invalid_argument as resize(), and for a part that is not within height and width.
+/// Computes only the part `part` of resize()'s result. `height` and `width` may exceed 65,535; the sides of `part` may
+/// not. Throws std::invalid_argument as resize(), and for a part that is not within height and width.
 Image resize_part(const Image& image, const Box& box, int64_t height, int64_t width, const Box& part);
 
 /// The part that torchvision's RandomResizedCrop(scale=(0.08, 1), ratio=(3/4, 4/3)) takes: 8 to 100 % of the area,
@@ -116,10 +117,13 @@ struct ResizedPart {
 /// The part that resize_and_crop_centre() takes of a picture of this size. Throws as that.
 ResizedPart centre_part(int64_t height, int64_t width, int64_t shorter_side, int64_t size);
 
-/// How much of a JPEG file is decoded where a part of its picture is used. Files of other formats are decoded whole.
+/// How much of a JPEG file is decoded if only a part of its picture is used. Files of other formats are decoded
+/// completely.
 enum class PartDecoding {
-  kWhole,    ///< all data is read, so that damage anywhere in a file is noticed; pixels are made of what is used
-  kRows,     ///< data is read up to the last row that is used: the same pixels, but damage after it is not noticed
+  kWhole,    ///< all data is read, so that damage anywhere in the file is detected; only the part that is used is
+             ///< converted to pixels
+  kRows,     ///< data is read up to the last row that is used: the same pixels, but damage after that row is not
+             ///< detected
   kReduced,  ///< as kRows, and where the part is to become smaller by 2, 4 or 8 times or more, directly at a half, a
              ///< quarter or an eighth of the size: faster, other pixels
 };
@@ -149,7 +153,8 @@ struct CropFlip {
   bool is_flipped = false;  ///< left and right are exchanged
 };
 
-/// Depends on seed, epoch and index alone, so not on the number of workers or ranks; each is uniform.
+/// Draws a crop and a flip, each uniformly distributed. The result depends only on seed, epoch and index, not on the
+/// number of workers or ranks.
 CropFlip draw_crop_flip(const CropFlipOptions& options, int64_t epoch, int64_t index);
 
 /// Crops, mirrors and normalizes in one pass over the bytes: torchvision's RandomCrop(padding=…), RandomHorizontalFlip,
@@ -159,7 +164,7 @@ void crop_flip_normalize(std::span<const uint8_t> picture, int64_t channels, int
                          const CropFlip& draw, const NormalizationTable& table, std::span<float> out);
 
 /// As torchvision's ColorJitter: factors are uniform in [max(0, 1 - x), 1 + x], hue shifts in [-hue, hue] turns, in a
-/// random order. 0 leaves that property alone.
+/// random order. 0 does not change that property.
 struct ColorJitterOptions {
   double brightness = 0;  ///< above 0: by a factor of up to 1 ± this
   double contrast = 0;    ///< the same
@@ -173,7 +178,7 @@ struct ColorJitterOptions {
 /// Throws std::invalid_argument, naming the value, for negative or non-finite ones and a hue above 0.5.
 void check_color_jitter(const ColorJitterOptions& options);
 
-/// Brings brightness, contrast, saturation and hue into a random order and each to a random degree.
+/// Changes brightness, contrast, saturation and hue in a random order, each by a random amount.
 void color_jitter(Image& image, const ColorJitterOptions& options, SampleRandom& random);
 
 /// The four changes, with the pixels that Pillow's ImageEnhance and torchvision's functions on Pillow images give:

@@ -61,9 +61,9 @@ class ByteImages {
   /// The same for indices as torch::data's loaders give them.
   Batch get_batch(std::span<const size_t> indices) const;
 
-  /// What torch::data's loaders ask a dataset for.
+  /// The type of batch, for torch::data's loaders.
   using BatchType = Batch;
-  /// What torch::data's loaders ask with.
+  /// The type of a request for a batch, for torch::data's loaders.
   using BatchRequestType = std::vector<size_t>;
   /// For torch::data's loaders: get_batch() is given indices.
   static constexpr bool is_stateful = false;
@@ -122,7 +122,7 @@ class Mnist : public ByteImages {
   Mnist(const std::filesystem::path& dir, Split split, const Normalization& normalization = {});
 };
 
-/// Gives each picture of a Cifar10, Cifar100 … cropped and mirrored at random, differently in each epoch: for a Loader.
+/// The pictures of a Cifar10, Cifar100 …, cropped and mirrored at random, differently in each epoch; for a Loader.
 /// Refers to the dataset, which must outlive it. Safe from several threads.
 class AugmentedImages {
  public:
@@ -144,12 +144,13 @@ class AugmentedImages {
 /// Settings of SyntheticImages, all optional.
 struct SyntheticImagesOptions {
   int64_t size = 1024;     ///< number of pictures
-  int64_t first = 0;       ///< of all pictures of the seed, the first: for a validation set beside a training set
+  int64_t first = 0;       ///< index of the first picture among all pictures of this seed: another value gives a
+                           ///< validation set
   int64_t channels = 3;    ///< of a picture
   int64_t height = 224;    ///< of a picture, in pixels
   int64_t width = 224;     ///< of a picture, in pixels
   int64_t classes = 1000;  ///< number of classes; each picture's is drawn at random
-  uint64_t seed = 0;       ///< what the pictures depend on, besides their index
+  uint64_t seed = 0;       ///< the pictures depend on it and on their index
 };
 
 /// Noise with mean 0 and variance 1, uniformly distributed, around a mean that depends on the class, so that a network
@@ -172,14 +173,14 @@ class SyntheticImages {
 /// Settings of an ImageFolder, all optional.
 struct ImageFolderOptions {
   int64_t size = 224;  ///< height and width of what a network gets
-  /// Training: a random part (8 to 100 % of the area), mirrored half of the time. Else: the centre of the picture, its
-  /// shorter side scaled to `shorter_side`.
+  /// Training: a random part (8 to 100 % of the area), mirrored half of the time. Otherwise the centre of the picture,
+  /// whose shorter side is scaled to `shorter_side`.
   bool augment = false;
   int64_t shorter_side = 256;         ///< without `augment`, in pixels
   ColorJitterOptions color_jitter{};  ///< with `augment`, after cropping and mirroring
   uint64_t seed = 0;                  ///< of the augmentation
   Normalization normalization = {.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}};  ///< ImageNet's
-  /// Put another picture in the place of one that cannot be read, and count it, instead of throwing.
+  /// Replaces a picture that cannot be read by another one, and counts it, instead of throwing.
   bool skip_unreadable = false;
   DecodeOptions decode{};  ///< how files are read
   /// How much of JPEG files is decoded: kRows takes the time that the crop takes, for the same pixels; kReduced is
@@ -204,9 +205,9 @@ class ImageFolder {
 
   /// The pictures with these indices: data float32 (B, 3, size, size), target int64 (B). Depends on seed, epoch and
   /// index alone. Throws std::out_of_range, and DataError naming the file that cannot be read. With skip_unreadable the
-  /// batch is still full: seed, epoch and index choose which of `share`'s pictures (for a Loader the rank's
-  /// samples of the epoch, else the batch itself) stands there, with its own target, and DataError is thrown only when
-  /// none of up to 100 of them can be read.
+  /// batch is still full: an unreadable picture is replaced by a picture of `share` (for a Loader the rank's samples of
+  /// the epoch, otherwise the batch itself) with its own target. Seed, epoch and index determine which one. DataError
+  /// is thrown only if up to 100 replacements cannot be read either.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch, std::span<const int64_t> share) const;
   /// The same outside of a Loader: replacements come from the batch itself.
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const { return get_batch(indices, epoch, indices); }

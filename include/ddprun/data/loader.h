@@ -27,14 +27,14 @@ namespace ddp {
 struct LoaderOptions {
   int64_t batch_size = 1;  ///< samples per batch and rank
   bool drop_last = false;  ///< leave out a last batch that is not full
-  int workers = 1;         ///< threads that make batches; 0: the caller's, when it asks
+  int workers = 1;         ///< threads that make batches; 0: the calling thread makes each batch when it needs it
   int64_t prefetch = 4;    ///< batches made ahead, at most
 };
 
-/// What a dataset threw for a sample.
+/// An exception of the dataset for one sample.
 class LoaderError : public std::runtime_error {
  public:
-  /// For Loader, which throws it.
+  /// Called by Loader; programs do not call it.
   LoaderError(int64_t index, const std::string& problem)
       : std::runtime_error("sample " + std::to_string(index) + ": " + problem), index_(index) {}
 
@@ -52,24 +52,25 @@ concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64
   dataset.get_batch(indices, epoch, indices);
 };
 
-/// For an IterableDataset's functions that read: asks for a stop when the pass of the loader that the calling thread
-/// reads for has been left. Outside of a loader it never does.
+/// A stop token for the reading functions of an IterableDataset. A stop is requested when the loop has left the pass of
+/// the loader for which the calling thread reads. Outside of a loader a stop is never requested.
 inline std::stop_token stop_of_pass() {
   return detail::pass_stop();
 }
 
-/// A dataset without an index, which is read from beginning to end: `parts()`, such as files, of which `open(part)`
-/// gives an object that walks over one. That object's `next()` gives an std::optional of whatever a sample is, nothing
-/// at the end. Samples are read in one thread at a time, and should be cheap to read: what takes time, such as
-/// decoding, belongs into the dataset's `make_batch(std::span<Sample> samples, int64_t epoch)`, or
-/// `make_batch(samples)`, which several threads call at once. Without it samples are stacked, as those of ddp::Samples
-/// are.
+/// A dataset without an index, which is read from beginning to end. It consists of `parts()` parts, such as files;
+/// `open(part)` returns an object that reads one part. That object's `next()` returns a std::optional of the sample
+/// type, which is empty at the end. One thread at a time reads samples, so next() should be cheap. Expensive work, such
+/// as decoding, should be done in the dataset's `make_batch(std::span<Sample> samples, int64_t epoch)` or
+/// `make_batch(samples)`, which several threads call at the same time. Without make_batch() the samples are stacked, as
+/// those of ddp::Samples are.
 ///
-/// Where next() or skip() may wait for long, such as for a socket, they end the wait when stop_of_pass() asks for it,
-/// and throw anything: the loop has been left, and the loader waits for them.
+/// If next() or skip() may block for long, for example on a socket, they must end the wait when stop_of_pass() requests
+/// a stop, and throw any exception. The loop has then been left, and the loader waits for these calls.
 ///
-/// Two further functions make it faster to resume in mid-epoch, where samples are passed over: `skip(int64_t count)` of
-/// what open() gives, which returns how many of `count` samples there were, and the dataset's `part_size(part)`.
+/// Two further functions make a resume in mid-epoch faster, because samples are skipped then: `skip(int64_t count)` of
+/// the object that open() returns, which returns how many of `count` samples there were, and the dataset's
+/// `part_size(part)`.
 template <typename Dataset>
 concept IterableDataset = requires(const Dataset& dataset, int64_t part) {
   { dataset.parts() } -> std::convertible_to<int64_t>;
@@ -109,7 +110,7 @@ auto read_batch(const Dataset& dataset, std::span<const int64_t> indices, [[mayb
 template <typename Dataset>
 using BatchOf = decltype(read_batch(std::declval<const Dataset&>(), {}, 0));
 
-// As read_batch(); the error of a batch names the first sample that cannot be read alone either.
+// As read_batch(). If a batch fails, the samples are read one by one, and the error names the first one that fails.
 template <typename Dataset>
 BatchOf<Dataset> read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch,
                                      std::span<const int64_t> share) {
@@ -154,7 +155,7 @@ class IndexedBatches {
   std::vector<int64_t> share_;
 };
 
-/// What a loader takes batches from.
+/// The source of a loader's batches.
 template <typename Dataset>
 class BatchSource {
  public:
@@ -202,7 +203,7 @@ using LoadedBatch = typename BatchSource<Dataset>::Batches::Batch;
 }  // namespace detail
 
 /// Range-for over the batches of the sampler's current epoch; each begin() is a new pass, which may end early. Batches
-/// come in the sampler's order whatever the number of workers, the threads stay from epoch to epoch, and at most
+/// arrive in the sampler's order, whatever the number of workers. The threads are kept from epoch to epoch. At most
 /// `prefetch` batches are in memory besides the caller's. Not safe for concurrent calls.
 ///
 ///     ddp::Loader loader(train, sampler, {.batch_size = 128, .workers = 2});
@@ -216,11 +217,12 @@ using LoadedBatch = typename BatchSource<Dataset>::Batches::Batch;
 ///
 ///     const ddp::TrainingState state{.model = net, .sampler = loader};
 ///
-/// Dataset has `get_batch(std::span<const int64_t> indices)`, or `get_batch(indices, epoch)` when what it gives differs
-/// from epoch to epoch, or what ReplacesSamples says; it is called by several threads at once. The loop gets an
-/// exception of the dataset in place of the batch, as a LoaderError that names the sample. Or it is an IterableDataset:
-/// then the sampler is a StreamSampler, and the loop gets what the dataset throws. The dataset must outlive the loader.
-/// Placement says where batches go after they are made; DeviceLoader has one that copies them to a device.
+/// Dataset has `get_batch(std::span<const int64_t> indices)`, or `get_batch(indices, epoch)` if samples differ from
+/// epoch to epoch, or the function of ReplacesSamples; several threads call it at the same time. If the dataset throws,
+/// the loop gets a LoaderError that names the sample instead of the batch. A dataset may also be an IterableDataset:
+/// then the sampler is a StreamSampler, and the loop gets the dataset's exception itself. The dataset must outlive the
+/// loader. Placement determines where batches are put after they are made; that of DeviceLoader copies them to a
+/// device.
 template <typename Dataset, typename Placement = detail::HostPlacement<detail::LoadedBatch<Dataset>>>
 class Loader {
  public:
@@ -248,7 +250,7 @@ class Loader {
   /// Walks over the batches of one pass.
   class Iterator {
    public:
-    /// For begin(), which makes it.
+    /// Called by begin(); programs do not call it.
     explicit Iterator(Loader* loader) : loader_(loader) { ++*this; }
     /// The current batch.
     Batch& operator*() { return *batch_; }
@@ -283,12 +285,12 @@ class Loader {
     return samples / options_.batch_size + (!options_.drop_last && samples % options_.batch_size != 0 ? 1 : 0);
   }
 
-  /// Where the job stands when the current batch, the one that the loop's body sees, has been used: the sampler's
-  /// state().
+  /// The position of the job after the current batch, the one that the loop's body has: the sampler's state().
   auto state() const { return sampler_->state(); }
 
-  /// The sampler's, so that `.sampler = loader` and `.sampler = sampler` are the same. A pass that runs while a state
-  /// is loaded continues unchanged; the next one begins where the state says.
+  /// Returns what the sampler's save() returns, so `.sampler = loader` and `.sampler = sampler` are the same. If a
+  /// state is loaded during a pass, that pass continues unchanged; the next one begins at the position of the loaded
+  /// state.
   std::string save() const { return sampler_->save(); }
   /// Gives the sampler a state that save() has returned.
   void load(const std::string& state) { sampler_->load(state); }
@@ -329,7 +331,7 @@ class Loader {
     return batch;
   }
 
-  // An error here belongs to the batch that is placed, not to the one that the loop's body has.
+  // An error here concerns the batch that is being placed, not the one that the loop's body has.
   void start_placing() {
     try {
       std::optional<Made> made = pipeline_->next();

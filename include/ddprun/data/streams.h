@@ -1,5 +1,5 @@
-// Data that is larger than an index: samples in tar archives ("shards"), in the layout of PyPI's webdataset, read from
-// beginning to end; and a writer of them.
+// Data sets that are too large for an index: samples in tar archives ("shards"), in the layout of the Python package
+// webdataset, which are read from beginning to end; and a writer of such archives.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,16 +22,17 @@
 
 namespace ddp {
 
-/// The addresses that a pattern stands for: lists and ranges in braces, "train-{000..127}.tar" or "{a,b}.tar", as bash
-/// and webdataset write them out, and several patterns with "::" between them. Throws std::invalid_argument for braces
-/// that do not close, and for more than 10,000,000 addresses.
+/// Expands a pattern to addresses. It may contain lists and ranges in braces, "train-{000..127}.tar" or "{a,b}.tar", as
+/// in bash and webdataset; "::" separates several patterns. Throws std::invalid_argument for braces that do not close,
+/// and for more than 10,000,000 addresses.
 std::vector<std::string> expand_shards(const std::string& pattern);
 
-/// The files of an archive that belong to one sample: those that follow each other and have one name up to the first
-/// dot after the last slash.
+/// The files of an archive that belong to one sample: consecutive files whose names are equal up to the first dot after
+/// the last slash.
 class ShardSample {
  public:
-  /// A file: what follows that dot in its name, in lower case ("jpg", "seg.png"), and its content.
+  /// A file: its suffix, which is the part of its name after that dot in lower case ("jpg", "seg.png"), and its
+  /// content.
   struct File {
     std::string suffix{};            ///< without the dot
     std::vector<uint8_t> content{};  ///< its bytes
@@ -45,8 +46,8 @@ class ShardSample {
 
   /// Whether it has a file of that suffix.
   bool has(std::string_view suffix) const;
-  /// The content of the first of these suffixes that it has, with semicolons between them: "jpg;png". Throws DataError,
-  /// naming archive, key and what there is, when it has none.
+  /// The content of the file with the first of these suffixes that exists. Semicolons separate the suffixes: "jpg;png".
+  /// If no such file exists, throws a DataError that names archive, key and the existing suffixes.
   const std::vector<uint8_t>& bytes(std::string_view suffixes) const;
   /// The same as text.
   std::string text(std::string_view suffixes) const;
@@ -55,12 +56,12 @@ class ShardSample {
   /// A picture: uint8 (3, H, W), as read_image() gives it. Throws DataError.
   at::Tensor image(std::string_view suffixes = "jpg;jpeg;png;webp;ppm;bmp;tiff;avif;jp2",
                    const DecodeOptions& options = {}) const;
-  /// A part of it as a network gets it in training, torchvision's RandomResizedCrop(size): uint8 (3, size, size). Takes
-  /// its numbers from `random`. Throws DataError.
+  /// A random part of the picture, for training, as torchvision's RandomResizedCrop(size): uint8 (3, size, size). Draws
+  /// its random numbers from `random`. Throws DataError.
   at::Tensor random_crop(std::string_view suffixes, int64_t size, SampleRandom& random,
                          PartDecoding decoding = PartDecoding::kRows) const;
-  /// Its centre, as for validation, torchvision's Resize(shorter_side) and CenterCrop(size): uint8 (3, size, size).
-  /// Throws DataError, and std::invalid_argument when the crop is larger than that side.
+  /// The centre of the picture, for validation, as torchvision's Resize(shorter_side) and CenterCrop(size): uint8 (3,
+  /// size, size). Throws DataError, and std::invalid_argument when the crop is larger than that side.
   at::Tensor centre_crop(std::string_view suffixes, int64_t shorter_side, int64_t size,
                          PartDecoding decoding = PartDecoding::kRows) const;
   /// A PNG or TIFF file's samples, as load_raster() gives them. Throws DataError.
@@ -74,10 +75,10 @@ class ShardSample {
 
 /// Settings of a WebDataset, all optional.
 struct WebDatasetOptions {
-  /// Leave out what follows the damage in a damaged or cut archive, the sample before it, which may lack files, and
-  /// samples that `decode` throws for, instead of throwing; one line on standard error for each archive says so. A
-  /// batch of which nothing is left is still an error, since the ranks would have different numbers of batches. Indexes
-  /// are not used then.
+  /// Skips instead of throwing: the rest of an archive after damage or a premature end, the sample before that (it may
+  /// lack files), and samples for which `decode` throws. One line on standard error reports this for each archive. A
+  /// batch in which no sample is left is still an error, because the ranks would have different numbers of batches.
+  /// With this option the indexes of archives are not used.
   bool skip_damaged = false;
   int64_t most_file_bytes = int64_t{1} << 30;  ///< a larger file in an archive is damage
   uint64_t seed = 0;                           ///< of the random numbers that `decode` gets
@@ -85,8 +86,8 @@ struct WebDatasetOptions {
 
 /// Samples in tar archives, as PyPI's webdataset reads them: archives are parts of a stream, for a Loader or
 /// DeviceLoader with a StreamSampler. An address is a file, `file:PATH`, or `pipe:COMMAND`, whose output is the
-/// archive; archives may be gzip-compressed. In memory are the samples of the loader's batches, those of the sampler's
-/// buffer, and nothing else.
+/// archive; archives may be gzip-compressed. Memory holds only the samples of the loader's batches and of the sampler's
+/// buffer.
 ///
 ///     const auto decode = [](const ddp::ShardSample& sample, ddp::SampleRandom& random) -> ddp::Batch {
 ///       return {augment(sample.image("jpg"), random), torch::tensor(sample.number_in("cls"))};
@@ -95,20 +96,20 @@ struct WebDatasetOptions {
 ///     ddp::StreamSampler sampler(group, {.buffer = 2000});
 ///     ddp::DeviceLoader loader(train, sampler, group.device(), {.batch_size = 64, .workers = 4});
 ///
-/// Beside a local archive may lie its index, `NAME.index`, which ShardWriter and index_shard() make: with it a run goes
-/// on in mid-epoch without reading archives from their beginning, and sizes are known. Safe from several threads if
-/// `decode` is. Copies share everything.
+/// A local archive may have an index beside it, `NAME.index`, made by ShardWriter or index_shard(). With an index, a
+/// run resumes in mid-epoch without reading archives from their beginning, and the number of samples is known. Several
+/// threads may use one object if they may call `decode`. Copies share everything.
 class WebDataset {
  public:
-  /// Makes a sample's data and target, as the batch has them without its first dimension. What is random takes its
-  /// numbers from `random`, which depends on seed, epoch, archive and sample alone. Called by several threads at once.
+  /// Makes a sample's data and target, without the batch dimension. Random numbers must be drawn from `random`, which
+  /// depends only on seed, epoch, archive and sample. Several threads call it at the same time.
   using Decode = std::function<Batch(const ShardSample& sample, SampleRandom& random)>;
   class Walk;
 
-  /// Opens nothing yet. Throws as expand_shards(), and std::invalid_argument without addresses, for an empty one, and
-  /// without `decode`.
+  /// Does not open any archive yet. Throws as expand_shards() does, and std::invalid_argument for an empty list, an
+  /// empty address or an empty `decode`.
   WebDataset(const std::string& pattern, Decode decode, const WebDatasetOptions& options = {});
-  /// Of these addresses, which are taken as they are.
+  /// The same for a list of addresses, which are not expanded.
   WebDataset(std::vector<std::string> urls, Decode decode, const WebDatasetOptions& options = {});
 
   /// The archives' addresses.
@@ -136,7 +137,7 @@ class WebDataset::Walk {
   Walk(Walk&& other) noexcept;
   /// The next sample, or nothing at the end. Throws DataError for damage.
   std::optional<ShardSample> next();
-  /// Passes over up to `count` samples, and returns how many there were.
+  /// Skips up to `count` samples, and returns how many it skipped.
   int64_t skip(int64_t count);
 
  private:
@@ -156,8 +157,8 @@ struct ShardWriterOptions {
   int64_t most_bytes = int64_t{1} << 30;  ///< of an archive; one that has a single sample may be larger
 };
 
-/// Writes samples into archives PREFIX-000000.tar, PREFIX-000001.tar …, each with its index. An archive gets its name
-/// when it is whole. Not safe for concurrent calls.
+/// Writes samples into archives PREFIX-000000.tar, PREFIX-000001.tar …, each with its index. An archive gets its final
+/// name when it is complete. Not safe for concurrent calls.
 ///
 ///     ddp::ShardWriter writer("train");
 ///     writer.add("0001", {{"jpg", ddp::read_small_file("a.jpg", 1 << 24)}, {"cls", "7"}});
@@ -166,15 +167,15 @@ class ShardWriter {
  public:
   /// Opens nothing yet. Throws std::invalid_argument for options below 1.
   explicit ShardWriter(std::filesystem::path prefix, const ShardWriterOptions& options = {});
-  /// Without close(), the archive that is being written is dropped.
+  /// Without an earlier close(), the archive that is being written is deleted.
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   /// Appends a sample of files by suffix. Throws std::invalid_argument for a key that is empty or the one before, or
   /// has a dot after its last slash or a zero byte, and for suffixes that are empty, repeated, or have a slash or
-  /// capitals; DataError when it cannot be written, such as on a full disk: it is not in the archive then, those before
-  /// it are, and it may be added again.
+  /// capitals; DataError when it cannot be written, such as on a full disk: the sample is then not in the archive, but
+  /// the samples before it are, and it may be added again.
   void add(const std::string& key, const std::vector<std::pair<std::string, std::string>>& files);
   /// Ends the last archive. Throws DataError.
   void close();
@@ -186,9 +187,10 @@ class ShardWriter {
   std::unique_ptr<State> state_;
 };
 
-/// Writes the pictures of an image folder and their classes into archives: each sample is the file as it is, under its
-/// extension in lower case, and its class's number as .cls. In the listing's order, or with a seed in a random one,
-/// which a stream of pictures needs, whose buffer is smaller than a class. Returns the archives. Throws DataError.
+/// Writes the pictures of an image folder and their classes into archives: each sample consists of the unchanged file,
+/// with its extension in lower case, and the number of its class as .cls. Samples are in the order of the listing, or
+/// with a seed in random order. A random order is needed if the buffer of the stream that reads them is smaller than a
+/// class. Returns the archives. Throws DataError.
 std::vector<std::filesystem::path> write_shards(const ImageListing& listing, const std::filesystem::path& prefix,
                                                 std::optional<uint64_t> seed = std::nullopt,
                                                 const ShardWriterOptions& options = {});

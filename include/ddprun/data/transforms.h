@@ -1,6 +1,6 @@
-// What happens to a sample, or to a batch, on its way into the training, in steps that are put together: the library's
-// and functions of your own. The library's steps are for pictures that are tensors, float (C, H, W): what they draw has
-// torchvision's distributions, and what they do with it torchvision's pixels. Reference: torchvision.transforms.
+// Transforms of samples and batches, composed of steps: those of the library and custom functions. The library's steps
+// are for pictures that are float tensors (C, H, W). Their random parameters have torchvision's distributions, and for
+// the same parameters the pixels are torchvision's. Reference: torchvision.transforms.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,9 +18,10 @@
 
 namespace ddp::transforms {
 
-/// One step for one sample: a picture (C, H, W), or whatever the dataset has. Made of any function of a tensor, or of a
-/// tensor and a SampleRandom, from which it takes what is random, so that a sample looks the same with any number of
-/// workers and after a resume. Called by several threads at once; must leave its argument alone.
+/// One step for one sample: a picture (C, H, W), or any other tensor. It is made of any function of a tensor, or of a
+/// tensor and a SampleRandom. The function must draw all random numbers from the SampleRandom; then a sample is the
+/// same with any number of workers and after a resume. Several threads call it at the same time; it must not change its
+/// argument.
 class Transform {
  public:
   /// A function of a tensor, or of a tensor and a SampleRandom, that returns a tensor.
@@ -44,7 +45,7 @@ class Transform {
   std::function<at::Tensor(const at::Tensor&, SampleRandom&)> function_;
 };
 
-/// The steps one after the other; without any the sample as it is.
+/// Applies the steps one after the other; without steps it returns the sample unchanged.
 ///
 ///     using namespace ddp::transforms;
 ///     const auto augment = compose({random_crop({.size = 32, .padding = 4}), random_horizontal_flip(),
@@ -64,8 +65,8 @@ void check_probability(double probability);
 
 }  // namespace detail
 
-/// The steps with this probability, all of them or none. Throws std::invalid_argument for one outside [0, 1].
-/// Reference: torchvision.transforms.RandomApply.
+/// Applies all steps with this probability, otherwise none of them. Throws std::invalid_argument for one outside [0,
+/// 1]. Reference: torchvision.transforms.RandomApply.
 inline Transform random_apply(std::vector<Transform> steps, double probability = 0.5) {
   detail::check_probability(probability);
   return [all = compose(std::move(steps)), probability](const at::Tensor& sample, SampleRandom& random) {
@@ -84,8 +85,8 @@ Transform random_vertical_flip(double probability = 0.5);
 /// Settings of random_rotation() and rotate(), all optional.
 struct RotationOptions {
   double degrees = 15;    ///< by an angle in [-degrees, degrees], counter-clockwise
-  bool bilinear = false;  ///< between pixels; else the nearest one
-  double fill = 0;        ///< what comes in from outside
+  bool bilinear = false;  ///< whether values between pixels are interpolated; if not, the nearest pixel is used
+  double fill = 0;        ///< the value of pixels outside the picture
 };
 /// Turned around its centre, in a picture of the same size. Reference: torchvision.transforms.RandomRotation.
 Transform random_rotation(const RotationOptions& options = {});
@@ -132,16 +133,16 @@ struct MixOptions {
   double alpha = 1;     ///< parts are drawn from Beta(alpha, alpha)
 };
 
-/// Each sample becomes part · itself + (1 - part) · the one before it in the batch, with one part for the whole batch:
-/// Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018; torchvision's MixUp. `target`, int64 (B) class
-/// indices or float (B, classes), becomes float (B, classes), which cross_entropy takes. Throws std::invalid_argument
-/// for an alpha that is not above 0 or no classes, and the transform does for another target.
+/// Each sample becomes part · itself + (1 - part) · the preceding sample of the batch, with one `part` for the whole
+/// batch: Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018; torchvision's MixUp. `target`, int64
+/// (B) class indices or float (B, classes), becomes float (B, classes), which cross_entropy takes. Throws
+/// std::invalid_argument for an alpha that is not above 0 or no classes, and the transform does for another target.
 BatchTransform mixup(const MixOptions& options);
 /// Instead of mixing, a random rectangle of the sample before is pasted: Yun et al., "CutMix", ICCV 2019; torchvision's
 /// CutMix. Samples are pictures (B, C, H, W).
 BatchTransform cutmix(const MixOptions& options);
 
-/// The mixing itself, with this part of each sample itself.
+/// Does the mixing with a given `part`.
 Batch mix(const Batch& batch, double part, int64_t classes);
 
 /// A number of Beta(alpha, alpha).

@@ -1,5 +1,4 @@
-// DistributedDataParallel with the settings of apex.parallel.DistributedDataParallel, for programs that come from
-// there.
+// DistributedDataParallel with the settings of apex.parallel.DistributedDataParallel, for programs that used apex.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,16 +23,19 @@ struct ApexSettings {
   std::vector<std::string> allreduce_trigger_params{};
   /// Divide by the number of ranks; false leaves the sum.
   bool gradient_average = true;
-  /// Divide by this before the sum and, with gradient_average, multiply by it / ranks afterwards: against overflow.
+  /// Gradients are divided by this before the sum and, with gradient_average, multiplied by (this / number of ranks)
+  /// afterwards, to avoid overflow.
   double gradient_predivide_factor = 1.0;
   /// Sum float16 and bfloat16 gradients as float32.
   bool allreduce_always_fp32 = false;
-  /// Where to leave the reduced flat buffers of each step, one per bucket, in the order of reduction; null: nowhere.
+  /// Where to store the reduced flat buffers of each step, one per bucket, in the order of reduction; null: they are
+  /// not stored.
   std::shared_ptr<std::vector<at::Tensor>> retain_allreduce_buffers{};
 };
 
-/// The options that make DistributedDataParallel behave so; what apex has no setting for is taken from `others`.
-/// Throws std::invalid_argument for settings that exclude each other, as apex does, and for a comm_hook in `others`.
+/// Returns options with which DistributedDataParallel behaves as `settings` describe. Options for which apex has no
+/// setting are taken from `others`. Throws std::invalid_argument for settings that exclude each other, as apex does,
+/// and for a comm_hook in `others`.
 DdpOptions apex_options(const ApexSettings& settings, const GroupHandle& group, DdpOptions others = {});
 
 }  // namespace ddp

@@ -1,6 +1,6 @@
-// Communication hooks for DdpOptions::comm_hook: what replaces the all-reduce of a bucket of gradients. Reference:
-// torch.distributed.algorithms.ddp_comm_hooks. Every rank needs the same hook, which the first backward compares by
-// name.
+// Communication hooks for DdpOptions::comm_hook: functions that replace the all-reduce of a bucket of gradients.
+// Reference: torch.distributed.algorithms.ddp_comm_hooks. Every rank needs the same hook; the first backward compares
+// the hooks' names.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,22 +15,23 @@
 
 namespace ddp::hooks {
 
-/// The mean over the ranks: what happens without a hook, for wrapping.
+/// The mean over the ranks, as without a hook; for use inside other hooks.
 CommHook all_reduce(const GroupHandle& group);
 
-/// Gradients travel as float16 (or bfloat16), half the bytes of float32: cast, divided by the number of ranks, summed
-/// and cast back. Values beyond float16's range become infinite; bfloat16 keeps float32's range and loses precision.
+/// Sends gradients as float16 (or bfloat16), which has half the bytes of float32: they are cast, divided by the number
+/// of ranks, summed and cast back. Values beyond float16's range become infinite; bfloat16 keeps float32's range and
+/// loses precision.
 CommHook fp16_compress(const GroupHandle& group);
 /// fp16_compress() with bfloat16.
 CommHook bf16_compress(const GroupHandle& group);
 
-/// Any other hook on a bucket that is cast to float16 (or bfloat16) before and back after it.
+/// Casts the bucket to float16 (or bfloat16), runs another hook on it, and casts the result back.
 CommHook fp16_compress_wrapper(CommHook hook);
 /// fp16_compress_wrapper() with bfloat16.
 CommHook bf16_compress_wrapper(CommHook hook);
 
-/// Leaves each rank its own gradients, undivided: to measure what the reduction costs, never to train. Reference:
-/// debugging_hooks.noop_hook.
+/// Each rank keeps its own gradients, undivided. Use it to measure the cost of the reduction, never for training.
+/// Reference: debugging_hooks.noop_hook.
 CommHook noop();
 
 }  // namespace ddp::hooks
@@ -41,18 +42,20 @@ namespace ddp {
 struct PowerSgdOptions {
   int64_t matrix_approximation_rank = 1;  ///< width of the thin matrices: more is closer to the gradient, and slower
   int64_t start_iteration = 1000;         ///< plain all-reduce before; at least 2 with error feedback or warm start
-  double min_compression_rate = 2;        ///< what saves less than this factor is not compressed
-  bool use_error_feedback = true;         ///< what compression lost is added to the next step's gradient
+  double min_compression_rate = 2;        ///< gradients that compression shrinks by less than this factor are not
+                                          ///< compressed
+  bool use_error_feedback = true;         ///< whether the error of the compression is added to the next step's gradient
   bool warm_start = true;                 ///< begin with the last step's matrices instead of random ones
   double orthogonalization_epsilon = 0;   ///< added to norms, against division by zero for gradients that vanish
   uint32_t random_seed = 0;               ///< the same on every rank
   bool batch_tensors_with_same_shape = false;  ///< compress gradients of one shape as one batch
 };
 
-/// What PowerSGD keeps from step to step, one per wrapped model. Held by the hook; keep it to read the statistics.
+/// The state that PowerSGD keeps from step to step, one per wrapped model. The hook holds it; keep a pointer to read
+/// the statistics.
 class PowerSgdState;
 
-/// How much was saved so far, in numbers of elements.
+/// How much communication was saved so far, in elements.
 struct PowerSgdStatistics {
   int64_t before = 0;  ///< of the gradients
   int64_t after = 0;   ///< of what was sent
@@ -78,7 +81,7 @@ CommHook power_sgd(std::shared_ptr<PowerSgdState> state);
 struct PostLocalSgdOptions {
   /// Steps with gradients averaged over all ranks before local SGD begins.
   int64_t start_iteration = 0;
-  /// After that: average gradients over `subgroup`; false: not at all.
+  /// Whether gradients are averaged over `subgroup` after that; if not, they are not averaged.
   bool post_local_gradient_allreduce = true;
   /// The ranks that keep averaging, usually those of one node. Required with post_local_gradient_allreduce.
   std::optional<GroupHandle> subgroup{};
@@ -99,8 +102,9 @@ class PeriodicModelAverager {
   /// Throws std::invalid_argument for a period below 1 or negative warmup_steps.
   PeriodicModelAverager(GroupHandle group, int64_t period, int64_t warmup_steps = 0);
 
-  /// Averages those of `parameters` that have a gradient, if it is time: at step warmup_steps and every `period` after
-  /// it, counting from 0. All in one all-reduce; parameters of different dtypes are promoted to the widest meanwhile.
+  /// Averages those `parameters` that have a gradient, at step warmup_steps and then every `period` steps, counted from
+  /// 0; does nothing at other steps. It uses one all-reduce; for that, parameters of different dtypes are promoted to
+  /// the widest one.
   void average_parameters(const std::vector<at::Tensor>& parameters);
 
  private:

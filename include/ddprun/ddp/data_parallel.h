@@ -21,7 +21,8 @@ namespace ddp {
 
 /// Settings of DataParallel.
 struct DataParallelOptions {
-  /// CUDA devices to use; the model must be on the first. Empty: all that are visible, none on a machine without a GPU.
+  /// CUDA devices to use; the model must be on the first. Empty: all visible devices; on a machine without a GPU the
+  /// model is called directly.
   std::vector<int> device_ids{};
   /// CUDA device that gets the results; default: the first of device_ids.
   std::optional<int> output_device{};
@@ -34,8 +35,8 @@ struct DataParallelOptions {
   std::function<std::shared_ptr<torch::nn::Module>()> make_replica{};
 };
 
-/// What a DataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as `Net`, or
-/// `std::shared_ptr<NetImpl>`.
+/// The module that a DataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as
+/// `Net`, or `std::shared_ptr<NetImpl>`.
 template <typename Holder>
 class DataParallelImpl : public torch::nn::Module {
  public:
@@ -77,14 +78,15 @@ class DataParallelImpl : public torch::nn::Module {
     return detail::Gather(core_.output_device(), core_.dim()).join(parts);
   }
 
-  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
+  /// The wrapped model, shared with the caller. Its parameter names have no "module." prefix. Save this model, and load
+  /// into it.
   Holder& module() { return module_; }
-  /// The same of a const wrapper.
+  /// The same for a const wrapper.
   const Holder& module() const { return module_; }
-  /// The devices in use; empty where the model is called as it is.
+  /// The devices in use; empty if the model is called directly.
   const std::vector<c10::Device>& devices() const { return core_.devices(); }
 
-  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  /// A wrapper cannot be cloned: throws a std::logic_error whose message says what can be cloned.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
     detail::refuse_to_clone("DataParallel");
   }
@@ -101,11 +103,11 @@ class DataParallelImpl : public torch::nn::Module {
 ///     loss.backward();                                            // gradients of all devices arrive in net
 ///
 /// `Net` and `net` may be what DistributedDataParallel takes. Copies of the model stay on their devices between
-/// iterations; values go there for each forward, gradients come back in one piece per device and dtype. Buffers
-/// (batch norm statistics) are those of the first piece. Changes of members that are neither parameter, buffer nor
-/// train/eval mode do not reach copies that exist. The model must derive from torch::nn::Cloneable, or make_replica
-/// be given. Autograd on the CPU runs in the calling thread, so there only forwards run at once. Not a collective: no
-/// process group is involved.
+/// iterations. Each forward sends them the current values; the gradients are returned in one transfer per device and
+/// dtype. The model's buffers (batch norm statistics) get the values of the first piece. Existing copies do not see
+/// changes of members other than parameters, buffers and the train/eval mode. The model must derive from
+/// torch::nn::Cloneable, or make_replica must be set. On the CPU, autograd runs in the calling thread, so only the
+/// forwards run in parallel. Not a collective: no process group is involved.
 template <typename Model>
 class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<detail::ModuleHolderOf<Model>>> {
  public:
@@ -143,10 +145,10 @@ DataParallel(Model, const DataParallelOptions&) -> DataParallel<Model>;
 }  // namespace ddp
 
 namespace ddp::parallel {
-/// `value` once for each device that gets a piece: its tensors, of shape (N, …) where `dim` is 0, are cut along `dim`
-/// into at most one piece per device, of equal sizes but for the last, and copied to the device of their number.
-/// Tensors without dimensions go to each. Throws std::invalid_argument without devices, and for tensors that would
-/// make different numbers of pieces.
+/// Returns one copy of `value` for each device that gets a piece. Tensors in `value` (of shape (N, …) if `dim` is 0)
+/// are cut along `dim` into at most one piece per device, all of the same size except the last, and piece i is copied
+/// to device i. Tensors without dimensions are copied to every device. Throws std::invalid_argument without devices,
+/// and for tensors that would make different numbers of pieces.
 template <typename T>
 std::vector<T> scatter(const T& value, const std::vector<c10::Device>& devices, int64_t dim = 0) {
   if (devices.empty()) throw std::invalid_argument("scatter: expected at least one device");
@@ -157,9 +159,9 @@ std::vector<T> scatter(const T& value, const std::vector<c10::Device>& devices, 
   return pieces;
 }
 
-/// Results of equal structure as one, on `device`: their tensors are joined along `dim`, those without dimensions
-/// become rows of one. Throws std::invalid_argument without results, and what at::cat throws for shapes that do not
-/// fit.
+/// Joins results of equal structure into one on `device`: their tensors are concatenated along `dim`. Tensors without
+/// dimensions become the elements of one tensor. Throws std::invalid_argument without results, and what at::cat throws
+/// for shapes that do not fit.
 template <typename T>
 T gather(const std::vector<T>& results, c10::Device device, int64_t dim = 0) {
   if (results.empty()) throw std::invalid_argument("gather: expected at least one result");

@@ -13,10 +13,10 @@
 
 namespace ddp {
 
-/// Keeps gradients local while it lives; made by DistributedDataParallelImpl::no_sync().
+/// Keeps gradients local while it exists; made by DdpWrapper::no_sync().
 class NoSyncGuard {
  public:
-  /// For DdpWrapper::no_sync(), which makes it.
+  /// Called by DdpWrapper::no_sync(); programs do not call it.
   explicit NoSyncGuard(std::shared_ptr<DdpCore> core);
   ~NoSyncGuard();
   NoSyncGuard(NoSyncGuard&& other) noexcept = default;
@@ -27,28 +27,27 @@ class NoSyncGuard {
   bool previous_;
 };
 
-/// Which gradients share a bucket. The first backward decides it, and until then all are in one; on more than two ranks
-/// the last bits of a sum depend on its place in its bucket. With this in a checkpoint
+/// Which gradients share a bucket. The first backward determines it; until then all gradients are in one bucket. On
+/// more than two ranks, the last bits of a sum depend on its position in its bucket. With this entry in a checkpoint
 ///
 ///     const ddp::TrainingState state{.model = net, .optimizer = optimizer, .shared = {{"buckets",
 ///     model->bucket_layout()}}};
 ///
-/// a run that is resumed has the buckets of the one that was interrupted from its first step on, hence its bits. With a
-/// checkpoint that has no such entry (an older one, or Python's) buckets are made as in a new run. Part of the wrapper,
-/// which must outlive it. Python's DDP has nothing of the kind: leave it out where ranks of the job run Python.
+/// a resumed run has the buckets of the interrupted run from its first step on, and therefore the same bits. If a
+/// checkpoint has no such entry (an older one, or Python's), buckets are made as in a new run. The object is part of
+/// the wrapper, which must outlive it. Python's DDP has no counterpart: do not use it if ranks of the job run Python.
 class BucketLayout {
  public:
   /// A checkpoint without it can still be loaded.
   static constexpr bool kMayBeMissing = true;
 
-  /// For the wrapper, which makes it.
+  /// Called by the wrapper; programs do not call it.
   explicit BucketLayout(DdpCore& core) : core_(core) {}
 
-  /// Text; the buckets of the next step. Not a collective.
+  /// The buckets of the next step, as text. Not a collective.
   std::string save() const { return core_.bucket_layout(); }
-  /// Call on all ranks alike, before the first forward; later, and with kAutoBucketCap, it is without effect. Throws
-  /// std::invalid_argument for text of another kind or of another model, and then changes
-  /// nothing.
+  /// All ranks must call it with the same text, before the first forward; later, and with kAutoBucketCap, it has no
+  /// effect. Throws std::invalid_argument, and changes nothing, for other text or a text of another model.
   void load(const std::string& text) { core_.use_bucket_layout(text); }
 
  private:
@@ -59,18 +58,20 @@ class BucketLayout {
 class DdpWrapper {
  public:
   /// While the returned guard lives, forwards and their backwards accumulate gradients locally, without communication;
-  /// the first backward after it reduces the sum. The forward decides: the backward of one that ran before is reduced
-  /// inside, too, and the backward of one that ran inside stays local afterwards. Guards nest.
+  /// the first backward after it reduces the sum. What counts is where the forward ran: the backward of an earlier
+  /// forward is reduced even inside the guard, and the backward of a forward inside stays local even after it. Guards
+  /// nest.
   [[nodiscard]] NoSyncGuard no_sync() { return NoSyncGuard(core_); }
 
-  /// Runs `body`, the training loop, on ranks with different numbers of inputs: a rank that has finished its body
-  /// takes part in the reductions of the others with zeros, and at the end all take the model of the last one. Every
-  /// rank must call it. Optimizer steps need nothing of the kind. A model with other collectives in its forward or
-  /// backward (SyncBatchNorm) needs throw_on_early_termination, or ddp::join() with joinable() and theirs.
+  /// Runs `body`, the training loop, on ranks with different numbers of inputs: a rank that has finished its body takes
+  /// part in the reductions of the other ranks with zeros, and at the end all ranks get the model of the rank that
+  /// finished last. Every rank must call it. Optimizer steps need no special treatment. A model with other collectives
+  /// in its forward or backward (SyncBatchNorm) needs throw_on_early_termination, or ddp::join() with joinable() and
+  /// the joinables of those collectives.
   void join(const std::function<void()>& body, const JoinOptions& options = {}) {
     ddp::join({core_.get()}, body, options);
   }
-  /// This wrapper for a ddp::join() with several joinables, of which it should be the first.
+  /// This wrapper, for a ddp::join() with several joinables; it should be the first of them.
   Joinable& joinable() { return *core_; }
 
   /// Replaces the all-reduce of the buckets; once, before the first backward, the same on every rank. `name`, by
@@ -83,8 +84,8 @@ class DdpWrapper {
   /// Bucket sizes, times, unused parameters of this rank; `.table()` is text to print.
   DdpLoggingData logging_data() const { return core_->logging_data(); }
 
-  /// Which gradients share a bucket, for TrainingState::shared: a resumed run then has the bits of an undisturbed one
-  /// on any number of ranks.
+  /// Which gradients share a bucket, for TrainingState::shared: a resumed run then has the same bits as an
+  /// uninterrupted one, on any number of ranks.
   BucketLayout& bucket_layout() { return bucket_layout_; }
 
  protected:

@@ -26,8 +26,8 @@ using ForwardResult = std::remove_cvref_t<decltype(std::declval<Holder&>()->forw
 
 }  // namespace detail
 
-/// What a DistributedDataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as
-/// `Net`, or `std::shared_ptr<NetImpl>`.
+/// The module that a DistributedDataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type
+/// such as `Net`, or `std::shared_ptr<NetImpl>`.
 template <typename Holder>
 class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper {
  public:
@@ -39,15 +39,15 @@ class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper 
     this->register_module("module", detail::as_module(module_));
   }
 
-  /// Calls the model's forward, which may take and return anything, and returns what it returns (a reference as a
-  /// copy). Gradients are averaged over the ranks during every backward of its result, unless the forward ran under
-  /// no_sync(). Such a backward throws std::runtime_error when it leaves parameters without gradient (see
-  /// find_unused_parameters), and a backward of no such forward throws std::logic_error. All ranks must call it equally
-  /// often, or inside join(). Before a forward that follows a synchronised one, the model's buffers are broadcast from
-  /// rank 0. With find_unused_parameters or static_graph the output's tensors must be found and replaced by copies: see
-  /// <ddprun/comm/output_tensors.h>. Throws std::logic_error when they cannot, since one that was passed over would
-  /// leave gradients out, std::runtime_error when the model has changed since it was wrapped, when the last backward
-  /// did not reach every parameter, and when a reduction has failed.
+  /// Calls the model's forward, which may have arguments and a result of any types, and returns its result (a copy, if
+  /// it is a reference). Gradients are averaged over the ranks during every backward of its result, unless the forward
+  /// ran under no_sync(). Such a backward throws std::runtime_error when parameters get no gradient (see
+  /// find_unused_parameters). A backward that does not belong to such a forward throws std::logic_error. All ranks must
+  /// call it equally often, or inside join(). Before a forward that follows a synchronised one, the model's buffers are
+  /// broadcast from rank 0. With find_unused_parameters or static_graph the output's tensors must be found and replaced
+  /// by copies: see <ddprun/comm/output_tensors.h>. Throws std::logic_error when they cannot be found or replaced,
+  /// because gradients would then be missing. Throws std::runtime_error when the model has changed since it was
+  /// wrapped, when the last backward did not reach every parameter, and when a reduction has failed.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) -> detail::ForwardResult<Holder, Arguments...> {
     core().before_forward();
@@ -67,9 +67,10 @@ class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper 
     }
   }
 
-  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
+  /// The wrapped model, shared with the caller. Its parameter names have no "module." prefix. Save this model, and load
+  /// into it.
   Holder& module() { return module_; }
-  /// The same of a const wrapper.
+  /// The same for a const wrapper.
   const Holder& module() const { return module_; }
 
   /// Moving or casting a wrapped model would not move the gradient buckets: throws std::logic_error, which says what to
@@ -82,7 +83,7 @@ class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper 
   /// The same for a device alone.
   void to(torch::Device /*device*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
 
-  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  /// A wrapper cannot be cloned: throws a std::logic_error whose message says what can be cloned.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
     detail::refuse_to_clone("DistributedDataParallel");
   }
@@ -99,7 +100,7 @@ class DistributedDataParallelImpl : public torch::nn::Module, public DdpWrapper 
 ///     optimizer.step();                                 // built from model->parameters() or net->parameters()
 ///
 /// `Net` is a type made by TORCH_MODULE, a std::shared_ptr to a module, or a plain class derived from
-/// torch::nn::Module; of the last kind `net` may be a std::shared_ptr<Net>, or a Net that outlives the wrapper.
+/// torch::nn::Module; in the last case `net` may be a std::shared_ptr<Net>, or a Net that outlives the wrapper.
 ///
 /// Every rank of `group` must construct it, with equal models on the device they will train on; parameters and buffers
 /// are checked against rank 0's and then taken from it. Construct it under the stream on which the forwards will run.

@@ -16,14 +16,15 @@ namespace ddp {
 
 /// A model as names and tensors.
 struct ModelTensors {
-  /// Leaves, each under a name of its own, in the same order on all ranks. They are held, so they cannot be replaced.
+  /// Leaf tensors with unique names, in the same order on all ranks. The wrapper holds these tensors, so the model must
+  /// not replace them by others.
   std::vector<NamedTensor> parameters{};
-  /// Gives the buffers as they are now, in the same order on all ranks; empty: none. Called by the
-  /// constructor and before forwards that synchronise buffers.
+  /// Returns the current buffers, in the same order on all ranks; an empty function means that there are none. The
+  /// constructor calls it, and before_forward() calls it when buffers are synchronised.
   std::function<std::vector<NamedTensor>()> buffers{};
   /// Names of the parameters whose gradients are sparse.
   std::vector<std::string> sparse_gradients{};
-  /// Of the model, for logging_data().
+  /// The model's name, for logging_data().
   std::string name = "model";
 };
 
@@ -42,15 +43,15 @@ class UntypedDistributedDataParallel : public DdpWrapper {
   /// Wraps `model`; a collective.
   UntypedDistributedDataParallel(ModelTensors model, const GroupHandle& group, const DdpOptions& options = {});
 
-  /// Before each call of the model. All ranks must call it equally often, or inside join(). Broadcasts the buffers from
-  /// rank 0 where that is due. Throws std::runtime_error when a parameter has changed since construction, when the
-  /// last backward did not reach every parameter, and when a reduction has failed.
+  /// Must be called before each call of the model. All ranks must call it equally often, or inside join(). Broadcasts
+  /// the buffers from rank 0 if DdpOptions require it. Throws std::runtime_error when a parameter has changed since
+  /// construction, when the last backward did not reach every parameter, and when a reduction has failed.
   void before_forward() { core().before_forward(); }
 
-  /// After each call of the model, with the tensors from which the loss is computed. Returns the tensors to use in
-  /// their place, in the same order: with find_unused_parameters and static_graph some are copies that autograd passes
-  /// through this wrapper, else they are the given ones. A forward that throws needs no after_forward(). Throws
-  /// std::logic_error when these options have to see outputs and `outputs` is empty.
+  /// Must be called after each call of the model, with the tensors from which the loss is computed. Returns the tensors
+  /// to use in their place, in the same order: with find_unused_parameters and static_graph some are copies that
+  /// autograd passes through this wrapper, else they are the given ones. A forward that throws needs no
+  /// after_forward(). Throws std::logic_error when these options have to see outputs and `outputs` is empty.
   std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
 };
 

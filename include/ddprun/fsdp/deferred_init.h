@@ -1,5 +1,6 @@
-// Construction of a model that no rank could hold: its tensors have memory only while an operator needs them, until
-// fully_shard() takes each rank's rows. Reference: torchdistx's deferred_init(), and torch.device("meta") in Python.
+// Construction of a model that does not fit into the memory of one rank: until fully_shard() takes each rank's rows,
+// its tensors have memory only while an operator needs them. Reference: torchdistx's deferred_init(), and
+// torch.device("meta") in Python.
 //
 //     auto net = ddp::deferred_init([&] { return Net(options); });
 //     auto model = ddp::fully_shard(net, group, {.units = {ddp::each<Block>()}});
@@ -18,17 +19,17 @@ namespace ddp {
 
 /// Settings of deferred_init(), all optional.
 struct DeferredInitOptions {
-  /// Tensors of fewer bytes are made as always.
+  /// Tensors with fewer bytes are constructed normally.
   size_t smallest_bytes = size_t{64} << 10;
-  /// How much of what can be computed again stays in memory during the construction, besides the tensors of the
-  /// operator that runs.
+  /// The most bytes of recomputable tensors that stay in memory during the construction, besides the tensors of the
+  /// running operator.
   size_t most_resident_bytes = size_t{64} << 20;
 };
 
 namespace detail {
 
-/// While it lives, what the operators of this thread make can be freed and computed again. Used by deferred_init(); not
-/// meant for programs.
+/// While it exists, tensors that operators of this thread compute can be freed and computed again. Used by
+/// deferred_init(); not for programs.
 class DeferredScope {
  public:
   explicit DeferredScope(const DeferredInitOptions& options);
@@ -36,7 +37,7 @@ class DeferredScope {
   DeferredScope(const DeferredScope&) = delete;
   DeferredScope& operator=(const DeferredScope&) = delete;
 
-  /// Names the tensors of what was constructed, and frees them.
+  /// Records the names of the constructed module's tensors, and frees their memory.
   void finish(const torch::nn::Module& module);
 
  private:
@@ -47,14 +48,15 @@ class DeferredScope {
 }  // namespace detail
 
 /// Calls `construct`, which returns a model (as for fully_shard()), and returns its result, whose large parameters and
-/// buffers have no memory: what computes them is recorded, and fully_shard() repeats it for one parameter after the
-/// other. Models need no change, and the values have the bits of a construction without it: operators run at once with
-/// true values and draw the program's random numbers, so a constructor may read values and branch on them. A tensor of
-/// which the constructor takes a pointer (data_ptr(), accessor()) stays in memory. A pointer for reading
-/// (const_data_ptr()) must be used before the next operator: later it may end the process by SIGSEGV.
+/// buffers have no memory. The operators that compute them are recorded, and fully_shard() repeats these operators for
+/// one parameter after the other. Models need no change, and the values have the same bits as after a normal
+/// construction: during the construction operators run immediately on real values and draw the program's random
+/// numbers, so a constructor may read values and branch on them. If the constructor takes a pointer to a tensor's data
+/// (data_ptr(), accessor()), that tensor stays in memory. A pointer for reading (const_data_ptr()) must be used before
+/// the next operator: later it may end the process by SIGSEGV.
 ///
 /// Afterwards init functions and to() may still change the model. Other uses of a parameter throw std::logic_error with
-/// its name; materialize() ends that. Each rank may call it by itself. Throws what `construct` throws, and
+/// its name, until materialize() is called. Each rank may call it by itself. Throws what `construct` throws, and
 /// std::logic_error in inference mode.
 template <typename Construct>
 auto deferred_init(Construct&& construct, const DeferredInitOptions& options = {}) {
@@ -68,11 +70,11 @@ auto deferred_init(Construct&& construct, const DeferredInitOptions& options = {
   return model;
 }
 
-/// Gives all parameters and buffers of a model of deferred_init() their memory and values: an ordinary model, as
-/// without it. Nothing for other models. Throws std::runtime_error when an operator does not repeat what it computed.
+/// Allocates and computes all parameters and buffers of a model that deferred_init() made; afterwards it is an ordinary
+/// model. Does nothing for other models. Throws std::runtime_error when an operator does not repeat what it computed.
 void materialize(AnyModuleRef module);
 
-/// Whether a parameter or buffer of `module` waits for fully_shard() or materialize().
+/// Whether a parameter or buffer of `module` has no memory before fully_shard() or materialize() is called.
 bool is_deferred(const torch::nn::Module& module);
 
 }  // namespace ddp

@@ -28,14 +28,14 @@ namespace ddp {
 
 namespace detail {
 
-/// What the forward of a module in a `Holder` returns for such arguments, by value.
+/// The result type, by value, of the forward of a module in a `Holder` for these argument types.
 template <typename Holder, typename... Arguments>
 using ForwardValue = std::remove_cvref_t<decltype(std::declval<Holder&>()->forward(std::declval<Arguments>()...))>;
 
 }  // namespace detail
 
-/// What a FullySharded holder points to. Its parameters() are the shards, under the names of the model's parameters;
-/// its buffers() are the model's.
+/// The module that a FullySharded holder points to. Its parameters() are the shards, under the names of the model's
+/// parameters; its buffers() are the model's.
 template <typename Holder>
 class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
  public:
@@ -57,9 +57,9 @@ class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
         [&]() -> detail::ForwardValue<Holder, Arguments...> { return call(std::forward<Arguments>(arguments)...); });
   }
 
-  /// Calls `function`, which may use the model in other ways than by its forward: another function of it, or some of
-  /// its modules. All else is as with forward(), but for inputs, which are not cast. Returns what it returns, by value.
-  /// Reference: torch.distributed.fsdp.register_fsdp_forward_method.
+  /// Calls `function`, which may use the model in another way than by its forward: by another member function, or some
+  /// of its modules. Returns the result of `function` by value. Everything else is as in forward(), except that inputs
+  /// are not cast. Reference: torch.distributed.fsdp.register_fsdp_forward_method.
   template <typename Function>
   auto run(Function&& function) {
     core().before_forward();
@@ -88,13 +88,13 @@ class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
 
   /// The model, shared with the caller. Its parameters have memory during forwards and backwards only.
   Holder& module() { return module_; }
-  /// The same of a const wrapper.
+  /// The same for a const wrapper.
   const Holder& module() const { return module_; }
 
   /// Scales all gradients down so that their norm of order `norm_type` (above 0; infinity for the largest absolute
   /// value), over all shards of the model, is at most `max_norm`; returns the norm before, a tensor of no dimensions
-  /// that is equal on all ranks. Parameters that are ignored are left out, since their gradients are. All ranks must
-  /// call it. Reference: torch.nn.utils.clip_grad_norm_, whose result is a part.
+  /// that is equal on all ranks. Ignored parameters are left out, because their gradients are not sharded. All ranks
+  /// must call it. Reference: torch.nn.utils.clip_grad_norm_, whose result is one rank's part of the norm.
   at::Tensor clip_grad_norm_(double max_norm, double norm_type = 2) {
     return core().clip(this->parameters(), max_norm, norm_type);
   }
@@ -104,7 +104,7 @@ class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
     torch::nn::Module::train(on);
     detail::as_module(module_)->train(on);
   }
-  /// Drops gradients that wait for a reduction as well.
+  /// Clears the gradients, also those that wait for a reduction.
   void zero_grad(bool set_to_none = true) override {
     torch::nn::Module::zero_grad(set_to_none);
     drop_unreduced_gradients();
@@ -124,8 +124,8 @@ class FullyShardedImpl : public torch::nn::Module, public FullyShardedWrapper {
   }
 
  private:
-  // An argument, or a copy of it in which floating-point tensors are cast. What needs no cast, such as a list that the
-  // forward fills, stays the caller's.
+  // An argument, or a copy of it in which floating-point tensors are cast. An argument that needs no cast, such as a
+  // list that the forward fills, is passed without a copy.
   template <typename Argument>
   class CastArgument {
    public:
@@ -189,9 +189,9 @@ class FullySharded : public torch::nn::ModuleHolder<FullyShardedImpl<detail::Mod
 
 /// Divides the parameters of `model` over the ranks of `mesh`: a group, a mesh of one dimension, or one of two,
 /// (replicate, shard). Every rank must call it with an equal model, on the device on which it will train, before the
-/// optimizer is made, which gets `->parameters()` of the result. The model itself is not changed otherwise: its
-/// parameters keep their objects, without memory outside of forwards and backwards. `model` is as for
-/// DistributedDataParallel; the result shares it, and must end before the mesh.
+/// optimizer is constructed from `->parameters()` of the result. The model itself is not changed otherwise: its
+/// parameters are the same tensor objects, but have memory only during forwards and backwards. `model` may be of any
+/// type that DistributedDataParallel accepts. The result shares it, and must be destroyed before the mesh.
 ///
 /// Throws std::invalid_argument when the model cannot be sharded and std::runtime_error when the ranks' models differ.
 template <typename Model>

@@ -16,22 +16,24 @@
 namespace ddp {
 
 /// The dtypes of a fully sharded model's computation. The shards, which the optimizer changes, keep the dtype of the
-/// model. Buffers are left alone. Reference: torch.distributed.fsdp.MixedPrecisionPolicy.
+/// model. Buffers are not cast. Reference: torch.distributed.fsdp.MixedPrecisionPolicy.
 struct MixedPrecisionPolicy {
-  /// Of gathered parameters and of what is gathered; default: the parameters' own.
+  /// The dtype of gathered parameters and of the all-gather; default: that of the parameters.
   std::optional<c10::ScalarType> param_dtype{};
-  /// Of the reduction of gradients; default: the parameters' own (as PyTorch 2.15; before, param_dtype).
+  /// The dtype in which gradients are reduced; default: that of the parameters (as in PyTorch 2.15; before,
+  /// param_dtype).
   std::optional<c10::ScalarType> reduce_dtype{};
-  /// What the model's floating-point outputs are cast to; default: they are not.
+  /// The dtype to which the model's floating-point outputs are cast; default: they are not cast.
   std::optional<c10::ScalarType> output_dtype{};
   /// Whether the model's floating-point inputs are cast to param_dtype.
   bool cast_forward_inputs = true;
 };
 
-/// Shards, their gradients and so the optimizer's state in host memory; the model still computes on the device of its
-/// group. On the CPU it changes nothing. Reference: torch.distributed.fsdp.CPUOffloadPolicy.
+/// Keeps the shards, their gradients and therefore the optimizer's state in host memory. The model still computes on
+/// the device of its group. It has no effect on the CPU. Reference: torch.distributed.fsdp.CPUOffloadPolicy.
 struct CpuOffload {
-  /// Whether this memory is page-locked, which copies beside the computation need; other processes cannot use it.
+  /// Whether this memory is page-locked. Only then do copies overlap with computation. Page-locked memory is not
+  /// available to other processes.
   bool pin_memory = true;
 };
 
@@ -76,23 +78,24 @@ inline UnitSelector together(std::vector<std::string> names) {
 
 /// Settings of fully_shard(), all optional.
 struct FullyShardOptions {
-  /// Which modules are units; what no unit contains belongs to the root. None: the whole model is one unit.
+  /// Which modules are units. Modules that are in no unit belong to the root unit. Empty: the whole model is one unit.
   std::vector<UnitSelector> units{};
-  /// Whether parameters are freed after a forward and gathered again for the backward. Default: all but the root's.
+  /// Whether parameters are freed after a forward and gathered again for the backward. Default: true for all units
+  /// except the root.
   std::optional<bool> reshard_after_forward{};
   /// Dtypes.
   MixedPrecisionPolicy policy{};
-  /// Parameters of the model that are neither sharded, moved nor reduced, nor made equal over the ranks: they stay as
-  /// they are, and are among parameters() of the result.
+  /// Parameters that are neither sharded, moved nor reduced, and whose values are not broadcast. They stay unchanged,
+  /// and parameters() of the result contains them.
   std::vector<at::Tensor> ignored_params{};
-  /// Whether shards are in host memory. The model may then be on the CPU before, of which only a unit at a time goes to
-  /// the device; buffers go there at once. The optimizer steps on the CPU.
+  /// Whether shards are in host memory. The model may then be on the CPU when fully_shard() is called: only one unit at
+  /// a time is copied to the device, and the buffers are moved there immediately. The optimizer's step runs on the CPU.
   std::optional<CpuOffload> offload{};
-  /// Whether all ranks take rank 0's parameters and buffers first; not done where a rank runs Python, whose
-  /// fully_shard() takes each rank's own.
+  /// Whether all ranks first get rank 0's parameters and buffers. Not done if a rank of the job runs Python, because
+  /// Python's fully_shard() keeps each rank's values.
   bool init_sync = true;
-  /// Whether shards begin with the model's values. Without, all are NaN until load_weights() or a checkpoint fills them:
-  /// a model of deferred_init() then computes none. All ranks must use the same.
+  /// Whether shards get the model's values. If false, all are NaN until load_weights() or a checkpoint sets them; for a
+  /// model of deferred_init() the values are then not computed. All ranks must use the same setting.
   bool initial_values = true;
 };
 

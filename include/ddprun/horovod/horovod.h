@@ -1,4 +1,4 @@
-// Horovod's way to write data parallel training, for programs that come from there: a context named `hvd` whose members
+// Horovod's interface for data parallel training, for programs that used Horovod: a context named `hvd` whose members
 // have Horovod's names, and an optimizer that reduces gradients during backward. Table: docs/horovod.md. Reference:
 // horovod.torch; Sergeev and Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", 2018.
 #pragma once
@@ -64,7 +64,8 @@ class Context {
   /// The group, for functions of the rest of the library.
   const GroupHandle& group() const { return group_; }
 
-  /// The combination of all ranks' `tensor` (same shape and dtype everywhere) as a new tensor; with `_` in place.
+  /// The combination of all ranks' `tensor` (same shape and dtype on all ranks) as a new tensor; allreduce_() works in
+  /// place.
   at::Tensor allreduce(const at::Tensor& tensor, const AllreduceOptions& options = {}) const;
   /// As allreduce(), but returns at once; synchronize() gives the result.
   Pending<at::Tensor> allreduce_async(const at::Tensor& tensor, const AllreduceOptions& options = {}) const;
@@ -81,7 +82,8 @@ class Context {
   /// As allgather(), but returns at once; synchronize() gives the result.
   Pending<at::Tensor> allgather_async(const at::Tensor& tensor) const;
 
-  /// Rank `root`'s `tensor` as a new tensor; with `_` in place. Same shape and dtype everywhere.
+  /// Rank `root`'s `tensor` as a new tensor; broadcast_() works in place. The shape and dtype are the same on all
+  /// ranks.
   at::Tensor broadcast(const at::Tensor& tensor, int root) const;
   /// As broadcast(), but returns at once; synchronize() gives the result.
   Pending<at::Tensor> broadcast_async(const at::Tensor& tensor, int root) const;
@@ -128,11 +130,11 @@ void broadcast_parameters(const NamedTensors& parameters, int root, const GroupH
 void broadcast_parameters(const torch::nn::Module& module, int root, const GroupHandle& group);
 
 /// Gives every rank's optimizer the state and the options (learning rate, …) of rank `root`'s, by its serialized form,
-/// so a rank that has no state yet needs no step to make one. Tensors come to the device of the rank's own first
+/// so a rank that has no state yet need not make a step first. Tensors are copied to the device of the rank's first
 /// parameter. Every rank must call it, with optimizers of the same class over the same parameters. Throws
 /// std::invalid_argument for LBFGS, as Horovod does, and std::runtime_error when a rank cannot read root's state.
 void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root, const GroupHandle& group);
-/// The same for the optimizer inside.
+/// The same for the wrapped optimizer.
 void broadcast_optimizer_state(DistributedOptimizer& optimizer, int root, const GroupHandle& group);
 
 /// The two vectors' adaptive sum, (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: their sum when they are orthogonal, their
@@ -141,12 +143,12 @@ void broadcast_optimizer_state(DistributedOptimizer& optimizer, int root, const 
 at::Tensor adasum(const at::Tensor& a, const at::Tensor& b);
 
 /// Replaces each of `tensors` on every rank by the adaptive sum of all ranks' values: pairs of ranks first, then pairs
-/// of pairs, each tensor by itself (a layer of the model). Every rank gets the same bits. All ranks must call it with
-/// the same list; costs log2(size) exchanges of the whole list. Throws std::invalid_argument when the number of ranks
-/// is not a power of two or a tensor is not floating-point, std::runtime_error when a peer fails.
+/// of pairs. Each tensor (a layer of the model) is combined separately. Every rank gets the same bits. All ranks must
+/// call it with the same list; costs log2(size) exchanges of the whole list. Throws std::invalid_argument when the
+/// number of ranks is not a power of two or a tensor is not floating-point, std::runtime_error when a peer fails.
 void adasum_allreduce(const std::vector<at::Tensor>& tensors, const GroupHandle& group);
 
-/// In which dtype gradients travel. kFp16 and kBf16 halve the message and round each rank's gradient.
+/// The dtype in which gradients are sent. kFp16 and kBf16 halve the message and round each rank's gradient.
 enum class Compression { kNone, kFp16, kBf16 };
 
 /// Settings of DistributedOptimizer; all ranks need the same.
@@ -154,8 +156,8 @@ struct DistributedOptimizerOptions {
   /// Names for messages and for the comparison between ranks, usually net->named_parameters().pairs(). Every parameter
   /// of the optimizer must be among them. Empty: numbers in the optimizer's order.
   NamedTensors named_parameters{};
-  Compression compression = Compression::kNone;  ///< in which dtype gradients travel
-  /// Backwards that accumulate locally before gradients are reduced; the accumulated sum is what travels.
+  Compression compression = Compression::kNone;  ///< the dtype in which gradients are sent
+  /// Number of backward passes that accumulate locally before gradients are reduced. The accumulated sum is reduced.
   int backward_passes_per_step = 1;
   /// kAverage, kSum or kAdasum. With kAdasum the ranks step on their own gradients and combine the changes of the
   /// parameters.
@@ -165,7 +167,8 @@ struct DistributedOptimizerOptions {
   double gradient_predivide_factor = 1.0;
   /// Split all parameters into this many messages; 0: by fusion_threshold_bytes.
   int num_groups = 0;
-  /// Parameters that travel in one message each list; the others by fusion_threshold_bytes. Not with num_groups.
+  /// Lists of parameters; the gradients of each list are sent in one message. The other parameters are grouped by
+  /// fusion_threshold_bytes. Not together with num_groups.
   std::vector<std::vector<at::Tensor>> groups{};
   /// Most bytes of gradients in one message. (Horovod's default is 128 MiB; smaller ones start earlier.)
   int64_t fusion_threshold_bytes = int64_t{25} << 20;
@@ -173,10 +176,10 @@ struct DistributedOptimizerOptions {
   bool sparse_as_dense = false;
 };
 
-/// Makes the next step() take gradients as they are, while it lives; made by skip_synchronize().
+/// While it exists, step() does not synchronize gradients; made by skip_synchronize().
 class SkipSynchronizeGuard {
  public:
-  /// For DistributedOptimizer::skip_synchronize(), which makes it.
+  /// Called by DistributedOptimizer::skip_synchronize(); programs do not call it.
   explicit SkipSynchronizeGuard(bool& enabled) : enabled_(enabled), before_(std::exchange(enabled, false)) {}
   ~SkipSynchronizeGuard() { enabled_ = before_; }
   SkipSynchronizeGuard(const SkipSynchronizeGuard&) = delete;
@@ -223,7 +226,7 @@ class DistributedOptimizer {
   /// it: reductions are under way.
   void zero_grad(bool set_to_none = true);
 
-  /// For the steps to come. Throws std::logic_error between a backward and its step().
+  /// Sets the number for future steps. Throws std::logic_error between a backward and its step().
   void set_backward_passes_per_step(int passes);
 
   /// The wrapped optimizer, for schedules.

@@ -13,30 +13,32 @@
 
 namespace ddp {
 
-/// Adds up values weighted by the number of samples they stand for, so that batches and ranks of different sizes count
-/// for what they are. Not safe for concurrent calls.
+/// Adds up values weighted by the number of samples that each represents, so batches of different sizes, and ranks with
+/// different numbers of samples, have the right weight. Not safe for concurrent calls.
 class Average {
  public:
   /// `mean` is the mean over `samples` samples.
   void update(double mean, int64_t samples = 1);
-  /// The same for a tensor of one element on any device, which is not read: the host does not wait for it.
+  /// The same for a tensor of one element on any device. The value is not read, so the host does not wait for the
+  /// device.
   void update(const at::Tensor& mean, int64_t samples = 1);
 
   /// Sum of all values over the number of samples, over all ranks; NaN without any sample. Every rank must call it,
   /// also one without a sample. Does not reset.
   double compute(const GroupHandle& group) const;
 
-  /// What compute() divides.
+  /// The numerator and denominator of compute().
   struct Totals {
     double sum = 0;      ///< of the values, each times its samples
     double samples = 0;  ///< number of samples
     /// sum / samples; NaN without any sample.
     double mean() const;
   };
-  /// Over all ranks; the difference of two is what was added between them. Every rank must call it. Does not reset.
+  /// The totals over all ranks. The difference between two results is what was added between the two calls. Every rank
+  /// must call it. Does not reset.
   Totals totals(const GroupHandle& group) const;
 
-  /// Forgets everything.
+  /// Discards all values.
   void reset();
 
  private:
@@ -45,7 +47,7 @@ class Average {
   at::Tensor device_sum_{};  // float64 (), what tensors added
 };
 
-/// How many samples of all ranks there were, and how many of them were right.
+/// The number of samples of all ranks, and how many of them were predicted correctly.
 struct AccuracyCounts {
   std::vector<int64_t> right{};  ///< for each k
   int64_t samples = 0;           ///< of all ranks
@@ -54,12 +56,13 @@ struct AccuracyCounts {
 /// Counts in whole numbers on the device of the predictions, so nothing is rounded and the host does not wait.
 class Accuracy {
  public:
-  /// For each of these k, usually {1} or {1, 5}. Throws std::invalid_argument for a k below 1 or none.
+  /// Measures the top-k accuracy for each of these k, usually {1} or {1, 5}. Throws std::invalid_argument for a k below
+  /// 1 or an empty list.
   explicit Accuracy(std::vector<int64_t> top_k = {1});
 
-  /// `scores`: float (N, classes), the greater the likelier; `target`: int64 (N), the right classes. For k = 1 alone
-  /// the guess is argmax(1): of equal scores the first. Throws std::invalid_argument naming the shapes when they don't
-  /// fit or there are fewer classes than a k.
+  /// `scores`: float (N, classes), the greater the likelier; `target`: int64 (N), the right classes. If k = 1 is the
+  /// only one, the prediction is argmax(1): the first of several equal scores. Throws std::invalid_argument naming the
+  /// shapes when they don't fit or there are fewer classes than a k.
   void update(const at::Tensor& scores, const at::Tensor& target);
 
   /// For each k the fraction of right samples over all ranks, 0 to 1; NaN without any sample. Every rank must call it,
@@ -68,7 +71,7 @@ class Accuracy {
   /// The same as whole numbers.
   AccuracyCounts counts(const GroupHandle& group) const;
 
-  /// Forgets everything.
+  /// Discards all values.
   void reset();
 
  private:
@@ -76,8 +79,8 @@ class Accuracy {
   at::Tensor counts_{};  // int64 (top_k + 1): right ones for each k, then samples
 };
 
-/// A confusion matrix that is complete. Per-class results are NaN for a class that neither occurs nor was guessed;
-/// means leave such classes out, and are NaN when no class is left.
+/// The counts of a confusion matrix over all ranks. A per-class result is NaN for a class that neither occurs nor was
+/// predicted. Means leave out such classes, and are NaN if no class remains.
 struct ConfusionCounts {
   int64_t classes = 0;            ///< number of classes
   std::vector<int64_t> counts{};  ///< classes × classes, row by row: counts[right class * classes + guessed class]
@@ -108,7 +111,7 @@ class ConfusionMatrix {
   /// The counts of all ranks. Every rank must call it. Does not reset.
   ConfusionCounts compute(const GroupHandle& group) const;
 
-  /// Forgets everything.
+  /// Discards all values.
   void reset();
 
  private:
@@ -117,10 +120,10 @@ class ConfusionMatrix {
   at::Tensor counts_{};  // int64 (classes²)
 };
 
-/// Counts from its construction or the last reset() on.
+/// Samples per second since the construction or the last reset().
 class Throughput {
  public:
-  /// This rank has used `samples` more.
+  /// Adds `samples` that this rank has used.
   void update(int64_t samples) { samples_ += samples; }
 
   /// This rank's samples per second until now.

@@ -18,7 +18,7 @@ struct FigureLine {
   std::vector<double> y{};  ///< as many as x
 };
 
-/// The same of tensors of one dimension, on any device and of any type.
+/// A line from tensors of one dimension, on any device and of any type.
 template <TensorLike Tensor>
 FigureLine figure_line(std::string label, const Tensor& x, const Tensor& y) {
   const auto numbers = [](const Tensor& values) {
@@ -29,9 +29,9 @@ FigureLine figure_line(std::string label, const Tensor& x, const Tensor& y) {
   return {.label = std::move(label), .x = numbers(x), .y = numbers(y)};
 }
 
-/// What SummaryWriter::add_figure() shows among a run's images, where Python has matplotlib's figures: a receiver
-/// operating curve, a spectrum, a schedule. The library cairo (libcairo.so.2) draws it: where it is not installed,
-/// add_figure() writes nothing and says so once on stderr.
+/// A chart that SummaryWriter::add_figure() shows among a run's images, such as a receiver operating curve, a spectrum
+/// or a schedule. It replaces the matplotlib figures of Python. The library cairo (libcairo.so.2) draws it: if it is
+/// not installed, add_figure() writes nothing and reports that once on standard error.
 ///
 ///     writer.add_figure("recall", {.title = "precision", .x_label = "recall", .lines = {{"daisy", recall,
 ///     precision}}},

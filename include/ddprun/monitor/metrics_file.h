@@ -26,25 +26,26 @@ enum class MetricsFormat { kCsv, kJsonLines };
 
 /// Settings of a MetricsFile, all optional.
 struct MetricsFileOptions {
-  std::optional<int> rank{};  ///< this process's rank; the others than rank 0 write nothing
-  bool append = false;        ///< keep the rows that are there, for a resumed run; else the file starts empty
+  std::optional<int> rank{};  ///< this process's rank; ranks other than 0 write nothing
+  bool append = false;        ///< keeps existing rows, for a resumed run; if false, the file starts empty
 };
 
 /// A file of rows: `.csv` (RFC 4180, the first row's names as header) or `.jsonl` (one JSON object a line). A row is in
-/// the file when write() returns, and survives the end of the process, also by SIGKILL. Numbers are written so that
-/// reading gives the same bits; NaN and infinity are nan and inf in CSV, null in JSON, which has neither. Not safe for
-/// concurrent calls. Without a path, as where the user has asked for no file, write() does nothing.
+/// the file when write() returns, so it is not lost if the process ends, even by SIGKILL. Numbers are written so that
+/// reading them gives the same bits. NaN and infinity are written as nan and inf in CSV, and as null in JSON. Not safe
+/// for concurrent calls. With an empty path (the user wants no file), write() does nothing.
 ///
 ///     ddp::MetricsFile metrics("runs/metrics.csv", group);
 ///     metrics.write({{"epoch", epoch}, {"loss", loss}, {"accuracy", accuracy}});
 class MetricsFile {
  public:
-  /// Creates the folder and the file. For one process, or with `.rank`: throws std::invalid_argument in a job of
-  /// several ranks without, and for another extension; std::runtime_error, naming the path, when it cannot be opened.
+  /// Creates the folder and the file. For one process, or with `.rank`. Throws std::invalid_argument in a job of
+  /// several ranks without `.rank`, and for another extension; std::runtime_error, naming the path, when the file
+  /// cannot be opened.
   explicit MetricsFile(std::filesystem::path path, const MetricsFileOptions& options = {});
 
-  /// On rank 0 of a ProcessGroup, GroupHandle or anything else with rank() and size() as above; the others write
-  /// nothing.
+  /// The same for a rank of a ProcessGroup, GroupHandle or any other type with rank() and size(). Ranks other than 0
+  /// write nothing.
   template <RankedGroup Group>
   MetricsFile(std::filesystem::path path, const Group& group, const MetricsFileOptions& options = {})
       : MetricsFile(std::move(path), with_rank("MetricsFile", options, group)) {}
@@ -53,14 +54,14 @@ class MetricsFile {
   MetricsFile(MetricsFile&& other) noexcept;
   MetricsFile& operator=(MetricsFile&& other) noexcept;
 
-  /// Adds a row. In CSV a column that the row lacks stays empty. Throws std::invalid_argument, with nothing written,
-  /// for a name twice and for one that the CSV header lacks; std::runtime_error when writing fails, and the table is as
-  /// it was.
+  /// Adds a row. In CSV a column that the row lacks stays empty. Throws std::invalid_argument, and writes nothing, for
+  /// a repeated name and for a name that is not in the CSV header. Throws std::runtime_error when writing fails; the
+  /// table is then unchanged.
   void write(const MetricRow& row);
 
   /// For a run that is resumed: removes the first row whose whole number in `column` is at least `number`, and all
-  /// after it. A run that was killed after its last checkpoint has left them, and the resumed one writes them again.
-  /// Throws std::runtime_error when the file cannot be read or cut.
+  /// after it. A run that was killed after its last checkpoint has written such rows, and the resumed run writes them
+  /// again. Throws std::runtime_error when the file cannot be read or cut.
   void drop_from(const std::string& column, int64_t number);
 
  private:

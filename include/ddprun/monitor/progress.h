@@ -14,22 +14,22 @@
 
 namespace ddp {
 
-/// See progress(). It is a range itself, and the bar of the loop that runs.
+/// The result of progress(): a range, with the progress bar of the running loop.
 template <typename Range>
 class ProgressLoop {
  public:
-  /// For progress(), which makes it.
+  /// Called by progress(); programs do not call it.
   ProgressLoop(Range&& range, std::function<std::unique_ptr<ProgressBar>()> make_bar)
       : range_(std::forward<Range>(range)), make_bar_(std::move(make_bar)) {}
 
   /// Walks over the range, and advances the bar with each step.
   class Iterator {
    public:
-    /// For begin(), which makes it.
+    /// Called by begin(); programs do not call it.
     explicit Iterator(ProgressLoop* loop) : loop_(loop), at_(std::begin(loop->range_)) {}
-    /// What the range gives.
+    /// The current element of the range.
     decltype(auto) operator*() { return *at_; }
-    /// Moves on in the range and advances the bar.
+    /// Advances the range and the bar.
     Iterator& operator++() {
       ++at_;
       loop_->bar_->advance();
@@ -78,15 +78,15 @@ std::optional<int64_t> steps_of(const Range& range) {
 
 }  // namespace detail
 
-// GCC warns of a function that has a class's name; this one is meant to (ddprun/base/progress.h).
+// GCC warns about a function with the name of a class. Here it is intended (see ddprun/base/progress.h).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
 
-/// `range`, a loader or any other, which is looped over once or more, with a bar that advances at the end of each step.
-/// As Python's tqdm(range). On rank 0 of the group; the others show nothing. A range that is an lvalue must outlive the
-/// loop.
+/// Returns `range` (a loader or any other range) with a progress bar that advances at the end of each step, as Python's
+/// tqdm(range). It can be iterated more than once. Only rank 0 of the group shows the bar. A range that is an lvalue
+/// must outlive the loop.
 ///
 ///     for (auto& batch : ddp::progress(loader, group, {.description = "train"})) { … }
 ///

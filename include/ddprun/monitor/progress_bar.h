@@ -1,4 +1,4 @@
-// A progress bar as Python's tqdm: rate, time left, and what the loop wants to show, such as the loss.
+// A progress bar as Python's tqdm: rate, remaining time, and values of the loop, such as the loss.
 #pragma once
 
 #include <chrono>
@@ -25,15 +25,15 @@ namespace ddp {
 struct ProgressOptions {
   std::string description{};  ///< in front of the bar
   std::string unit = "it";    ///< what advance() counts
-  std::optional<int> rank{};  ///< this process's rank; the others than rank 0 show nothing
-  int64_t initial = 0;        ///< steps done before, by an earlier run; they do not count for the rate
+  std::optional<int> rank{};  ///< this process's rank; ranks other than 0 show nothing
+  int64_t initial = 0;        ///< steps that an earlier run has done; they do not count for the rate
   std::chrono::milliseconds redraw_interval{100};  ///< on a terminal
-  std::chrono::milliseconds line_interval{5'000};  ///< elsewhere: one plain line each time
+  std::chrono::milliseconds line_interval{5'000};  ///< if not on a terminal: interval between plain lines
   std::FILE* stream = stderr;                      ///< owned by the caller
 };
 
-/// A value shown after the bar: numbers in three digits, whole ones in all, text as it is; a tensor of one element is
-/// read where it is shown, so the host waits for its device.
+/// A value that is shown after the bar: a number with three significant digits, a whole number with all digits, or a
+/// text. A tensor of one element is read when it is shown, so the host then waits for its device.
 class PostfixValue {
  public:
   /// A number.
@@ -54,9 +54,9 @@ class PostfixValue {
   std::variant<double, std::string, std::function<double()>> value_;
 };
 
-/// Shows how far a loop is, on the terminal in place, and in a pipe or file as a plain line now and then;
-/// under ddprun as ddprun's own output is. Not safe for concurrent calls; nothing but bars should write to the terminal
-/// meanwhile: print() goes above.
+/// Shows the progress of a loop. On a terminal it redraws one line; to a pipe or file it writes a plain line from time
+/// to time. Under ddprun it depends on where ddprun's own output goes. Not safe for concurrent calls. While a bar is
+/// shown, print text with print(), which puts it above the bars; nothing else should write to the terminal.
 ///
 ///     ddp::ProgressBar epochs(10, group, {.description = "epochs"});
 ///     for (int epoch = 0; epoch < 10; ++epoch, epochs.advance()) {
@@ -65,22 +65,23 @@ class PostfixValue {
 ///     }
 class ProgressBar {
  public:
-  /// `total` steps; nullopt when nobody knows. For one process, or with `.rank`: throws std::invalid_argument in a job
-  /// of several ranks without.
+  /// `total` steps; nullopt if the number is unknown. For one process, or with `.rank`. Throws std::invalid_argument in
+  /// a job of several ranks without `.rank`.
   explicit ProgressBar(std::optional<int64_t> total, ProgressOptions options = {});
-  /// On rank 0 of a ProcessGroup, GroupHandle or anything else with rank() and size(); the others show nothing.
+  /// The same for a rank of a ProcessGroup, GroupHandle or any other type with rank() and size(). Ranks other than 0
+  /// show nothing.
   template <RankedGroup Group>
   ProgressBar(std::optional<int64_t> total, const Group& group, ProgressOptions options = {})
       : ProgressBar(total, with_rank("ProgressBar", std::move(options), group)) {}
-  /// A bar in the line below `outer`'s, gone at its end. Rank, stream and intervals are those of `outer`, which must
-  /// outlive it.
+  /// A bar in the line below that of `outer`; it is removed when it is closed. Rank, stream and intervals are those of
+  /// `outer`, which must outlive it.
   ProgressBar(ProgressBar& outer, std::optional<int64_t> total, ProgressOptions options = {});
-  /// close().
+  /// Calls close().
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// `steps` more are done. Draws when it is time to.
+  /// Adds `steps` to the steps that are done. Draws the bar if the interval since the last drawing has passed.
   void advance(int64_t steps = 1);
 
   /// Replaces the values that follow the rate, shown from the next drawing on.
@@ -88,11 +89,11 @@ class ProgressBar {
   /// Replaces what is in front of the bar, shown from the next drawing on.
   void set_description(std::string description);
 
-  /// A line of its own, or several, above the bars. On other ranks than 0 nothing.
+  /// Prints one or more lines above the bars. Ranks other than 0 print nothing.
   void print(std::string_view line);
 
-  /// Draws for the last time. An outermost bar stays in its line, an inner one is removed. Elsewhere than on a terminal
-  /// nothing is written when the last line shows the final state already.
+  /// Draws for the last time. An outermost bar stays on the screen; an inner one is removed. If the output is not a
+  /// terminal, nothing is written if the last line already shows the final state.
   void close();
 
   /// Steps so far, ProgressOptions::initial included.
@@ -119,7 +120,7 @@ class ProgressBar {
   bool is_shown_ = false;  // on this rank, and not closed
   bool is_terminal_ = false;
   bool is_closing_ = false;
-  /// Elsewhere than on a terminal: what the last line said, so that closing does not repeat it.
+  /// If the output is not a terminal: the content of the last line, so that close() does not repeat it.
   std::optional<std::string> last_line_;
   Clock::time_point start_;
   Clock::time_point last_draw_;

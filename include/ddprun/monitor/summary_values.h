@@ -1,5 +1,5 @@
-// What a SummaryWriter takes besides numbers and texts: images (views of pixels, grids of several, PNG files) and
-// hyper-parameters. No LibTorch here.
+// Values for a SummaryWriter besides numbers and texts: images (views of pixels, grids of images, PNG files) and
+// hyper-parameters. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,10 @@ struct Bitmap {
   std::vector<uint8_t> pixels{};  ///< height × width × channels bytes
 };
 
-/// The images side by side, `columns` in a row, without a border; rows that are not full end in black. One image gives
-/// that image. This is the grid of torch.utils.tensorboard, whose rows have 8 images. Throws std::invalid_argument,
-/// naming the shape, when there is no image, channels are not 1 to 4, or the number of pixels is another one.
+/// Arranges the images in a grid with `columns` images per row, without borders. Missing images in the last row are
+/// black. A single image is returned unchanged. This is the grid of torch.utils.tensorboard, whose rows have 8 images.
+/// Throws std::invalid_argument, naming the shape, when there is no image, channels are not 1 to 4, or the number of
+/// pixels is another one.
 Bitmap image_grid(const ImagesView<uint8_t>& images, int64_t columns = 8);
 /// The same of pixels from 0 to 1.
 Bitmap image_grid(const ImagesView<float>& images, int64_t columns = 8);

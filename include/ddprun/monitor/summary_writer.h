@@ -1,4 +1,5 @@
-// Writes what TensorBoard shows: torch.utils.tensorboard.SummaryWriter for C++, without LibTorch, Python or protobuf.
+// Writes event files for TensorBoard: torch.utils.tensorboard.SummaryWriter for C++, without LibTorch, Python or
+// protobuf.
 #pragma once
 
 #include <chrono>
@@ -23,20 +24,21 @@ struct Figure;
 
 /// Settings of a SummaryWriter, all optional.
 struct SummaryWriterOptions {
-  std::optional<int> rank{};  ///< this process's rank; the others than rank 0 write nothing
+  std::optional<int> rank{};  ///< this process's rank; ranks other than 0 write nothing
   bool every_rank = false;    ///< every rank writes, into `<folder>/rank-<rank>`; TensorBoard shows each as a run
-  /// For a run that is resumed, the last step that counts, usually that of the checkpoint: readers drop what an earlier
-  /// file of the folder holds for later steps.
+  /// For a resumed run: the last step to keep, usually that of the checkpoint. Readers drop the events of later steps
+  /// in earlier files of the folder.
   std::optional<int64_t> resume_after{};
-  /// The same as PyTorch has it: the first step that is dropped, resume_after + 1. Not together with resume_after.
+  /// The same in PyTorch's form: the first step that is dropped, which is resume_after + 1. Not together with
+  /// resume_after.
   std::optional<int64_t> purge_step{};
   std::chrono::milliseconds flush_interval{10'000};  ///< longest time that an event waits in memory
-  size_t max_queue_bytes = size_t{64} << 20;         ///< calls wait for the disk beyond that
+  size_t max_queue_bytes = size_t{64} << 20;         ///< if more bytes are queued, calls wait for the disk
 };
 
-/// A run's event files. Calls encode in the calling thread and leave the disk to a thread of the writer's. Safe for
-/// concurrent calls. No call communicates, and on a rank that does not write all of them do nothing; nor without a
-/// folder, as where the user has asked for none.
+/// A run's event files. Calls encode events in the calling thread; a separate thread writes them to disk. Safe for
+/// concurrent calls. No call communicates. All calls do nothing on a rank that does not write, and with an empty folder
+/// (the user wants no events).
 ///
 ///     ddp::SummaryWriter writer("runs/cifar10", group);
 ///     writer.add_scalar("loss/train", loss, step);
@@ -45,11 +47,11 @@ struct SummaryWriterOptions {
 /// Every call throws std::runtime_error, naming file and cause, when the file cannot be written.
 class SummaryWriter {
  public:
-  /// Creates the folder and a new file in it; earlier files stay. For one process, or with `.rank`: throws
-  /// std::invalid_argument in a job of several ranks without, and for both purge_step and resume_after.
+  /// Creates the folder and a new file in it; earlier files stay. For one process, or with `.rank`. Throws
+  /// std::invalid_argument in a job of several ranks without `.rank`, and if both purge_step and resume_after are set.
   explicit SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options = {});
 
-  /// This rank's part, of a ProcessGroup, GroupHandle or anything else with rank() and size().
+  /// The same for a rank of a ProcessGroup, GroupHandle or any other type with rank() and size().
   template <RankedGroup Group>
   SummaryWriter(const std::filesystem::path& folder, const Group& group, const SummaryWriterOptions& options = {})
       : SummaryWriter(folder, with_rank("SummaryWriter", options, group)) {}
@@ -107,15 +109,16 @@ class SummaryWriter {
   /// Markdown.
   void add_text(std::string_view tag, std::string_view text, int64_t step = 0);
 
-  /// The run's entry on the HParams page. The metrics are written as scalars as well; their tags must not be in use for
-  /// something else.
+  /// The run's entry on the HParams page. The metrics are written as scalars as well; their tags must not be used for
+  /// other scalars.
   void add_hparams(const std::map<std::string, HyperParameter>& parameters,
                    const std::map<std::string, double>& metrics, int64_t step = 0);
 
-  /// Returns when everything so far is in the files, where it survives the end of the process, also by SIGKILL.
+  /// Returns when all events so far are in the files. They are then not lost if the process ends, even by SIGKILL.
   void flush();
 
-  /// flush(), and no further call. The destructor does it; there, errors go to standard error.
+  /// Calls flush() and ends the use of the writer: no further call is allowed. The destructor calls it, and prints
+  /// errors on standard error.
   void close();
 
   /// Whether this rank writes.

@@ -1,6 +1,6 @@
-// torch::nn::Linear with the bits of Python's: LibTorch's multiplies by a transposed weight and adds the bias
-// afterwards, which rounds differently for inputs that are not matrices, and under autocast. Reference:
-// torch.nn.Linear.
+// A torch::nn::Linear whose results have the same bits as Python's. LibTorch's class multiplies by a transposed weight
+// and adds the bias afterwards, which rounds differently for inputs that are not matrices, and under autocast.
+// Reference: torch.nn.Linear.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ namespace ddp::nn {
 
 using torch::nn::LinearOptions;
 
-/// What a Linear holder points to.
+/// The module that a Linear holder points to.
 class LinearImpl : public torch::nn::Cloneable<LinearImpl> {
  public:
   /// A layer from `in_features` to `out_features` numbers, with a bias.

@@ -1,6 +1,6 @@
-// Attention with several heads, with the bits of Python's: LibTorch's projects and scales otherwise, knows neither
-// batch_first nor scaled_dot_product_attention, and has no path for inference. Reference: torch.nn.MultiheadAttention;
-// Vaswani et al., "Attention Is All You Need", 2017.
+// Attention with several heads whose results have the same bits as Python's. LibTorch's class computes projections and
+// scaling differently, supports neither batch_first nor scaled_dot_product_attention, and has no fast path for
+// inference. Reference: torch.nn.MultiheadAttention; Vaswani et al., "Attention Is All You Need", 2017.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +46,7 @@ struct MultiheadAttentionOptions {
   TORCH_ARG(bool, batch_first) = false;
 };
 
-/// What a MultiheadAttention holder points to.
+/// The module that a MultiheadAttention holder points to.
 class MultiheadAttentionImpl : public torch::nn::Cloneable<MultiheadAttentionImpl> {
  public:
   /// The defaults, with these sizes.
@@ -84,7 +84,7 @@ class MultiheadAttentionImpl : public torch::nn::Cloneable<MultiheadAttentionImp
   at::Tensor in_proj_bias;            ///< (3 * embed_dim), or undefined
   at::Tensor bias_k;                  ///< (1, 1, embed_dim), or undefined: appended to the keys
   at::Tensor bias_v;                  ///< (1, 1, embed_dim), or undefined: appended to the values
-  Linear out_proj{nullptr};           ///< what the heads' results go through
+  Linear out_proj{nullptr};           ///< applied to the concatenated results of the heads
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({3, torch::nn::AnyValue(at::Tensor())}, {4, torch::nn::AnyValue(true)},

@@ -58,7 +58,7 @@ using TransformerEncoderLayerOptions = TransformerLayerOptions;
 /// The options of a decoder's layer.
 using TransformerDecoderLayerOptions = TransformerLayerOptions;
 
-/// What a TransformerEncoderLayer holder points to.
+/// The module that a TransformerEncoderLayer holder points to.
 class TransformerEncoderLayerImpl : public torch::nn::Cloneable<TransformerEncoderLayerImpl> {
  public:
   /// The defaults, with these sizes.
@@ -99,7 +99,7 @@ class TransformerEncoderLayerImpl : public torch::nn::Cloneable<TransformerEncod
 /// A layer of an encoder, used as torch::nn::TransformerEncoderLayer, with Python's parameter names and initial values.
 TORCH_MODULE(TransformerEncoderLayer);
 
-/// What a TransformerDecoderLayer holder points to.
+/// The module that a TransformerDecoderLayer holder points to.
 class TransformerDecoderLayerImpl : public torch::nn::Cloneable<TransformerDecoderLayerImpl> {
  public:
   /// The defaults, with these sizes.
@@ -152,15 +152,16 @@ struct TransformerEncoderOptions {
   TORCH_ARG(TransformerEncoderLayer, encoder_layer) = nullptr;
   /// Number of copies.
   TORCH_ARG(int64_t, num_layers);
-  /// What the result of the last layer goes through, usually a torch::nn::LayerNorm; may be empty.
+  /// A module that is applied to the result of the last layer, usually a torch::nn::LayerNorm; may be empty.
   TORCH_ARG(torch::nn::AnyModule, norm);
-  /// Whether padding is left out of the computation where no gradient is needed, as in Python; the result is 0 there.
+  /// Whether padding is left out of the computation if no gradient is needed, as in Python; the result is 0 at padded
+  /// positions.
   TORCH_ARG(bool, enable_nested_tensor) = true;
   /// Whether that is done only where all padding is at the ends of the sequences.
   TORCH_ARG(bool, mask_check) = true;
 };
 
-/// What a TransformerEncoder holder points to.
+/// The module that a TransformerEncoder holder points to.
 class TransformerEncoderImpl : public torch::nn::Cloneable<TransformerEncoderImpl> {
  public:
   /// The defaults, with `num_layers` copies of the layer.
@@ -168,8 +169,8 @@ class TransformerEncoderImpl : public torch::nn::Cloneable<TransformerEncoderImp
   /// The same with all options.
   explicit TransformerEncoderImpl(TransformerEncoderOptions options);
 
-  /// Passes `src` through the layers; shapes and masks as TransformerEncoderLayerImpl::forward()'s. Whether `mask` is
-  /// the causal one is found out unless `is_causal` says it.
+  /// Passes `src` through the layers; shapes and masks as TransformerEncoderLayerImpl::forward()'s. Without
+  /// `is_causal`, the function checks whether `mask` is the causal mask.
   at::Tensor forward(const at::Tensor& src, const at::Tensor& mask = {}, const at::Tensor& src_key_padding_mask = {},
                      std::optional<bool> is_causal = std::nullopt);
 
@@ -201,11 +202,11 @@ struct TransformerDecoderOptions {
   TORCH_ARG(TransformerDecoderLayer, decoder_layer) = nullptr;
   /// Number of copies.
   TORCH_ARG(int64_t, num_layers);
-  /// What the result of the last layer goes through, usually a torch::nn::LayerNorm; may be empty.
+  /// A module that is applied to the result of the last layer, usually a torch::nn::LayerNorm; may be empty.
   TORCH_ARG(torch::nn::AnyModule, norm);
 };
 
-/// What a TransformerDecoder holder points to.
+/// The module that a TransformerDecoder holder points to.
 class TransformerDecoderImpl : public torch::nn::Cloneable<TransformerDecoderImpl> {
  public:
   /// The defaults, with `num_layers` copies of the layer.
@@ -213,8 +214,8 @@ class TransformerDecoderImpl : public torch::nn::Cloneable<TransformerDecoderImp
   /// The same with all options.
   explicit TransformerDecoderImpl(TransformerDecoderOptions options);
 
-  /// Passes `tgt` through the layers; shapes and masks as TransformerDecoderLayerImpl::forward()'s. Whether `tgt_mask`
-  /// is the causal one is found out unless `tgt_is_causal` says it.
+  /// Passes `tgt` through the layers; shapes and masks as TransformerDecoderLayerImpl::forward()'s. Without
+  /// `tgt_is_causal`, the function checks whether `tgt_mask` is the causal mask.
   at::Tensor forward(const at::Tensor& tgt, const at::Tensor& memory, const at::Tensor& tgt_mask = {},
                      const at::Tensor& memory_mask = {}, const at::Tensor& tgt_key_padding_mask = {},
                      const at::Tensor& memory_key_padding_mask = {}, std::optional<bool> tgt_is_causal = std::nullopt,
@@ -268,7 +269,7 @@ struct TransformerOptions {
   TORCH_ARG(bool, norm_first) = false;
 };
 
-/// What a Transformer holder points to.
+/// The module that a Transformer holder points to.
 class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
  public:
   /// Python's defaults.

@@ -1,5 +1,5 @@
-// What a module's weights are: of another dtype, or computed before each forward from what is trained (weight and
-// spectral normalization). Reference: torch.nn.Module.to, torch.nn.utils.parametrizations.
+// Changes a module's weights: converts them to another dtype, or computes them before each forward from the trained
+// parameters (weight and spectral normalization). Reference: torch.nn.Module.to, torch.nn.utils.parametrizations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,9 +18,10 @@
 
 namespace ddp::nn {
 
-/// Makes the floating-point parameters, gradients and buffers of `module` `dtype`, and leaves others: Python's
-/// module.to(dtype). LibTorch's own to() converts integers as well, so that batch norms count in 16 bits. Tensors stay
-/// the same objects, so optimizers keep them. Throws std::invalid_argument when `dtype` is not a floating-point type.
+/// Converts the floating-point parameters, gradients and buffers of `module` to `dtype`, and does not change others:
+/// Python's module.to(dtype). LibTorch's to() also converts integers, so the counters of batch norms would have 16
+/// bits. Tensors stay the same objects, so optimizers keep them. Throws std::invalid_argument when `dtype` is not a
+/// floating-point type.
 void to_dtype(torch::nn::Module& module, c10::ScalarType dtype);
 
 /// The same for a module in a holder.
@@ -43,7 +44,7 @@ struct SpectralNormOptions {
 
 namespace detail {
 
-/// What computes a weight: the module with Python's name `parametrizations.weight`.
+/// A module that computes a weight; its name is Python's, `parametrizations.weight`.
 class WeightParametrization : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
@@ -72,10 +73,10 @@ concept LayerWithWeight = requires(Holder& layer, const at::Tensor& input) {
 
 }  // namespace detail
 
-/// What is the same for all layers: names and training mode.
+/// The common part of all layers: names and training mode.
 class ParametrizedBase : public torch::nn::Module {
  public:
-  /// The weight as a forward would use it now; in training mode spectral_norm()'s does its power iterations.
+  /// The weight that a forward would use now. In training mode that of spectral_norm() performs its power iterations.
   at::Tensor weight() { return parametrization_->compute(); }
 
   /// Training or eval mode, of the layer too.
@@ -96,7 +97,7 @@ class ParametrizedBase : public torch::nn::Module {
   std::shared_ptr<detail::WeightParametrization> parametrization_;
 };
 
-/// What a Parametrized holder points to.
+/// The module that a Parametrized holder points to.
 template <detail::LayerWithWeight Holder>
 class ParametrizedImpl : public ParametrizedBase {
  public:
@@ -144,8 +145,8 @@ class Parametrized : public torch::nn::ModuleHolder<ParametrizedImpl<Holder>> {
 
 /// `layer` with the weight `g · v / |v|`: `parametrizations.weight.original0` is g and `original1` v, which is the
 /// layer's weight as it was. `layer` is a module holder or a std::shared_ptr of a module with a member `weight`
-/// (Linear, Conv1d to 3d, ConvTranspose1d to 3d, Embedding, your own); it is used by the result alone from then on.
-/// Throws c10::Error where the weight has no dimension `dim`. Reference: torch.nn.utils.parametrizations.weight_norm.
+/// (Linear, Conv1d to 3d, ConvTranspose1d to 3d, Embedding, your own); afterwards only the result may use it. Throws
+/// c10::Error where the weight has no dimension `dim`. Reference: torch.nn.utils.parametrizations.weight_norm.
 template <detail::LayerWithWeight Holder>
 Parametrized<Holder> weight_norm(Holder layer, const WeightNormOptions& options = {}) {
   auto parametrization = detail::make_weight_norm(layer->weight, options);

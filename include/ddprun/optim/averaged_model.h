@@ -1,5 +1,5 @@
-// A copy of a model whose weights are the average of those that training went through: exponential (EMA) or equal
-// (SWA). Reference: torch.optim.swa_utils.
+// A copy of a model whose weights are the average of the weights during training: an exponential moving average (EMA)
+// or the mean (SWA). Reference: torch.optim.swa_utils.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@
 namespace ddp::optim {
 
 /// The new average of one tensor, from the average so far, the model's tensor (both of one shape, on one device) and
-/// how many models are in the average. Leaves both alone. Called without recording gradients.
+/// how many models are in the average. It must not change its arguments. It is called without recording gradients.
 using AverageFunction =
     std::function<at::Tensor(const at::Tensor& averaged, const at::Tensor& current, int64_t n_averaged)>;
 
@@ -32,36 +32,37 @@ using MultiAverageFunction = std::function<void(const std::vector<at::Tensor>& a
 /// decay · average + (1 - decay) · model: Polyak's average with exponential weights. Throws std::invalid_argument for
 /// a decay outside [0, 1].
 AverageFunction get_ema_avg_fn(double decay = 0.999);
-/// The same by one kernel for many tensors, with other roundings, which are those of Python's function of this name.
+/// The same with one kernel for many tensors. It rounds differently: as Python's function of this name.
 MultiAverageFunction get_ema_multi_avg_fn(double decay = 0.999);
 
 /// The mean of all models so far: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization",
 /// UAI 2018.
 AverageFunction get_swa_avg_fn();
-/// The same by one kernel for many tensors, with other roundings, which are those of Python's function of this name.
+/// The same with one kernel for many tensors. It rounds differently: as Python's function of this name.
 MultiAverageFunction get_swa_multi_avg_fn();
 
 /// Settings of an AveragedModel, all optional.
 struct AveragedModelOptions {
-  std::optional<c10::Device> device{};  ///< where the average is kept; empty: with the model
+  std::optional<c10::Device> device{};  ///< the device of the average; empty: that of the model
   AverageFunction avg_fn{};             ///< one of get_ema_avg_fn(), get_swa_avg_fn() or your own; empty: SWA
-  MultiAverageFunction multi_avg_fn{};  ///< instead of avg_fn
-  /// Average the buffers (batch norm's running statistics) as well. Else they are the model's current ones, and
-  /// update_bn() computes those that fit the averaged weights.
+  MultiAverageFunction multi_avg_fn{};  ///< replaces avg_fn
+  /// Averages the buffers (batch norm's running statistics) as well. If false, the buffers are copies of the model's
+  /// current ones; update_bn() then computes the statistics for the averaged weights.
   bool use_buffers = false;
   /// For models that cannot clone(): returns a new module of the same class and structure; its values do not matter.
   std::function<std::shared_ptr<torch::nn::Module>()> make_copy{};
 };
 
-/// What every AveragedModel is, whatever its model: state_dict()'s names are Python's, `module.…` and `n_averaged`.
+/// The base of all AveragedModels. The names of parameters and buffers are those of Python's state_dict(): `module.…`
+/// and `n_averaged`.
 class AveragedModelBase : public torch::nn::Module {
  public:
-  /// Takes `model`'s parameters, and its buffers, into the average; the first call copies them. `model` is the one that
-  /// is trained or what wraps it, DistributedDataParallel for example. Tied weights are averaged once. No
-  /// communication: ranks have equal parameters, so all get the same average (buffers may differ from rank to rank, as
-  /// the model's do; evaluate() and checkpoints take rank 0's). Call it on every rank, after the optimizer's step.
-  /// Throws std::invalid_argument when the model has other parameters or buffers than the one that was copied, and then
-  /// changes nothing.
+  /// Adds `model`'s parameters and buffers to the average; the first call copies them. `model` is the trained model or
+  /// its wrapper, such as DistributedDataParallel. Tied weights are averaged once. It does not communicate: the ranks
+  /// have equal parameters, so all get the same average. (Buffers may differ from rank to rank, as in the model;
+  /// evaluate() and checkpoints use those of rank 0.) Call it on every rank, after the optimizer's step. Throws
+  /// std::invalid_argument, and changes nothing, when the parameters or buffers of `model` do not match those of the
+  /// copied model.
   void update_parameters(AnyModuleRef model);
 
   /// How many models are in the average.
@@ -72,7 +73,7 @@ class AveragedModelBase : public torch::nn::Module {
     ddp::detail::refuse_to_clone("AveragedModel");
   }
 
-  /// From an archive that save() wrote: all of it, or std::exception and nothing is changed.
+  /// Loads an archive that save() wrote. If it throws, nothing has changed.
   void load(torch::serialize::InputArchive& archive) override;
 
  protected:
@@ -91,7 +92,8 @@ class AveragedModelBase : public torch::nn::Module {
   at::Tensor n_averaged_;
 };
 
-/// What an AveragedModel holder points to. `Holder` is the model's own holder, as for DistributedDataParallelImpl.
+/// The module that an AveragedModel holder points to. `Holder` is the model's own holder, as for
+/// DistributedDataParallelImpl.
 template <typename Holder>
 class AveragedModelImpl : public AveragedModelBase {
  public:
@@ -109,9 +111,9 @@ class AveragedModelImpl : public AveragedModelBase {
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
 
-  /// The averaged model, with the model's own parameter names: to evaluate, and to save for use.
+  /// The averaged model, with the parameter names of the original model: for evaluation, and to save for use.
   std::shared_ptr<Contained>& module() { return module_; }
-  /// The same of a const wrapper.
+  /// The same for a const wrapper.
   const std::shared_ptr<Contained>& module() const { return module_; }
 
  private:
@@ -134,15 +136,16 @@ class AveragedModelImpl : public AveragedModelBase {
 ///     ddp::update_bn(loader, ema, group);                                // for models with batch norm
 ///     for (auto& batch : ddp::evaluate(ema, test, group)) … ema(batch.data) …
 ///
-/// `net` may be what DistributedDataParallel takes, and is the model itself, not its wrapper. It must derive from
-/// torch::nn::Cloneable, or make_copy be given. Batch norms that convert_sync_batchnorm() converted are plain ones in
-/// the copy. Random generators are left where they are.
+/// `net` may have any type that DistributedDataParallel accepts, and is the model itself, not its wrapper. It must
+/// derive from torch::nn::Cloneable, or make_copy must be set. Batch norms that convert_sync_batchnorm() converted are
+/// ordinary batch norms in the copy. The states of random generators do not change.
 ///
 /// A checkpoint of the run holds it as `ddp::TrainingState{…, .shared = {{"ema", *ema}}}`; with
 /// `save_checkpoint(file, {.model = ema}, group)` Python's AveragedModel loads the file, and the other way round. Its
 /// functions are not saved.
 ///
-/// Throws std::invalid_argument for an empty holder, a model that cannot be copied, and two functions at once.
+/// Throws std::invalid_argument for an empty holder, a model that cannot be copied, and if both avg_fn and multi_avg_fn
+/// are set.
 template <typename Model>
 class AveragedModel : public torch::nn::ModuleHolder<AveragedModelImpl<ddp::detail::ModuleHolderOf<Model>>> {
  public:

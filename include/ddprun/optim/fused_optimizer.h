@@ -1,5 +1,5 @@
-// What the optimizers of this folder have in common: torch::optim's interface, access to the state under Python's
-// names, and a step that takes a gradient scaler's tensors without the host reading them.
+// The common base of this folder's optimizers: the interface of torch::optim, access to the state under Python's names,
+// and a step that uses a gradient scaler's tensors without reading them on the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,14 +12,14 @@
 
 namespace ddp::optim {
 
-/// What a gradient scaler hands to one step. Both are float32 tensors of one element on any device, are borrowed for
-/// the call, and stay on their device: nothing here waits for it.
+/// The arguments of a gradient scaler for one step. Both are float32 tensors of one element on any device. The step
+/// uses them only during the call and does not wait for their device.
 struct GradientScaling {
   /// The step divides the gradients by it, and leaves them divided, as Python's fused optimizers do. Undefined: the
   /// gradients are not scaled (or unscale_() has divided them already).
   at::Tensor grad_scale{};
-  /// 0: the step is taken. Anything else: parameters, state, step counters and gradients stay as they are. Undefined:
-  /// the step is taken.
+  /// If it is 0 or undefined, the step is performed. Otherwise parameters, state, step counters and gradients are
+  /// unchanged.
   at::Tensor found_inf{};
 };
 
@@ -27,18 +27,19 @@ struct GradientScaling {
 using StateTensors = std::map<std::string, at::Tensor>;
 
 /// Base of ddp::optim's optimizers, on LibTorch's fused kernels or ddprun's own. They are torch::optim::Optimizers:
-/// parameter groups with options, for which LibTorch's options of the same optimizer are taken too; save() and load()
+/// parameter groups have options, which may also be LibTorch's options of the same optimizer; save() and load()
 /// exchange archives with LibTorch's optimizer of the same name, where there is one.
 class FusedOptimizer : public torch::optim::Optimizer {
  public:
-  /// A group's own options hold as they are given. (torch::optim::Optimizer since LibTorch 2.12 replaces those that
-  /// equal the class's default by `defaults`.) A parameter that a group has twice, as parameters() of a model with tied
-  /// weights, is kept once. Throws std::invalid_argument with Python's text for one that two groups have.
+  /// The options of a group are used unchanged. (Since LibTorch 2.12, torch::optim::Optimizer replaces options that
+  /// equal the class's default by `defaults`.) If a group contains a parameter twice (parameters() of a model with tied
+  /// weights does), it is kept once. Throws std::invalid_argument with Python's text if two groups contain the same
+  /// parameter.
   FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  std::unique_ptr<torch::optim::OptimizerOptions> defaults);
 
-  /// As torch::optim::Optimizer's, but for the group's own options, as in the constructor. (Through a reference to
-  /// torch::optim::Optimizer its rule holds.)
+  /// As torch::optim::Optimizer::add_param_group(), except that the group's options are used unchanged, as in the
+  /// constructor. (A call through a reference to torch::optim::Optimizer follows LibTorch's rule.)
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Runs `closure`, if there is one, with gradients enabled, takes one step and returns the closure's loss. Throws
@@ -46,9 +47,9 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// fused kernels.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
-  /// One step for a gradient scaler. On CUDA neither tensor is read by the host; one on another device than the
-  /// parameters is copied to theirs. Throws as step() does, and std::invalid_argument when a tensor of `scaling` is no
-  /// float32 of one element.
+  /// One step for a gradient scaler. On CUDA the host reads neither tensor. A tensor on another device than the
+  /// parameters is copied to their device. Throws as step() does, and std::invalid_argument when a tensor of `scaling`
+  /// is not a float32 tensor of one element.
   void step_scaled(const GradientScaling& scaling);
 
   /// Clears all gradients: `set_to_none` drops them, else they become zero in place. Works on gradients that are views
@@ -58,7 +59,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// Python's name of the class, such as "AdamW".
   virtual std::string type_name() const = 0;
 
-  /// The state that `parameter` has, which shares the optimizer's memory; empty when it has none yet.
+  /// The state of `parameter`. The tensors share the optimizer's memory. Empty if there is no state yet.
   virtual StateTensors parameter_state(const at::Tensor& parameter) const = 0;
 
   /// Whether each rank keeps the state of other parameters, as with ZeroRedundancyOptimizer between two calls of
@@ -68,10 +69,10 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// Whether this rank keeps the state of `parameter`.
   virtual bool keeps_state_of(const at::Tensor& /*parameter*/) const { return true; }
 
-  /// parameter_state() where this rank keeps the state of `parameter`, else empty. Needs no other rank.
+  /// Returns parameter_state() if this rank keeps the state of `parameter`, else an empty state. Not a collective.
   virtual StateTensors kept_state(const at::Tensor& parameter) const { return parameter_state(parameter); }
 
-  /// Throws std::invalid_argument unless set_parameter_state() would take `state` for `parameter`.
+  /// Throws std::invalid_argument if set_parameter_state() would reject `state` for `parameter`.
   virtual void check_parameter_state(const at::Tensor& parameter, const StateTensors& state) const = 0;
 
   /// Replaces the state of `parameter` by copies of `state` on its device; empty removes it. Throws
@@ -85,14 +86,16 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// std::invalid_argument for a name that the optimizer does not have.
   virtual at::Tensor empty_state(const at::Tensor& parameter, const std::string& name) const = 0;
 
-  /// Why a step needs all of the parameters of `group` at once, as a sentence; empty when it updates each alone.
+  /// The reason why a step needs all parameters of `group` together, as a sentence; empty if each parameter is updated
+  /// independently.
   virtual std::string dependence(const torch::optim::OptimizerParamGroup& group) const;
 
-  /// Writes state and options as LibTorch's optimizer of the same name does, if there is one, which can load them.
+  /// Writes state and options in the form of LibTorch's optimizer of the same name, if there is one; that optimizer can
+  /// load them.
   void save(torch::serialize::OutputArchive& archive) const override;
 
   /// Reads what save() or LibTorch's optimizer of the same name has written (since 1.5); parameters are matched by
-  /// their place. Throws std::invalid_argument when groups, sizes, shapes or names do not fit, and then changes
+  /// their position. Throws std::invalid_argument when groups, sizes, shapes or names do not fit, and then changes
   /// nothing.
   void load(torch::serialize::InputArchive& archive) override;
 

@@ -1,4 +1,4 @@
-// Layer-wise adaptive rate clipping, as apex.parallel.LARC had it (You, Gitman and Ginsburg 2017).
+// Layer-wise adaptive rate clipping, as in apex.parallel.LARC (You, Gitman and Ginsburg 2017).
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -20,7 +20,8 @@ struct LarcOptions {
 
 namespace detail {
 
-/// The groups' weight decays, set to 0 while this lives and restored at its end: LARC applies them itself.
+/// Sets the groups' weight decays to 0 while it exists, and restores them in its destructor: LARC applies weight decay
+/// itself.
 class SuspendedWeightDecay {
  public:
   explicit SuspendedWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups);
@@ -35,16 +36,16 @@ class SuspendedWeightDecay {
   std::vector<double> values_{};
 };
 
-/// Multiplies each gradient, dense as the optimizer's check_step() wants them, with weight decay added, by its layer's
-/// adaptive rate; nothing is read by the host.
+/// Adds weight decay to each gradient and multiplies it by its layer's adaptive rate. Gradients must be dense, as the
+/// optimizer's check_step() requires. The host reads no values.
 void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weight_decay, const LarcOptions& options,
                      const GradientScaling& scaling);
 
 }  // namespace detail
 
-/// `Base` (SGD, Adam, …) whose every step first gives each parameter a rate of its own:
-/// trust_coefficient |p| / (|g| + weight_decay |p| + eps). Unlike apex's it needs no host synchronisation. Reference:
-/// apex.parallel.LARC.
+/// The optimizer `Base` (SGD, Adam, …), with a separate rate for each parameter that every step computes first:
+/// trust_coefficient |p| / (|g| + weight_decay |p| + eps). Unlike apex's LARC, it does not make the host wait for the
+/// device. Reference: apex.parallel.LARC.
 template <typename Base>
 class Larc : public Base {
  public:

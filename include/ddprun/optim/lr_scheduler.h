@@ -23,16 +23,17 @@ struct LrSchedulerOptions {
   int64_t interval = 1;
 };
 
-/// Sets the learning rates (and momenta, for one_cycle) of an optimizer's groups. Every rank makes its own and steps it
-/// equally often: no communication. Works on any torch::optim::Optimizer whose options know their learning rate.
+/// Sets the learning rates (and momenta, for one_cycle) of an optimizer's groups. Every rank constructs its own and
+/// calls step() equally often; it does not communicate. Works with any torch::optim::Optimizer whose options have a
+/// learning rate.
 class LrScheduler {
  public:
-  /// Borrows `optimizer`, whose rates become those of the schedule's step 0. Throws std::invalid_argument when its
-  /// groups lack what the schedule needs.
+  /// Refers to `optimizer`, which must outlive it, and sets its rates to those of the schedule's step 0. Throws
+  /// std::invalid_argument when its groups lack an option that the schedule needs.
   LrScheduler(torch::optim::Optimizer& optimizer, schedules::Schedule schedule, const LrSchedulerOptions& options = {});
 
-  /// Call it after the optimizer's step: makes the schedule's next step, from the rates that the groups have. Throws
-  /// std::invalid_argument when the schedule has no more steps, and then changes nothing.
+  /// Makes the schedule's next step, starting from the current rates of the groups. Call it after the optimizer's step.
+  /// Throws std::invalid_argument when the schedule has no more steps, and then changes nothing.
   void step();
 
   /// The learning rate of each group.
@@ -40,9 +41,9 @@ class LrScheduler {
 
   /// Progress, rates and initial rates as JSON.
   std::string save() const;
-  /// Takes over what save() has returned for an equal schedule, or the state_dict() of Python's scheduler as JSON, and
-  /// sets the optimizer's rates to those saved. Throws std::invalid_argument when it does not fit, and then changes
-  /// nothing.
+  /// Loads the result of save() of an equal schedule, or the state_dict() of Python's scheduler as JSON, and sets the
+  /// optimizer's rates to the saved ones. Throws std::invalid_argument, and changes nothing, if the state does not
+  /// match.
   void load(const std::string& state);
 
  private:
@@ -57,9 +58,10 @@ class LrScheduler {
 /// have the same rates; without one, each decides by its own metric.
 class ReduceLROnPlateau {
  public:
-  /// Borrows `optimizer`. Throws std::invalid_argument with Python's message for options out of range.
+  /// Refers to `optimizer`, which must outlive it. Throws std::invalid_argument with Python's message for options out
+  /// of range.
   explicit ReduceLROnPlateau(torch::optim::Optimizer& optimizer, schedules::PlateauOptions options = {});
-  /// The same for a job of several ranks, each of which makes one.
+  /// The same for a job of several ranks. Every rank constructs one.
   ReduceLROnPlateau(torch::optim::Optimizer& optimizer, const GroupHandle& group,
                     schedules::PlateauOptions options = {});
 
@@ -71,7 +73,7 @@ class ReduceLROnPlateau {
 
   /// Progress as JSON; as LrScheduler::save().
   std::string save() const;
-  /// Takes over what save() has returned, as LrScheduler::load() does.
+  /// Loads the result of save(), as LrScheduler::load() does.
   void load(const std::string& state) { plateau_.load(state); }
 
  private:

@@ -1,7 +1,7 @@
 // The optimizers of torch.optim that LibTorch does not have or does not fuse, and LAMB and Lion, with Python's options,
 // defaults and state. On the CPU their steps have the bits of Python's loop form (foreach=False) in float32, float64,
-// bfloat16 and float16; on CUDA those of capturable=True with foreach=True, its default there: step counters and
-// what follows from them stay on the device.
+// bfloat16 and float16; on CUDA those of capturable=True with foreach=True, its default there: step counters, and
+// values computed from them, stay on the device.
 #pragma once
 
 #include <torch/optim/rmsprop.h>
@@ -36,7 +36,7 @@ namespace ddp::optim {
                                             \
  public:
 
-// What each class of options implements, with the members in Python's order.
+// The functions that each class of options implements, with the members in Python's order.
 #define DDP_OPTIM_LISTED(python_name, ...)                                    \
   const char* optimizer_name() const override {                               \
     return python_name;                                                       \
@@ -72,7 +72,7 @@ class RMSpropOptions : public OwnOptions<RMSpropOptions> {
   DDP_OPTIM_OPTION(bool, centered, false)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("RMSprop", lr_, momentum_, alpha_, eps_, centered_, weight_decay_, maximize_, capturable_)
 };
@@ -92,7 +92,7 @@ class AdadeltaOptions : public OwnOptions<AdadeltaOptions> {
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("Adadelta", lr_, rho_, eps_, weight_decay_, maximize_, capturable_)
   /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
@@ -114,7 +114,7 @@ class AdamaxOptions : public OwnOptions<AdamaxOptions> {
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("Adamax", lr_, betas_, eps_, weight_decay_, maximize_, capturable_)
 };
@@ -138,7 +138,7 @@ class NAdamOptions : public OwnOptions<NAdamOptions> {
   DDP_OPTIM_OPTION(bool, decoupled_weight_decay, false)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("NAdam", lr_, betas_, eps_, weight_decay_, momentum_decay_, decoupled_weight_decay_, maximize_,
                    capturable_)
@@ -161,7 +161,7 @@ class RAdamOptions : public OwnOptions<RAdamOptions> {
   DDP_OPTIM_OPTION(bool, decoupled_weight_decay, false)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("RAdam", lr_, betas_, eps_, weight_decay_, decoupled_weight_decay_, maximize_, capturable_)
 };
@@ -183,7 +183,7 @@ class ASGDOptions : public OwnOptions<ASGDOptions> {
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("ASGD", lr_, lambd_, alpha_, t0_, weight_decay_, maximize_, capturable_)
 };
@@ -193,15 +193,15 @@ class RpropOptions : public OwnOptions<RpropOptions> {
  public:
   /// Python's defaults, with this first step size.
   RpropOptions(double lr = 1e-2) : lr_(lr) {}
-  /// What the step sizes begin with.
+  /// The initial step sizes.
   DDP_OPTIM_OPTION(double, lr, 1e-2)
-  /// Factors of a step size where the gradient changes its sign and where it keeps it.
+  /// Factors of a step size: where the sign of the gradient changes, and where it does not.
   DDP_OPTIM_OPTION(Betas, etas, Betas(0.5, 1.2))
   /// Smallest and largest step size.
   DDP_OPTIM_OPTION(Betas, step_sizes, Betas(1e-6, 50))
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
-  /// Refuse parameters on the CPU, as Python does; on devices every step can be captured.
+  /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("Rprop", lr_, etas_, step_sizes_, maximize_, capturable_)
   /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
@@ -280,7 +280,8 @@ class LambOptions : public OwnOptions<LambOptions> {
   DDP_OPTIM_OPTION(bool, bias_correction, true)
   /// Multiply new gradients by 1 - beta in the first mean.
   DDP_OPTIM_OPTION(bool, grad_averaging, true)
-  /// Norm of all gradients of the optimizer above which this group's are scaled down as if to it; 0: never.
+  /// If the norm of all gradients of the optimizer exceeds this, the gradients of this group are multiplied by this /
+  /// norm; 0: never.
   DDP_OPTIM_OPTION(double, max_grad_norm, 1.0)
   /// Subtract the weight decay from the parameter, times the rate; false: add it to the gradient.
   DDP_OPTIM_OPTION(bool, adam_w_mode, true)

@@ -23,20 +23,20 @@ class MaximizeOption {
  public:
   /// Whether the objective is maximised.
   bool maximize() const { return maximize_; }
-  /// The same, to be set.
+  /// The same, for writing.
   bool& maximize() { return maximize_; }
 
  protected:
   bool maximize_ = false;
 };
 
-/// Python's option of Adam and AdamW that allows their capture in a graph. Their steps can always be captured: it is
-/// kept for Python.
+/// Python's option of Adam and AdamW that allows their capture in a graph. Here steps can always be captured; the value
+/// is only stored, for exchange with Python.
 class CapturableOption {
  public:
   /// Python's value.
   bool capturable() const { return capturable_; }
-  /// The same, to be set.
+  /// The same, for writing.
   bool& capturable() { return capturable_; }
 
  protected:
@@ -61,20 +61,20 @@ class FusedOptions : public TorchOptions, public MaximizeOption, public RateTens
   /// Writes the options into an archive of LibTorch's.
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
-  /// The learning rate; of a tensor what it holds, for which the host waits.
+  /// The learning rate. If it is a tensor, its value; the host then waits for the device.
   double get_lr() const override { return rate(); }
-  /// Sets it, in the tensor if there is one.
+  /// Sets the learning rate; if it is a tensor, writes into that tensor.
   void set_lr(const double lr) override { set_rate(lr); }
   using RateTensor::lr_tensor;
-  /// Makes the learning rate a tensor of one element, which is shared, or with an undefined one a number again. Throws
-  /// std::invalid_argument for any other tensor.
+  /// Makes the learning rate a tensor of one element, which is shared with the caller; an undefined tensor makes it a
+  /// number again. Throws std::invalid_argument for any other tensor.
   Self& lr_tensor(const at::Tensor& rate) {
     set_tensor(rate);
     return static_cast<Self&>(*this);
   }
 
   using MaximizeOption::maximize;
-  /// Sets it, and returns these options for the next setter.
+  /// Sets the option, and returns these options for the next setter.
   Self& maximize(bool value) {
     maximize_ = value;
     return static_cast<Self&>(*this);
@@ -100,7 +100,7 @@ class FusedOptions : public TorchOptions, public MaximizeOption, public RateTens
 
 /// `SGDOptions(0.1).momentum(0.9)`. Defaults as in Python.
 struct SGDOptions : FusedOptions<SGDOptions, torch::optim::SGDOptions> {
-  /// What setters return.
+  /// The type that setters return.
   using Self = SGDOptions;
   /// The options of LibTorch's optimizer.
   using Base = torch::optim::SGDOptions;
@@ -120,10 +120,10 @@ struct SGDOptions : FusedOptions<SGDOptions, torch::optim::SGDOptions> {
   DDP_OPTIM_OPTION(bool, nesterov)
 };
 
-/// What Adam's and AdamW's options have in common.
+/// The common options of Adam and AdamW.
 template <typename Derived, typename TorchOptions>
 struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions>, CapturableOption {
-  /// What setters return.
+  /// The type that setters return.
   using Self = Derived;
   /// The options of LibTorch's optimizer.
   using Base = TorchOptions;
@@ -139,14 +139,14 @@ struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions>, CapturableOption
   DDP_OPTIM_OPTION(Betas, betas)
   /// Added to the divisor.
   DDP_OPTIM_OPTION(double, eps)
-  /// Share of a parameter that is added to its gradient; with AdamW, that the step takes off the parameter, times the
-  /// rate.
+  /// Share of a parameter that is added to its gradient. With AdamW: share that, times the learning rate, is subtracted
+  /// from the parameter.
   DDP_OPTIM_OPTION(double, weight_decay)
   /// Divide by the largest mean of squares so far (AMSGrad).
   DDP_OPTIM_OPTION(bool, amsgrad)
 
   using CapturableOption::capturable;
-  /// Sets it, and returns these options for the next setter.
+  /// Sets the option, and returns these options for the next setter.
   Self& capturable(bool value) {
     capturable_ = value;
     return static_cast<Self&>(*this);
@@ -165,7 +165,7 @@ struct AdamWOptions : AdamFamilyOptions<AdamWOptions, torch::optim::AdamWOptions
 
 /// `AdagradOptions(1e-2).lr_decay(1e-3)`. Defaults as in Python.
 struct AdagradOptions : FusedOptions<AdagradOptions, torch::optim::AdagradOptions> {
-  /// What setters return.
+  /// The type that setters return.
   using Self = AdagradOptions;
   /// The options of LibTorch's optimizer.
   using Base = torch::optim::AdagradOptions;
@@ -179,7 +179,7 @@ struct AdagradOptions : FusedOptions<AdagradOptions, torch::optim::AdagradOption
   DDP_OPTIM_OPTION(double, lr_decay)
   /// Share of a parameter that is added to its gradient.
   DDP_OPTIM_OPTION(double, weight_decay)
-  /// What the sums of squares begin with.
+  /// The initial value of the sums of squares.
   DDP_OPTIM_OPTION(double, initial_accumulator_value)
   /// Added to the divisor.
   DDP_OPTIM_OPTION(double, eps)
@@ -199,11 +199,12 @@ void check_options(const AdamWOptions& options, bool may_ascend = false);
 void check_options(const AdagradOptions& options, bool may_ascend = false);
 
 /// torch::optim::SGD on LibTorch's fused kernel: momentum, dampening, Nesterov, weight decay, maximize. Reference:
-/// Python's torch.optim.SGD with fused=True, bit by bit. One difference: a first step that found_inf skips leaves zero
-/// momentum, where Python's leaves memory as it was; with dampening, the next step is then a damped one.
+/// Python's torch.optim.SGD with fused=True, bit by bit. One difference: if found_inf skips the first step, the
+/// momentum is zero afterwards, while Python leaves it uninitialised. With dampening, the next step is then already
+/// damped.
 class SGD : public LocalOptimizer {
  public:
-  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// Refers to leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
   /// no parameters or values out of range.
   explicit SGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, SGDOptions defaults = {});
   /// The same with one group.
@@ -225,7 +226,7 @@ class SGD : public LocalOptimizer {
 /// fused=True, bit by bit.
 class Adam : public LocalOptimizer {
  public:
-  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// Refers to leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
   /// no parameters or values out of range.
   explicit Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamOptions defaults = {});
   /// The same with one group.
@@ -245,7 +246,7 @@ class Adam : public LocalOptimizer {
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019); otherwise as Adam.
 class AdamW : public LocalOptimizer {
  public:
-  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// Refers to leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
   /// no parameters or values out of range.
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamWOptions defaults = {});
   /// The same with one group.
@@ -267,7 +268,7 @@ class AdamW : public LocalOptimizer {
 /// by bit; Python refuses CUDA, though LibTorch has the kernel.
 class Adagrad : public LocalOptimizer {
  public:
-  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
+  /// Refers to leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
   /// no parameters or values out of range.
   explicit Adagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdagradOptions defaults = {});
   /// The same with one group.

@@ -18,44 +18,46 @@ namespace ddp {
 
 /// Settings of a ZeroRedundancyOptimizer, all optional and equal on all ranks.
 struct ZeroOptions {
-  /// Parameters become views of one flat bucket per rank, device and dtype, which is sent as it is. False: they stay
-  /// where they are and are packed for sending. Python: parameters_as_bucket_view.
+  /// Parameters become views of one flat bucket per rank, device and dtype, which is sent without packing. False:
+  /// parameters keep their memory and are packed into messages. Python: parameters_as_bucket_view.
   bool parameters_as_bucket_view = false;
   int64_t bucket_cap_bytes = int64_t{250} << 20;  ///< most bytes packed into one message
 };
 
-/// What ZeroRedundancyOptimizer does whatever the optimizer: see there.
+/// The part of ZeroRedundancyOptimizer that does not depend on the wrapped optimizer's class.
 class ZeroCore : public optim::FusedOptimizer, public Joinable {
  public:
   ~ZeroCore() override;
   ZeroCore(const ZeroCore&) = delete;
   ZeroCore& operator=(const ZeroCore&) = delete;
 
-  /// As FusedOptimizer::step(), on this rank's share, and then exchanges the parameters. Every rank must call it.
-  /// Throws as the collectives do, too.
+  /// As FusedOptimizer::step() for this rank's share of the parameters; then exchanges the parameters. Every rank must
+  /// call it. It also throws as the collectives do.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
-  /// Collects the whole state on rank `to`, in host memory; every rank must call it. Until the next step that rank can
-  /// save the optimizer as if it were not sharded. Not needed for CheckpointManager, to which each rank gives its
-  /// share. Throws as the collectives do, and std::invalid_argument for a rank that the group lacks.
+  /// Collects the whole state on rank `to`, in host memory; every rank must call it. Until the next step, that rank can
+  /// save the optimizer as if it were not sharded. CheckpointManager does not need it, because each rank saves its own
+  /// share. Throws as the collectives do, and std::invalid_argument for a rank that is not in the group.
   void consolidate_state(int to = 0);
 
-  /// The optimizer of this rank's share, which has its state.
+  /// The optimizer of this rank's share of the parameters; it has their state.
   const optim::FusedOptimizer& local() const { return *local_; }
   /// Number of elements whose state each rank keeps.
   const std::vector<int64_t>& shard_elements() const { return partition_.elements(); }
-  /// The rank that updates `parameter`. Throws std::invalid_argument for one that is not the optimizer's.
+  /// The rank that updates `parameter`. Throws std::invalid_argument for a tensor that is not a parameter of the
+  /// optimizer.
   int rank_of(const at::Tensor& parameter) const;
 
   std::string type_name() const override { return local_->type_name(); }
-  /// On several ranks it needs consolidate_state(this rank) since the last step; throws std::runtime_error, with
-  /// Python's text, otherwise.
+  /// The state of `parameter`. On several ranks it requires a call of consolidate_state(this rank) after the last step;
+  /// otherwise it throws std::runtime_error with Python's text.
   optim::StateTensors parameter_state(const at::Tensor& parameter) const override;
   bool is_state_divided() const override { return group_.size() > 1 && !is_consolidated_; }
   bool keeps_state_of(const at::Tensor& parameter) const override;
   optim::StateTensors kept_state(const at::Tensor& parameter) const override;
   void check_parameter_state(const at::Tensor& parameter, const optim::StateTensors& state) const override;
-  /// Keeps it where the parameter is of this rank's share, else ignores it: every rank loads the whole state.
+  /// Stores `state` if `parameter` is in this rank's share, and ignores it otherwise, so every rank can load the whole
+  /// state.
   void set_parameter_state(const at::Tensor& parameter, const optim::StateTensors& state) override;
   bool has_state(const std::string& name) const override;
   at::Tensor empty_state(const at::Tensor& parameter, const std::string& name) const override;
@@ -69,7 +71,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
 
  protected:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
-  /// Makes the optimizer of a share; groups may be empty, and have options.
+  /// Makes the optimizer of one rank's share. Groups may be empty, and have options.
   using MakeLocal = std::function<std::unique_ptr<optim::FusedOptimizer>(const Groups&)>;
 
   ZeroCore(const Groups& groups, std::unique_ptr<torch::optim::OptimizerOptions> defaults, const MakeLocal& make_local,
@@ -104,17 +106,18 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   bool is_notified_ = false;
 };
 
-/// `Local` (any of ddp::optim, or Larc of one) sharded over the ranks of a group: every rank steps
-/// its share of the parameters and sends them to the others. It has all parameters in its groups, so learning rates,
-/// gradient clipping and gradient scalers work as with `Local`; state memory falls to 1 / group.size(). All ranks need
-/// the same gradients (DistributedDataParallel's) and must step equally often; found_inf must agree on all. Inside
-/// join() a rank that has run out of inputs continues to update its share. Reference: Python's ZeroRedundancyOptimizer.
+/// The optimizer `Local` (any of ddp::optim, or Larc of one) sharded over the ranks of a group: every rank updates its
+/// share of the parameters and sends them to the other ranks. Its groups contain all parameters, so learning rates,
+/// gradient clipping and gradient scalers work as with `Local`. The memory for state is divided by group.size(). All
+/// ranks need the same gradients, as DistributedDataParallel provides them, must call step() equally often, and must
+/// have the same found_inf. Inside join() a rank that has run out of inputs continues to update its share. Reference:
+/// Python's ZeroRedundancyOptimizer.
 template <typename Local>
 class ZeroRedundancyOptimizer : public ZeroCore {
  public:
-  /// Borrows the parameters; every rank of the group must call it with the same. `defaults` are options of `Local`.
-  /// Throws std::invalid_argument for no parameters or sparse ones, std::runtime_error when ranks disagree on shapes or
-  /// dtypes.
+  /// Refers to the parameters. Every rank of the group must call it with the same parameters. `defaults` are options of
+  /// `Local`. Throws std::invalid_argument for no parameters or sparse ones, std::runtime_error when ranks disagree on
+  /// shapes or dtypes.
   template <typename Options>
   ZeroRedundancyOptimizer(std::vector<at::Tensor> parameters, const Options& defaults, const GroupHandle& group,
                           const ZeroOptions& options = {})

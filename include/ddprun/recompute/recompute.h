@@ -1,5 +1,5 @@
-// Activation checkpointing: a region of a forward keeps its inputs instead of what its backward needs, and runs again
-// in the backward. It costs time and saves memory; the gradients have the same bits. Reference:
+// Activation checkpointing: a region of a forward keeps its inputs instead of the tensors that its backward needs, and
+// is run again during the backward. It costs time and saves memory; the gradients have the same bits. Reference:
 // torch.utils.checkpoint.checkpoint(use_reentrant=False).
 //
 //     torch::Tensor forward(torch::Tensor x) {
@@ -24,15 +24,16 @@
 
 namespace ddp {
 
-/// Runs `function(args...)` and returns what it returns; autograd keeps none of the tensors that the backward of this
-/// call needs, and the first one that the backward asks for makes `function` run again.
+/// Runs `function(args...)` and returns its result. Autograd keeps none of the tensors that the backward of this call
+/// needs. When the backward needs the first of them, `function` is run again.
 ///
-/// `function` is a callable, a module or a module holder, and is copied: what it captures by reference must outlive the
-/// backward. It must let exceptions pass through: the second run ends by one (see RecomputeOptions::early_stop). `args`
-/// may be anything and are copied, so results come by `return`; tensors in values, vectors, tuples, optionals and
-/// structures with visit_tensors() are the region's inputs (see ddprun/comm/output_tensors.h), others, also those
-/// that pointers refer to, are kept as the program's. Regions may be nested. Without grad mode it is a plain call. Each
-/// rank calls it as it would call `function`: no collective of its own, but those of `function` run again.
+/// `function` is a callable, a module or a module holder, and is copied; objects that it captures by reference must
+/// outlive the backward. It must not catch all exceptions, because an exception ends the second run (see
+/// RecomputeOptions::early_stop). `args` may be of any type and are copied, so `function` must return its results;
+/// tensors in values, vectors, tuples, optionals and structures with visit_tensors() are the region's inputs (see
+/// ddprun/comm/output_tensors.h), other tensors, also those that pointers refer to, are not inputs: the second run uses
+/// the program's own tensors. Regions may be nested. Without grad mode it is an ordinary call. It adds no collective,
+/// but the collectives of `function` run again in the backward.
 ///
 /// Throws std::runtime_error when `function` changes an input in place, and, from the backward, RecomputeError when the
 /// second run saves other tensors than the first, or when an input or a parameter was changed in between.
@@ -45,16 +46,17 @@ requires(!std::is_same_v<std::decay_t<Function>, RecomputeOptions>) auto checkpo
 template <typename Function, typename... Args>
 auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... args);
 
-/// Runs a part of a region whose results are kept, and which does not run again: `function(args...)` inside a function
-/// that checkpoint() runs. Its backward's tensors are saved as without checkpoint(). Outside a region a plain call.
-/// Throws RecomputeError, in the backward, when a result was changed in place, or when the region itself goes backward
-/// through a result to `args`. Reference: MUST_SAVE of torch.utils.checkpoint.create_selective_checkpoint_contexts.
+/// Runs `function(args...)` inside a function that checkpoint() runs, keeps its results, and does not run it again in
+/// the backward. The tensors that its backward needs are saved as without checkpoint(). Outside a region it is an
+/// ordinary call. Throws RecomputeError, in the backward, when a result was changed in place, or when the region itself
+/// runs a backward through a result to `args`. Reference: MUST_SAVE of
+/// torch.utils.checkpoint.create_selective_checkpoint_contexts.
 template <typename Function, typename... Args>
 auto keep(Function&& function, Args&&... args);
 
-/// Runs the modules of `sequential` on `input` in `segments` parts, each a region but the last, and returns the result.
-/// The parts have size() / segments modules, the last one the rest. Throws std::invalid_argument unless 1 <= segments
-/// <= size(). Reference: torch.utils.checkpoint.checkpoint_sequential.
+/// Runs the modules of `sequential` on `input` in `segments` parts and returns the result. All parts except the last
+/// are regions. Each part has size() / segments modules; the last part also has the rest. Throws std::invalid_argument
+/// unless 1 <= segments <= size(). Reference: torch.utils.checkpoint.checkpoint_sequential.
 at::Tensor checkpoint_sequential(const torch::nn::Sequential& sequential, int64_t segments, at::Tensor input,
                                  const RecomputeOptions& options = {});
 
@@ -73,13 +75,13 @@ auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... 
   Kept stripped = kept;
   std::vector<at::Tensor> inputs = detail::take_tensors(stripped);
   const auto again = [saved = std::decay_t<Function>(function), stripped](std::vector<at::Tensor> with) {
-    auto run = saved;  // a function with state of its own begins each time with that of the forward
+    auto run = saved;  // a function object with state starts each run with the state that it had in the forward
     auto arguments = stripped;
     detail::put_tensors(arguments, std::move(with));
     std::apply([&](auto&... each) { static_cast<void>(detail::call_region(run, each...)); }, arguments);
   };
   RecomputeOptions of_region = options;
-  // The early stop is an exception, which such a function would turn into the end of the process.
+  // The early stop is an exception; a noexcept function would then end the process.
   if constexpr (std::is_nothrow_invocable_v<std::decay_t<Function>&, detail::KeptArgument<Args>&...>) {
     of_region.early_stop = false;
   }

@@ -31,18 +31,18 @@ class BatchSampler {
     /// For the standard library.
     using difference_type = std::ptrdiff_t;
 
-    /// Belongs to no BatchSampler.
+    /// An iterator that does not belong to a BatchSampler.
     Iterator() = default;
-    /// For begin() and end(), which make it.
+    /// Called by begin() and end(); programs do not call it.
     Iterator(const BatchSampler* batches, int64_t batch) : batches_(batches), batch_(batch) {}
     /// The current batch.
     value_type operator*() const { return (*batches_)[batch_]; }
-    /// Moves on to the next batch.
+    /// Advances to the next batch.
     Iterator& operator++() {
       ++batch_;
       return *this;
     }
-    /// Moves on to the next batch, and returns where it was.
+    /// Advances to the next batch, and returns an iterator to the previous one.
     Iterator operator++(int) {
       Iterator before = *this;
       ++batch_;

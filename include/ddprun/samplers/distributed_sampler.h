@@ -16,10 +16,11 @@ struct DistributedSamplerOptions {
   std::optional<int> rank{};          ///< this process's: 0 … num_replicas-1
   bool shuffle = true;                ///< a new order per epoch, equal on all ranks; false keeps the dataset's order
   uint64_t seed = 0;                  ///< must be equal on all ranks; the order is drawn with seed + epoch
-  bool drop_last = false;             ///< leave the tail out instead of repeating samples where the ranks do not divide
+  bool drop_last = false;             ///< if the number of ranks does not divide the size: leaves out the last samples
+                                      ///< instead of repeating some
 };
 
-/// Every rank gets as many samples; see EpochSampler for what it can do.
+/// Gives every rank the same number of samples. EpochSampler has its functions.
 ///
 ///     ddp::DistributedSampler sampler(dataset.size(), group, {.seed = 0});
 ///     auto loader = torch::data::make_data_loader(dataset, sampler, 128);
@@ -34,8 +35,8 @@ class DistributedSampler : public EpochSampler {
   /// require_replica()).
   explicit DistributedSampler(int64_t dataset_size, const DistributedSamplerOptions& options = {});
 
-  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument on every rank when the options name a rank too.
+  /// The same for a rank of a ProcessGroup, GroupHandle or any other type with rank() and size(). Throws as above, and
+  /// std::invalid_argument on every rank when the options contain a rank too.
   template <RankedGroup Group>
   DistributedSampler(int64_t dataset_size, const Group& group, const DistributedSamplerOptions& options = {})
       : DistributedSampler(dataset_size, with_replica("DistributedSampler", options, group)) {}

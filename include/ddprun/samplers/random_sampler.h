@@ -17,11 +17,12 @@ struct RandomSamplerOptions {
   std::optional<int> num_replicas{};        ///< number of ranks that share the samples
   std::optional<int> rank{};                ///< this process's: 0 … num_replicas-1
   uint64_t seed = 0;                        ///< must be equal on all ranks; the order is drawn with seed + epoch
-  bool drop_last = false;  ///< leave the tail out instead of repeating samples where ranks do not divide
+  bool drop_last = false;  ///< if the number of ranks does not divide the samples: leaves out the last ones instead of
+                           ///< repeating some
 };
 
-/// On one rank the order of torch.utils.data.RandomSampler with a generator seeded with seed + epoch; several ranks
-/// take turns in that order. Which sample comes when does not depend on the number of ranks.
+/// On one rank it has the order of torch.utils.data.RandomSampler with a generator seeded with seed + epoch. Several
+/// ranks take samples of that order in turn, so the order over all ranks does not depend on their number.
 class RandomSampler : public EpochSampler {
  public:
   /// For one process, or with `.num_replicas` and `.rank`. Throws std::invalid_argument, naming the values, for
@@ -29,8 +30,8 @@ class RandomSampler : public EpochSampler {
   /// when neither was given (see require_replica()).
   explicit RandomSampler(int64_t dataset_size, const RandomSamplerOptions& options = {});
 
-  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument on every rank when the options name a rank too.
+  /// The same for a rank of a ProcessGroup, GroupHandle or any other type with rank() and size(). Throws as above, and
+  /// std::invalid_argument on every rank when the options contain a rank too.
   template <RankedGroup Group>
   RandomSampler(int64_t dataset_size, const Group& group, const RandomSamplerOptions& options = {})
       : RandomSampler(dataset_size, with_replica("RandomSampler", options, group)) {}

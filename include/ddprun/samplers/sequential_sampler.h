@@ -1,4 +1,4 @@
-// A dataset in its own order, nothing repeated and nothing left out: for exact evaluation over several ranks.
+// The samples of a dataset in order, each exactly once: for exact evaluation over several ranks.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SequentialSamplerOptions {
 
 /// Rank r gets samples r, r + num_replicas, …, so each sample belongs to exactly one rank and sums over the ranks are
 /// exact. (A DistributedSampler repeats samples to make the shares equal, which counts those twice.) The first ranks
-/// may have one sample more: don't call collectives once per batch. On one rank it is
+/// may have one sample more, so do not call a collective for each batch. On one rank it is
 /// torch.utils.data.SequentialSampler.
 class SequentialSampler : public EpochSampler {
  public:
@@ -27,8 +27,8 @@ class SequentialSampler : public EpochSampler {
   /// require_replica()).
   explicit SequentialSampler(int64_t dataset_size, const SequentialSamplerOptions& options = {});
 
-  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument on every rank when the options name a rank too.
+  /// The same for a rank of a ProcessGroup, GroupHandle or any other type with rank() and size(). Throws as above, and
+  /// std::invalid_argument on every rank when the options contain a rank too.
   template <RankedGroup Group>
   SequentialSampler(int64_t dataset_size, const Group& group, const SequentialSamplerOptions& options = {})
       : SequentialSampler(dataset_size, with_replica("SequentialSampler", options, group)) {}

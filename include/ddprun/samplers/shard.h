@@ -1,4 +1,4 @@
-// Which samples an epoch has, in which order, which rank gets them, and where a job stands within them: plain index
+// Which samples an epoch has, in which order, which rank gets them, and the position of a job in an epoch: plain index
 // arithmetic, no LibTorch.
 #pragma once
 
@@ -22,9 +22,9 @@ std::vector<int64_t> random_order(int64_t n, int64_t count, uint64_t seed);
 /// `count` independent numbers from 0 to n-1: the same with replacement=True. n must be positive unless count is 0.
 std::vector<int64_t> random_draws(int64_t n, int64_t count, uint64_t seed);
 
-/// How many of `size` samples each of these fractions gets: rounded down, and what is left goes to the first ones, one
-/// each. torch.utils.data.random_split's rounding. Throws std::invalid_argument for a fraction outside 0 … 1 and unless
-/// they add up to 1.
+/// The number of samples for each fraction of `size`: rounded down; the remaining samples are given to the first
+/// fractions, one each, as in torch.utils.data.random_split. Throws std::invalid_argument for a fraction outside 0 … 1
+/// and unless they add up to 1.
 std::vector<int64_t> split_lengths(int64_t size, std::span<const double> fractions);
 
 /// Which of `size` samples each split has: pieces of permutation(size, seed), as torch.utils.data.random_split cuts
@@ -35,9 +35,9 @@ std::vector<std::vector<int64_t>> random_split_indices(int64_t size, std::span<c
 /// Throws std::invalid_argument, naming the values, unless num_replicas ≥ 1 and 0 ≤ rank < num_replicas.
 void check_replica(int num_replicas, int rank);
 
-/// What happens to the last samples where the ranks do not divide the epoch.
+/// How the last samples are treated if the number of ranks does not divide the number of samples of an epoch.
 enum class Tail {
-  kRepeat,  ///< samples from the start of the order are repeated, so that every rank has as many
+  kRepeat,  ///< samples from the start of the order are repeated, so that every rank has the same number
   kDrop,    ///< they are left out
   kUneven,  ///< the first ranks have one sample more; nothing is repeated or left out
 };
@@ -55,13 +55,14 @@ int64_t shard_size(int64_t length, const Sharding& sharding);
 
 /// The samples of one rank: every num_replicas-th entry of `order`, beginning with entry consumed + rank. Where the
 /// order ends before every rank has shard_size() samples, it starts again, as often as needed. With nothing consumed
-/// this is the order of Python's torch.utils.data.DistributedSampler for the same permutation; continuing with the same
-/// number of ranks gives what they would have got without the interruption, and with another number every sample that
-/// is left is still used once. Throws std::invalid_argument as check_replica(), and for a negative `consumed`.
+/// this is the order of Python's torch.utils.data.DistributedSampler for the same permutation; a resume with the same
+/// number of ranks gives each rank the samples that it would have had without the interruption. With another number of
+/// ranks, every remaining sample is still used once. Throws std::invalid_argument as check_replica(), and for a
+/// negative `consumed`.
 std::vector<int64_t> shard(std::span<const int64_t> order, const Sharding& sharding);
 
-/// Everything that the ranks need to continue in mid-epoch, whatever their number: the same for all of them, so rank
-/// 0's is the one to save.
+/// The state that ranks need to resume in mid-epoch, with any number of ranks. It is the same on all ranks; save that
+/// of rank 0.
 struct SamplerState {
   uint64_t seed = 0;     ///< the sampler's; an order is drawn with seed + epoch
   int64_t epoch = 0;     ///< the epoch that has begun

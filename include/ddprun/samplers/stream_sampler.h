@@ -1,4 +1,4 @@
-// Which samples of a stream, of a dataset without an index, belong to which rank, and where a job stands within them.
+// Which samples of a stream (a dataset without an index) belong to which rank, and the position of a job in the stream.
 // No LibTorch.
 #pragma once
 
@@ -17,18 +17,20 @@ namespace ddp {
 
 /// How a stream is divided.
 enum class StreamSharding {
-  kAuto,     ///< by parts where each rank gets one, else by samples
+  kAuto,     ///< kParts if there are enough parts for each rank, else kSamples
   kParts,    ///< rank r reads every num_replicas-th part (file), and nothing else
-  kSamples,  ///< every rank goes through all parts, and takes every num_replicas-th sample
+  kSamples,  ///< every rank reads all parts, and uses every num_replicas-th sample
 };
 
 /// Settings of a StreamSampler, all optional. All ranks need the same ones, except `rank`.
 struct StreamSamplerOptions {
-  bool shuffle = true;  ///< the order of the parts, drawn with seed + epoch
-  int64_t buffer = 0;   ///< samples in memory of which the next one is drawn at random; 0: the parts' order
-  /// What happens where ranks have different numbers of samples. kUneven: nothing, the ranks end at different times;
-  /// then train in a ddp::join(). kRepeat, kDrop: each rank repeats samples of its own, or leaves some out, so that all
-  /// have as many; the sizes of all parts must be known, or are counted before the first batch.
+  bool shuffle = true;  ///< whether the order of the parts is random, drawn with seed + epoch
+  int64_t buffer = 0;   ///< number of samples in memory from which the next one is drawn at random; 0: samples keep the
+                        ///< order of the parts
+  /// How different numbers of samples per rank are treated. kUneven: they are not changed, so the ranks end at
+  /// different times and must train in a ddp::join(). kRepeat, kDrop: each rank repeats some of its samples, or leaves
+  /// some out, so that all have the same number. This needs the sizes of all parts; unknown sizes are counted before
+  /// the first batch.
   Tail tail = Tail::kUneven;
   StreamSharding sharding = StreamSharding::kAuto;  ///< see StreamSharding
   uint64_t seed = 0;                                ///< must be equal on all ranks
@@ -39,22 +41,22 @@ struct StreamSamplerOptions {
 /// A part of an epoch that a number of ranks has gone through.
 struct StreamStage {
   int num_replicas = 1;  ///< ranks
-  int64_t used = 0;      ///< samples that each of them has used; a rank that had fewer, all of its own
+  int64_t used = 0;      ///< samples that each of them has used; a rank that had fewer has used all of its samples
   /// Whether both are equal.
   bool operator==(const StreamStage&) const = default;
 };
 
-/// Everything that the ranks need to resume in mid-epoch: the same for all of them, so rank 0's is the one to save.
+/// The state that ranks need to resume in mid-epoch. It is the same on all ranks; save that of rank 0.
 struct StreamState {
   uint64_t seed = 0;                  ///< the sampler's
   int64_t epoch = 0;                  ///< the epoch that has begun
-  int64_t parts = 0;                  ///< of the dataset; 0 where no pass has begun
+  int64_t parts = 0;                  ///< number of parts of the dataset; 0 if no pass has begun
   int64_t buffer = 0;                 ///< the sampler's
   bool shuffle = true;                ///< the sampler's
   Tail tail = Tail::kUneven;          ///< the sampler's
   StreamSharding sharding{};          ///< the sampler's
-  bool has_ended = false;             ///< nothing is left of the epoch
-  std::vector<StreamStage> stages{};  ///< what was used of it
+  bool has_ended = false;             ///< whether all samples of the epoch are used
+  std::vector<StreamStage> stages{};  ///< the samples of the epoch that were used
   /// Whether all of it is equal.
   bool operator==(const StreamState&) const = default;
 };
@@ -68,7 +70,7 @@ class StreamPass;
 
 namespace detail {
 
-// Where a pass begins or stands.
+// The position at which a pass begins, or that it has reached.
 struct StreamPosition {
   int64_t epoch = 0;
   std::vector<StreamStage> stages{};
@@ -91,11 +93,11 @@ struct StreamPosition {
 /// The order depends on seed, epoch, buffer, the number of ranks and the parts; not on workers. It is a handle: copies
 /// share one state. No call communicates. Not safe for concurrent calls.
 ///
-/// **To resume in mid-epoch**, save the loader or the sampler in a checkpoint, where all ranks have used as many batches
-/// (`TrainingState{.sampler = loader}`). With the same number of ranks the run then continues as if it had not been
-/// interrupted: no sample is repeated or lost, and the order is the same. With another number of ranks each sample that
-/// is left of the epoch is still used exactly once, in another order. The state says how many samples were used, not
-/// where they lie in files; so going on asks the dataset for the sizes of the parts that were begun.
+/// **To resume in mid-epoch**, save the loader or the sampler in a checkpoint, when all ranks have used the same number
+/// of batches (`TrainingState{.sampler = loader}`). With the same number of ranks the run then continues as if it had
+/// not been interrupted: no sample is repeated or lost, and the order is the same. With another number of ranks, each
+/// remaining sample of the epoch is still used exactly once, in another order. The state has the number of used
+/// samples, not their positions in files, so a resume asks the dataset for the sizes of the parts that were begun.
 class StreamSampler {
  public:
   /// For one process, or with `.num_replicas` and `.rank`. Throws std::invalid_argument, naming the values, for a
@@ -103,8 +105,8 @@ class StreamSampler {
   /// require_replica()).
   explicit StreamSampler(const StreamSamplerOptions& options = {});
 
-  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument on every rank when the options name a rank too.
+  /// The same for a rank of a ProcessGroup, GroupHandle or any other type with rank() and size(). Throws as above, and
+  /// std::invalid_argument on every rank when the options contain a rank too.
   template <RankedGroup Group>
   explicit StreamSampler(const Group& group, const StreamSamplerOptions& options = {})
       : StreamSampler(with_replica("StreamSampler", options, group)) {}
@@ -114,21 +116,22 @@ class StreamSampler {
   /// The epoch that set_epoch() has set; 0 at first.
   int64_t epoch() const;
 
-  /// Where the job stands after the batches that the loop's body has got.
+  /// The position of the job after the batches that the loop's body has received.
   StreamState state() const;
-  /// Takes over seed, epoch and place: the next pass gives what is left of that epoch. Throws std::invalid_argument,
-  /// and changes nothing, for a state that says impossible things, or that was saved in mid-epoch with another buffer,
-  /// shuffle, tail or sharding.
+  /// Sets seed, epoch and position: the next pass gives the remaining samples of that epoch. Throws
+  /// std::invalid_argument, and changes nothing, for a state with values that are not possible, or that was saved in
+  /// mid-epoch with another buffer, shuffle, tail or sharding.
   void load_state(const StreamState& state);
   /// state() as JSON, for CheckpointManager: TrainingState{.sampler = sampler}.
   std::string save() const;
-  /// load_state() of what save() has returned.
+  /// Calls load_state() with the state that save() has returned.
   void load(const std::string& state);
 
-  /// For Loader: begins a pass over what is left of the epoch of a dataset of that many parts. Throws
+  /// For Loader: begins a pass over the remaining samples of the epoch, for a dataset with `parts` parts. Throws
   /// std::invalid_argument when the loaded state is of a dataset of another number of parts.
   StreamPass begin_pass(int64_t parts);
-  /// For Loader: how many samples a pass that begins now gives this rank. `size` says how many a part has.
+  /// For Loader: the number of samples that a pass that begins now gives this rank. `size` returns the number of
+  /// samples of a part.
   int64_t size(int64_t parts, const detail::StreamPartSize& size) const;
 
  private:
@@ -146,15 +149,16 @@ class StreamPass {
  public:
   /// The epoch of the pass.
   int64_t epoch() const { return epoch_.epoch; }
-  /// Whether nothing is left of the epoch.
+  /// Whether all samples of the epoch are used.
   bool is_empty() const { return has_ended_; }
   /// Samples of the last stage that were used before the pass began.
   int64_t used_before() const { return used_before_; }
   /// This rank's plan of the last stage, from its beginning.
   detail::StreamRankPlan plan(const detail::StreamPartSize& size) const;
-  /// This rank has used, or is about to use, that many samples of the pass: from now on the sampler's state() says so.
+  /// Reports that this rank has used, or is about to use, that many samples of the pass. The sampler's state() returns
+  /// this position from now on.
   void used(int64_t samples) const;
-  /// The loop has ended: nothing is left of the epoch.
+  /// Reports that the loop has ended, so all samples of the epoch are used.
   void end() const;
 
  private:

@@ -13,16 +13,17 @@ namespace ddp {
 
 /// Settings of a WeightedSampler, all optional.
 struct WeightedSamplerOptions {
-  bool replacement = true;                  ///< false: no sample twice in an epoch, on no rank
+  bool replacement = true;                  ///< false: no sample occurs twice in an epoch, over all ranks
   std::optional<int64_t> num_samples = {};  ///< per epoch, over all ranks; default: as many as weights
   std::optional<int> num_replicas{};        ///< number of ranks that share the samples
   std::optional<int> rank{};                ///< this process's: 0 … num_replicas-1
   uint64_t seed = 0;                        ///< must be equal on all ranks; samples are drawn with seed + epoch
-  bool drop_last = false;  ///< leave the tail out instead of repeating samples where ranks do not divide
+  bool drop_last = false;  ///< if the number of ranks does not divide the samples: leaves out the last ones instead of
+                           ///< repeating some
 };
 
 /// On one rank the order of torch.utils.data.WeightedRandomSampler with a generator seeded with seed + epoch; several
-/// ranks draw the same samples and take turns in them, so that the probabilities hold for the whole job.
+/// ranks draw the same samples and take them in turn, so that the probabilities are right for the whole job.
 class WeightedSampler : public EpochSampler {
  public:
   /// `weights[i]` is proportional to the probability of sample i. Throws std::invalid_argument, naming the value, for a
@@ -31,8 +32,8 @@ class WeightedSampler : public EpochSampler {
   /// neither `.num_replicas` nor `.rank` was given (see require_replica()).
   explicit WeightedSampler(const std::vector<double>& weights, const WeightedSamplerOptions& options = {});
 
-  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument on every rank when the options name a rank too.
+  /// The same for a rank of a ProcessGroup, GroupHandle or any other type with rank() and size(). Throws as above, and
+  /// std::invalid_argument on every rank when the options contain a rank too.
   template <RankedGroup Group>
   WeightedSampler(const std::vector<double>& weights, const Group& group, const WeightedSamplerOptions& options = {})
       : WeightedSampler(weights, with_replica("WeightedSampler", options, group)) {}

@@ -1,10 +1,10 @@
-// The learning rate for a batch that is `world size` times as large. No LibTorch here.
+// The learning rate for a batch that is `world size` times as large. Does not use LibTorch.
 #pragma once
 
 namespace ddp {
 
 /// How scale_lr() grows the rate: with the number of ranks (Goyal et al. 2017), with its root (Krizhevsky 2014; for
-/// Adam and its kin), or by a factor of the program's own.
+/// Adam and similar optimizers), or by a factor that the program gives.
 class LrScaling {
  public:
   /// Times the number of ranks.
@@ -26,8 +26,8 @@ class LrScaling {
   double factor_;
 };
 
-/// `lr`, the rate for one rank's batch, for `world_size` such batches at once. Throws std::invalid_argument for a rate
-/// that is not finite or below 0, and as LrScaling::multiplier().
+/// Returns the learning rate for `world_size` batches per step, where `lr` is the rate for one rank's batch. Throws
+/// std::invalid_argument for a rate that is not finite or below 0, and as LrScaling::multiplier().
 double scale_lr(double lr, int world_size, const LrScaling& scaling = LrScaling::linear());
 
 }  // namespace ddp

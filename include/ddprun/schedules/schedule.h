@@ -1,6 +1,6 @@
-// Learning-rate schedules as arithmetic: what a schedule does to the learning rates (and momenta) of an optimizer's
-// parameter groups. No LibTorch here; <ddprun/optim/lr_scheduler.h> applies one to an optimizer. Reference:
-// Python's torch.optim.lr_scheduler, whose recursive forms these are, so that schedules compose with the same values.
+// Learning-rate schedules as arithmetic on the learning rates (and momenta) of an optimizer's parameter groups. No
+// LibTorch here; <ddprun/optim/lr_scheduler.h> applies one to an optimizer. Reference: Python's
+// torch.optim.lr_scheduler, whose recursive forms these are, so that schedules compose with the same values.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ddp::schedules {
 
-/// What a schedule reads and changes of one parameter group.
+/// The values of one parameter group that a schedule reads and changes.
 struct Group {
   double lr = 0;  ///< the learning rate
   /// The learning rate before any schedule; the first schedule to start on the group sets it.
@@ -31,7 +31,7 @@ class Scheduler;
 /// several threads at once.
 class Schedule {
  public:
-  /// For the functions below, which make it.
+  /// Called by the functions below; programs do not call it.
   explicit Schedule(std::unique_ptr<Scheduler> scheduler);
   Schedule(const Schedule& other);
   Schedule& operator=(const Schedule& other);
@@ -42,13 +42,13 @@ class Schedule {
   /// Sets the values of step 0, as constructing Python's scheduler does. Throws std::invalid_argument when the groups
   /// lack what the schedule needs.
   void start(Groups& groups);
-  /// Goes on to the next step. Throws std::invalid_argument when the schedule has no more steps (one_cycle).
+  /// Advances to the next step. Throws std::invalid_argument when the schedule has no more steps (one_cycle).
   void step(Groups& groups);
 
   /// Progress as JSON under Python's names; hyper-parameters are the program's and are not saved.
   std::string save() const;
-  /// Takes over what save() of an equally composed schedule has returned, or the state_dict() of Python's scheduler of
-  /// that name as JSON. Throws std::invalid_argument for anything else, and then changes nothing.
+  /// Loads the result of save() of a schedule with the same composition, or the state_dict() of Python's scheduler of
+  /// that name as JSON. Throws std::invalid_argument, and changes nothing, for any other text.
   void load(const std::string& state);
 
   /// For the library: its arithmetic.
@@ -58,8 +58,8 @@ class Schedule {
   std::unique_ptr<Scheduler> scheduler_;
 };
 
-// All of these throw std::invalid_argument with Python's message, after the rank, for values out of range. Steps are
-// calls of step(): iterations or epochs, as the program calls it.
+// All of these throw std::invalid_argument with Python's message, after the rank, for values out of range. A step is a
+// call of step(): an iteration or an epoch, as the program chooses.
 
 /// One function of the step for all groups, or one for each.
 using Lambda = std::function<double(int64_t)>;
@@ -159,7 +159,8 @@ struct OneCycleOptions {
 /// Smith's 1cycle policy: up to max_lr and down below the start, momentum the other way round. Python: OneCycleLR.
 Schedule one_cycle(const OneCycleOptions& options);
 
-/// How the amplitude of cyclic() changes: not at all, half with each cycle, by gamma with each step.
+/// How the amplitude of cyclic() changes: it is constant, is halved in each cycle, or is multiplied by gamma in each
+/// step.
 enum class CyclicMode { kTriangular, kTriangular2, kExpRange };
 /// What CyclicOptions::scale_fn is given: the cycle's number or the step.
 enum class CyclicScale { kCycle, kIterations };
@@ -189,18 +190,19 @@ struct SwaOptions {
   int64_t anneal_epochs = 10;                ///< in calls of step()
   Anneal anneal_strategy = Anneal::kCosine;  ///< how the rate changes to swa_lr
 };
-/// From the current rate to swa_lr in anneal_epochs steps, where it stays: for the part of a training whose weights
-/// are averaged (<ddprun/optim/averaged_model.h>), usually after another schedule in sequential(). Python: SWALR.
+/// Changes the rate from the current one to swa_lr in anneal_epochs steps, and then keeps it: for the part of a
+/// training whose weights are averaged (<ddprun/optim/averaged_model.h>), usually after another schedule in
+/// sequential(). Python: SWALR.
 Schedule swa(const SwaOptions& options);
 
 /// The first schedule until milestone 0, the second until milestone 1, …; each starts at its milestone. Composed
 /// ones may only come first. Python: SequentialLR.
 Schedule sequential(std::vector<Schedule> schedules, std::vector<int64_t> milestones);
 
-/// All at once, each on top of the ones before. Python: ChainedScheduler.
+/// Applies all schedules in each step, one after the other. Python: ChainedScheduler.
 Schedule chained(std::vector<Schedule> schedules);
 
-/// What is better: a lower or a higher metric.
+/// Whether a lower or a higher metric is better.
 enum class PlateauMode { kMin, kMax };
 /// How much better a metric must be to count: relative to the best one, or by a difference.
 enum class ThresholdMode { kRelative, kAbsolute };
@@ -214,7 +216,7 @@ struct PlateauOptions {
   ThresholdMode threshold_mode = ThresholdMode::kRelative;  ///< whether `threshold` is relative to the best metric
   int64_t cooldown = 0;              ///< calls after a reduction during which bad ones don't count
   std::vector<double> min_lr = {0};  ///< one for all groups, or one for each
-  double eps = 1e-8;                 ///< smaller reductions are not made
+  double eps = 1e-8;                 ///< a reduction of the rate that is smaller than this is not made
 };
 
 /// Lowers learning rates when a metric has stopped improving: the arithmetic of Python's ReduceLROnPlateau.
@@ -224,8 +226,9 @@ class Plateau {
   /// Throws std::invalid_argument with Python's message when the factor is not below 1.
   explicit Plateau(PlateauOptions options = {});
 
-  /// Takes the metric of one more epoch; lowers the groups' rates if it is one too many without improvement. NaN is no
-  /// improvement. Throws std::invalid_argument when min_lr does not fit the number of groups.
+  /// Processes the metric of one more epoch; lowers the groups' rates if more than `patience` epochs had no
+  /// improvement. NaN does not count as an improvement. Throws std::invalid_argument when min_lr does not fit the
+  /// number of groups.
   void step(double metric, Groups& groups);
 
   /// As Schedule::save() and load().

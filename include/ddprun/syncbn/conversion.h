@@ -1,6 +1,6 @@
-// Turns the batch norms of a model into synchronised ones, without touching the model's code. Reference:
-// torch.nn.SyncBatchNorm.convert_sync_batchnorm, which replaces children instead; C++ models hold theirs in typed
-// members.
+// Converts the batch norms of a model to synchronised ones, without a change of the model's code. Reference:
+// torch.nn.SyncBatchNorm.convert_sync_batchnorm. That function replaces the child modules, which is not possible in
+// C++, where models hold them in typed members.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -14,24 +14,25 @@
 
 namespace ddp {
 
-/// Makes every torch::nn::BatchNorm1d, 2d and 3d of `model`, however deep, normalise over the batches of all ranks of
-/// `group` in training, as ddp::SyncBatchNorm does. Returns how many there are. The modules stay what they are:
-/// members, parameters, buffers, names, training flags and devices are untouched, and other models behave and cost as
-/// before.
+/// Makes every torch::nn::BatchNorm1d, 2d and 3d of `model`, at any depth, normalise over the batches of all ranks of
+/// `group` in training, as ddp::SyncBatchNorm does. Returns the number of these layers. The modules are not replaced:
+/// members, parameters, buffers, names, training flags and devices are unchanged. The behaviour and cost of other
+/// models do not change.
 ///
 ///     Net net;
 ///     net->to(group.device());
 ///     ddp::convert_sync_batchnorm(net, group);
 ///     ddp::DistributedDataParallel<Net> model(net, group);
 ///
-/// Every rank must call it, with the same model, before DistributedDataParallel wraps it; it communicates nothing
-/// itself. It ends with the model. A clone of a converted model, or one that was loaded into a new object, is not
-/// converted: convert it too. Converting again replaces the group. All forwards in training are collective from then
-/// on; under c10::InferenceMode they are not synchronised.
+/// Every rank must call it, with the same model, before DistributedDataParallel wraps it; it does not communicate
+/// itself. The conversion lasts as long as the model exists. A clone of a converted model, or one that was loaded into
+/// a new object, is not converted: convert it too. Converting again replaces the group. All forwards in training are
+/// collective from then on; under c10::InferenceMode they are not synchronised.
 ///
-/// A layer without running statistics and without weights leaves nothing to recognise it by; as a direct child of a
-/// torch::nn::Sequential it is replaced by a ddp::SyncBatchNorm, elsewhere it is refused. A converted layer still
-/// refuses one value per channel on a rank, as LibTorch checks that before; ddp::SyncBatchNorm takes it.
+/// A layer without running statistics and without weights has no tensor by which it can be recognised. If it is a
+/// direct child of a torch::nn::Sequential, it is replaced by a ddp::SyncBatchNorm; elsewhere it is an error. A
+/// converted layer still throws for an input with one value per channel on a rank, because LibTorch checks that first;
+/// ddp::SyncBatchNorm accepts it.
 ///
 /// Throws std::invalid_argument naming the layer, and converts nothing, when a layer cannot be converted, and
 /// std::logic_error when the model is wrapped in DistributedDataParallel already.

@@ -25,11 +25,12 @@ class SyncLayer;
 ///     ddp::SyncBatchNormJoinable norms(*net, group);
 ///     ddp::join({&model->joinable(), &norms}, [&] { … });
 ///
-/// A rank that has run out of data then takes part in the layers' collectives without values, as in its own last
-/// iteration, in a thread: backward mixes them with the reduction of gradients, hence the group of their own. Every
-/// rank needs at least one batch, and the same model in every iteration: forwards in training are followed by a
-/// backward. Ranks construct it alike, after conversion; it must not outlive `group`. Throws std::invalid_argument when
-/// the model has no synchronised batch norm or they use `group` itself.
+/// A rank that has run out of data then takes part in the layers' collectives without values, in the same sequence as
+/// in its last iteration. A separate thread does that. In backward these collectives run at the same time as the
+/// reduction of gradients, so they need a separate group. Every rank needs at least one batch, and every iteration must
+/// use the model in the same way: each forward in training is followed by a backward. Every rank must construct this
+/// object, after the conversion; it must not outlive `group`. Throws std::invalid_argument when the model has no
+/// synchronised batch norm or they use `group` itself.
 class SyncBatchNormJoinable final : public Joinable {
  public:
   /// Collects the synchronised batch norms of `model`. `group`: the ranks that join.

@@ -44,7 +44,7 @@ struct SyncBatchNormOptions {
   TORCH_ARG(bool, track_running_stats) = true;
 };
 
-/// What a SyncBatchNorm holder points to.
+/// The module that a SyncBatchNorm holder points to.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, SyncBatchNormOptions> {
  public:
   /// Makes the layer, with weight 1 and bias 0.
@@ -58,9 +58,9 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
   /// weight and bias stay local, for DistributedDataParallel to average. float, double, or bfloat16 and half with
   /// statistics in 32 bits or more; CPU or CUDA.
   ///
-  /// In training every rank of the group must call it, with as many channels, in the same grad mode; N, L, D, H, W may
-  /// differ, or be 0. It communicates also under no_sync(). In eval mode, or in a group of one, it is
-  /// torch::nn::BatchNorm and communicates nothing.
+  /// In training every rank of the group must call it, with the same number of channels and in the same grad mode; N,
+  /// L, D, H, W may differ, or be 0. It communicates also under no_sync(). In eval mode, or in a group of one rank, it
+  /// behaves as torch::nn::BatchNorm and does not communicate.
   ///
   /// Throws std::invalid_argument when the input does not fit or there is one value per channel over all ranks,
   /// std::runtime_error when ranks disagree or a peer fails. Differentiating its gradients again throws.
@@ -71,7 +71,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
   /// For the library: sets replaced_module().
   void set_replaced_module(std::shared_ptr<torch::nn::Module> replaced) { replaced_ = std::move(replaced); }
 
-  /// For this project's own layers: its place in the job.
+  /// For this library only: the layer's group and state.
   const std::shared_ptr<detail::SyncLayer>& layer() const { return layer_; }
 
   /// Prints `ddp::SyncBatchNorm(64, eps=…)`.

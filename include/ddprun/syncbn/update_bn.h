@@ -16,9 +16,9 @@ namespace ddp {
 
 namespace detail {
 
-/// While it lives: the model is in training mode, its batch norms have fresh running statistics and take the mean over
-/// batches instead of a moving one, and no gradients are recorded by this thread. After that modes and momenta are as
-/// before.
+/// While it exists, the model is in training mode, its batch norms begin with new running statistics and compute the
+/// mean over batches instead of a moving average, and this thread records no gradients. The destructor restores modes
+/// and momenta.
 class FreshStatistics {
  public:
   explicit FreshStatistics(AnyModuleRef model);
@@ -28,7 +28,7 @@ class FreshStatistics {
 
   /// Whether the model has a batch norm with running statistics.
   bool is_needed() const { return !layers_.empty(); }
-  /// Makes the statistics those over the batches of all ranks.
+  /// Combines the statistics over the batches of all ranks.
   void combine(const GroupHandle& group);
 
  private:
@@ -42,7 +42,7 @@ class FreshStatistics {
   std::vector<std::function<void()>> modes_{};  ///< every module's, outer ones first
 };
 
-// What a loader gives: a batch with the samples in it, LibTorch's examples as well, or the samples themselves.
+// The samples in an element of a loader: `batch.data` of a batch or of LibTorch's examples, or the element itself.
 template <typename Batch>
 const at::Tensor& samples_of(const Batch& batch) {
   if constexpr (requires { batch.data; }) {
@@ -61,10 +61,9 @@ const at::Tensor& samples_of(const Batch& batch) {
 ///
 ///     ddp::update_bn(loader, ema, group);
 ///
-/// Every rank must call it, with its own share of the data: the result is the same on all ranks, and that of one
-/// process that has gone over all the ranks' batches. Without SyncBatchNorm ranks may have different numbers of
-/// batches. Modes and momenta are as before when it returns, also by an exception. Does nothing where there are no
-/// running statistics.
+/// Every rank must call it, with its own share of the data. The result is the same on all ranks, and equals that of one
+/// process with all ranks' batches. Without SyncBatchNorm, ranks may have different numbers of batches. When it returns
+/// or throws, modes and momenta are restored. Does nothing if the model has no running statistics.
 template <typename Loader, typename Holder>
 void update_bn(Loader&& loader, Holder& model, const GroupHandle& group) {
   detail::FreshStatistics statistics(*model);

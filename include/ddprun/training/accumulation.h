@@ -8,13 +8,13 @@ namespace ddp {
 
 /// One backward pass, as a part of the optimizer step that it belongs to.
 struct UpdatePart {
-  bool is_first = true;  ///< gradients are to be zeroed before it
-  bool is_last = true;   ///< the optimizer steps after it; the others need no exchange between ranks
-  int64_t passes = 1;    ///< that belong to the step: what its losses are divided by
+  bool is_first = true;  ///< gradients must be zeroed before it
+  bool is_last = true;   ///< the optimizer steps after it; other passes need no communication between ranks
+  int64_t passes = 1;    ///< number of passes of the step, by which its losses are divided
 };
 
-/// Pass `pass` of `passes`, 0 … passes-1, when `accumulate` of them make an optimizer step; the last step has what is
-/// left. `accumulate` is at least 1.
+/// Pass `pass` of `passes`, 0 … passes-1, when `accumulate` of them make an optimizer step; the last step has the
+/// remaining passes. `accumulate` is at least 1.
 ///
 ///     const auto part = ddp::update_part(pass++, passes, accumulate);
 ///     if (part.is_first) optimizer.zero_grad();

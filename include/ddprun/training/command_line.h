@@ -1,5 +1,5 @@
-// Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11), which the program has to bring: but for
-// this header, number_ranges.h and output_places.h nothing of ddprun includes or links it.
+// Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11), which the program must provide: of ddprun
+// only this header and ddprun/base/option_checks.h include it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,12 +19,13 @@
 
 namespace ddp {
 
-// Each add_options() lets parsing `app` fill `options`, which must outlive it; what they hold before are the defaults.
-// Of an option of theirs, or of one that the program adds afterwards, that is given twice the last one counts, as with
-// argparse.
+// Each add_options() adds options to `app` so that parsing sets `options`, which must outlive `app`. The values before
+// are the defaults. If such an option, or one that the program adds afterwards, is given twice, the last value is used,
+// as with argparse.
 
-/// --backend; and --local_rank or --local-rank, which old launchers pass beside RANK and WORLD_SIZE (LOCAL_RANK, which
-/// today's set, comes first). Parsing throws std::invalid_argument for launcher variables that contradict each other.
+/// --backend; and --local_rank or --local-rank, which old launchers pass beside RANK and WORLD_SIZE. The variable
+/// LOCAL_RANK, which current launchers set, has precedence. Parsing throws std::invalid_argument for launcher variables
+/// that contradict each other.
 inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--backend", options.backend, "shm, gloo, nccl, cpu:gloo,cuda:nccl")->group("Job");
@@ -89,8 +90,8 @@ inline void add_options(CLI::App& app, RunRecorderOptions& options) {
       ->group("Output");
 }
 
-/// --epochs, --lr, --seed, --checkpoint-dir, --resume, and those of its parts. What a program cannot do it should not
-/// offer: leave that out with app.remove_option(), or add the parts one by one.
+/// --epochs, --lr, --seed, --checkpoint-dir, --resume, and the options of its parts. A program that does not support an
+/// option should remove it with app.remove_option(), or add the parts one by one.
 inline void add_options(CLI::App& app, TrainingOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--epochs", options.epochs, "Epochs in total, including those before a resume")

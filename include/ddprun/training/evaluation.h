@@ -1,4 +1,4 @@
-// Evaluation of a model over all ranks that gives what one process alone would get.
+// Evaluation of a model over all ranks, with the result that a single process would get.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,12 +20,12 @@ namespace ddp {
 /// Settings of evaluate(), all optional.
 struct EvaluationOptions {
   int64_t batch_size = 256;  ///< samples per rank at a time; results do not depend on it
-  int workers = 0;           ///< threads that make batches; 0: the caller's
+  int workers = 0;           ///< threads that make batches; 0: the calling thread
 };
 
 namespace detail {
 
-/// While it lives: the model is in evaluation mode, has rank 0's buffers, and no gradients are recorded by this thread.
+/// While it exists, the model is in evaluation mode and has rank 0's buffers, and this thread records no gradients.
 class EvaluationMode {
  public:
   EvaluationMode(AnyModuleRef model, const GroupHandle& group);
@@ -42,7 +42,7 @@ class EvaluationMode {
 
 }  // namespace detail
 
-/// What evaluate() returns.
+/// The result of evaluate().
 template <typename Dataset>
 class Evaluation {
  public:
@@ -70,15 +70,15 @@ class Evaluation {
 ///     const double top_1 = accuracy.compute(group).front();     // over all ranks
 ///
 /// Every sample is in exactly one rank's batches, whatever the number of ranks: the last batches may differ in size,
-/// and a rank may have none. So metrics that are summed over ranks, such as those of metrics/, are those of one
-/// process. During the loop the model is in evaluation mode, no gradients are recorded, and all ranks have rank 0's
-/// buffers (running statistics differ from rank to rank), which are the ones that a checkpoint holds; all of this is
-/// put back when the loop ends, also by an exception.
+/// and a rank may have none. Therefore metrics that are summed over ranks, such as those of metrics/, have the values
+/// of a single process. During the loop the model is in evaluation mode, no gradients are recorded, and all ranks have
+/// rank 0's buffers (running statistics differ from rank to rank), which are also those in a checkpoint. When the loop
+/// ends, also by an exception, all of this is restored.
 ///
-/// Every rank must call it. `model` is the net itself, not its DistributedDataParallel, whose forward may communicate,
-/// and so is what the body calls: ranks have different numbers of batches. `dataset` gives ddp::Batch, has size() and
-/// must outlive the loop; one that puts samples in the place of others counts those twice. Throws
-/// std::invalid_argument for a batch size below 1 and negative workers, and what the broadcast throws.
+/// Every rank must call it. `model` is the model itself, not its DistributedDataParallel, and the body must also call
+/// the model itself: the wrapper's forward may communicate, and ranks have different numbers of batches. `dataset`
+/// returns ddp::Batch, has size() and must outlive the loop. If it replaces unreadable samples by others, those count
+/// twice. Throws std::invalid_argument for a batch size below 1 and negative workers, and what the broadcast throws.
 template <typename Dataset>
 [[nodiscard]] Evaluation<Dataset> evaluate(AnyModuleRef model, const Dataset& dataset, const GroupHandle& group,
                                            const EvaluationOptions& options = {}) {

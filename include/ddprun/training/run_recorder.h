@@ -1,4 +1,4 @@
-// What a run reports while it trains: progress bar, TensorBoard, metrics file, and a line on the console per epoch.
+// The output of a run during training: progress bar, TensorBoard, metrics file, and a line on the console per epoch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,14 +27,16 @@ namespace ddp {
 struct RunRecorderOptions {
   std::string tensorboard{};  ///< folder for TensorBoard; empty for none
   std::string metrics{};      ///< file of a row per epoch, .csv or .jsonl; empty for none
-  /// Batches that earlier parts of this run have trained on: the curves continue after them, and replace what an
-  /// interrupted attempt has written for later ones; rows are added to the file. 0 begins new curves and an empty file.
+  /// Number of batches that earlier parts of this run have trained on. The curves continue after these batches and
+  /// replace the points that an interrupted attempt wrote for later ones; rows are appended to the file. 0 begins new
+  /// curves and an empty file.
   int64_t steps_done = 0;
   /// How often an epoch's loss is read from the device and averaged over the ranks, which makes the host wait.
   int64_t reports_per_epoch = 20;
 };
 
-/// Rank 0 writes and shows, the other ranks take part in the averages. Steps are batches, counted over all epochs.
+/// Rank 0 writes and displays; the other ranks only take part in the averages. Steps are batches, counted over all
+/// epochs.
 ///
 ///     ddp::RunRecorder recorder(group, optimizer, {.tensorboard = "runs/a", .steps_done = first * loader.size()});
 ///     for (auto epoch = first; epoch < epochs; ++epoch) {
@@ -52,39 +54,40 @@ struct RunRecorderOptions {
 ///
 /// A point of loss/train is the mean of the batches since the point before; the other losses are the epoch's mean.
 ///
-/// Not safe for concurrent calls. What cannot be written throws std::runtime_error naming the file, on rank 0.
+/// Not safe for concurrent calls. If a file cannot be written, rank 0 throws std::runtime_error, which names the file.
 class RunRecorder {
  public:
   /// Opens the files; not a collective. `optimizer`, whose first group's learning rate is recorded, must outlive it.
   RunRecorder(const GroupHandle& group, const torch::optim::Optimizer& optimizer,
               const RunRecorderOptions& options = {});
 
-  /// An epoch of `steps` batches begins: shows its progress bar, unless there are none.
+  /// Begins an epoch of `steps` batches and shows its progress bar, if there are any batches.
   void begin_epoch(int64_t epoch, int64_t steps);
 
   /// After each batch: `loss`, a tensor of one element on any device, is the mean over `samples` samples. Every rank
-  /// must call it equally often: now and then it averages over the ranks. Throws std::runtime_error on all ranks when
+  /// must call it equally often, because some calls average over the ranks. Throws std::runtime_error on all ranks when
   /// that mean is not finite, naming step, epoch and learning rate.
   void step(const at::Tensor& loss, int64_t samples);
 
   /// The mean loss over the epoch's samples of all ranks so far; NaN without any. Every rank must call it.
   double mean_loss();
 
-  /// The epoch has ended and was evaluated: writes it everywhere, and is to be saved then: of a run that was killed
-  /// between the two the row comes once more and replaces the first, while after the checkpoint it would be missing.
-  /// Writes nothing when no rank had a batch, as after a resume at the epoch's end. After a resume in mid-epoch the
-  /// numbers are those of its rest. Every rank must call it.
+  /// Ends an epoch after its evaluation: writes its results to the console and all files. Call it before the checkpoint
+  /// is saved. If the run is killed between the two, the resumed run writes the row again and it replaces the first
+  /// one; in the other order the row would be missing. Writes nothing when no rank had a batch, as after a resume at
+  /// the epoch's end. After a resume in mid-epoch the numbers are those of the rest of the epoch. Every rank must call
+  /// it.
   void end_epoch(const std::vector<EpochMetric>& metrics = {});
 
-  /// The run's row on TensorBoard's HParams page, with the last epoch's loss and metrics; nothing when no epoch has
-  /// ended. For the end of a run.
+  /// The run's row on TensorBoard's HParams page, with the last epoch's loss and metrics; writes nothing if no epoch
+  /// has ended. Call it at the end of a run.
   void write_hparams(const std::map<std::string, HyperParameter>& parameters);
 
   /// For TensorBoard: the first 16 of `images`, (N, C, H, W) with values 0 to 1 and 1 to 4 channels, on any device.
   void images(const std::string& tag, const at::Tensor& images);
   /// For TensorBoard: the distribution of each of the model's parameters, under its name.
   void weights(AnyModuleRef model);
-  /// For anything else; null without TensorBoard. On other ranks than 0 it does nothing.
+  /// The writer, for other data; null without TensorBoard. On ranks other than 0 the writer does nothing.
   SummaryWriter* tensorboard() { return tensorboard_ ? &*tensorboard_ : nullptr; }
 
   /// Batches trained on, those of earlier parts of the run included.

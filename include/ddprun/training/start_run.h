@@ -1,4 +1,4 @@
-// How a run begins: from the start, or where an earlier one stopped; and the job in one line for its output.
+// Begins a run, or resumes an earlier one; and describes the job in one line.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,21 @@
 
 namespace ddp {
 
-/// The seed of a run, for manual_seed(), samplers and data sets: `options.seed`, but where start_run() will resume from
-/// a checkpoint, the seed that its run began with, under the name "seed" among the values (of a checkpoint without one,
-/// and of a .pt file, nothing is known). Before anything is made of the seed; every rank must call it. What it returns
-/// is to be saved: `state.values.set("seed", seed)`.
+/// The seed of a run, for manual_seed(), samplers and data sets: `options.seed`, or, if start_run() will resume from a
+/// checkpoint, the seed of that run, which is the value "seed" in the checkpoint. (If a checkpoint has no such value,
+/// or is a .pt file, `options.seed` is used.) Call it before the first use of the seed, on every rank. Save the result:
+/// `state.values.set("seed", seed)`.
 uint64_t seed_of_run(const TrainingOptions& options, const GroupHandle& group);
 
-/// What start_run() found.
+/// The result of start_run().
 struct RunStart {
-  int64_t step = 0;                             ///< the next one, in what the checkpoints count: epochs or steps
+  int64_t step = 0;                             ///< the next epoch or step, in the unit that the checkpoints count
   std::optional<LoadedCheckpoint> loaded = {};  ///< empty when the run begins from the start
 };
 
-/// Loads the checkpoint that `resume` names into `state`, claims the manager's directory for this run, and says on the
-/// console what it did. `resume` is
-///   - nothing: the run begins from the start, and an earlier one's checkpoints are set aside
-///   (CheckpointManager::set_aside()) —
+/// Loads the checkpoint that `resume` names into `state`, claims the manager's directory for this run, and prints on
+/// the console what it did. `resume` is - nothing: the run begins from the start, and an earlier one's checkpoints are
+/// set aside (CheckpointManager::set_aside()) —
 ///     unless the launcher has started the job again after a failure (--max_restarts), or Slurm after a requeue: then
 ///     as if it were empty;
 ///   - empty: the newest checkpoint of the directory; without any the run begins from the start;
@@ -39,8 +38,7 @@ struct RunStart {
 ///     for (auto epoch = start.step; epoch < options.epochs; ++epoch) { …; checkpoints.save(epoch + 1, state); }
 ///
 /// Every rank must call it with the same arguments, after DistributedDataParallel was made. Throws what the manager's
-/// check(), load_latest(), load() and claim() throw: a state that cannot be saved is refused before anything is
-/// touched.
+/// check(), load_latest(), load() and claim() throw: if a state cannot be saved, it throws before it changes anything.
 RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, const GroupHandle& group,
                    const std::optional<std::string>& resume, const std::string& unit = "epoch");
 

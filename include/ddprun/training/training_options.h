@@ -12,8 +12,8 @@
 
 namespace ddp {
 
-/// Each part is what the library takes where it is used: `init_process_group(options.process_group)`, a loader with
-/// `options.loader`, a RunRecorder with `options.recorder`, start_run() with `options.resume`.
+/// Each part has the type that a function of the library accepts: `init_process_group(options.process_group)`, a loader
+/// with `options.loader`, a RunRecorder with `options.recorder`, start_run() with `options.resume`.
 struct TrainingOptions {
   int64_t epochs = 10;                         ///< in all, those before a resume included
   double lr = 0.1;                             ///< learning rate

@@ -16,8 +16,8 @@ namespace ddp {
 template <typename Options, RankedGroup Group>
 Options with_rank(const std::string& what, Options options, const Group& group);
 
-/// The rank of a thing that only one rank of a job should show or write: the one given, else 0. Throws
-/// std::invalid_argument in a job of several ranks when none was given, because each would take itself for rank 0:
+/// The rank for an object whose output only one rank of a job should show or write: the given rank, else 0. Throws
+/// std::invalid_argument in a job of several ranks if no rank was given, because every process would act as rank 0:
 /// `consequence` says what all ranks would do, and `spelling` how the group is given, such as `SummaryWriter(folder,
 /// group)`.
 int require_rank(const std::string& what, std::optional<int> rank, const std::string& consequence,

@@ -27,10 +27,10 @@ at::Tensor as_shard(const at::Tensor& rows, const ShardPlace& place);
 /// Gives a shard whose memory was replaced, as by torch::load(), its mark again.
 void keep_shard_mark(const at::Tensor& shard, const ShardPlace& place);
 
-/// The place of the shard whose memory `tensor` is, as the shard itself or detached; none for other tensors.
+/// The place of the shard that `tensor` is, or of which `tensor` is a detached alias; nullopt for other tensors.
 std::optional<ShardPlace> shard_place_of(const at::Tensor& tensor);
 
-/// The group that shares the parameter of which `tensor` is a shard; none for other tensors.
+/// The group over which the parameter of shard `tensor` is sharded; nullopt for other tensors.
 std::optional<GroupHandle> shard_group_of(const at::Tensor& tensor);
 
 /// Throws std::invalid_argument if a tensor of `parameters` is a shard: "`user` would take a shard of fully_shard() for

@@ -50,8 +50,8 @@ Batch parts_of(const Sample& sample) {
   }
 }
 
-/// The samples' data and targets, each put together by `stack`. Throws std::invalid_argument where some have a target
-/// and others none.
+/// The data and the targets of the samples, each combined by `stack`. Throws std::invalid_argument if only some samples
+/// have a target.
 template <typename Stack>
 Batch stacked(const std::vector<Batch>& samples, const Stack& stack) {
   std::vector<at::Tensor> data, target;

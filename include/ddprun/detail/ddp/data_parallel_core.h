@@ -25,7 +25,7 @@ class DataParallelCore {
   DataParallelCore(const std::shared_ptr<torch::nn::Module>& model, const DataParallelOptions& options);
   ~DataParallelCore();
 
-  /// A single device, or none: the model is called as it is.
+  /// Whether there is at most one device: the model is then called directly.
   bool passes_through() const { return devices_.size() < 2; }
   const std::vector<c10::Device>& devices() const { return devices_; }
   c10::Device output_device() const { return output_device_; }

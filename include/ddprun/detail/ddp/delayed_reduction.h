@@ -31,8 +31,9 @@ class DelayedReduction {
  public:
   /// `parameters` are all of one dtype and device. When `trigger`'s gradient is computed in a backward that is reduced,
   /// or at its end where the trigger gets none, the means of their gradients over the ranks are reduced in one piece
-  /// and are in p.grad() after the backward. A parameter that no rank has used keeps its p.grad(). A backward in which
-  /// one of theirs comes later than the trigger's throws std::runtime_error: `what` with its name.
+  /// and are in p.grad() after the backward. A parameter that no rank has used keeps its p.grad(). If one of these
+  /// gradients is computed after that of the trigger, the backward throws a std::runtime_error with `what` and the
+  /// parameter's name.
   DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
                    DelayedReductionRules rules, std::string what, DelayedParameters names);
   ~DelayedReduction();

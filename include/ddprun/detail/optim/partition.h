@@ -1,4 +1,4 @@
-// Which rank updates which parameter (ZeRO stage 1). No LibTorch here.
+// Which rank updates which parameter (ZeRO stage 1). Does not use LibTorch.
 #pragma once
 
 #include <cstddef>

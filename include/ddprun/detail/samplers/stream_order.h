@@ -147,13 +147,14 @@ class StreamRandom {
   uint64_t state_;
 };
 
-/// Gives the samples of a sequence in random order: one of the `size` that it holds, whose place the next one takes.
+/// Returns the samples of a sequence in random order: it holds `size` samples, returns a random one of them, and
+/// replaces that by the next one.
 template <typename Payload>
 class StreamBuffer {
  public:
   StreamBuffer(StreamSequence sequence, int64_t size, uint64_t seed)
       : sequence_(std::move(sequence)), size_(std::max<int64_t>(size, 1)), random_(seed) {}
-  /// Goes on where another one stands, with other payloads of the same samples.
+  /// Continues at the position of another buffer, with other payloads for the same samples.
   template <typename Other>
   StreamBuffer(const StreamBuffer<Other>& other, std::vector<StreamEntry<Payload>> entries)
       : sequence_(other.sequence()), size_(other.size()), random_(other.random()), entries_(std::move(entries)) {}
@@ -197,8 +198,8 @@ struct StreamRankPlan {
   StreamShare substitute{};  ///< what a rank without samples of its own repeats
   int64_t buffer = 0;
   uint64_t seed = 0;        ///< of the buffer
-  int64_t most = kPartEnd;  ///< samples, where ranks get as many each
-  bool repeats = false;     ///< begins again until it has given `most`
+  int64_t most = kPartEnd;  ///< number of samples, if all ranks get the same number
+  bool repeats = false;     ///< starts again until it has returned `most` samples
 };
 
 /// A rank's samples of a stage.
@@ -207,7 +208,8 @@ class StreamOrder {
  public:
   explicit StreamOrder(std::shared_ptr<const StreamRankPlan> plan)
       : plan_(std::move(plan)), buffer_(StreamSequence(plan_->share), plan_->buffer, plan_->seed) {}
-  /// Goes on where another one stands. `reader` reads the samples that are in its buffer, in the order of their places.
+  /// Continues at the position of another order. `reader` reads the samples in its buffer, in the order of their
+  /// positions in the stream.
   template <typename Other, typename Reader>
   StreamOrder(const StreamOrder<Other>& other, Reader& reader)
       : plan_(other.plan()),

@@ -35,7 +35,7 @@ class FileDescriptor {
 /// The result of locking a file.
 enum class LockResult {
   kTaken,
-  kHeld,         ///< somebody else has it
+  kHeld,         ///< another process or descriptor has locked it
   kUnsupported,  ///< this file system has no locks
 };
 
@@ -48,7 +48,7 @@ class FileSystem {
   virtual FileDescriptor create(const std::filesystem::path& path);
   /// Writes up to `size` bytes and returns how many; `path` is for the message. RLIMIT_FSIZE is an error, not a signal.
   virtual size_t write(const FileDescriptor& file, const void* data, size_t size, const std::filesystem::path& path);
-  /// Lets the kernel begin to write these bytes to the disk, so that sync() has less left to wait for. A hint.
+  /// Asks the kernel to begin to write these bytes to the disk, so that sync() waits for less. Only a hint.
   virtual void start_flush(const FileDescriptor& file, uint64_t position, uint64_t size) noexcept;
   /// Makes the file's bytes durable.
   virtual void sync(const FileDescriptor& file, const std::filesystem::path& path);
@@ -64,9 +64,9 @@ class FileSystem {
 
   /// A new folder; it must not exist, its parent must.
   virtual void make_folder(const std::filesystem::path& path);
-  /// A folder and its parents, as far as they are missing, each durable.
+  /// Creates a folder and its missing parents, each durably.
   virtual void make_folders(const std::filesystem::path& path);
-  /// Makes the folder's entries durable; quietly nothing on file systems that cannot.
+  /// Makes the folder's entries durable. Does nothing on file systems that do not support it.
   virtual void sync_folder(const std::filesystem::path& path);
   /// Gives `from` the name `to`; a file replaces a file, a folder replaces only an empty one.
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
@@ -86,7 +86,7 @@ class FileSystem {
   /// Replaces all that the file holds. Not durable.
   virtual void overwrite(const FileDescriptor& file, const std::string& text, const std::filesystem::path& path);
 
-  /// Names of a folder's entries, sorted; none when there is no such folder.
+  /// Names of a folder's entries, sorted; empty if the folder does not exist.
   virtual std::vector<std::string> entries(const std::filesystem::path& folder);
 };
 

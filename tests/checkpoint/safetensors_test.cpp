@@ -141,9 +141,13 @@ TEST_CASE("Safetensors: what is no file is refused by name") {
   CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / ""); }(), ContainsSubstring("expected a regular file"));
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / "pipe"); }(), ContainsSubstring("expected a regular file"));
-  write_file(folder / "text", "hello, this is not a checkpoint");
-  CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / "text"); }(),
-                    ContainsSubstring((folder / "text").string()) && ContainsSubstring("not a valid safetensors file"));
+  for (const std::string name : {"text", "text.safetensors"}) {
+    write_file(folder / name, "hello, this is not a checkpoint");
+    const auto* expected = name == "text" ? " cannot be read as a .pt or safetensors file: it is text that begins with"
+                                          : " is not a valid safetensors file: it is text that begins with";
+    CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / name); }(),
+                      ContainsSubstring((folder / name).string() + expected));
+  }
 }
 
 TensorMap small_model() {

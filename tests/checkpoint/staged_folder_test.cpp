@@ -309,7 +309,7 @@ TEST_CASE("StagedFolder: what could not be read again is not committed") {
   for (int i = 0; i < 5000; ++i) many.metrics[std::string(240, 'm') + std::to_string(i)] = i;
   CHECK_THAT(refusal(many), ContainsSubstring("more than the 1048576"));
   UNSCOPED_INFO("no JSON reader takes it, Python's neither");
-  CHECK(refusal({.metrics = {{"lo\xffss", 1}}}) == "the metric 'lo?ss' has a name that is no UTF-8");
+  CHECK(refusal({.metrics = {{"lo\xffss", 1}}}) == "the metric 'lo?ss' has a name that is not UTF-8");
   CHECK(refusal({.metrics = {{"verlust \xc3\xa4", 1}}}) == "no error");
   CHECK_THAT(valid_steps(run), ElementsAre(2, 1));
   CHECK_THAT(files.entries(run), ElementsAre("latest", "step-00000001", "step-00000002"));

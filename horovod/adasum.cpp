@@ -19,7 +19,9 @@
 namespace ddp::horovod {
 namespace {
 
-// 1 - dot / 2|x|², on the device: no host synchronisation.
+// Computes 1 - dot / 2
+// x
+// ² on the device, without a host synchronization.
 at::Tensor coefficient(const at::Tensor& dot, const at::Tensor& squared_norm) {
   const at::Tensor usual = 1 - dot / (2 * squared_norm);
   return at::where(squared_norm > 0, usual, at::ones_like(usual));
@@ -38,8 +40,8 @@ void check(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
   }
 }
 
-// One exchange with the partner, and the adaptive sum of each tensor. The lower rank's values come first on both sides,
-// so that both compute the same bits.
+// Exchanges the tensors with the partner once, and computes the adaptive sum of each. The lower rank's values come
+// first on both sides, so that both compute the same bits.
 void combine(const std::vector<at::Tensor>& tensors, int partner, const GroupHandle& group) {
   std::vector<at::Tensor> rows;
   for (const at::Tensor& tensor : tensors) rows.push_back(tensor.detach().reshape({-1}));

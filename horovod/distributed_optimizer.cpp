@@ -220,15 +220,15 @@ class DistributedOptimizer::Impl {
                            "being reduced");
   }
 
-  // Also where the loop has no zero_grad() of ours: synchronize() reduces what no hook has reported, only not
-  // overlapped.
+  // Keeps the hooks if the loop does not call this class's zero_grad(). synchronize() also reduces gradients that no
+  // hook has reported, but without overlap.
   void keep_hooks() {
     for (GradientHook& hook : hooks_) hook.keep();
   }
 
   void reset_passes() { std::fill(passes_left_.begin(), passes_left_.end(), options_.backward_passes_per_step); }
 
-  // Each rank steps on its own gradients; what the ranks combine is how far the parameters have moved.
+  // Each rank steps with its own gradients. The ranks then combine the differences of the parameters.
   void adasum_step() {
     begun_ = false;
     reset_passes();
@@ -236,7 +236,7 @@ class DistributedOptimizer::Impl {
     std::vector<at::Tensor> starts;
     for (const at::Tensor& parameter : parameters_) starts.push_back(parameter.detach().clone());
     {
-      const at::AutoGradMode with_grad(true);  // as outside: some optimizers look at it
+      const at::AutoGradMode with_grad(true);  // as outside of this function, because some optimizers check it
       inner_.step();
     }
     const auto compressed = wire_dtype(options_.compression);
@@ -262,7 +262,7 @@ class DistributedOptimizer::Impl {
   bool synchronized_ = false;
   bool warned_ = false;
   std::optional<GradientBuckets> buckets_;
-  std::vector<GradientHook> hooks_;  // last: they die first
+  std::vector<GradientHook> hooks_;  // the last member, so that the hooks are removed first
 };
 
 DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& inner, const GroupHandle& group,

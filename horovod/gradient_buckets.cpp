@@ -53,7 +53,8 @@ BucketPlan plan_buckets(const std::vector<at::Tensor>& parameters, const BucketP
       found->second.bytes += bytes;
     }
   }
-  // A bucket is complete with the gradient of its first parameter, and later parameters are ready before.
+  // Parameters become ready from the last to the first, so a bucket is complete with the gradient of its first
+  // parameter.
   std::stable_sort(plan.begin(), plan.end(), [](const auto& a, const auto& b) {
     return *std::min_element(a.begin(), a.end()) > *std::min_element(b.begin(), b.end());
   });
@@ -138,7 +139,7 @@ void GradientBuckets::finish() {
       put_back(bucket);
     }
   } catch (...) {
-    // Messages that are under way still use their memory.
+    // Messages that are being sent still use the buckets' memory.
     for (Bucket& bucket : buckets_) {
       if (bucket.pending) bucket.flat = at::empty_like(bucket.flat);
     }

@@ -35,10 +35,10 @@ class GradientBuckets {
   GradientBuckets(std::vector<at::Tensor> parameters, const BucketPlan& plan, GroupHandle group,
                   const GradientBucketsOptions& options);
 
-  /// Takes the parameter's gradient and starts every bucket whose turn it is.
+  /// Copies the parameter's gradient, and starts every bucket that is next in order and complete.
   void gradient_ready(size_t parameter);
-  /// Takes what is missing (zeros where a parameter has no gradient), starts the rest, waits for all, and puts the
-  /// results into the gradients. Ready for the next step afterwards, also when it throws.
+  /// Copies the missing gradients (zeros for a parameter without one), starts the remaining buckets, waits for all, and
+  /// stores the results in the gradients. Afterwards, also when it throws, the object is ready for the next step.
   void finish();
 
  private:

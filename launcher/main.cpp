@@ -11,8 +11,9 @@ extern const char* const kSourceCommit;  // in a source that cmake/SourceCommit.
 
 namespace {
 
-// Ends without the destructors of statics and exit handlers, which have nothing to do: sweeper and supervisor, which
-// are forked, would copy each page that they write to. The reports of sanitizers are such handlers.
+// Ends the process without destructors of statics and exit handlers. They have nothing to do, and sweeper and
+// supervisor, which are forked, would copy each page that these write to. The reports of sanitizers are such handlers,
+// so they still run.
 int end_process(int status) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
   return status;

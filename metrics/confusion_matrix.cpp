@@ -33,7 +33,8 @@ double mean_of_finite(const std::vector<double>& values) {
   return count == 0 ? kNaN : sum / static_cast<double>(count);
 }
 
-/// Of one class: samples that are it and were guessed, that are it, that were guessed to be it.
+/// The counts of one class: samples of the class that were predicted as such, samples of the class, samples that were
+/// predicted as the class.
 struct ClassCounts {
   int64_t right = 0;
   int64_t actual = 0;

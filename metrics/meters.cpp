@@ -82,7 +82,7 @@ void Accuracy::update(const at::Tensor& scores, const at::Tensor& target) {
   std::vector<at::Tensor> counts;
   for (const int64_t k : top_k_) counts.push_back(is_right.narrow(1, 0, k).sum());
   counts.push_back(at::full({}, target.size(0), on_device));
-  // A tensor of its own: copies of this object share the one before, which may also be of inference mode.
+  // Allocates a new tensor, because copies of this object share the old one, which may also be an inference tensor.
   counts_ = counts_.defined() ? counts_.add(at::stack(counts)) : at::stack(counts);
 }
 

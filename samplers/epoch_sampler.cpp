@@ -35,15 +35,15 @@ struct EpochSampler::State {
   int64_t consumed = 0;  // of that epoch, when load_state() named it
   int64_t loads = 0;     // how often load_state() was called
 
-  /// What next() gives out. Drawn by reset() or by the first next(), so that a set_epoch() right after the constructor
-  /// still counts. Empty while a pass gives out samples by itself and only moves `position`.
+  /// The indices that next() returns. They are drawn by reset() or by the first next(), so that a set_epoch() directly
+  /// after the constructor still has an effect. Empty while a pass returns samples itself and only moves `position`.
   std::optional<std::vector<int64_t>> order{};
   size_t position = 0;
   int64_t order_epoch = 0;
   int64_t order_consumed = 0;  // before its first entry
 
-  /// This rank's part of an epoch of which that many samples are used up. Throws std::logic_error where a derived
-  /// sampler's order is not one.
+  /// Returns this rank's part of an epoch of which `already_consumed` samples were used. Throws std::logic_error if a
+  /// derived sampler returns an invalid order.
   std::vector<int64_t> share(int64_t of_epoch, int64_t already_consumed) const {
     // Unsigned, so a seed near the end of the range wraps around as Python's generator seeds do.
     const uint64_t seed = kind.seed + static_cast<uint64_t>(of_epoch);
@@ -133,7 +133,8 @@ void SamplerPass::used(int64_t samples) const {
                                 " samples, so it cannot have used " + std::to_string(samples));
   }
   if (std::exchange(loads_, state_->loads) != state_->loads) {
-    // A state was loaded in mid-pass, and the pass continues: the next one does not begin where that state was.
+    // A state was loaded during this pass, and the pass continues. The next pass does not begin at the position of that
+    // state.
     state_->kind.seed = seed_;
     state_->epoch = epoch_;
     state_->consumed = 0;

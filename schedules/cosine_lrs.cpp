@@ -22,8 +22,8 @@ class CosineAnnealingLR : public Cloneable<CosineAnnealingLR> {
     if (is_initial_) return group.lr;
     const auto t_max = static_cast<double>(options_.t_max);
     const double before = 1 + std::cos(std::numbers::pi * static_cast<double>(last_epoch_ - 1) / t_max);
-    // At its lowest point the ratio below is 0 / 0: from there the rate rises by an addition. With a very long half
-    // that point is several steps wide, in which Python divides by 0.
+    // At its lowest point the ratio below is 0 / 0, so the rate is increased by an addition. With a very large t_max
+    // the lowest point is several steps wide; there Python divides by 0.
     if (was_lowest() || before == 0) {
       return group.lr + (base_lrs_[i] - options_.eta_min) * (1 - std::cos(std::numbers::pi / t_max)) / 2;
     }
@@ -56,7 +56,7 @@ class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts
 
   void step(Groups& groups) override {
     require_same_number(groups);
-    if (last_epoch_ < 0) {  // however many sequences have taken a step back
+    if (last_epoch_ < 0) {  // a sequence may have taken several steps back
       last_epoch_ = -1;
       period_ = std::min(options_.t_0, kMostSteps);
       within_ = 0;
@@ -64,7 +64,7 @@ class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts
       within_ %= period_;
       period_ = period_ > kMostSteps / options_.t_mult ? kMostSteps : period_ * options_.t_mult;
     }
-    advance(groups);  // Python's class has a step() of its own, which leaves _step_count at 0
+    advance(groups);  // Python's class has its own step(), which leaves _step_count at 0
   }
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);

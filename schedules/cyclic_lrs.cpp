@@ -11,7 +11,7 @@
 namespace ddp::schedules {
 namespace {
 
-// The lower and the upper bound that a group goes between, and back.
+// The lower and the upper bound between which a group's rate moves.
 struct Bounds {
   double base_lr;
   double max_lr;
@@ -81,7 +81,7 @@ class CyclicLR : public Cloneable<CyclicLR> {
 
   double cycle() const { return std::floor(1 + static_cast<double>(last_epoch_) / total_); }
 
-  // Of the triangle, from 0 to 1 and back.
+  // The position in the triangle, from 0 to 1 and back.
   double height() const {
     const double x = 1.0 + static_cast<double>(last_epoch_) / total_ - cycle();
     const double ratio = up_ / total_;
@@ -108,7 +108,7 @@ class CyclicLR : public Cloneable<CyclicLR> {
   std::vector<Bounds> bounds_{};
 };
 
-// The rates and momenta that a group goes between.
+// The rates and momenta between which a group moves.
 struct CycleBounds {
   double initial_lr;
   double max_lr;
@@ -180,7 +180,7 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
 
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);
-    // Python's class keeps these in the optimizer's groups, so a program of Python's needs them to continue.
+    // Python's class stores these values in the optimizer's groups, so a Python program needs them to continue.
     state["groups"] = nlohmann::json::array();
     for (const auto& bounds : bounds_) {
       nlohmann::json group = {{"initial_lr", bounds.initial_lr}, {"max_lr", bounds.max_lr}, {"min_lr", bounds.min_lr}};

@@ -1,4 +1,4 @@
-// States of Python's schedulers: which class a state_dict() belongs to, whose class Python does not write into it.
+// States of Python's schedulers: determines to which class a state_dict() belongs, because Python does not store that.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,22 +14,22 @@ namespace ddp::schedules {
 /// cannot be distinguished.)
 void require_type(const nlohmann::json& state, const std::string& name);
 
-/// More steps than anybody takes, and few enough to count on from.
+/// More steps than any training has, and few enough to add to without overflow.
 inline constexpr int64_t kMostSteps = int64_t{1} << 62;
 
 /// The number of steps that `state` has under `key`, which may be below 0. Throws nlohmann::json::exception or
 /// std::invalid_argument when it is not a whole number or its magnitude is above kMostSteps.
 int64_t step_count_at(const nlohmann::json& state, const char* key);
 
-/// What an optimizer needs besides the schedule's own state.
+/// What the optimizer's groups need in addition to the schedule's own state.
 struct PythonProgress {
   int64_t last_epoch = 0;
   std::vector<double> last_lrs{};
   std::vector<double> initial_lrs{};
 };
 
-/// Reads it from a scheduler's state_dict(). Throws nlohmann::json::exception or std::invalid_argument when that lacks
-/// it.
+/// Reads it from a scheduler's state_dict(). Throws nlohmann::json::exception or std::invalid_argument if it is
+/// missing.
 PythonProgress python_progress(const nlohmann::json& state);
 
 }  // namespace ddp::schedules

@@ -27,9 +27,9 @@ class Scheduler {
   virtual bool is_composed() const { return false; }
 
   virtual void save(nlohmann::json& state) const = 0;
-  /// `sequences`: how many sequences this scheduler is a part of; each of them has taken one step back from it with
-  /// undo(). Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit, and may then be
-  /// half loaded.
+  /// `sequences`: of how many sequences this scheduler is a part; each of them has taken one step back with undo().
+  /// Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit; the object may then be
+  /// partly loaded.
   virtual void load(const nlohmann::json& state, int64_t sequences) = 0;
 
  protected:
@@ -38,7 +38,7 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 };
 
-/// One that computes each group's next rate from its current one: Python's class of that name.
+/// A scheduler that computes each group's next rate from its present one, like Python's class of that name.
 class LRScheduler : public Scheduler {
  public:
   void start(Groups& groups) override;
@@ -50,11 +50,11 @@ class LRScheduler : public Scheduler {
   void load(const nlohmann::json& state, int64_t sequences) override;
 
  protected:
-  /// The rate of group `i` at step last_epoch_, where `group.lr` is that of the step before.
+  /// Returns the rate of group `i` at step last_epoch_; `group.lr` is the rate of the step before.
   virtual double get_lr(const Group& group, size_t i) = 0;
   /// The rate at step 0 without regard to the current one: _get_closed_form_lr(), and get_lr() where Python has none.
   virtual double closed_form_lr(const Group& group, size_t i) { return get_lr(group, i); }
-  /// Anything besides the rates.
+  /// Changes values other than the rates.
   virtual void adjust(Groups&) {}
 
   /// Throws std::invalid_argument unless there are as many groups as at the start.

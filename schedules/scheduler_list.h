@@ -1,4 +1,4 @@
-// What schedulers that are made of others share.
+// Functions shared by schedulers that are made of others.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -10,7 +10,7 @@
 namespace ddp::schedules {
 namespace {
 
-// Python's class counts by _step_count, which a sequence's restart leaves as it is.
+// Python's class counts with _step_count, which the restart of a sequence does not change.
 class SWALR : public Cloneable<SWALR> {
  public:
   explicit SWALR(const SwaOptions& options) : options_(options) {
@@ -31,7 +31,7 @@ class SWALR : public Cloneable<SWALR> {
 
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);
-    // Python's class keeps these in the optimizer's groups, so a program of Python's needs them to continue.
+    // Python's class stores these values in the optimizer's groups, so a Python program needs them to continue.
     state["groups"] = nlohmann::json::array();
     for (const double swa_lr : swa_lrs_) state["groups"].push_back({{"swa_lr", swa_lr}});
   }

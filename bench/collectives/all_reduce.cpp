@@ -17,13 +17,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The same on all ranks: about so many bytes in all, at least a few calls.
+// The number of calls, equal on all ranks: about so many bytes in all, but at least a few calls.
 int repeats_of(size_t bytes) {
   constexpr size_t kAll = size_t{1} << 30;
   return static_cast<int>(std::clamp<size_t>(kAll / std::max<size_t>(bytes, 1), 8, 3000));
 }
 
-// Beside a small one the clock would count: so many calls are timed together.
+// How many calls are timed together: for a small message, reading the clock would take a large part of the time.
 int run_of(size_t bytes) {
   return bytes <= size_t{64} << 10 ? 10 : 1;
 }
@@ -51,7 +51,7 @@ void measure(size_t bytes, const ddp::GroupHandle& group) {
   ddp::barrier(group);
   const double copy = median_of(std::min(repeats, 200), run_of(bytes), [&] {
     std::memcpy(to.data(), from.data(), bytes);
-    asm volatile("" : : "r"(to.data()) : "memory");  // each copy is made
+    asm volatile("" : : "r"(to.data()) : "memory");  // so that the compiler does not remove the copy
   });
   ddp::barrier(group);
   if (group.rank() == 0) std::printf("%zu %.4f %.4f\n", bytes, reduce, copy);

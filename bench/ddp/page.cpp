@@ -1,5 +1,5 @@
-// What a step of DistributedDataParallel tells its progress page, over and over: prints the nanoseconds of one step's
-// writes, the median of 21 rounds. Linear(1,1) has one bucket, so one collective.
+// Measures what one step of DistributedDataParallel writes to its progress page, repeatedly. Prints the nanoseconds for
+// the writes of one step, the median of 21 rounds. Linear(1,1) has one bucket, so one collective.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -81,7 +81,7 @@ double cpu_seconds() {
 
 // ------------------------------------------------------------------------------------------------------------ operator
 
-// Of an operator that computes little.
+// The time of an operator that computes little.
 double nanoseconds(const at::Tensor& weight, const at::Tensor& x, int64_t iterations) {
   const auto begin = Clock::now();
   for (int64_t i = 0; i < iterations; ++i) static_cast<void>(weight.add(x));
@@ -162,7 +162,7 @@ class Link {
   static constexpr int kLayers = 12;
   static constexpr int64_t kWidth = 512;
 
-  // Of one message for each layer.
+  // The time of one message for each layer.
   double time(const std::function<void()>& call) const {
     ddp::barrier(group_);
     const auto begin = Clock::now();

@@ -116,7 +116,7 @@ class Job {
     member_.reset();
   }
 
-  // As the launcher's own (StaticRendezvous).
+  // The same timeout as the launcher's own (StaticRendezvous).
   std::chrono::milliseconds timeout() const {
     return is_running_ ? launcher::control::heartbeat_timeout(1000ms, nodes_) : 30'000ms;
   }
@@ -186,10 +186,10 @@ class Job {
     begin();
     bool is_late = false;
     const auto limit = loop_.call_at(time + 300s, [&] { is_late = true; });
-    // Whom the machine has left too little time was given up by the others, and is not to be waited for.
+    // The others gave up a node to which the machine gave too little time, so the benchmark does not wait for it.
     const auto has_lost = [&] { return next != Phase::kFail && shared_.lost > 0; };
     while (!is_over() && !is_late && !has_lost()) {
-      // So that what others have counted is looked at.
+      // Wakes up the loop, so that the counters of other processes are checked.
       const auto tick = loop_.call_at(EventLoop::Clock::now() + 1ms, [] {});
       loop_.run_once();
       loop_.cancel(tick);
@@ -201,7 +201,7 @@ class Job {
     }
     if (is_late) throw std::runtime_error(std::string(name) + " is not over after 300 s: " + messages_.last);
     const std::chrono::duration<double> took = EventLoop::Clock::now() - time;
-    // Counted since the beginning, at the beginning of the phase.
+    // The counters are totals since the start, read at the beginning of the phase.
     std::printf(", \"%s_seconds\": %.3f, \"%s_cpu_seconds\": %.3f, \"before_%s_segments\": %lld", name, took.count(),
                 name, cpu_seconds() - cpu, name, static_cast<long long>(shared_.segments.load()));
     std::fflush(stdout);

@@ -1,4 +1,4 @@
-// What the process with the coordinator and those with the simulated nodes share, in memory.
+// The memory that the coordinator's process shares with the processes of the simulated nodes.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,10 +19,10 @@ struct Shared {
   std::atomic<int> served{0};           // ranks whose requests to the store were answered
   std::atomic<int> heard{0};            // nodes that know the first failure
   std::atomic<int> stopped{0};          // nodes that were asked to stop
-  std::atomic<int> lost{0};             // nodes that were wrongly taken for lost, or lost their coordinator
+  std::atomic<int> lost{0};             // nodes that were wrongly counted as lost, or that lost their coordinator
   std::atomic<std::int64_t> failed{0};  // when the node failed, microseconds of the steady clock
   std::atomic<std::int64_t> last_stop{0};
-  std::atomic<std::int64_t> segments{0};  // of TCP, with data, both ways: about the messages
+  std::atomic<std::int64_t> segments{0};  // TCP segments with data, in both directions: about the number of messages
   std::atomic<std::int64_t> bytes{0};
 };
 

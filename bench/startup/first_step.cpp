@@ -1,5 +1,5 @@
-// Joins the job, trains LeNet for one step and prints the monotonic clock: what bench/startup measures. The same
-// program in Python is first_step.py.
+// Joins the job, trains LeNet for one step and prints the monotonic clock, for bench/startup. first_step.py is the same
+// program in Python.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 

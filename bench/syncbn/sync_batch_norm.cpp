@@ -25,7 +25,7 @@ void wait_for_device(c10::Device device) {
 
 class Stopwatch {
  public:
-  // The ranks start together: waiting for a late one is not a cost of what is measured.
+  // The ranks start together, so that waiting for a late rank is not measured.
   template <typename Work>
   void measure(const ddp::GroupHandle& group, Work work) {
     wait_for_device(group.device());
@@ -69,7 +69,7 @@ int main(int argc, char** argv) try {
     norm->zero_grad();
     norm(x).backward(dy);
   };
-  // What travels on the CPU: count, means, sums of squared deviations and a flag; then two sums per channel.
+  // The messages on the CPU: count, means, sums of squared deviations and a flag; then two sums per channel.
   const at::Tensor row = torch::zeros({2 * kChannels + 2}, options.dtype(cuda ? at::kFloat : at::kDouble));
   const at::Tensor sums = torch::zeros({2 * kChannels}, row.options());
   Stopwatch plain_time;

@@ -16,7 +16,7 @@ struct BatchMemory::State {
     at::DataPtr memory{};
     size_t bytes = 0;
   };
-  /// What a tensor holds; gives its block back at the end.
+  /// The memory of a tensor; returns its block when the tensor is freed.
   struct Lease {
     std::shared_ptr<State> state;
     Block block;
@@ -61,7 +61,7 @@ at::Tensor BatchMemory::empty(at::IntArrayRef sizes, at::ScalarType dtype) const
     ended->state->give_back(std::move(ended->block));
   };
   at::DataPtr data(memory, lease.release(), end, at::kCPU);
-  // Resizable as other tensors are: then it leaves this memory.
+  // The storage is resizable, as that of other tensors. A resized tensor leaves this memory.
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, std::move(data),
                                                        c10::GetCPUAllocator(), /*resizable=*/true);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(

@@ -1,5 +1,4 @@
-// Memory of batches that are gone, for the ones that follow: pages that were used before need not be mapped and zeroed
-// by the system again.
+// Memory of freed batches, which later batches use again: the system need not map and zero these pages again.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,12 +7,12 @@
 
 namespace ddp::detail {
 
-/// Keeps at most as many blocks as there were batches at a time. Safe from several threads; tensors may outlive it.
+/// Keeps at most as many blocks as there were batches at one time. Thread-safe; tensors may outlive it.
 class BatchMemory {
  public:
   BatchMemory();
 
-  /// An uninitialized tensor on the CPU. Small ones are not worth keeping.
+  /// Returns an uninitialized tensor on the CPU. Small tensors do not use this memory.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
  private:

@@ -17,7 +17,7 @@
 namespace ddp {
 namespace {
 
-/// A tensor of this shape on the vector's memory, which it keeps.
+/// Returns a tensor of this shape on the vector's memory, which it owns.
 template <typename T>
 at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape) {
   const auto owner = std::make_shared<std::vector<T>>(std::move(values));
@@ -40,7 +40,7 @@ void require_pictures(const at::Tensor& images, const at::Tensor& labels, const 
   throw std::invalid_argument(text.str());
 }
 
-// Those of channels that there are not may have any value.
+// Entries for channels that do not exist may have any value.
 NormalizationTable table_for(Normalization normalization, int64_t channels) {
   for (auto channel = static_cast<size_t>(channels); channel < normalization.mean.size(); ++channel) {
     normalization.mean[channel] = 0;
@@ -154,7 +154,7 @@ Batch ByteImages::gather(std::span<const Index> indices) const {
   float* data = batch.data.mutable_data_ptr<float>();
   int64_t* target = batch.target.mutable_data_ptr<int64_t>();
   for (const Index given : indices) {
-    // A size_t beyond int64 comes out negative.
+    // A size_t above the range of int64 becomes negative.
     const auto index = static_cast<int64_t>(given);
     check_index(index);
     const uint8_t* image = images + index * channels() * plane;

@@ -66,11 +66,12 @@ int64_t ImageFolder::read_or_replace(int64_t index, int64_t epoch, std::span<con
   }
 }
 
-// What is in the share beside a random place: in any order every picture of a small share has its turn, and the
-// choice is the same whatever batches, workers and resumes do.
+// Returns an image of the share at a random position. In any order each image of a small share is used once, and the
+// choice does not depend on batches, workers and resumes.
 int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64_t> share, const DataError& error,
                              std::span<float> out) const {
-  constexpr uint64_t kPurpose = 0x7265706C61636564;  // numbers other than the augmentation's
+  constexpr uint64_t kPurpose =
+      0x7265706C61636564;  // a different series of random numbers from that of the augmentation
   constexpr size_t kMostTries = 100;
   SampleRandom random(options_.seed ^ kPurpose, epoch, index);
   const size_t tries = std::min(share.size(), kMostTries);
@@ -80,7 +81,7 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
     check_index(other);
     if (other == index) continue;
     try {
-      // Not the random numbers of `other` itself, which may be in the same batch too.
+      // Does not use the random numbers of `other` itself, which may be in the same batch, too.
       read(other, random, out);
       return other;
     } catch (const DataError&) {
@@ -102,7 +103,7 @@ ResizedPart ImageFolder::part_of(int64_t height, int64_t width, SampleRandom& ra
 
 void ImageFolder::read(int64_t index, SampleRandom random, std::span<float> out) const {
   const std::filesystem::path& file = listing_.files[static_cast<size_t>(index)];
-  // What scaling throws is the picture's fault too.
+  // An exception from scaling is also an error of the picture.
   with_data_errors(file, [&] {
     Image part = decode_part(
         read_small_file_bytes(file, kMostFileBytes), file,

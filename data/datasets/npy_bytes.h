@@ -1,4 +1,4 @@
-// A .npy file that is in memory.
+// Reads a .npy file that is in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-/// The array in a file's bytes, in memory of its own; `path` is for messages. Throws DataError as load_npy().
+/// Returns the array in a file's bytes, in memory of its own. `path` is for messages. Throws DataError as load_npy().
 at::Tensor npy_of_bytes(std::span<const uint8_t> bytes, const std::filesystem::path& path);
 
 }  // namespace ddp

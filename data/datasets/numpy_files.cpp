@@ -73,15 +73,15 @@ bool are_bools(std::span<const uint8_t> bytes) {
   return std::ranges::all_of(bytes, [](uint8_t byte) { return byte <= 1; });
 }
 
-/// The header and the elements that `read` gives, in memory of their own. `require` may refuse their number before
-/// memory for them is taken.
+/// Reads the header and the elements with `read` into new memory. `require` may refuse their number before the memory
+/// is allocated.
 template <typename Read, typename Require>
 at::Tensor read_array(const Read& read, const Require& require, const std::filesystem::path& path) {
   const NpyHeader header = read_npy_header(read, path);
   require(static_cast<uint64_t>(bytes_of(header)));
   at::Tensor tensor = at::empty_strided(header.shape, strides_of(header), at::TensorOptions().dtype(dtype_of(header)));
   const std::span bytes(static_cast<uint8_t*>(tensor.mutable_data_ptr()), static_cast<size_t>(bytes_of(header)));
-  constexpr size_t kAtOnce = size_t{1} << 24;  // memory is used as the bytes come
+  constexpr size_t kAtOnce = size_t{1} << 24;  // memory is allocated as the bytes arrive
   for (size_t at = 0; at < bytes.size(); at += kAtOnce) read(bytes.subspan(at, std::min(kAtOnce, bytes.size() - at)));
   if (header.is_big_endian) swap_bytes(bytes, header);
   if (header.kind == 'b') {
@@ -90,7 +90,7 @@ at::Tensor read_array(const Read& read, const Require& require, const std::files
   return tensor;
 }
 
-/// A tensor of mapped bytes that begin with a header.
+/// Returns a tensor on mapped bytes that begin with a header.
 at::Tensor view_array(std::span<uint8_t> bytes, const std::shared_ptr<void>& owner, const std::filesystem::path& path) {
   uint64_t position = 0;
   const NpyHeader header = read_npy_header(
@@ -123,7 +123,7 @@ at::Tensor view_array(std::span<uint8_t> bytes, const std::shared_ptr<void>& own
       data.data(), header.shape, strides_of(header), [owner](void*) {}, options);
 }
 
-/// Header and elements of a tensor as numpy.save writes them; `dense` keeps the elements.
+/// A tensor's header and elements in the form of numpy.save. `dense` keeps the elements alive.
 struct Written {
   std::string header;
   at::Tensor dense;
@@ -143,7 +143,7 @@ Written written(const at::Tensor& tensor) {
     refuse(std::string(c10::toString(tensor.scalar_type())) + ": convert it first, such as with .to(torch::kFloat)");
   }
   const at::Tensor host = tensor.detach().cpu().resolve_conj().resolve_neg();
-  // Reversed, what Fortran's order has is contiguous.
+  // An array in Fortran order becomes contiguous when its dimensions are reversed.
   std::vector<int64_t> reversed(static_cast<size_t>(host.dim()));
   for (size_t i = 0; i < reversed.size(); ++i) reversed[i] = host.dim() - 1 - static_cast<int64_t>(i);
   const bool is_fortran = !host.is_contiguous() && host.permute(reversed).is_contiguous();
@@ -209,7 +209,7 @@ struct NpzFile::Content {
     throw std::out_of_range(mapped.path().string() + ": has no array '" + name + "', only: " + known);
   }
 
-  /// Where errors are: the file, and the array in it.
+  /// The place for errors: the file, and the array in it.
   std::filesystem::path place(const std::string& name) const { return mapped.path() / (name + ".npy"); }
 
   MappedFile mapped;

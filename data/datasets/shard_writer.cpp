@@ -26,7 +26,7 @@ struct ShardWriter::State {
     return prefix.string() + "-" + number + ".tar";
   }
 
-  /// Calls `append`, which writes to the file. When it throws, the file is as before: part of a sample would damage the
+  /// Calls `append`, which writes to the file. If it throws, the file is restored: a part of a sample would damage the
   /// archive.
   template <typename Append>
   void write_whole(const Append& append) {
@@ -42,7 +42,7 @@ struct ShardWriter::State {
   void end_archive() {
     if (!file) return;
     const auto path = next_path();
-    // An index of an older archive of this name must not stand beside the new one.
+    // Removes the index of an older archive of this name.
     std::filesystem::remove(index_path(path));
     constexpr size_t kEnd = 1024;  // two blocks of zeros
     write_whole([&] { file->write(std::string(kEnd, '\0')); });
@@ -70,7 +70,7 @@ void ShardWriter::add(const std::string& key, const std::vector<std::pair<std::s
   State& state = *state_;
   std::vector<std::string> seen;
   for (const auto& [suffix, content] : files) {
-    // What a reader would not give back as it is.
+    // Checks that a reader would return the same key and suffix.
     const auto read = key_and_suffix(key + "." + suffix);
     const bool is_twice = std::ranges::find(seen, suffix) != seen.end();
     const bool has_zero = (key + suffix).find('\0') != std::string::npos;  // which ends a name

@@ -94,7 +94,7 @@ struct Tokens::File {
   }
 
   void set_windows() {
-    // A window needs one token more, the last one's target.
+    // A window needs one more token than its length, because the last token needs a target.
     const auto windows = [&](int64_t tokens) {
       return tokens <= options.length ? 0 : (tokens - options.length - 1) / options.stride + 1;
     };
@@ -117,7 +117,7 @@ struct Tokens::File {
     }
   }
 
-  /// Where a window begins.
+  /// The position at which a window begins.
   int64_t begin_of(int64_t window) const {
     const auto document = static_cast<size_t>(std::ranges::upper_bound(ends, window) - ends.begin());
     if (document == 0) return window * options.stride;
@@ -155,7 +155,8 @@ struct Tokens::File {
   TokensOptions options;
   MappedFile mapped;
   TokenIndex index{};
-  std::vector<int64_t> ends{};  // of each document's windows, added up; one for all where windows cross documents
+  std::vector<int64_t>
+      ends{};  // cumulative number of windows at the end of each document; a single entry if windows cross documents
 };
 
 Tokens::Tokens(const std::filesystem::path& file, const TokensOptions& options)

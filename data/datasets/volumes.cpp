@@ -20,13 +20,13 @@ namespace {
 
 using VolumeShape = std::array<int64_t, 3>;  ///< depth, height, width
 
-/// Which part is taken.
+/// The part of a volume to be copied.
 struct VolumeCrop {
   VolumeShape begin{};  ///< its first voxel in the volume; negative where the volume is smaller
   std::array<bool, 3> mirrored{};
 };
 
-/// Copies the crop of `volume`, whose `values` have the last axis fastest, to `out`, converted by `convert`; `out` has
+/// Copies the crop of `volume` to `out`, converted by `convert`. The last axis of `values` varies fastest. `out` has
 /// space for `size`; outside of the volume it is filled with Out().
 template <typename Out, typename In, typename Convert>
 void crop_volume(std::span<const In> values, const VolumeShape& volume, const VolumeCrop& crop, const VolumeShape& size,
@@ -49,15 +49,15 @@ void crop_volume(std::span<const In> values, const VolumeShape& volume, const Vo
   }
 }
 
-// The centre.
+// Returns the crop at the centre.
 VolumeCrop centre_volume_crop(const VolumeShape& volume, const VolumeShape& size) {
   VolumeCrop crop;
   for (size_t axis = 0; axis < 3; ++axis) crop.begin[axis] = (volume[axis] - size[axis]) / 2;
   return crop;
 }
 
-// A crop of `size` anywhere within `volume`, each axis mirrored half of the time if asked for; an axis that is too
-// short is centred.
+// Returns a crop of `size` at a random position within `volume`. If `mirrors` is set, each axis is mirrored with
+// probability 1/2. An axis that is too short is centred.
 VolumeCrop draw_volume_crop(const VolumeShape& volume, const VolumeShape& size, bool mirrors, SampleRandom& random) {
   VolumeCrop crop = centre_volume_crop(volume, size);
   for (size_t axis = 0; axis < 3; ++axis) {

@@ -21,7 +21,7 @@
 namespace ddp {
 namespace {
 
-/// The first of the suffixes, with semicolons between them, that the sample has; null when it has none.
+/// Returns the first of the suffixes (separated by semicolons) that the sample has; null if it has none.
 const ShardSample::File* find_file(const ShardSample& sample, std::string_view suffixes) {
   while (true) {
     const auto end = suffixes.find(';');
@@ -46,7 +46,7 @@ at::Tensor planes_of(const Image& picture) {
   return rows.permute({2, 0, 1}).clone(at::MemoryFormat::Contiguous);
 }
 
-/// at::stack(), in memory that an earlier batch had.
+/// Does the same as at::stack(), in memory of an earlier batch.
 at::Tensor stacked_in(const detail::BatchMemory& memory, const std::vector<at::Tensor>& parts) {
   const at::Tensor& first = parts.front();
   const bool are_alike = std::ranges::all_of(parts, [&](const at::Tensor& part) {
@@ -60,7 +60,7 @@ at::Tensor stacked_in(const detail::BatchMemory& memory, const std::vector<at::T
   return at::stack_out(whole, parts);
 }
 
-/// Throws std::invalid_argument where there is no archive, or an address says nothing.
+/// Throws std::invalid_argument if there are no archives, or if an address is empty.
 void check_addresses(const std::vector<std::string>& urls) {
   if (urls.empty()) throw std::invalid_argument("WebDataset: expected at least one archive, got none");
   for (size_t i = 0; i < urls.size(); ++i) {
@@ -149,8 +149,8 @@ struct WebDataset::Shared {
   WebDatasetOptions options;
   detail::BatchMemory memory{};
   std::mutex mutex{};
-  std::set<std::string> noticed{};   // archives of which a line was printed
-  std::set<std::string> left_out{};  // archives that are cut, and samples
+  std::set<std::string> noticed{};   // archives for which a line was printed
+  std::set<std::string> left_out{};  // truncated archives, and samples that were skipped
 
   void notice(const std::string& url, const std::string& place, const std::string& problem) {
     const std::lock_guard lock(mutex);
@@ -166,7 +166,7 @@ struct WebDataset::Walk::State {
     guarded([&] { reader.emplace(url, static_cast<uint64_t>(shared->options.most_file_bytes)); });
   }
 
-  /// Runs `action`; damage ends the walk where it is to be skipped.
+  /// Runs `action`. If damage is to be skipped, it ends the pass over this archive.
   template <typename Action>
   void guarded(const Action& action) {
     try {
@@ -186,7 +186,7 @@ struct WebDataset::Walk::State {
   }
 
   int64_t skip(int64_t count) {
-    // An index also counts what comes after damage, which skip_damaged leaves out.
+    // An index also counts samples after damage, which skip_damaged leaves out.
     if (!has_asked && !shared->options.skip_damaged) read_index();
     if (index && reader && count > 0) {
       const auto size = static_cast<int64_t>(index->headers.size());
@@ -216,7 +216,7 @@ struct WebDataset::Walk::State {
   std::optional<ShardReader> reader{};
   std::optional<ShardIndex> index{};
   bool has_asked = false;
-  int64_t number = 0;  // of the next sample
+  int64_t number = 0;  // the number of the next sample
 };
 
 WebDataset::Walk::Walk(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -30,7 +30,7 @@ struct BmpHeader {
 constexpr size_t kFileHeaderBytes = 14;
 constexpr uint32_t kOldHeaderBytes = 12;
 
-/// Numbers of the file, lowest byte first.
+/// Reads the file's numbers, lowest byte first.
 class Fields {
  public:
   Fields(const std::vector<uint8_t>& bytes, const std::filesystem::path& path) : bytes_(bytes), path_(path) {}
@@ -66,12 +66,12 @@ void check_kind(const Fields& fields, const BmpHeader& header) {
   }
 }
 
-/// The bits of one colour stand together.
+/// Whether the bits of one colour are adjacent.
 bool is_mask(uint32_t mask) {
   return mask != 0 && std::has_single_bit((uint64_t{mask} >> std::countr_zero(mask)) + 1);
 }
 
-/// Behind a header of 40 bytes, or at the same place inside a longer one.
+/// Reads the masks after a header of 40 bytes, or at the same place within a longer header.
 void read_masks(const Fields& fields, BmpHeader& header) {
   header.masks = {0x7C00, 0x3E0, 0x1F};
   if (header.bits == 32) header.masks = {0xFF0000, 0xFF00, 0xFF};
@@ -82,7 +82,7 @@ void read_masks(const Fields& fields, BmpHeader& header) {
   header.masks = masks;
 }
 
-/// `at` is where the palette begins; returns where it ends.
+/// `at` is the begin of the palette; returns its end.
 size_t read_palette(const Fields& fields, const std::vector<uint8_t>& bytes, size_t at, uint32_t colors,
                     size_t entry_bytes, BmpHeader& header) {
   if (colors == 0) colors = 1U << header.bits;
@@ -123,7 +123,7 @@ BmpHeader read_bmp_header(const std::vector<uint8_t>& bytes, const std::filesyst
   if (size == 40 && header.compression == BmpCompression::kBitFields) end += 12;
   if (header.bits <= 8) {
     const size_t palette_end = read_palette(fields, bytes, end, colors, size == kOldHeaderBytes ? 3 : 4, header);
-    // Some programs forget the palette when they say where the pixels are.
+    // Some programs do not count the palette in the position of the pixels.
     if (header.pixels_at == end) header.pixels_at = palette_end;
     end = palette_end;
   }
@@ -131,7 +131,7 @@ BmpHeader read_bmp_header(const std::vector<uint8_t>& bytes, const std::filesyst
   return header;
 }
 
-/// Pixels of a BMP file, once its header is known. Rows are counted from the file's first.
+/// The pixels of a BMP file whose header is known. Rows are counted from the file's first.
 class Bmp {
  public:
   Bmp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const BmpHeader& header)
@@ -166,7 +166,7 @@ class Bmp {
 
   int64_t row_bytes() const { return (header_.width * header_.bits + 31) / 32 * 4; }
 
-  /// The last row's filling up to a multiple of four bytes may be missing.
+  /// The padding of the last row to a multiple of four bytes may be missing.
   void require_rows() const {
     const int64_t needed = row_bytes() * (header_.height - 1) + (header_.width * header_.bits + 7) / 8;
     const auto left = static_cast<int64_t>(bytes_.size() - at_);
@@ -214,15 +214,16 @@ class Bmp {
     return bytes_[at_++];
   }
 
-  /// What no order names has the palette's first colour.
+  /// Pixels that no command sets have the palette's first colour.
   void fill() {
     for (size_t i = 0; i < image_.pixels.size(); i += 3) std::copy_n(header_.palette[0].begin(), 3, &image_.pixels[i]);
   }
 
-  /// Run lengths: a count and what to repeat, or 0 and an order. Puts nothing as long as there is no picture.
+  /// Decodes run lengths: a count and the value to repeat, or 0 and a command. Stores nothing while there is no
+  /// picture.
   void unpack() {
     while (y_ < header_.height) {
-      // A picture whose last row is full may lack the order to end.
+      // A picture whose last row is full may lack the end command.
       const bool is_full = y_ == header_.height - 1 && x_ >= header_.width;
       if (is_full && at_ == bytes_.size()) return;
       const uint8_t count = byte();
@@ -245,7 +246,7 @@ class Bmp {
 
   bool is_rle4() const { return header_.compression == BmpCompression::kRle4; }
 
-  /// `pair` is one index, or two of 4 bits that take turns.
+  /// `pair` is one index, or two indices of 4 bits that alternate.
   void put_next(int turn, uint8_t pair) {
     const uint32_t index = is_rle4() ? (turn % 2 == 0 ? pair >> 4 : pair & 15) : pair;
     if (x_ < header_.width && !image_.pixels.empty()) put_index(x_, y_, index);

@@ -7,7 +7,7 @@
 
 #include "data/formats/shard_format.h"
 
-// PyPI's braceexpand 0.1.7, which webdataset uses, decides what patterns mean.
+// Patterns have the meaning that PyPI's braceexpand 0.1.7, which webdataset uses, gives them.
 namespace ddp {
 namespace {
 
@@ -21,7 +21,7 @@ void check_count(size_t count) {
   }
 }
 
-/// Every name with every ending.
+/// Returns each name with each ending.
 Names product(const Names& names, const Names& endings) {
   check_count(names.size() * std::max<size_t>(endings.size(), 1));
   Names all;
@@ -47,7 +47,7 @@ std::optional<int64_t> place_of_letter(std::string_view text) {
   return place == std::string_view::npos ? std::nullopt : std::optional(static_cast<int64_t>(place));
 }
 
-/// Zeros in front of one end make all numbers as wide as the wider end.
+/// Leading zeros in one bound make all numbers as wide as the wider bound.
 size_t width_of(std::string_view begin, std::string_view end) {
   const auto is_padded = [](std::string_view text) {
     return (text.starts_with("0") || text.starts_with("-0")) && text != "0" && text != "-0";
@@ -62,7 +62,7 @@ std::string padded(int64_t value, size_t width) {
   return digits;
 }
 
-/// From one number to another one, upwards or downwards.
+/// Counts from one number to another, upwards or downwards.
 template <typename Name>
 Names counted(int64_t from, int64_t to, uint64_t step, const Name& name) {
   const bool is_upwards = from < to;

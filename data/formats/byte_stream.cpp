@@ -26,7 +26,7 @@ constexpr unsigned kBufferBytes = 1U << 18;
 
 }  // namespace
 
-/// What a descriptor gives, unpacked where it begins as gzip data does. zlib's gzread() would lose bytes where a signal
+/// The bytes of a descriptor, decompressed if they begin like gzip data. zlib's gzread() would lose bytes when a signal
 /// interrupts the wait for a command.
 struct ByteStream::Stream {
   explicit Stream(int descriptor, const Command* of_command = nullptr)
@@ -38,7 +38,7 @@ struct ByteStream::Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// At least a byte, except at the end, or where `problem` says why not.
+  /// Reads at least one byte, except at the end or if `problem` has a reason.
   size_t read(std::span<uint8_t> bytes) {
     if (is_plain()) {
       if (left() == 0 && bytes.size() >= buffer.size()) return load(bytes);
@@ -94,7 +94,7 @@ struct ByteStream::Stream {
     }
   }
 
-  /// Adds further bytes after those that are left; false at the end.
+  /// Appends further bytes to the remaining ones; returns false at the end.
   bool fill() {
     std::copy(buffer.data() + begin, buffer.data() + end, buffer.data());
     end = left();
@@ -110,7 +110,8 @@ struct ByteStream::Stream {
     return left() >= 2 && buffer[begin] == 0x1f && buffer[begin + 1] == 0x8b;
   }
 
-  /// Whether there is more: gzip data may have several members, and other bytes after them are ignored, as by gzread().
+  /// Whether more data follows. gzip data may have several members; other bytes after them are ignored, as gzread()
+  /// does.
   bool find_member() {
     if (is_between) {
       if (!begins_member()) return false;
@@ -134,13 +135,13 @@ struct ByteStream::Stream {
   }
 
   int file;
-  const Command* command;  // whose output it is, or null
+  const Command* command;  // the command whose output is read, or null
   std::vector<uint8_t> buffer;
   size_t begin = 0;
   size_t end = 0;
   bool has_begun = false;
   bool is_packed = false;
-  bool is_between = false;  // after a member of gzip data
+  bool is_between = false;  // true after a member of gzip data
   z_stream inflater{};
 };
 

@@ -32,7 +32,7 @@ void set_signals(posix_spawnattr_t& attributes) {
   ::posix_spawnattr_setsigdefault(&attributes, &signals);
 }
 
-/// Starts it with `output` as standard output; an error number, or 0.
+/// Starts the command with `output` as standard output. Returns an error number, or 0.
 int spawn(pid_t& process, std::string command, int output) {
   posix_spawn_file_actions_t actions{};
   ::posix_spawn_file_actions_init(&actions);
@@ -41,7 +41,7 @@ int spawn(pid_t& process, std::string command, int output) {
   posix_spawnattr_t attributes{};
   ::posix_spawnattr_init(&attributes);
   set_signals(attributes);
-  // In a process group of its own, so that all of a pipeline can be ended.
+  // The command gets a process group of its own, so that all processes of a pipeline can be ended.
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   std::string shell = "sh", option = "-c";
   std::array<char*, 4> words = {shell.data(), option.data(), command.data(), nullptr};
@@ -51,7 +51,7 @@ int spawn(pid_t& process, std::string command, int output) {
   return error;
 }
 
-/// The status of a process that has ended; nothing while it runs, where the wait is not to last.
+/// The status of a process that has ended; nothing while it runs, if `waits` is false.
 std::optional<int> status_of(pid_t process, bool waits) {
   int status = 0;
   pid_t ended = 0;

@@ -9,8 +9,8 @@
 
 namespace ddp {
 
-/// What a wait for a command throws when the loader has ended the pass that it is for. No DataError: nothing is wrong
-/// with the data.
+/// Thrown by a wait for a command when the loader has ended its pass. It is not a DataError, because the data is not at
+/// fault.
 class ReadStopped : public std::runtime_error {
  public:
   ReadStopped() : std::runtime_error("the loader has ended the pass") {}
@@ -19,7 +19,7 @@ class ReadStopped : public std::runtime_error {
 /// Throws ReadStopped when the loader has ended the pass that the calling thread reads for.
 void throw_if_stopped();
 
-/// A command of /bin/sh in a process group of its own. Ends it when it goes.
+/// A command of /bin/sh in a process group of its own. The destructor ends it.
 class Command {
  public:
   /// Throws DataError, which names `url`, when it cannot be started.
@@ -28,15 +28,15 @@ class Command {
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  /// Where its output is read. The caller closes it.
+  /// The descriptor for reading its output. The caller closes it.
   int output() const { return output_; }
   /// Waits until its output can be read or has ended. Throws ReadStopped.
   void wait_for_output() const;
-  /// Waits for its end; its status as waitpid() gives it. Throws ReadStopped. Call it once.
+  /// Waits for its end, and returns its status as waitpid() does. Throws ReadStopped. Call it once.
   int wait_for_end();
 
  private:
-  /// Until a file (none: -1) can be read, or the time has passed.
+  /// Waits until a descriptor (-1: none) can be read, or the time has passed.
   void wait_for(int file, std::chrono::milliseconds most) const;
 
   pid_t process_ = 0;

@@ -1,4 +1,4 @@
-// How much memory and work a file may ask for: bounds that follow from its size, not from what it claims. No LibTorch.
+// Limits for the memory and work of a file: they follow from its size, not from the numbers in its header. No LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -17,20 +17,20 @@ namespace ddp {
 /// What deflate can make of one byte at most (https://zlib.net/zlib_tech.html).
 inline constexpr int64_t kMostInflation = 1032;
 
-/// Whether a picture of `bytes` is read twice where it needs all of its memory from the first row on: the first time
-/// only to see that all of it is there, since so little of it is in the file. Photographs stay below that.
+/// Whether a picture of `bytes` is read twice, if it needs all of its memory from the first row on. The first pass only
+/// checks that the file is complete, because the file is small compared with the picture. Photographs are read once.
 inline bool is_checked_first(int64_t bytes, int64_t file_bytes) {
   return bytes > std::max(int64_t{32} << 20, 32 * file_bytes);
 }
 
-/// Throws DataError when a file of `file_bytes` is to be unpacked to more than 512 MiB and 128 times its own size: such
-/// a file holds next to nothing, and takes seconds. `times` is how often it is unpacked, or how much longer that takes
-/// than usual: of both numbers so much less is allowed.
+/// Throws DataError when a file of `file_bytes` would be decompressed to more than 512 MiB and to more than 128 times
+/// its size: such a file contains hardly any information, and takes seconds. `times` is how many times it is
+/// decompressed, or how much longer that takes than usual; both limits are divided by it.
 void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes,
                          int64_t times = 1);
 
-/// Throws DataError when a reader needs more than 56 MiB, and more than 56 times the file's size, beside the picture.
-/// `what` is what takes the memory: "tiles of 16384x16384 pixels".
+/// Throws DataError when a reader needs more than 56 MiB, and more than 56 times the file's size, in addition to the
+/// picture. `what` names the memory's purpose: "tiles of 16384x16384 pixels".
 void check_working_memory(const std::filesystem::path& path, int64_t bytes, int64_t file_bytes,
                           const std::string& what);
 
@@ -46,8 +46,8 @@ constexpr int64_t most_jpeg_work(int64_t file_bytes) {
 inline constexpr int64_t kRefinementWork = 11;
 inline constexpr int64_t kCoefficientWork = 5;
 
-/// What `read` returns. Whatever it throws is a DataError that names the file, so that a program that passes over
-/// unreadable files passes over this one as well.
+/// Returns the result of `read`. Every exception becomes a DataError that names the file, so that a program that skips
+/// unreadable files skips this one as well.
 template <typename Read>
 auto with_data_errors(const std::filesystem::path& path, const Read& read) -> decltype(read()) {
   try {
@@ -61,8 +61,8 @@ auto with_data_errors(const std::filesystem::path& path, const Read& read) -> de
   }
 }
 
-/// Adds `bytes` to pixels that were given room with reserve(), and returns their place: the system hands out memory
-/// when it is written to, so a file that is cut short takes what its rows take.
+/// Appends `bytes` to pixels for which reserve() was called, and returns their position. The system allocates memory
+/// when it is written to, so a truncated file uses memory only for the rows that it has.
 inline uint8_t* add_row(std::vector<uint8_t>& pixels, size_t bytes) {
   pixels.resize(pixels.size() + bytes);
   return pixels.data() + pixels.size() - bytes;

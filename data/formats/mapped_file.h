@@ -1,4 +1,4 @@
-// A file's bytes as memory: pages are read when they are touched. No LibTorch.
+// A file's bytes as memory. Pages are read when they are accessed. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace ddp {
 
-/// Maps a regular file privately: writes to the memory never reach the file. Copies share the mapping, which lasts as
-/// long as one of them, or as what owner() returned. The file must not be made shorter meanwhile: the kernel answers
-/// such reads with SIGBUS.
+/// Maps a regular file privately: writes to the memory never reach the file. Copies share the mapping, which exists as
+/// long as one of them, or what owner() returned. The file must not be truncated during that time, because such reads
+/// cause SIGBUS.
 class MappedFile {
  public:
   /// Throws DataError when it is not a regular file or cannot be opened or mapped.

@@ -1,4 +1,4 @@
-// Files that readers open, and files that writers put in the place of older ones. POSIX, no LibTorch.
+// Files that readers open, and files with which writers replace older ones. POSIX, no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace ddp {
 
-/// A regular file, to read; closes itself.
+/// A regular file for reading. The destructor closes it.
 class OpenFile {
  public:
-  /// Throws DataError when it is not a regular file (a pipe or device could block or never end) or cannot be opened.
+  /// Throws DataError when it cannot be opened or is not a regular file (a pipe or device could block or never end).
   explicit OpenFile(const std::filesystem::path& path);
   ~OpenFile();
   OpenFile(const OpenFile&) = delete;
@@ -19,7 +19,7 @@ class OpenFile {
 
   int get() const { return file_; }
   uint64_t size() const { return size_; }
-  /// Gives the descriptor away.
+  /// Returns the descriptor, which the caller must close.
   int release();
 
  private:
@@ -27,20 +27,20 @@ class OpenFile {
   uint64_t size_ = 0;
 };
 
-/// A file that is written from its beginning. It gets its name when it is whole: a program that is ended meanwhile, or
-/// a full disk, leaves what the name stood for.
+/// A file that is written from its beginning. It gets its name when it is complete. If the program ends before, or the
+/// disk is full, the older file of that name remains.
 class ReplacedFile {
  public:
   /// Throws DataError when it cannot be made.
   explicit ReplacedFile(std::filesystem::path path);
-  /// Without commit(), removes what was written.
+  /// Removes the written bytes unless commit() was called.
   ~ReplacedFile();
   ReplacedFile(const ReplacedFile&) = delete;
   ReplacedFile& operator=(const ReplacedFile&) = delete;
 
   /// Appends. Throws DataError.
   void write(std::string_view bytes);
-  /// Overwrites at a position that was written before. Throws DataError.
+  /// Overwrites bytes that were written before. Throws DataError.
   void overwrite(uint64_t position, std::string_view bytes);
   /// Truncates the file to `position` bytes; the next write appends there. Throws DataError.
   void truncate(uint64_t position);

@@ -14,7 +14,7 @@
 
 namespace ddp {
 
-/// What is decoded of a picture: a box of it, when it has 1/reduction of its size, rounded up.
+/// The decoded part of a picture: a box of the picture after its reduction to 1/reduction of its size, rounded up.
 struct DecodedBox {
   Box box{};
   int reduction = 1;       ///< 1, 2, 4 or 8
@@ -28,7 +28,7 @@ struct DecodedPart {
   int64_t left = 0;  ///< the column
 };
 
-/// As decode_jpeg(), of the box that `choose` names for a picture of that height and width.
+/// Does the same as decode_jpeg() for the box that `choose` returns for a picture of that height and width.
 DecodedPart decode_jpeg_box(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                             const DecodeOptions& options,
                             const std::function<DecodedBox(int64_t height, int64_t width)>& choose);
@@ -50,14 +50,14 @@ inline bool is_pnm(std::string_view bytes) {
          kSpaces.find(bytes[2]) != std::string_view::npos;
 }
 
-/// Of either byte order, and BigTIFF.
+/// Both byte orders, and BigTIFF.
 inline bool is_tiff(std::string_view bytes) {
   using namespace std::string_view_literals;
   return bytes.starts_with("II*\0"sv) || bytes.starts_with("MM\0*"sv) || bytes.starts_with("II+\0"sv) ||
          bytes.starts_with("MM\0+"sv);
 }
 
-/// Of one picture or a sequence: a box "ftyp" at the beginning, with AVIF's brand.
+/// A single picture or a sequence: a box "ftyp" at the beginning, with AVIF's brand.
 inline bool is_avif(std::string_view bytes) {
   return bytes.size() >= 12 && bytes.substr(4, 4) == "ftyp" &&
          (bytes.substr(8, 4) == "avif" || bytes.substr(8, 4) == "avis");

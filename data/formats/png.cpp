@@ -51,8 +51,8 @@ void copy(png_structp png, png_bytep bytes, size_t count) {
   source.left -= count;
 }
 
-/// The values as they are: gAMA, sRGB, cHRM and iCCP change no pixel (nor do they with Pillow and torchvision), and
-/// tRNS, bKGD and opacity no colour. Chunks that are not looked at cannot be wrong either.
+/// Keeps the values unchanged: gAMA, sRGB, cHRM and iCCP change no pixel (as in Pillow and torchvision), and tRNS, bKGD
+/// and opacity change no colour. Chunks that are not read cannot cause errors either.
 void keep_out_others(png_structp png) {
   constexpr int kKnownAndUnknown = -1;
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, kKnownAndUnknown);
@@ -86,10 +86,10 @@ struct Picture {
 
 enum class Decoded { kDone, kTooLarge, kUnchecked, kFailed };
 
-/// What is done with the rows. kTry: they are kept, but an interlaced picture that is large is kUnchecked at once.
+/// What to do with the rows. kTry: they are kept, but a large interlaced picture is kUnchecked at once.
 enum class Rows { kTry, kDrop, kKeep };
 
-/// Puts `count` pixels of row `y` where they belong: the first at column `x`, each next one `step` further.
+/// Stores `count` pixels of row `y`: the first at column `x`, each following one `step` columns further.
 void put_pixels(Picture& picture, const uint8_t* row, int64_t y, int64_t x, int64_t step, int64_t count) {
   const auto& [height, width, channels, kind, bytes] = picture.shape;
   if (picture.memory != nullptr) {
@@ -223,7 +223,7 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   return Decoded::kDone;
 }
 
-/// False for a large interlaced picture with kTry: whether all of it is there has to be known first.
+/// Returns false for a large interlaced picture with kTry: the caller must first check that the file is complete.
 bool read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options, Rows rows,
           Picture& picture) {
   Source source{.next = bytes.data(), .left = bytes.size()};

@@ -11,10 +11,10 @@
 
 namespace ddp {
 
-/// What a sample is.
+/// The type of a sample.
 enum class SampleKind { kUnsigned, kSigned, kFloat };
 
-/// What the samples of a picture are: in this machine's byte order, (channels, height, width).
+/// The samples of a picture: in this machine's byte order, (channels, height, width).
 struct Raster {
   int64_t height = 0;
   int64_t width = 0;
@@ -25,8 +25,8 @@ struct Raster {
   int64_t bytes() const { return height * width * channels * sample_bytes; }
 };
 
-/// Gives room for all samples; called once, when it is known how many there are. Where a file turns out to be cut
-/// short, the rest of that memory was not touched.
+/// Allocates memory for all samples; called once, when their number is known. If the file turns out to be truncated,
+/// the rest of that memory was not touched.
 using RasterMemory = std::function<uint8_t*(const Raster& raster)>;
 
 /// See load_raster(). Throws DataError.

@@ -14,13 +14,13 @@
 
 namespace ddp {
 
-/// The patterns' addresses. See expand_shards().
+/// Returns the addresses of a pattern. See expand_shards().
 std::vector<std::string> expand_braces(std::string_view pattern);
 
 /// Key and suffix of a file's name, as webdataset's base_plus_ext(); std::nullopt without a suffix, and for metadata.
 std::optional<std::pair<std::string, std::string>> key_and_suffix(const std::string& name);
 
-/// Samples of an archive, one after the other.
+/// Reads the samples of an archive in order.
 class ShardReader {
  public:
   struct File {
@@ -36,10 +36,10 @@ class ShardReader {
   /// Throws what TarReader throws.
   ShardReader(const std::string& url, uint64_t most_file_bytes) : tar_(url, most_file_bytes), url_(url) {}
 
-  /// The next sample, its files' content only `with_content`; nothing at the end. Throws DataError for damage and for
-  /// two files of one suffix, and after the last sample for an archive without an end.
+  /// Returns the next sample, with the content of its files if `with_content` is set; nothing at the end. Throws
+  /// DataError for damage and for two files with the same suffix, and after the last sample if the archive has no end.
   std::optional<Sample> next(bool with_content);
-  /// Goes to a sample's first header. False where the archive has no positions.
+  /// Moves to a sample's first header. Returns false if the archive has no positions.
   bool seek(uint64_t header);
 
  private:
@@ -49,18 +49,18 @@ class ShardReader {
   bool has_ended_ = false;
 };
 
-/// Where the samples of an archive begin.
+/// The positions at which the samples of an archive begin.
 struct ShardIndex {
   uint64_t archive_bytes = 0;
   std::vector<uint64_t> headers{};
 };
 
-/// The index's place beside an archive.
+/// The path of the index of an archive.
 std::filesystem::path index_path(const std::filesystem::path& archive);
-/// The index of a local archive, or std::nullopt without one. Throws DataError for a damaged one, and for one of
-/// another archive.
+/// Reads the index of a local archive; std::nullopt without one. Throws DataError for a damaged index, and for an index
+/// of another archive.
 std::optional<ShardIndex> read_shard_index(const std::filesystem::path& archive);
-/// What read_shard_index() reads.
+/// Parses what read_shard_index() reads.
 ShardIndex parse_shard_index(std::string_view text, const std::filesystem::path& path);
 /// Writes it. Throws DataError.
 void write_shard_index(const std::filesystem::path& archive, const ShardIndex& index);

@@ -1,5 +1,5 @@
-// The files in a tar archive, one after the other: ustar, GNU's and pax's. Reference: POSIX.1-2017 pax, and Python's
-// tarfile, which decides what PyPI's webdataset reads. No LibTorch.
+// Reads the files of a tar archive in order, in the formats ustar, GNU and pax. Reference: POSIX.1-2017 pax, and
+// Python's tarfile, which PyPI's webdataset uses. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ struct TarMember {
   uint64_t header = 0;  ///< where its first header begins
 };
 
-/// Walks over the regular files of an archive; folders, links and devices are passed over.
+/// Reads the regular files of an archive in order; folders, links and devices are skipped.
 class TarReader {
  public:
-  /// `most_file_bytes`: a larger file is refused before memory for it is taken. Throws what ByteStream throws.
+  /// `most_file_bytes`: a larger file is refused before memory is allocated for it. Throws what ByteStream throws.
   TarReader(const std::string& url, uint64_t most_file_bytes);
 
-  /// The next file; the content of the one before is passed over where it was not read. Nothing at the end. Throws
-  /// DataError, one line that names the archive and the place, for damage.
+  /// Returns the next file, and skips the rest of the one before; nothing at the end. Throws DataError, one line that
+  /// names the archive and the position, for damage.
   std::optional<TarMember> next();
-  /// The content of the file that next() gave. Throws DataError where the archive ends before, and for a file that is
-  /// too large.
+  /// Returns the content of the file that next() returned. Throws DataError if the archive ends before, and for a file
+  /// that is too large.
   std::vector<uint8_t> read();
-  /// Throws as read() where the file is too large.
+  /// Throws the error of read() if the file is too large.
   void require_size() const;
-  /// After the end: throws DataError where the blocks of zeros that end an archive are missing, and for a command that
-  /// failed or compressed data that is damaged after them.
+  /// Call it at the end. Throws DataError if the blocks of zeros that end an archive are missing, and for a command
+  /// that failed or compressed data that is damaged after them.
   void check_end();
-  /// Goes to where a file's first header begins. False for a command and a compressed archive.
+  /// Moves to a file's first header. Returns false for a command and for a compressed archive.
   bool seek(uint64_t header);
 
  private:
@@ -54,9 +54,9 @@ class TarReader {
 
   ByteStream stream_;
   uint64_t most_file_bytes_;
-  uint64_t left_ = 0;     // of the current file's content
-  uint64_t padding_ = 0;  // after it
-  uint64_t at_ = 0;       // where the last header began
+  uint64_t left_ = 0;     // remaining bytes of the current file's content
+  uint64_t padding_ = 0;  // bytes of padding after it
+  uint64_t at_ = 0;       // the position of the last header
   bool lacks_end_ = false;
 };
 

@@ -1,4 +1,4 @@
-// A TIFF file in memory, opened with libtiff: what its first picture is, and its samples. No LibTorch.
+// A TIFF file in memory, opened with libtiff: the layout of its first picture, and its samples. No LibTorch.
 #pragma once
 
 #include <tiffio.h>
@@ -50,7 +50,7 @@ class TiffFile {
 
   TiffLayout layout();
 
-  /// From now on a JPEG's YCbCr comes as RGB.
+  /// From now on the pixels of a JPEG in YCbCr are converted to RGB.
   void convert_jpeg_to_rgb();
 
   /// Rows and columns of a strip or tile.
@@ -61,11 +61,12 @@ class TiffFile {
   };
   Chunk chunk(const TiffLayout& layout);
 
-  /// How often all pixels are gone over, so that no file keeps a program busy: 1 unless said otherwise.
+  /// How many times all pixels are read, which counts for the limit on work; 1 by default.
   void set_passes(int passes) { passes_ = passes; }
 
-  /// Gives each row to `take`, in pieces where the file has tiles: all samples of a pixel, or one plane of the first
-  /// `used` after the other. Memory is taken for a row, a tile, or a strip of a codec that knows no rows.
+  /// Passes each row to `take`, in pieces if the file has tiles: either all samples of each pixel, or the first `used`
+  /// planes one after the other. Allocates memory for a row, a tile, or a strip of a codec that cannot decode single
+  /// rows.
   void read_rows(const TiffLayout& layout, int used, const std::function<void(const TiffRow&)>& take);
 
   /// The same with four bytes for a pixel, red, green, blue and opacity, by libtiff's own conversion.
@@ -80,7 +81,7 @@ class TiffFile {
   struct Memory {
     const std::vector<uint8_t>* bytes;
     uint64_t at = 0;
-    uint64_t may_read = 0;            // further bytes that are given
+    uint64_t may_read = 0;            // further bytes that may be read
     std::array<char, 256> message{};  // libtiff's first complaint
   };
   struct Close {

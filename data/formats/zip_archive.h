@@ -1,4 +1,4 @@
-// Zip files of arrays (.npz): what they hold, and its bytes; and a writer. Reference: PKWARE's APPNOTE 6.3.10. No
+// Zip files of arrays (.npz): their members and contents, and a writer. Reference: PKWARE's APPNOTE 6.3.10. No
 // LibTorch.
 #pragma once
 
@@ -23,11 +23,12 @@ struct ZipMember {
   bool is_deflated = false;
 };
 
-/// The members of a zip file whose bytes are `file`, sorted by name. Throws DataError for damage, encryption, other
-/// packing than deflate, repeated names, and a member that would be unpacked to more than check_unpacked_size() allows.
+/// Returns the members of a zip file whose bytes are `file`, sorted by name. Throws DataError for damage, encryption,
+/// other compression than deflate, repeated names, and a member that would be decompressed to more than
+/// check_unpacked_size() allows.
 std::vector<ZipMember> read_zip_directory(std::string_view file, const std::filesystem::path& path);
 
-/// Unpacks a member from its beginning. The packed bytes must outlive it.
+/// Decompresses a member from its beginning. The compressed bytes must outlive it.
 class ZipMemberReader {
  public:
   ZipMemberReader(const ZipMember& member, const std::filesystem::path& path);
@@ -50,7 +51,8 @@ class ZipMemberReader {
   uint32_t crc32_ = 0;
 };
 
-/// Writes a zip file member by member. The same content gives the same bytes: members have no time of their own.
+/// Writes a zip file member by member. The same content gives the same bytes, because members have no modification
+/// time.
 class ZipWriter {
  public:
   explicit ZipWriter(ReplacedFile& file) : file_(file) {}

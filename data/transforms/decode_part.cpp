@@ -22,7 +22,7 @@ int64_t reduced(int64_t side, int reduction) {
   return (side + reduction - 1) / reduction;
 }
 
-/// The part of the reduced picture, rounded to whole pixels outwards.
+/// Returns the part of the reduced picture, rounded outwards to whole pixels.
 ResizedPart reduced(ResizedPart wanted, int reduction) {
   const auto shrink = [&](int64_t& begin, int64_t& length) {
     const int64_t end = reduced(begin + length, reduction);
@@ -46,7 +46,7 @@ Image decode_part(const std::vector<uint8_t>& bytes, const std::filesystem::path
   }
   ResizedPart wanted;
   PixelWindow window;
-  std::exception_ptr refused;  // what `choose` throws is not the file's fault
+  std::exception_ptr refused;  // an exception from `choose` is not an error of the file
   const auto choose_box = [&](int64_t height, int64_t width) {
     try {
       wanted = choose(height, width);

@@ -52,7 +52,8 @@ ResizedPart centre_part(int64_t height, int64_t width, int64_t shorter_side, int
 }
 
 Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t size) {
-  // The rest is not made: of a strip a thousand times as long as wide it would be a thousand times as much.
+  // Only this part is computed: for a picture that is a thousand times as long as wide, the rest would be a thousand
+  // times as much work.
   const ResizedPart centre = centre_part(image.height, image.width, shorter_side, size);
   return resize_part(image, centre.box, centre.height, centre.width, centre.part);
 }
@@ -65,7 +66,8 @@ void normalize_image(const Image& image, bool is_flipped, const NormalizationTab
   const int64_t width = image.width;
   const int64_t plane = image.height * width;
   for (int64_t y = 0; y < image.height; ++y) {
-    // Row by row of one channel: planes are often a multiple of pages apart, and places like that hinder each other.
+    // Stores one channel at a time: planes are often a multiple of the page size apart, and such addresses compete for
+    // the same cache lines.
     for (size_t channel = 0; channel < table.size(); ++channel) {
       const auto& values = table[channel];
       const uint8_t* pixel = image.pixels.data() + y * width * 3 + channel;

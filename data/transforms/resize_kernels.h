@@ -1,4 +1,4 @@
-// The loops of resize(): sums of weighted bytes, with the processor's vector instructions where it has them. All forms
+// The loops of resize(): sums of weighted bytes, with the processor's vector instructions if it has them. All variants
 // give the same bytes. No LibTorch.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace ddp {
 
-/// Weights are whole numbers of this many binary places: 8 bits of colour and 2 of headroom in 32.
+/// Weights are integers with this many binary places: 32 bits less 8 bits of colour and 2 bits of headroom.
 inline constexpr int kWeightPlaces = 32 - 8 - 2;
 
 /// Which input pixels make one output pixel along an axis.
@@ -17,7 +17,7 @@ struct ResizeWindow {
   int64_t count = 0;
 };
 
-/// How much each input pixel counts.
+/// The weight of each input pixel.
 struct ResizeWeights {
   std::vector<ResizeWindow> windows{};
   std::vector<int32_t> values{};  ///< `stride` for each window; zeros after the window's own
@@ -30,7 +30,7 @@ struct ResizeKernels {
   void (*across)(const uint8_t* row, const ResizeWeights& weights, std::span<const int32_t> spread, uint8_t* out);
   /// Makes one row of `bytes` bytes of the rows from `first` on, which are `bytes` apart.
   void (*down)(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights, uint8_t* out);
-  /// The weights as across() wants them; null where it does not.
+  /// Returns the weights in the form that across() needs; null if it needs none.
   std::vector<int32_t> (*spread)(const ResizeWeights& weights) = nullptr;
 };
 

@@ -55,7 +55,7 @@ void check_crop(const at::Tensor& image, int64_t size, const char* what) {
                               std::to_string(image.size(2)));
 }
 
-// Where each pixel of the turned picture comes from, in torchvision's arithmetic.
+// Returns, for each pixel of the rotated picture, the position from which it comes, in torchvision's arithmetic.
 at::Tensor rotation_grid(double degrees, int64_t height, int64_t width) {
   // Rounded as torchvision rounds its matrix; its angle is -degrees, whose inverse is wanted.
   const double angle = -degrees * std::numbers::pi / 180;

@@ -66,7 +66,7 @@ class TwoViews {
 
   int64_t size() const { return first_.size(); }
 
-  // All first views, then all second ones: data (2 * indices, 3, 32, 32).
+  // Returns all first views, then all second views: data (2 * indices, 3, 32, 32).
   ddp::Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     const ddp::Batch first = first_.get_batch(indices, epoch);
     return {.data = torch::cat({first.data, second_.get_batch(indices, epoch).data}), .target = first.target};
@@ -95,8 +95,8 @@ torch::Tensor contrastive_loss(const torch::Tensor& embeddings, double temperatu
   return F::cross_entropy(similarities.scatter(1, self.unsqueeze(1), -std::numeric_limits<double>::infinity()), other);
 }
 
-// What the net has learnt about test images: for how many the second view is the one, among all ranks' second views,
-// that is most similar to the first.
+// How well the net recognizes test images: for how many of them their own second view is the most similar one among all
+// ranks' second views.
 ddp::EpochMetric pair_accuracy(models::ContrastiveNet& net, const TwoViews& test, const ddp::GroupHandle& group) {
   constexpr int64_t kNumbers = models::ContrastiveNetImpl::kEmbedding;
   std::vector<torch::Tensor> own{torch::empty({2, 0, kNumbers}, group.device())};  // a rank may have no image
@@ -113,7 +113,7 @@ ddp::EpochMetric pair_accuracy(models::ContrastiveNet& net, const TwoViews& test
   return ddp::ratio_metric("pair_accuracy", counts.right[0], counts.samples);
 }
 
-// For how many test images the most similar training image has the same class. Only here are labels read.
+// For how many test images the most similar training image has the same class. Labels are read only here.
 ddp::EpochMetric class_accuracy(models::ContrastiveNet& net, const ddp::Cifar10& train, const ddp::Cifar10& test,
                                 const ddp::GroupHandle& group) {
   std::vector<torch::Tensor> features{torch::empty({0, models::ContrastiveNetImpl::kFeatures}, group.device())};

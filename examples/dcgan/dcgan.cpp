@@ -44,7 +44,7 @@ ddp::optim::AdamOptions adam_options(double lr) {
   return ddp::optim::AdamOptions(lr).betas({0.5, 0.999});
 }
 
-// How far the discriminator is from taking the pictures for real ones, or for made ones.
+// The loss of the discriminator's answers, if it should take the pictures for real ones (1) or for generated ones (0).
 torch::Tensor loss_of(const torch::Tensor& logits, double is_real) {
   return torch::nn::functional::binary_cross_entropy_with_logits(logits, torch::full_like(logits, is_real));
 }
@@ -53,8 +53,8 @@ struct Losses {
   torch::Tensor discriminator, generator;
 };
 
-// Each forward's backward follows it, before the next forward: gradients of both nets are averaged over the ranks
-// there.
+// The backward of each forward runs before the next forward, so that the gradients of both nets are averaged over the
+// ranks.
 Losses train_step(const torch::Tensor& real, auto& generator, auto& discriminator, auto& generator_optimizer,
                   auto& discriminator_optimizer, int64_t noise_size) {
   const auto noise = torch::randn({real.size(0), noise_size, 1, 1}).to(real.device());

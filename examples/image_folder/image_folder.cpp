@@ -64,7 +64,7 @@ void declare(CLI::App& app, Arguments& args) {
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");
 }
 
-// Whether, where and as whom this process joins a job, in the words of the Python program.
+// Prints whether this process joins a job, where, and with which rank, in the words of the Python program.
 void print_position(const ddp::ProcessGroupOptions& options) {
   const auto place = options.rank_info.value_or(ddp::rank_info_from_environment());
   const bool is_alone = place.source == ddp::RankInfo().source && options.init_method.empty();
@@ -74,8 +74,8 @@ void print_position(const ddp::ProcessGroupOptions& options) {
   std::fflush(stdout);
 }
 
-// A net with the file's weights, without its classifier where that knows other classes; or else with rank 0's initial
-// weights, which the other ranks read from a file.
+// Returns a net with the file's weights, without its classifier if the number of classes differs; without a file, a net
+// with rank 0's initial weights, which the other ranks read from a checkpoint.
 Net make_net(const Arguments& args, int64_t classes, const ddp::GroupHandle& group) {
   const Net net = models::make_resnet(args.net, {.num_classes = classes});
   net->to(group.device());
@@ -144,7 +144,7 @@ int run(Arguments args) {
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
   check_sizes(train.size(), loader.size(), validation.size());
-  std::filesystem::create_directories(args.weights_dir);  // where that fails nothing is lost yet
+  std::filesystem::create_directories(args.weights_dir);  // an error ends the program here, before anything can be lost
   ddp::print_on_main(group, "Using ", options.loader.workers, " dataloader workers every process");
   const Net net = make_net(args, std::ssize(classes), group);
   ddp::DistributedDataParallel model(net, group);

@@ -17,10 +17,10 @@ class ReplicatedModel {
   ReplicatedModel(const Arguments& args, const ddp::GroupHandle& group)
       : net_(made(args, group)), model_(net_, group) {}
 
-  /// Whose parameters the optimizer steps and checkpoints have.
+  /// The module whose parameters the optimizer updates and checkpoints contain.
   torch::nn::Module& trained() { return *net_; }
   torch::Tensor forward(const torch::Tensor& input) { return model_(input); }
-  /// Without the other ranks.
+  /// Runs a forward without the other ranks.
   torch::Tensor evaluate(const torch::Tensor& input) { return net_(input); }
   /// Gradients are exchanged once per update, in its last pass.
   std::optional<ddp::NoSyncGuard> before_pass(bool is_last) {
@@ -55,14 +55,14 @@ class ShardedModel {
   torch::nn::Module& trained() { return *model_; }
   torch::Tensor forward(const torch::Tensor& input) { return model_(input); }
   torch::Tensor evaluate(const torch::Tensor& input) { return model_(input); }
-  /// Each pass reduces: gradients that are kept would be as large as the model.
+  /// Gradients are reduced in each pass: gradients that are accumulated locally would be as large as the model.
   static std::optional<ddp::NoSyncGuard> before_pass(bool /*is_last*/) { return std::nullopt; }
   void clip(double largest_norm) { model_->clip_grad_norm_(largest_norm); }
   static void add_to(ddp::TrainingState& /*state*/) {}
   static constexpr bool kIsDivided = true;
 
  private:
-  // Never as a whole in memory.
+  // Makes the model without ever having all of it in memory.
   static models::Transformer made(const Arguments& args, const ddp::GroupHandle& group) {
     auto net = ddp::deferred_init([&] { return models::Transformer(args.net); });
     net->to(group.device());

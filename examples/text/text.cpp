@@ -37,7 +37,7 @@ torch::Tensor loss_of(const torch::Tensor& logits, const ddp::Batch& batch) {
   return torch::nn::functional::cross_entropy(logits.flatten(0, 1), batch.target.flatten());
 }
 
-// Matrices are decayed, vectors are not.
+// Weight decay applies to matrices, not to vectors.
 std::vector<torch::optim::OptimizerParamGroup> groups_of(const torch::nn::Module& net, const Arguments& args) {
   std::vector<torch::Tensor> matrices, vectors;
   for (const auto& parameter : net.parameters()) (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
@@ -81,7 +81,7 @@ double validate(auto& model, const ddp::AnyDataset& data, const Arguments& args,
     loss.update(loss_of(model.evaluate(batch.data), batch), batch.data.size(0));
     ++batches;
   }
-  // Parts differ by a sample at most, but all ranks have to call a model that is divided over them.
+  // The parts of ranks differ by at most one sample, but all ranks must call a sharded model equally often.
   const int64_t largest = (data.size() + group.size() - 1) / group.size();
   const torch::NoGradGuard no_grad;
   for (; model.kIsDivided && batches < (largest + size - 1) / size; ++batches) {
@@ -90,7 +90,7 @@ double validate(auto& model, const ddp::AnyDataset& data, const Arguments& args,
   return loss.compute(group);
 }
 
-// Of the bytes that `known` has.
+// Writes a text of the bytes that occur in `known`.
 std::string write_text(auto& model, const Arguments& args, const std::string& known, const ddp::GroupHandle& group) {
   const torch::NoGradGuard no_grad;
   model.trained().eval();

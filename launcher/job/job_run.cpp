@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a launcher that ends tries to report to where the next one looks.
+// How long a launcher that ends tries to write its departure to the rendezvous, where the next coordinator reads it.
 constexpr auto kDeparture = 1s;
 
 }  // namespace
@@ -100,7 +100,7 @@ void JobRun::start_supervisor() {
   supervisor_.emplace(loop_, guarded_, messages(), streams_, std::move(options));
 }
 
-// The others are to know all that is known now; this node's own report may say more.
+// The other nodes receive what is known at this moment; this node's own report may contain more.
 void JobRun::announce_failure(const JobEnd& end, std::size_t first) {
   announced_ = end.ranks[first].rank;
   FailureNotice notice = notice_of_failure(end, first);
@@ -121,7 +121,7 @@ void JobRun::run_until(EventLoop::Clock::time_point deadline, const std::functio
   loop_.cancel(timer);
 }
 
-// False when ddprun was asked to stop before the nodes met, or when they could not meet.
+// Returns false when ddprun was asked to stop before the nodes met, or when the nodes could not meet.
 bool JobRun::meet() {
   const auto gives_up = [this] { return supervisor_->is_stopping() || supervisor_->must_end_now(); };
   while (!rendezvous_->info()) {
@@ -139,13 +139,13 @@ bool JobRun::meet() {
   return true;
 }
 
-// Where the ranks do, and by which interface they are to talk to each other.
+// Determines the address of the ranks' store, and the network interface by which the ranks communicate.
 void JobRun::find_store() {
   const RendezvousInfo& info = *rendezvous_->info();
   ranks_store_.emplace(loop_, messages(), options_, info,
                        [this](std::uint16_t peer_port) { return watches(peer_port); });
   ranks_store_->describe(environment_);
-  // The ranks of one node need no interface: looking at all of them takes a tenth of a millisecond.
+  // The ranks of one node need no interface, and a query of all interfaces takes a tenth of a millisecond.
   const bool uses_network = !info.own_address.empty() && !info.own_address.starts_with("127.");
   if (environment_.interface.empty() && uses_network && !nccl_files_choose_interface()) {
     environment_.interface = interface_to_choose(network_interfaces(), info.own_address);
@@ -167,14 +167,14 @@ void JobRun::start_ranks() {
   supervisor_->start(std::move(plans));
 }
 
-// The other nodes have started theirs, and are to end them.
+// The other nodes have started their ranks. This tells them to stop these ranks.
 void JobRun::give_up_on(const LaunchError& error) {
   rendezvous_->announce({.exit_status = to_int(error.status()), .text = error.what(), .is_final = true});
   rendezvous_->leave(false);
   while (!rendezvous_->has_left() && !supervisor_->must_end_now()) loop_.run_once();
 }
 
-// The ranks that do not reach the store in time end the job.
+// Ends the job when a rank does not reach the store within --start_timeout.
 void JobRun::watch_start() {
   if (!options_.start_timeout) return;
   start_watch_.emplace(
@@ -189,7 +189,7 @@ void JobRun::watch_start() {
       });
 }
 
-// Stays until the other nodes need this one no more, and learns whether one of them failed before.
+// Waits until the other nodes no longer need this launcher, and learns whether one of them failed first.
 void JobRun::leave(JobEnd& end) {
   // Without a guardian the ranks were killed, which is not a failure of this node.
   const bool ended_well = !end.elsewhere && exit_status(end) == 0 && !supervisor_->must_end_now();
@@ -201,11 +201,14 @@ void JobRun::leave(JobEnd& end) {
   while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
   const auto& first = rendezvous_->first_failure();
   if (!first) return;
-  end.elsewhere.reset();  // another one's may have been known earlier, and was no earlier
+  // It may contain a failure on another node that was reported earlier. `first` is the one on which all nodes agree.
+  end.elsewhere.reset();
   const bool is_own = first->node == rendezvous_->info()->place.group_rank;
   const bool knows_why = exit_status(end) != 0 || supervisor_->was_stop_requested();
-  if (is_own && announced_) end.announced = announced_;  // what was found out since is not news to the others
-  if (!is_own || !knows_why) end.elsewhere = *first;     // this launcher may have been given up while it was frozen
+  // The other nodes know only the rank that was announced, not what this node learned later.
+  if (is_own && announced_) end.announced = announced_;
+  // The other nodes may have given this launcher up while it was frozen.
+  if (!is_own || !knows_why) end.elsewhere = *first;
   end.agreed_status = rendezvous_->agreed_status();
 }
 
@@ -227,8 +230,8 @@ void JobRun::finish_output(const JobEnd* end) {
   });
 }
 
-// One attempt, from an empty store (without keys of an earlier attempt) to its end. Nothing when ddprun was asked to
-// stop before the ranks were started.
+// Runs one attempt from an empty store, without keys of an earlier attempt, to its end. Returns nothing when ddprun was
+// asked to stop before the ranks were started.
 std::optional<JobEnd> JobRun::run_attempt() {
   supervisor_.reset();
   announced_.reset();
@@ -279,20 +282,21 @@ bool JobRun::has_restarts_left() const {
   return attempt_ < options_.max_restarts || rendezvous_->counts_restarts();
 }
 
-// Restarts are for failures, not for being asked to stop or being late.
+// A job is restarted after a failure, not after a request to stop or after --timeout.
 bool JobRun::should_restart(const JobEnd& end) const {
   return has_restarts_left() && exit_status(end) != 0 && !supervisor_->was_stop_requested() &&
          (!end.is_late() || end.late_restarts) && !is_over() && !(end.elsewhere && end.elsewhere->is_final) &&
          rendezvous_->can_restart();
 }
 
-// False when ddprun was asked to stop during the wait, or when --timeout expired.
+// Returns false when ddprun was asked to stop during the wait, or when --timeout expired.
 bool JobRun::wait_before_restart() {
   run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return is_over(); });
   return !is_over();
 }
 
-// Whatever the job is doing: running, being stopped, waiting for a restart or for a reader of its output.
+// --timeout applies in every state of the job: while it runs, while it is being stopped, and while it waits for a
+// restart or for a reader of its output.
 void JobRun::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
   if (supervisor_) stop_late("--timeout expired");
@@ -307,7 +311,7 @@ void JobRun::print_why_not_restarted(const JobEnd& end) {
   }
 }
 
-// The process that started ddprun learns what this node's first failure was.
+// Copies this node's first failure to the error file of the process that started ddprun.
 void JobRun::pass_on_error(const JobEnd& end) {
   const std::string target = parent_error_file();
   const auto first = first_failure(end);
@@ -326,12 +330,12 @@ int JobRun::status_without_ranks() const {
 }
 
 void JobRun::print_restart() {
-  if (rendezvous_->counts_restarts()) return;  // who takes part is not known yet
+  if (rendezvous_->counts_restarts()) return;  // which nodes take part is not known yet
   messages().print("restarting all ranks: restart " + std::to_string(attempt_) + " of " +
                    std::to_string(options_.max_restarts));
 }
 
-// The others wait for less when they need not find out by themselves that this launcher has ended.
+// Informs the other nodes that this launcher ends, so that they need not wait until they detect it.
 void JobRun::depart() {
   rendezvous_->depart();
   run_until(EventLoop::Clock::now() + kDeparture, [this] { return rendezvous_->has_departed(); });

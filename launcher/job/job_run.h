@@ -41,8 +41,8 @@ struct JobRequest {
   std::string error_folder;  // for the workers' error files; empty: they are among the log files
 };
 
-// One job on this node, from the store to the report: what the supervising process does.
-// Returns ddprun's exit status. Throws LaunchError when the job cannot be started.
+// Runs one job on this node, from the store to the report. This is the work of the supervisor. Returns ddprun's exit
+// status. Throws LaunchError when the job cannot be started.
 int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded);
 
 class JobRun {
@@ -63,7 +63,7 @@ class JobRun {
     events_.rank_ended(end, attempt_);
     watch_.rank_ended();
   }
-  // Why ddprun itself sent the rank a signal before the job was stopped; empty: it did not.
+  // Why ddprun itself sent the rank a signal before the job was stopped; empty if ddprun did not.
   std::string signal_reason(const RankEnd& rank) const { return file_timer_ ? file_timer_->reason_for(rank.pid) : ""; }
   void announce_failure(const JobEnd& end, std::size_t first);
   void give_up_on(const LaunchError& error);
@@ -77,7 +77,8 @@ class JobRun {
   void pass_on_error(const JobEnd& end);
   int status_without_ranks() const;
   bool is_over() const { return supervisor_->must_end_now() || timed_out_at_.has_value(); }
-  // What is the same for all nodes is said by one of them where one ddprun shows what all say.
+  // True when another node of the job prints the text that is equal on all nodes: one ddprun shows the output of all
+  // nodes.
   bool is_silent_part() const { return options_.part_descriptor && options_.node_rank > 0; }
   void stop_late(const std::string& why) { supervisor_->stop_late(why + option_sources(why, options_.variables)); }
   void on_timeout();
@@ -106,9 +107,9 @@ class JobRun {
   std::optional<StartWatch> start_watch_;
   JobWatch watch_;
   std::optional<int> announced_;                              // the rank whose failure was reported to the other nodes
-  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // --timeout expired
+  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // when --timeout expired
   bool gave_up_on_reader_ = false;
-  std::optional<int> join_status_;  // the nodes could not meet
+  std::optional<int> join_status_;  // set when the nodes could not meet
   std::optional<long> out_of_memory_kills_ = out_of_memory_kills();
 
   Messages& messages() { return streams_.messages(); }

@@ -104,7 +104,7 @@ void JobWatch::rank_ended() {
 
 std::optional<GpuState> JobWatch::gpu_of(int rank) const {
   if (!gpus_ || gpus_->gpus().empty()) return std::nullopt;
-  const int first = supervisor_->all_ranks().front().rank;  // ranks of a node follow each other
+  const int first = supervisor_->all_ranks().front().rank;  // the ranks of a node are consecutive
   return gpus_->gpu(place_.gpu(rank - first));
 }
 
@@ -128,7 +128,8 @@ void JobWatch::on_straggler(const StragglerChange& change) {
   events_.straggler(job_.attempt, change);
 }
 
-// A rank that takes part in the job keeps its connection to the store, whatever wrapper it runs in.
+// Returns those of `pids` that have a connection to the store, or a child that has one: a rank that takes part in the
+// job keeps this connection, even when a wrapper script runs it.
 std::set<pid_t> JobWatch::store_users(const std::vector<pid_t>& pids) const {
   PortsOfSockets sockets;
   for (const std::uint16_t port : ports_) sockets.merge(sockets_to_port(port));
@@ -152,7 +153,7 @@ void JobWatch::on_hang(const HangReport& report, const std::vector<RankView>& vi
   hang_command_.run(options_.on_hang_command, hang, job_.job, [this] { end_hanging_job(); });
 }
 
-// Unless the ranks made progress while --on_hang_command ran.
+// Does nothing when the ranks made progress while --on_hang_command ran.
 void JobWatch::end_hanging_job() {
   if (options_.on_hang == Options::OnHang::kReport || supervisor_ == nullptr || !job_.findings.hang()) return;
   supervisor_->stop_late("no rank made progress: " + job_.findings.hang()->verdict.sentence,
@@ -193,12 +194,13 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
       std::any_of(views.begin(), views.end(), [](const auto& view) { return view.progress.has_value(); });
   if (layout_.log_folder.empty() || !is_any) return;
   const std::string folder = layout_.attempt_folder(job_.attempt);
-  const int first = views.front().rank;  // ranks of a node follow each other
+  const int first = views.front().rank;  // the ranks of a node are consecutive
   const bool is_written = write_flight_records(views, folder, [&](const RankView& view) {
     return layout_.rank_folder(job_.attempt, {.rank = view.rank, .local_rank = view.rank - first}) +
            "/flight_record.json";
   });
-  if (std::exchange(has_reported_record_, true)) return;  // the same ones, with what has arrived since
+  if (std::exchange(has_reported_record_, true))
+    return;  // the files are the same, and now also contain what has arrived since
   messages_.print(is_written ? "the last collectives of each rank are in " + folder + "/flight_record"
                              : "the last collectives of the ranks could not be written to " + folder);
 }

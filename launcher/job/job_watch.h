@@ -34,10 +34,10 @@
 namespace launcher {
 
 struct WatchedPlace {
-  int node = 0;  // this one
+  int node = 0;  // this node's number
   int nodes = 1;
   int world_size = 1;
-  std::function<void(int to, std::string text)> tell{};  // the other nodes, see Rendezvous::tell()
+  std::function<void(int to, std::string text)> tell{};  // sends a text to other nodes, see Rendezvous::tell()
   std::function<std::string(int local_rank)> gpu{};      // the rank's entry of CUDA_VISIBLE_DEVICES
 };
 
@@ -48,14 +48,16 @@ class JobWatch {
   JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const Options& options, const LogLayout& layout,
            const std::string& run_id, pid_t guardian, std::shared_ptr<SideChannel> channel);
 
-  // The ranks of an attempt have been started. `supervisor` must outlive it, `ports` are those of its store.
+  // Called when the ranks of an attempt have been started. `supervisor` must outlive the attempt. `ports` are the ports
+  // of the attempt's store.
   void begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> ports, int attempt, WatchedPlace place);
   void rank_ended();
-  // A message from the JobWatch of another node.
+  // Handles a message from the JobWatch of another node.
   void on_message(int from, const std::string& text);
-  // All of them have, and other nodes may still need this one.
+  // Called when all ranks of this node have ended. Other nodes may still need this one.
   void ranks_ended();
-  // They are gone. When one failed, writes the flight records and adds to `end` where the ranks' calls differ.
+  // Called when the ranks' processes are gone. When a rank failed, writes the flight records and adds to `end` where
+  // the ranks' calls differ.
   void end_attempt(JobEnd& end);
 
  private:
@@ -77,8 +79,8 @@ class JobWatch {
   const Options& options_;
   const LogLayout& layout_;
   JobView job_;
-  bool has_record_ = false;           // of the hang that ends the attempt
-  bool has_reported_record_ = false;  // of this attempt
+  bool has_record_ = false;           // the record of the hang that ends the attempt was written
+  bool has_reported_record_ = false;  // the message about this attempt's records was printed
   Supervisor* supervisor_ = nullptr;  // null between attempts
   std::vector<std::uint16_t> ports_;
   WatchedPlace place_;

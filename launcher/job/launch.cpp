@@ -49,7 +49,7 @@
 namespace launcher {
 namespace {
 
-// Runs `body`; what it throws becomes one line and an exit status.
+// Runs `body`. Turns an exception into one line of output and an exit status.
 template <typename Body>
 int with_error_report(const Body& body) noexcept {
   try {
@@ -66,18 +66,20 @@ int with_error_report(const Body& body) noexcept {
   }
 }
 
-// Where one is closed (`>&-`), the next file that is opened would get its number. False when standard output was.
+// Opens standard input, output and error on /dev/null where they are closed (`>&-`); otherwise the next file that is
+// opened would get their numbers. Returns false when standard output was closed.
 bool open_missing_standard_descriptors() {
   const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    // What the ranks write to an output that is closed must fail, as it would without ddprun.
+    // A write of the ranks to a closed standard output must fail, as it would without ddprun.
     const int mode = fd == STDOUT_FILENO ? O_RDONLY : O_RDWR;
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", mode) < 0) throw LaunchError("cannot open /dev/null");
   }
   return has_output;
 }
 
-// What ddprun was asked to print instead of running a job. A script must see when some of it is missing.
+// Prints what ddprun was asked to print instead of running a job. Throws when a part of it cannot be written, so that a
+// script sees a status that is not 0.
 class Answer {
  public:
   explicit Answer(bool has_output) : has_output_(has_output) {}
@@ -91,7 +93,7 @@ class Answer {
   bool has_output_;
 };
 
-// A job of which not all events could be written has not gone well.
+// Returns a status that is not 0 when not all events could be written.
 int with_events(int status, const EventLog& events) {
   if (events.problem().empty()) return status;
   print_line(events.problem());
@@ -120,7 +122,7 @@ int print_cmake_prefixes(const Answer& answer) {
   return to_int(ExitStatus::kSuccess);
 }
 
-// One of the nodes of a job that another ddprun has started by ssh.
+// Prepares the launcher of one node that another ddprun has started by ssh.
 void run_as_agent_child(Options& options) {
   const int secret = *options.part_descriptor;
   struct stat status {};
@@ -136,7 +138,7 @@ int print_node_check(const Options& options, const Answer& answer) {
   return to_int(can_run_jobs(findings) ? ExitStatus::kSuccess : ExitStatus::kLauncherError);
 }
 
-// The hosts of -H; nothing where they are this machine alone, whose ranks are then in `options`.
+// Returns the hosts of -H. Returns nothing when they are this machine alone; then the number of ranks is in `options`.
 std::vector<JobNode> other_hosts(Options& options) {
   std::vector<JobNode> nodes = job_nodes(options);
   if (nodes.size() != 1 || !nodes.front().is_local) return nodes;
@@ -145,7 +147,7 @@ std::vector<JobNode> other_hosts(Options& options) {
   return {};
 }
 
-// A ddprun that another one has started for its host repeats nothing.
+// Prints nothing in a ddprun that another one has started by ssh, as the other one has printed the notes.
 void print_notes(const Options& options) {
   if (options.part_descriptor) return;
   for (const std::string& note : options.notes) print_line(note);
@@ -183,7 +185,7 @@ void print_exposure(const Options& options) {
   }
 }
 
-// Once in a job, by the launcher that the user has started.
+// Only the launcher that the user has started prints the remarks, so that they appear once in a job.
 void print_remarks(const Options& options) {
   if (options.part_descriptor || options.mode == Options::Mode::kCheck) return;
   for (const std::string& line : options.remarks) print_line(line);
@@ -199,7 +201,8 @@ int run_job(Options options, Program program, ProcessTitle& title) {
   Resources resources = plan_resources(options);
   std::string debugger = options.debug_rank ? find_debugger(options) : std::string();
   EventLog events(options.event_file);
-  // In all of ddprun's processes, so that it goes whichever of them is killed. A log folder has room for error files.
+  // All of ddprun's processes own this folder, so that it is removed whichever of them is killed. With a log folder the
+  // error files are there instead.
   std::optional<TemporaryFolder> error_files;
   if (!needs_log_folder(options)) error_files.emplace();
   const JobRequest request{std::move(options), std::move(program), std::move(resources), std::move(debugger),
@@ -219,9 +222,9 @@ int run_job(Options options, Program program, ProcessTitle& title) {
     return end;
   });
   if (::getpid() != guardian) return status;
-  // The supervising process may have been killed in the middle of an event.
+  // The supervisor may have been killed while it wrote an event.
   if (!request.options.timeline_file.empty()) ddp::detail::repair_trace_file(request.options.timeline_file);
-  events.job_ended(status);  // by the guardian, as the supervising process may have been killed
+  events.job_ended(status);  // the guardian writes this, as the supervisor may have been killed
   return status == 0 ? with_events(status, events) : status;
 }
 
@@ -263,7 +266,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   return run_job(std::move(options), std::move(program), title);
 }
 
-// The other nodes of a job must not wait for one that cannot start its part.
+// Informs the other nodes of a job when this node cannot start its ranks, so that they do not wait for it.
 int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
   try {
     return run(options, title, answer);
@@ -271,7 +274,7 @@ int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
     const std::string text = error.what() + option_sources(error.what(), options.variables);
     if (options.mode == Options::Mode::kRun) record_own_error(text);
     if (options.nnodes == 1 || options.mode != Options::Mode::kRun) throw LaunchError(text, error.status());
-    // One line from each of several hosts.
+    // Each host prints its own line, so the line begins with the host's name.
     print_line((options.part_descriptor ? "host " + host_name() + ": " : "") + text);
     return notify_other_nodes(options, {text, to_int(error.status())});
   }

@@ -1,4 +1,4 @@
-// ddprun from its arguments to its exit status.
+// Runs ddprun from its arguments to its exit status.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace launcher {
 
-// `arguments` without argv[0]; `title` is this process's; `commit` is what --version says of the sources. Never
-// throws.
+// `arguments` are without argv[0], `title` is the title of this process, `commit` is the source revision that --version
+// prints. Never throws.
 int launch(std::span<const std::string> arguments, ProcessTitle& title, std::string_view commit) noexcept;
 
 }  // namespace launcher

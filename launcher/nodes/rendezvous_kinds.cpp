@@ -37,7 +37,7 @@ class SingleNode : public Rendezvous {
       server.port = static_cast<std::uint16_t>(port);
       store_.emplace(loop_, messages_, std::move(server));
       port = store_->port();
-      // No error: programs that do not meet need no store.
+      // This is only a message, because programs that do not communicate need no store.
       if (const std::string problem = loopback_problem(); !problem.empty() && restart_count == 0)
         messages_.print(problem);
     } else if (port == 0) {
@@ -62,7 +62,7 @@ class SingleNode : public Rendezvous {
   RendezvousSettings settings_;
   std::optional<store::StoreServer> store_;
   std::optional<RendezvousInfo> info_;
-  std::optional<FailureNotice> first_failure_;  // no other node has to be informed
+  std::optional<FailureNotice> first_failure_;  // always empty, as there is no other node
 };
 
 template <typename Kind>
@@ -81,16 +81,16 @@ constexpr std::array kKinds = {
     RendezvousKind{"static", &StaticRendezvous::option_conflict, &make<StaticRendezvous>},
     RendezvousKind{"c10d", &EndpointRendezvous::option_conflict, &make<EndpointRendezvous>},
     RendezvousKind{"etcd", &elastic::EtcdRendezvous::option_conflict, &make<elastic::EtcdRendezvous>},
-    // torchrun's newer one, which has API v2. Here both use API v3.
+    // torchrun has etcd-v2 for etcd's API v2. Here both names use API v3.
     RendezvousKind{"etcd-v2", &elastic::EtcdRendezvous::option_conflict, &make<elastic::EtcdRendezvous>},
 };
 
 using namespace std::chrono_literals;
 
-// The other nodes were started with this one.
+// How long to wait for the other nodes, which were started at about the same time.
 constexpr auto kNotifyTimeout = 5s;
 
-// Its own words have been printed.
+// Prints nothing, because the message was already printed.
 class Silent : public Messages {
  public:
   void print(std::string_view /*line*/) override {}
@@ -113,7 +113,7 @@ int notify_other_nodes(const Options& options, const JoinFailure& trouble) {
     const auto rendezvous = find_rendezvous(options)->make(loop, messages, std::move(settings));
     rendezvous->begin_round(0);
     while (!is_over && !(rendezvous->join_failure() && rendezvous->has_left())) loop.run_once();
-    // Another one may have had its own trouble first.
+    // Another node may have had a problem of its own first.
     if (const auto failure = rendezvous->join_failure(); failure && failure->exit_status != 0)
       return failure->exit_status;
   } catch (const LaunchError&) {  // the other nodes cannot be informed; their own timeouts end them

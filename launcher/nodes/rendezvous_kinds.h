@@ -1,4 +1,4 @@
-// The ways in which the launchers of a job can meet, by the names that --rdzv_backend has for them.
+// The ways in which the launchers of a job can meet, with their names for --rdzv_backend.
 #pragma once
 
 #include <memory>
@@ -13,23 +13,23 @@
 
 namespace launcher {
 
-// What a node does that cannot start its part of a job on several nodes.
-// Meets the other nodes to inform them, so that they do not wait for this one, and returns when they know or when they
-// have not come within seconds. Returns the status with which all end; its own where it is alone.
+// Called by a node that cannot start its part of a job on several nodes. Connects to the other nodes to inform them, so
+// that they do not wait for this one. Returns when they know, or when they have not arrived within seconds. Returns the
+// exit status of all nodes, or the node's own if it is alone.
 int notify_other_nodes(const Options& options, const JoinFailure& trouble);
 
 struct RendezvousKind {
   std::string_view name;
-  // Why `options` do not fit it, "" when they do. Pure.
+  // Why `options` cannot be used with this kind; "" when they can. Pure.
   std::string (*option_conflict)(const Options& options);
   // References must outlive the rendezvous.
   std::unique_ptr<Rendezvous> (*make)(EventLoop& loop, Messages& messages, RendezvousSettings settings);
 };
 
-// The one for a job with these options: always the same on one node. Null for an unknown name.
+// The kind for a job with these options: always the same for one node. Null for an unknown name.
 const RendezvousKind* find_rendezvous(const Options& options);
 
-// "'static', 'c10d' or 'other'": those for several nodes.
+// Returns the names for several nodes as a text: "'static', 'c10d' or 'other'".
 std::string rendezvous_names();
 
 }  // namespace launcher

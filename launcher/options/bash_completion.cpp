@@ -5,7 +5,7 @@
 namespace launcher {
 namespace {
 
-// bash cuts COMP_WORDS at "=" and ":" too, and replaces only the last piece by what is offered.
+// bash splits COMP_WORDS at "=" and ":", too, and replaces only the last piece by a completion.
 constexpr std::string_view kBashBegin = R"bash(# Completion of ddprun for bash, printed by "ddprun --generate bash".
 
 # Fills in, up to the cursor: words, as the shell will read them; places, where each begins in COMP_WORDS; piece, the

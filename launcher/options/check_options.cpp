@@ -15,7 +15,7 @@
 namespace launcher {
 namespace {
 
-// The part of a name that the launchers send to each other.
+// The most characters of a name that the launchers send to each other.
 constexpr std::size_t kLongestName = 1024;
 
 void check_export(const std::string& entry) {
@@ -29,7 +29,7 @@ void check_export(const std::string& entry) {
                               : "'"));
 }
 
-// mpirun's -n 2 ./a : -n 3 ./b. A colon that is an argument of the program comes after --.
+// Detects mpirun's "-n 2 ./a : -n 3 ./b". A colon as an argument of the program must come after --.
 void check_single_program(const std::vector<std::string>& program) {
   for (std::size_t i = 1; i + 2 < program.size(); ++i) {
     if (program[i] != ":" || !program[i + 1].starts_with('-')) continue;
@@ -52,7 +52,7 @@ void check_program(Options& options) {
   }
   if (options.local_rank_argument) {
     std::string& name = *options.local_rank_argument;
-    name.erase(0, name.find_first_not_of('-'));  // some write the dashes too
+    name.erase(0, name.find_first_not_of('-'));  // some users write the dashes, too
     if (name.empty()) throw UsageError("--pass_local_rank: expected a name, got only dashes");
   }
 }
@@ -80,12 +80,13 @@ void check_host_name(const char* option, const std::string& name) {
     throw UsageError(expected + ", without a port, got '" + printable(name) + "'; the port is --master_port");
 }
 
-// An IPv6 address may come in brackets, as before a port.
+// An IPv6 address may be in brackets, as before a port.
 void remove_brackets(std::string& host) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
 }
 
-// torchrun's way to say --master_addr and --master_port. An IPv6 address without a port ends with a bracket.
+// --rdzv_endpoint is torchrun's form of --master_addr and --master_port. An IPv6 address without a port ends with a
+// bracket.
 void read_endpoint(Options& options) {
   if (options.rdzv_endpoint.empty()) return;
   const std::size_t colon = options.rdzv_endpoint.ends_with(']') ? std::string::npos : options.rdzv_endpoint.rfind(':');
@@ -118,7 +119,8 @@ void check_hosts(Options& options) {
   if (options.ssh.command.find_first_not_of(" \t") == std::string::npos) throw UsageError("--ssh_command is empty");
 }
 
-// One node needs none of torchrun's backends, but a misspelt name must not wait for the day on which there are two.
+// A job on one node needs no backend of torchrun's. But a misspelt name is refused at once, not only when the job gets
+// a second node.
 void check_backend(const std::string& name) {
   constexpr std::array<std::string_view, 5> kNames = {"", "static", "c10d", "etcd", "etcd-v2"};
   if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) return;

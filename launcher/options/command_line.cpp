@@ -27,7 +27,7 @@ ExitRequest refuse(const std::string& text) {
   return {to_int(ExitStatus::kLauncherError), "ddprun: " + message_text(text) + "\n"};
 }
 
-// The options of a node's place that were given, and how.
+// Returns those options of a node's place that were given, and where each was given.
 GivenOptions given_options(const CLI::App& app, const std::vector<std::string>& words) {
   GivenOptions given;
   for (const std::string& name : place_options()) {
@@ -39,7 +39,7 @@ GivenOptions given_options(const CLI::App& app, const std::vector<std::string>& 
   return given;
 }
 
-// As far as the command line shows them.
+// The number of nodes as far as the command line shows it.
 int shown_nodes(const Options& options) {
   return options.hosts.empty() ? options.nnodes
                                : static_cast<int>(std::count(options.hosts.begin(), options.hosts.end(), ',')) + 1;
@@ -49,7 +49,8 @@ bool is_about_a_job(Options::Mode mode) {
   return mode == Options::Mode::kRun || mode == Options::Mode::kDryRun || mode == Options::Mode::kShowEnvironment;
 }
 
-// The ddprun that has started this one has them, and this one their variables.
+// The ddprun that started this one handles these options. This one may still have their variables, which must be
+// ignored.
 void forget_hosts(Options& options) {
   options.hosts.clear();
   options.host_file.clear();
@@ -61,7 +62,7 @@ std::string version_text(std::string_view commit) {
   return std::string("ddprun ") + kDdprunVersion + " (commit " + std::string(commit) + ")\n";
 }
 
-// `options` are those that `table` fills.
+// `options` are the options that `table` fills.
 std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<const std::string> given,
                                         SplitArguments split, std::string_view commit, Options& options) {
   CLI::App& app = table.app();
@@ -69,7 +70,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   check_variables_of_flags(app);
   options.own_arguments = split.own;
   options.variables = variables_in_use(app, split.own);
-  std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
+  std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its end
   app.parse(std::move(split.own));
   options.program = std::move(split.program);
   options.is_separated = split.is_separated;
@@ -82,7 +83,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   if (options.mode == Options::Mode::kVersion) return ExitRequest{0, version_text(commit)};
   const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
   if (options.program.empty() && needs_program) throw UsageError(no_program_text(given));
-  // A ddprun with a list of hosts, or one that another ddprun has started, already knows its place.
+  // A ddprun with a list of hosts, or one that was started by another ddprun, already knows its place.
   const bool is_placed = options.part_descriptor || !options.hosts.empty() || !options.host_file.empty();
   if (is_about_a_job(options.mode) && !is_placed)
     take_from_scheduler(process_context(), given_options(app, options.own_arguments), options);

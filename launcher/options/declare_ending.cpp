@@ -14,7 +14,7 @@ namespace launcher {
 namespace {
 
 std::vector<int> parse_stop_signals(const std::string& text) {
-  // What ddprun needs itself, and what no program can handle.
+  // Signals that ddprun needs itself, or that no program can handle.
   constexpr std::array kRefused = {SIGKILL, SIGSTOP, SIGCHLD, SIGTSTP, SIGCONT, SIGPIPE, SIGTTIN, SIGTTOU,
                                    SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT, SIGTRAP, SIGSYS};
   std::vector<int> signals;

@@ -34,7 +34,7 @@ void declare_hosts(OptionTable& table, Options& options) {
                ssh.fanout, {1, 4096});
   table.text({"--remote_ddprun FILE", "Path of ddprun on the hosts", "", {.unset = "path of this ddprun, else PATH"}},
              ssh.remote_ddprun);
-  // Not for users: a ddprun that was started for one node has it.
+  // An internal option for a ddprun that another one has started for one node.
   table.hidden("--part_of_job", [&](const std::string& text) {
     options.part_descriptor = parse_number("--part_of_job", text, 0, NumberRange::kMost);
   });

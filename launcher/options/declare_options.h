@@ -1,4 +1,4 @@
-// Every option of ddprun: a file for each group.
+// Declares every option of ddprun, with a file for each group.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@ namespace launcher {
 
 class OptionTable;
 
-// All of them, in the order of --help. The table and `options` must outlive the parsing, which fills `options`; what is
-// in `options` before are the defaults that the table shows.
+// Declares all options in the order of --help. The table and `options` must outlive the parsing, which fills `options`.
+// The table shows the present values of `options` as defaults.
 void declare_options(OptionTable& table, Options& options);
 
-// Whether torchrun has an option of this name, which has dashes or underscores inside.
+// Whether torchrun has an option of this name. The name may contain dashes or underscores.
 bool is_torchruns_name(std::string name);
 
 void declare_processes(OptionTable& table, Options& options);

@@ -45,7 +45,7 @@ std::string reader_text(const StandardInput& input) {
   return input.to == StandardInput::To::kAll ? "all" : "none";
 }
 
-// A comma of a text is doubled.
+// Joins the texts with commas. A comma within a text is doubled.
 std::string filters_text(std::vector<std::string> filters) {
   for (std::string& filter : filters) filter = joined(split_at_commas(filter), ",,");
   return joined(filters, ",");

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMostWholeSeconds = 1'000'000'000;
 
-// torchrun strips blanks as well. Quotes around the whole list come from YAML files, where a shell would remove them.
+// torchrun removes blanks as well. Quotes around the whole list come from YAML files, where no shell removes them.
 std::string without_quotes(std::string text) {
   const auto strip = [&text] {
     const std::size_t first = text.find_first_not_of(" \t");
@@ -39,7 +39,7 @@ bool is_truth_value(std::string value) {
   return is_one_of(kValues, value);
 }
 
-// Settings without effect must have a valid value nevertheless. Those that would protect the connection are refused.
+// Settings without effect must still have a valid value. Settings that would encrypt the connection are refused.
 void check_setting(const std::string& name, const std::string& value) {
   constexpr std::array<std::string_view, 6> kNumbers = {
       "close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt", "rank", "read_timeout"};
@@ -62,7 +62,7 @@ void check_setting(const std::string& name, const std::string& value) {
   }
 }
 
-// torchrun ignores settings that nothing reads, so scripts may have them: a note, no error.
+// torchrun ignores unknown settings, so scripts may have them. ddprun prints a note instead of an error.
 void note_unknown_setting(const std::string& name, Options& options) {
   const std::vector<std::string> known = {"ca_cert",
                                           "cacert",
@@ -90,7 +90,7 @@ void note_unknown_setting(const std::string& name, Options& options) {
                           (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
-// torchrun's "k=v,k=v". Only the times for the nodes to meet have an effect.
+// torchrun's format "k=v,k=v". Only the timeouts for the rendezvous have an effect.
 void read_rendezvous_settings(const std::string& text, Options& options) {
   for (const std::string& part : split_at_commas(without_quotes(text))) {
     const std::size_t equals = part.find('=');
@@ -107,7 +107,7 @@ void read_rendezvous_settings(const std::string& text, Options& options) {
   }
 }
 
-// `null` is torchrun's default. Its other handlers write by Python's logging.
+// `null` is torchrun's default. Its other handlers write to Python's logging.
 void check_event_handler(const std::string& name) {
   if (name == "null" || name == "dynamic_rendezvous") return;
   throw UsageError("--event_log_handler: expected null, got '" + name +
@@ -125,7 +125,7 @@ void check_start_method(const std::string& name) {
   throw UsageError("--start_method: expected spawn, fork or forkserver, got " + quoted_value(name));
 }
 
-// How several nodes meet by themselves: "static, with MIN:MAX c10d".
+// The backends of several nodes as a text: "static, with MIN:MAX c10d".
 std::string backend_text() {
   Options options;
   options.nnodes = 2;

@@ -42,7 +42,8 @@ std::uint64_t parse_step(const std::string& text, const std::string& whole) {
   return step;
 }
 
-// FIRST:LAST as Python's slices have it; either may be left out, and with the colon there is one step.
+// Parses FIRST:LAST in the form of Python's slices. Either number may be omitted; a single number without a colon means
+// one step.
 void read_steps(const std::string& text, WatchOptions& options) {
   if (text == ":") throw UsageError("--timeline_steps: expected FIRST:LAST, two step numbers, got ':'");
   const std::size_t colon = text.find(':');

@@ -13,7 +13,7 @@ namespace {
 
 using Treatment = ForeignOption::Treatment;
 
-// "--map-by", "-map_by" and "-map-by" are one name: "map_by".
+// "--map-by", "-map_by" and "-map-by" have the same name, "map_by".
 std::string plain_name(std::string_view dashed) {
   std::string name(dashed.substr(std::min(dashed.find_first_not_of('-'), dashed.size())));
   std::replace(name.begin(), name.end(), '-', '_');
@@ -35,13 +35,13 @@ bool has_name(const ForeignOption& option, const std::string& name) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& each) { return plain_name(each) == name; });
 }
 
-// Takes any text.
+// True for a word that matches any text.
 bool is_placeholder(std::string_view pattern) {
   return pattern != "N" && std::isupper(static_cast<unsigned char>(pattern.front())) != 0 &&
          pattern.find_first_of("|=") == std::string_view::npos;
 }
 
-// What of `value` a word of ForeignOption::values captures; nothing where it does not fit.
+// Returns the part of `value` that a word of ForeignOption::values captures; nothing if it does not match.
 std::optional<std::string> captured(const std::string& value, std::string_view pattern) {
   if (is_placeholder(pattern)) return value;
   for (const std::string& alternative : parts(pattern, '|')) {
@@ -63,7 +63,7 @@ std::optional<std::string> captured(const std::string& value, std::string_view p
 
 struct Argument {
   std::string name;
-  std::optional<std::string> value{};  // in the same word
+  std::optional<std::string> value{};  // the value in the same word
 };
 
 Argument long_form(const std::string& argument) {
@@ -79,7 +79,8 @@ Argument short_form(const std::string& argument) {
   return result;
 }
 
-// The values of `option`, of which `own` may be in the first word; the others are in those after it.
+// Returns the values of `option`. The first may be in the option's own word (`own`); the others are in the words after
+// it.
 std::optional<std::vector<std::string>> captured_values(const ForeignOption& option,
                                                         const std::optional<std::string>& own,
                                                         std::span<const std::string> after) {
@@ -124,7 +125,7 @@ bool is_specific(const ForeignOption& option) {
   return std::any_of(patterns.begin(), patterns.end(), [](const std::string& each) { return !is_placeholder(each); });
 }
 
-// The rows of one name, and what of the argument is its value.
+// Finds the rows with the argument's name, and the value in the argument.
 std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const Argument& argument, bool is_own) {
   const std::string shown = arguments.front().substr(0, arguments.front().find('='));
   std::string_view wanted;
@@ -155,7 +156,7 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
   return std::nullopt;
 }
 
-// --n is mpirun's; other letters with two dashes are torchrun's options, abbreviated.
+// --n is an option of mpirun. Other single letters after two dashes are abbreviated options of torchrun.
 bool is_spelled_so(const std::string& dashed) {
   const auto options = foreign_options();
   return std::any_of(options.begin(), options.end(), [&](const ForeignOption& option) {
@@ -193,11 +194,11 @@ std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
   if (has_two_dashes) return is_spelled_so("--" + full.name) ? use_rows(arguments, full, false) : std::nullopt;
   const Argument letter = short_form(first);
   if (letter.name.size() != 1 || is_own("-" + letter.name)) return std::nullopt;
-  // -vv, but no other value after a letter that takes none.
+  // -vv is a repeated flag. No other value may come after a letter that takes no value.
   const bool is_repeated = letter.value && letter.value->find_first_not_of(letter.name) == std::string::npos;
   if (letter.value && !is_repeated && !may_take_value(letter.name)) return std::nullopt;
   if (letter.value && !is_repeated && looks_like_a_name(*letter.value))
-    return std::nullopt;  // -profile is no -p rofile
+    return std::nullopt;  // -profile does not mean -p rofile
   return use_rows(arguments, letter, /*is_own=*/false);
 }
 

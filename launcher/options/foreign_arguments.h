@@ -13,14 +13,14 @@
 namespace launcher {
 
 struct ForeignUse {
-  std::size_t taken = 0;             // how many of the arguments it consists of
-  std::vector<std::string> words{};  // ddprun's options in its place
+  std::size_t taken = 0;             // the number of arguments that it consists of
+  std::vector<std::string> words{};  // ddprun's options that replace it
   std::string ignored{};             // why it is ignored, "" where that needs no word
 };
 
-// `arguments` begin with the one in question. `is_own`: whether ddprun itself has "--name" or "-x"; such a name is
-// taken only where the table has a row for just this value. Nothing when no launcher has such an option. Throws
-// UsageError for one that ddprun cannot replace. Pure.
+// `arguments` begin with the option to examine. `is_own` returns whether ddprun itself has "--name" or "-x"; such a
+// name is examined only if the table has a row for this value. Returns nothing if no launcher has such an option.
+// Throws UsageError for an option that ddprun cannot replace. Pure.
 std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
                                       const std::function<bool(const std::string& dashed)>& is_own);
 

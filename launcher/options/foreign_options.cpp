@@ -55,7 +55,7 @@ std::string translation(const ForeignOption& option) {
   std::string text;
   for (const std::string_view word : split_at(option.here, '\n')) {
     std::string filled(word);
-    // "ppr:N:node" captures its number alone.
+    // Shows the word "ppr:N:node" as N, the part that is captured.
     const auto shown = [](std::string_view value) { return value.find(':') == std::string_view::npos ? value : "N"; };
     if (!values.empty()) replace_all(filled, "$1", shown(values[0]));
     if (values.size() > 1) replace_all(filled, "$2", shown(values[1]));

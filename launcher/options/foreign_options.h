@@ -1,5 +1,5 @@
 // The options of other launchers (mpirun, MPICH's hydra, horovodrun, srun, deepspeed, accelerate), and what ddprun does
-// with each. The source of the messages about them and of the tables in docs/coming-from.md.
+// with each. Messages about them and the tables in docs/coming-from.md are made from this list.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,22 @@ namespace launcher {
 
 struct ForeignOption {
   enum class Treatment : std::uint8_t {
-    kSame,        // ddprun's own option of this name means the same
-    kAccepted,    // nothing has to be done; not mentioned
+    kSame,        // ddprun's own option of this name has the same meaning
+    kAccepted,    // accepted without a message, as nothing has to be done
     kIgnored,     // accepted with one line that says what is ignored
     kTranslated,  // replaced by options of ddprun
-    kRefused,     // an error that names the equivalent
+    kRefused,     // refused with an error that names the equivalent
   };
-  std::string_view launchers;  // who has it, separated by blanks
+  std::string_view launchers;  // the launchers that have it, separated by blanks
   std::string_view names;  // as in "-np,--n"; one and two dashes, underscores and dashes are alike when it is looked up
-  // The words of its value, separated by blanks; empty: it takes none. A word of capitals takes anything, N a number,
-  // "ppr:N:node" the number in it, "slot|core" one of these words, NAME=VALUE what has a = in it.
+  // The words of its value, separated by blanks; empty: it takes no value. A word of capitals matches any text, N a
+  // number, "ppr:N:node" a text with a number, "slot
+  // core" one of these words, NAME=VALUE a text with =.
   std::string_view values;
   Treatment treatment;
-  // kTranslated: ddprun's words, separated by newlines; $1 and $2 are the values, $each makes one word for each part of
-  // a value with commas. Others: the text for message and page, for kRefused a whole advice.
+  // For kTranslated: ddprun's words, separated by newlines. $1 and $2 are the values, $each makes one word for each
+  // part of a comma-separated value. For other treatments: the text for message and page; for kRefused it says what to
+  // do.
   std::string_view here;
 };
 
@@ -42,7 +44,7 @@ inline constexpr std::string_view kCpusOfRanks =
     "--bind_to core gives each rank its own share of the CPUs, -x OMP_NUM_THREADS=N sets the threads";
 inline constexpr std::string_view kOneNode = "one node is the default";
 
-// In the order in which they are tried: of several with one name the first one whose value fits.
+// In the order in which they are tried. If several have the same name, the first one whose value matches is used.
 std::vector<ForeignOption> foreign_options();
 std::span<const ForeignOption> mpirun_options();
 std::span<const ForeignOption> horovodrun_options();

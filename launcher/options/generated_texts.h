@@ -1,4 +1,4 @@
-// The texts that --generate prints, all made of the options as they are declared, by one walk over them. Pure.
+// The texts that --generate prints. All are made from the declared options, by one walk over them. Pure.
 #pragma once
 
 #include <functional>
@@ -12,29 +12,33 @@
 
 namespace launcher {
 
-// The manual page ddprun(1), in troff's man macros: ASCII, the same bytes for the same options, with no date.
+// The manual page ddprun(1), in troff's man macros. It is ASCII without a date, so the same options give the same
+// bytes.
 std::string manual_page(const OptionTable& table);
 
-// Completion of ddprun's options and of the program's own, as scripts for shells. Each offers options in the spelling
-// of --help and knows the other one too, offers values where there is a choice and files or folders where one is meant,
-// and after the program what completes the program's own command line. The same options give the same bytes.
+// Completion scripts for shells, for ddprun's options and the program's own arguments. Each script offers options in
+// the spelling of --help and accepts the other spelling, offers values, files or folders where the option takes them,
+// and after the program uses the program's own completion. The same options give the same bytes.
 std::string bash_completion(const OptionTable& table);
 std::string zsh_completion(const OptionTable& table);
 std::string fish_completion(const OptionTable& table);
 
 struct GeneratedText {
-  const char* kind;  // as in --generate KIND
+  const char* kind;  // the KIND of --generate
   std::string (*make)(const OptionTable& table);
 };
 
 std::span<const GeneratedText> generated_texts();
 
-// `kind` is one of them.
+// `kind` must be one of these.
 std::string generated_text(const std::string& kind, const OptionTable& table);
 
-// How one text shows the options. `words` are "" for ddprun's own, else those before them, as in "timeline start".
+// How one text shows the options. `words` are "" for ddprun's own options, else the words before the options, such as
+// "timeline start".
 struct TextFormat {
-  std::function<std::string(const ShownGroup&)> group = [](const auto&) { return ""; };  // stands before its options
+  std::function<std::string(const ShownGroup&)> group = [](const auto&) {
+    return "";
+  };  // printed before the group's options
   std::function<std::string(const ShownOption&, const std::string& words)> option;
   std::function<std::string(const Subcommand&, const SubcommandForm&, const std::string& options)> form =
       [](const auto&, const auto&, const std::string& options) { return options; };
@@ -47,10 +51,10 @@ struct TextBody {
   std::string subcommands;
 };
 
-// The walk.
+// Walks over all options and returns the text.
 TextBody text_body(const OptionTable& table, const TextFormat& format);
 
-// What a page says of one term, in Markdown.
+// One term of a page and its text, in Markdown.
 struct Entry {
   std::string term;
   std::string meaning;
@@ -62,25 +66,26 @@ std::vector<Entry> exit_statuses();
 // "status top timeline"
 std::string subcommand_words();
 
-// A command that prints this user's jobs on this machine: their names, or where these need quotes ddprun's process
-// numbers.
+// A command that prints the names of this user's jobs on this machine, or ddprun's process numbers if the names need
+// quotes.
 inline constexpr std::string_view kRunningJobs =
     "env ddprun status --json 2> /dev/null | "
     R"sed(sed -nE 's/^\{"job":"([A-Za-z0-9._-]+)",.*/\1/p;t;s/^\{"job":"([^"\\]|\\.)*","pid":([0-9]+).*/\2/p')sed";
 
-// What -h and --help of a subcommand do.
+// The text for -h and --help of a subcommand.
 inline constexpr std::string_view kHelpMeaning = "Print the options of this command";
 
-// One word in single quotes, without a meaning for bash and zsh; fish reads "\\" in quotes as one backslash.
+// Puts a word into single quotes, so that bash and zsh do not interpret it. In quotes fish reads "\\" as one backslash.
 std::string single_quoted(std::string_view text);
 
-// In a cell of a table of Markdown, which a "|" would end.
+// Escapes "
+// ", which would end a cell of a Markdown table.
 std::string in_cell(std::string_view text);
 
-// "--nproc-per-node" for "--nproc_per_node"; empty where there is no other spelling.
+// Returns "--nproc-per-node" for "--nproc_per_node"; empty if there is no other spelling.
 std::string other_spelling(const std::string& name);
 
-// What the launcher takes as a name of the option but --help does not list: mpirun's -np.
+// Names that the launcher accepts and --help does not list: mpirun's -np.
 std::vector<std::string> unlisted_names(const ShownOption& option);
 
 }  // namespace launcher

@@ -17,7 +17,8 @@ constexpr std::size_t kHelpWidth = 80;
 constexpr std::size_t kDefaultColumn = 40;
 constexpr std::size_t kIndent = 8;
 
-// Lines of at most kHelpWidth columns, the first and the others indented by so many.
+// Breaks the text into lines of at most kHelpWidth columns. `first` and `others` are the indentation of the first and
+// of the other lines.
 std::string wrapped(std::string_view text, std::size_t first, std::size_t others) {
   std::string lines;
   while (!text.empty()) {

@@ -12,8 +12,7 @@ class OptionTable;
 // The options group by group, in the order of their declaration, each with its default and its variable.
 std::string help_text(const OptionTable& table);
 
-// Of `ddprun status --help`, `ddprun top --help` and `ddprun timeline --help`; nothing where the arguments are no such
-// question.
+// The text for `ddprun status --help`, `ddprun top --help` and `ddprun timeline --help`; nothing for other arguments.
 std::optional<std::string> help_of_words(std::span<const std::string> arguments);
 
 }  // namespace launcher

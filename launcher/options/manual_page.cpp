@@ -14,7 +14,7 @@
 namespace launcher {
 namespace {
 
-// In these texts, what stands between backquotes is bold.
+// Texts in which the words between backquotes are bold.
 std::string marked(ExitStatus status) {
   return "`" + std::to_string(to_int(status)) + "`";
 }
@@ -59,7 +59,7 @@ std::vector<std::string> related_pages() {
   return {"mpirun(1)", "nohup(1)", "timeout(1)", "cgroups(7)", "signal(7)"};
 }
 
-// "ddprun [OPTIONS] [--] PROGRAM", with what stands before the first bracket bold.
+// Makes the words before the first bracket bold: "ddprun [OPTIONS] [--] PROGRAM".
 std::string usage_line(const std::string& usage) {
   const std::size_t end = std::min(usage.find(" ["), usage.size());
   return roff_bold(usage.substr(0, end)) + roff_escaped(usage.substr(end)) + "\n";
@@ -117,7 +117,7 @@ std::string examples() {
   return lines;
 }
 
-// "mpirun(1)" -> its name bold, as man's readers make links of it.
+// Makes the name in "mpirun(1)" bold, because man's readers turn such names into links.
 std::string related() {
   return joined(related_pages(), ",\n",
                 [](const std::string& page) {

@@ -24,7 +24,7 @@ std::string names_of(const OptionText& text) {
   return text.usage.substr(0, text.usage.find(' '));
 }
 
-// The spelling that errors use: the first long name.
+// The spelling in errors: the first long name.
 std::string spelling(const OptionText& text) {
   const std::string names = names_of(text);
   const std::size_t begin = names.find("--");
@@ -36,7 +36,7 @@ std::string listed(const std::vector<OptionTable::Choice>& choices, const char* 
       choices, separator, [](const auto& choice) { return choice.first; }, last);
 }
 
-// Does what belongs to the word that it is given.
+// Returns a function that executes the action of the chosen word.
 OptionTable::Parse chooser(const OptionText& text, std::vector<OptionTable::Choice> choices) {
   return [name = spelling(text), choices = std::move(choices)](const std::string& value) {
     for (const auto& [word, action] : choices) {
@@ -46,7 +46,7 @@ OptionTable::Parse chooser(const OptionText& text, std::vector<OptionTable::Choi
   };
 }
 
-// Ends a meaning with which values there are.
+// Adds the range of values to the end of a meaning.
 void add_range(OptionText& text, const std::string& lowest, const std::string& highest) {
   if (!highest.empty()) {
     text.meaning += "; from " + lowest + " to " + highest;

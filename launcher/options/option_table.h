@@ -1,5 +1,5 @@
-// Declares options, each once: names, unit, range and meaning in its text, and the default in the member of Options
-// that it fills, from which it is read here. --help and all other texts show what is declared.
+// Declares each option once: its names, unit, range and meaning as text. Its default is the value of the member of
+// Options that it fills. --help and all other texts are made from these declarations.
 #pragma once
 
 #include <chrono>
@@ -25,13 +25,13 @@ class Option;
 namespace launcher {
 
 struct OptionTraits {
-  std::string unset = "none";  // what is shown as the default of a member that is empty
-  std::string zero{};          // what the value 0 means
-  bool is_torchruns = false;   // torchrun has it too, so that its name may be abbreviated
-  bool may_be_empty = false;   // an empty value is as if it was left out: torchrun's scripts pass it so
+  std::string unset = "none";  // shown as the default of an empty member
+  std::string zero{};          // the meaning of the value 0
+  bool is_torchruns = false;   // torchrun has it too, so its name may be abbreviated
+  bool may_be_empty = false;   // an empty value counts as if the option was not given, as torchrun's scripts pass it so
 };
 
-// What is said of an option; its default and its range are not repeated in it.
+// The texts about an option. They do not repeat its default and its range.
 struct OptionText {
   std::string usage;      // "-n,--nproc_per_node N|auto"; the first long name is that of the PET_ variable, and a value
                           // that is called FILE, DIR or FOLDER is completed as such
@@ -44,51 +44,51 @@ OptionText torchruns(OptionText text);
 
 // Whole numbers from `lowest` to `highest`.
 struct NumberRange {
-  static constexpr int kMost = 1 << 20;  // as good as no limit; not shown
+  static constexpr int kMost = 1 << 20;  // large enough to mean no limit, so it is not shown
   int lowest = 0;
   int highest = kMost;
 };
 
 class OptionTable {
  public:
-  // What turns an option's text into values; throws UsageError when it cannot be right. Later ones of several equal
-  // options are the only ones that it sees.
+  // Parses an option's text; throws UsageError when it is invalid. If an option is given several times, only the last
+  // text is parsed.
   using Parse = std::function<void(const std::string& text)>;
   using Choice = std::pair<std::string, std::function<void()>>;
 
   // `app` and all targets must outlive the parsing.
   explicit OptionTable(CLI::App& app);
 
-  // The title above the options that follow, and what docs/launcher.md says below it.
+  // Begins a group of options. `introduction` is the text below its title in docs/launcher.md.
   void group(const std::string& title, const std::string& introduction = "");
 
-  // Each shows the value that its target has now as the default.
+  // The default that these functions show is the present value of the target.
   void flag(const OptionText& text, bool& target);
   void text(const OptionText& text, std::string& target);
   void number(OptionText text, int& target, NumberRange range = {});
-  // From `lowest` to 1e9 seconds, with fractions.
+  // A number of seconds, with fractions, from `lowest` to 1e9.
   void seconds(OptionText text, std::chrono::milliseconds& target, std::chrono::milliseconds lowest = {});
   void seconds(OptionText text, std::optional<std::chrono::milliseconds>& target,
                std::chrono::milliseconds lowest = {});
   void port(OptionText text, std::optional<std::uint16_t>& target, int lowest);
   template <typename Value>
   void choice(OptionText text, Value& target, std::vector<std::pair<const char*, Value>> words);
-  // May be given several times.
+  // The option may be given several times.
   void list(const OptionText& text, std::vector<std::string>& target);
-  // The value may be left out and is `bare` then; where it is given, it is in the same word.
+  // The value may be omitted; then it is `bare`. If it is given, it must be in the same word (--name=value).
   void optional_text(const OptionText& text, std::optional<std::string>& target, const std::string& bare);
-  // `current` is the text that would give the value that its target has now; empty: it is unset.
+  // `current` is the text for the present value of the target; empty: the target is unset.
   void parsed(const OptionText& text, const std::string& current, Parse parse);
-  // Of other launchers, with nothing to do here, or that set what another option sets.
+  // Options of other launchers that have no effect, or that set what another option sets.
   void accepted(const OptionText& text, Parse check);
   void accepted_flag(const OptionText& text);
-  // A flag that no variable sets.
+  // A flag without a variable.
   void command(const OptionText& text, std::function<void()> action);
-  // With a value, which no variable gives; without the option nothing happens.
+  // With a value, but without a variable. Without the option nothing happens.
   void command(const OptionText& text, Parse parse);
-  // One of a few words, from which no variable chooses; without the option nothing happens.
+  // With one of a few words as value, but without a variable. Without the option nothing happens.
   void command(OptionText text, std::vector<Choice> choices);
-  // For ddprun itself: in no list, and without a variable.
+  // An option for ddprun itself: it is not listed, and has no variable.
   void hidden(const std::string& name, Parse parse);
 
   CLI::App& app() const { return app_; }
@@ -99,13 +99,13 @@ class OptionTable {
 
  private:
   ShownOption& show(CLI::Option* option, const OptionText& text);
-  // As torchrun's, the option can come from PET_<NAME>, a flag as PET_<NAME>=1.
+  // Adds the variable PET_<NAME>, as torchrun has it; for a flag PET_<NAME>=1.
   ShownOption& with_variable(CLI::Option* option, const OptionText& text, const std::string& current);
   void chosen(OptionText text, const std::string& current, std::vector<Choice> choices);
 
   CLI::App& app_;
-  // The options that follow: an option group for each title. CLI11 compares each new option with all others of its
-  // group, which costs a third of a millisecond when all are in one.
+  // The CLI11 option group of the present title. CLI11 compares each new option with all options of its group, which
+  // would take a third of a millisecond if all were in one.
   CLI::App* current_app_ = &app_;
   std::map<std::string, CLI::App*> apps_;
   std::vector<ShownGroup> groups_;
@@ -131,15 +131,15 @@ void OptionTable::choice(OptionText text, Value& target, std::vector<std::pair<c
 // The variable that sets an option: "PET_LOG_DIR" for "log_dir".
 std::string pet_variable(std::string name);
 
-// `text` as a number; throws UsageError, which names `option`, when it is not a number in the range. `or_else` says
-// what else may stand there, as in ", or auto".
+// Parses `text` as a number. Throws UsageError, which names `option`, when it is not a number in the range. `or_else`
+// is the part of the message about other permitted values, such as ", or auto".
 int parse_number(const std::string& option, const std::string& text, int lowest, int highest,
                  const std::string& or_else = "");
 std::chrono::milliseconds parse_seconds(const std::string& option, const std::string& text,
                                         std::chrono::milliseconds lowest = {});
-// A wrong value as an error shows it, with what was probably forgotten where it is the next word of the command line.
+// Quotes a wrong value for an error. If it is the next word of the command line, adds what was probably forgotten.
 std::string quoted_value(const std::string& text);
-// 0.5 -> "0.5", 30'000 ms -> "30": what those two read.
+// Formats 0.5 as "0.5" and 30'000 ms as "30", which parse_number() and parse_seconds() can read.
 std::string shown_number(double value);
 std::string shown_seconds(std::chrono::milliseconds time);
 

@@ -19,8 +19,8 @@
 namespace launcher {
 namespace {
 
-// Options that contradict each other, or that are two ways to say one thing. Not what merely does not work together: to
-// drop one of those would be to do something that the user did not ask for.
+// Pairs of options that contradict each other, or that are two forms of the same option. Other pairs that cannot be
+// combined are not listed: if one of them were ignored, ddprun would do something that the user did not ask for.
 constexpr std::array<std::pair<const char*, const char*>, 20> kAlternatives = {{
     {"prefix", "no_prefix"},
     {"prefix", "log_line_prefix_template"},
@@ -58,7 +58,7 @@ void ignore_variable(CLI::App& app, const std::string& name) {
   if (CLI::Option* option = app.get_option_no_throw("--" + name)) option->envname("");
 }
 
-// CLI11 would name the option, of which the user knows nothing, and takes any number.
+// CLI11 would name the option, which the user has not typed, and accepts any number.
 void check_flag(const CLI::Option& option) {
   constexpr std::array<std::string_view, 8> kChoices = {"1", "true", "yes", "on", "0", "false", "no", "off"};
   const char* value = std::getenv(option.get_envname().c_str());
@@ -88,13 +88,14 @@ void take_grace(const CLI::App& app, Options& options) {
   options.grace = *options.shutdown_timeout;
 }
 
-// Without this note, a misspelt variable would be ignored silently.
+// Adds a note for each PET_ variable of no option, because a misspelt variable would otherwise be ignored silently.
 void note_unknown_variables(const CLI::App& app, Options& options) {
   std::vector<std::string> names;
   for (const CLI::Option* option : declared_options(app)) {
     if (!option->get_envname().empty()) names.push_back(option->get_envname());
     for (const std::string& name : option->get_lnames()) {
-      names.push_back(pet_variable(name));  // also of an option whose variable was outranked, and of commands
+      // Also for options whose variable is ignored, and for options without a variable.
+      names.push_back(pet_variable(name));
     }
   }
   std::set<std::string> unknown;
@@ -111,7 +112,7 @@ void note_unknown_variables(const CLI::App& app, Options& options) {
   }
 }
 
-// What torchrun does for these, ddprun does not.
+// Adds notes for variables of torchrun for which ddprun has no equivalent.
 void note_unserved_variables(Options& options) {
   if (const char* port = value_of("TORCHELASTIC_HEALTH_CHECK_PORT")) {
     options.notes.push_back("TORCHELASTIC_HEALTH_CHECK_PORT=" + std::string(port) +

@@ -1,5 +1,5 @@
-// Options that come from PET_ variables, which the command line outranks, also where two options exclude or replace
-// each other.
+// PET_ variables that set options. The command line takes precedence over them, also between two options that exclude
+// or replace each other.
 #pragma once
 
 #include <map>
@@ -21,22 +21,22 @@ namespace launcher {
 
 // Variables in ddprun's own environment that torchrun reads besides PET_<option>, and PET_ variables of no option.
 
-// To be called when `app` has parsed the command line. Sets the grace time from --shutdown_timeout, or from
-// TORCH_ELASTIC_SHUTDOWN_TIMEOUT where neither it nor --grace is given, and adds a note for each variable that has no
+// Call it when `app` has parsed the command line. Sets the grace time from --shutdown_timeout, or from
+// TORCH_ELASTIC_SHUTDOWN_TIMEOUT if neither this option nor --grace is given, and adds a note for each variable without
 // effect. Throws UsageError for a value that torchrun refuses as well, and for two grace times.
 void take_torchruns_variables(const CLI::App& app, Options& options);
 
-// Makes `app` ignore the variables of options that were given empty, and of those that say something else than an
-// option on the command line: PET_NO_PREFIX beside --prefix. What contradicts itself on the command line, or among the
-// variables, is left for check_options() to refuse.
+// Makes `app` ignore variables of options that were given an empty value, and variables that contradict an option on
+// the command line, such as PET_NO_PREFIX and --prefix. Contradictions within the command line, or among variables, are
+// left to check_options().
 void ignore_outranked_variables(CLI::App& app, const SplitArguments& split);
-// Throws UsageError where the variable of a flag says neither yes nor no.
+// Throws UsageError when the variable of a flag is neither true nor false.
 void check_variables_of_flags(const CLI::App& app);
 
-// Whether one of `words`, each `--name` or `--name=value`, is `option`.
+// Whether `option` is one of `words`, each of which is `--name` or `--name=value`.
 bool is_typed(const CLI::App& app, const CLI::Option* option, std::span<const std::string> words);
-// The variable of each option that has got its value from one, since none of `words` is it; by each of the option's
-// names.
+// Returns the variable of each option that got its value from a variable, because the option is not among `words`; by
+// each of the option's names.
 std::map<std::string, std::string> variables_in_use(const CLI::App& app, std::span<const std::string> words);
 
 }  // namespace launcher

@@ -25,14 +25,14 @@ bool is_number_of_ranks(std::string_view text) {
   return is_whole_number(text) || text == "gpu" || text == "cpu" || text == "auto";
 }
 
-// Words of ddprun whose value, where there is one, is in the same word.
+// Returns the last option if it takes its value only in the same word and has none, else "".
 std::string bare_option(const Options& options) {
   if (options.own_arguments.empty()) return "";
   const std::string& last = options.own_arguments.back();
   return last == "--prefix" || last == "--pass_local_rank" ? last : "";
 }
 
-// Nothing for a file that is there: then something else is wrong with it.
+// Returns "" for a file that exists, because the name is not the problem then.
 std::string nearest_file(const std::string& program, const std::string& working_folder) {
   const std::filesystem::path path(program);
   const std::filesystem::path folder = std::filesystem::path(working_folder) / path.parent_path();
@@ -61,7 +61,7 @@ std::string same_name_elsewhere(const std::string& program) {
   return found.empty() ? "" : *std::min_element(found.begin(), found.end());
 }
 
-// Where a relative name was looked for.
+// Returns the folder in which a relative name was looked up.
 std::string searched_folder(const std::string& program, const std::string& working_folder) {
   std::error_code error;
   if (program.starts_with('/') || !working_folder.empty() || std::filesystem::exists(program, error)) return "";
@@ -76,7 +76,7 @@ std::string with_short_dashes(std::string_view name) {
   return (name.substr(0, name.find('=')).size() == 1 ? "-" : "--") + std::string(name);
 }
 
-// "2" after "-x NAME" is the value in hydra's form.
+// A number after "-x NAME" is the value in hydra's form.
 std::string hint_on_number(const std::string& number, const Options& options) {
   const std::string last = options.own_arguments.empty() ? "" : options.own_arguments.back();
   const std::string export_ = "--export=";
@@ -87,7 +87,7 @@ std::string hint_on_number(const std::string& number, const Options& options) {
   return "for " + number + (number == "1" ? " rank" : " ranks") + " write -n " + number + " before the program";
 }
 
-// "--standalone" where `word` was given to it as a value: --standalone 1 train.py.
+// Returns "--standalone" if `word` was given to this flag as a value: --standalone 1 train.py.
 std::string flag_before(const std::string& word, const Options& options) {
   constexpr std::array<std::string_view, 10> kTruths = {"0",   "1",    "yes",   "no",   "on",
                                                         "off", "true", "false", "True", "False"};
@@ -106,7 +106,7 @@ std::string hint_on_assignment(const std::string& word) {
 std::string hint_on_word(const Options& options) {
   const std::string& name = options.program.front();
   constexpr std::array<std::string_view, 3> kDashes = {"\u2013", "\u2014",
-                                                       "\u2212"};  // which word processors make of --
+                                                       "\u2212"};  // word processors replace -- by these
   for (const std::string_view dash : kDashes) {
     if (name.starts_with(dash)) return "it begins with a long dash: write " + with_short_dashes(name);
   }
@@ -137,7 +137,7 @@ std::string hint_on_word(const Options& options) {
   return "";
 }
 
-// "B=2" of "A=1,B=2", which srun takes for two variables, and of "A=1 B=2", which a shell does.
+// Returns "B=2" for "A=1,B=2", which srun takes for two variables, and for "A=1 B=2", which a shell takes for two.
 std::string second_assignment(const std::string& entry) {
   constexpr const char* kSeparators = ", ";
   for (std::size_t at = entry.find_first_of(kSeparators); at != std::string::npos;
@@ -148,7 +148,7 @@ std::string second_assignment(const std::string& entry) {
   return "";
 }
 
-// "-n 2" where `word` and what follows it count ranks, else "". `takes_n`: -n is meant too.
+// Returns "-n 2" if `word` and the word after it are a number of ranks, else "". `takes_n`: -n counts, too.
 std::string words_of_ranks(const std::string& word, const std::string& next, bool takes_n) {
   const std::string name = word.substr(0, word.find('='));
   if (takes_n && name.starts_with("-n") && is_whole_number(name.substr(2))) return word;  // -n2
@@ -159,7 +159,7 @@ std::string words_of_ranks(const std::string& word, const std::string& next, boo
   return has_value ? word : name + " " + next;
 }
 
-// "--nnodes 2" where `word` and what follows it count several nodes, else "".
+// Returns "--nnodes 2" if `word` and the word after it are a number of nodes above 1, else "".
 std::string words_of_nodes(const std::string& word, const std::string& next) {
   const std::string name = word.substr(0, word.find('='));
   if (name != "--nnodes") return "";
@@ -170,7 +170,7 @@ std::string words_of_nodes(const std::string& word, const std::string& next) {
   return has_value ? word : name + " " + next;
 }
 
-// `text` is what stands at `word` of the program's arguments.
+// `text` is the text at `word` in the program's arguments.
 std::string misplaced_text(const std::vector<std::string>& program, std::vector<std::string>::const_iterator word,
                            const std::string& text) {
   std::string right = "ddprun " + text;
@@ -215,7 +215,7 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
                           !options.host_file.empty() || !options.gpus.empty();
   if (is_counted || options.program.empty()) return std::nullopt;
   const std::string& program = options.program.front();
-  // Of a program in PATH, such as head, -n is an option of its own.
+  // A program in PATH, such as head, may have an option -n itself.
   bool is_own = program.find('/') != std::string::npos || options.module;
   const auto end = std::find(options.program.begin() + 1, options.program.end(), "--");
   for (auto word = options.program.begin() + 1; word != end; ++word) {
@@ -278,7 +278,7 @@ std::string no_program_text(std::span<const std::string> words) {
   const std::string usage = "no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]";
   if (words.size() == 1 && words.front() == "-v") return usage + "; the version: ddprun --version";
   if (words.size() < 2 || words.back().starts_with('-') || is_number_of_ranks(words.back())) return usage;
-  // Values that cannot be programs: timeout=60, host:2.
+  // Words that cannot be a program: timeout=60, host:2.
   if (words.back().find_first_of("=:") != std::string::npos) return usage;
   const auto option =
       std::find_if(words.rbegin(), words.rend(), [](const auto& word) { return word.starts_with('-'); });

@@ -29,13 +29,13 @@ const char* escape_of(char c) {
   }
 }
 
-// A line that begins with one of these is a request; "\&" is nothing, of no width.
+// A line that begins with one of these characters is a request. "\&" before it is an empty character without width.
 std::string guarded(std::string line) {
   if (!line.empty() && (line[0] == '.' || line[0] == '\'')) line.insert(0, "\\&");
   return line;
 }
 
-// One word of prose; `is_bold` continues to the next.
+// Formats one word of prose; `is_bold` is carried over to the next word.
 std::string marked_up(std::string_view word, bool& is_bold) {
   std::string text;
   while (true) {

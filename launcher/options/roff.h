@@ -1,4 +1,4 @@
-// Text for troff's man macros, so that it is shown as it is: no character of it is an escape or begins a request. Pure.
+// Escapes text for troff's man macros, so that no character is an escape or begins a request. Pure.
 #pragma once
 
 #include <string>
@@ -6,14 +6,15 @@
 
 namespace launcher {
 
-// In the middle of a line. A "-" becomes what can be copied and searched for, not a hyphen. `text` is ASCII.
+// Escapes text in the middle of a line. A "-" becomes a minus sign, which can be copied and searched for, not a hyphen.
+// `text` must be ASCII.
 std::string roff_escaped(std::string_view text);
 
-// Lines of prose, each with a newline at its end, none longer than 80 bytes unless a word is; a sentence begins a line.
-// What stands between backquotes is bold.
+// Returns lines of prose, each with a newline at its end, of at most 80 bytes unless a word is longer. Each sentence
+// begins a line. Words between backquotes are bold.
 std::string roff_prose(std::string_view text);
 
-// The same as one line without its newline, for the term of a list.
+// The same as one line without a newline, for the term of a list.
 std::string roff_term(std::string_view text);
 
 std::string roff_bold(std::string_view text);

@@ -1,4 +1,4 @@
-// The options as --help, the manual page, the completions of shells and the pages of docs/ show them.
+// The options in the form in which --help, the manual page, the completions of shells and the pages of docs/ show them.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@ namespace launcher {
 struct ShownOption {
   std::vector<std::string> names{};   // as they are typed, short ones first: "-n", "--nproc_per_node"
   std::string value{};                // as in "N|gpu|cpu|auto"; empty: it takes none
-  bool value_may_be_missing = false;  // where it is given, it is in the same word
-  bool may_be_repeated = false;       // and each one counts
-  std::string fallback{};             // empty: it has none, as it has no variable
-  bool has_default = false;           // `fallback` is the value that a member of Options has
-  std::string variable{};             // that sets it when it is not given
-  std::string meaning{};              // with what stands between backquotes to be shown as code
-  std::string details{};              // the same, with links of Markdown, for the manual page and docs/; may be empty
+  bool value_may_be_missing = false;  // a given value must be in the same word
+  bool may_be_repeated = false;       // each occurrence counts
+  std::string fallback{};             // the default as text; empty: there is no default, as there is no variable
+  bool has_default = false;           // `fallback` is the value of a member of Options
+  std::string variable{};             // the variable that sets it if it is not given
+  std::string meaning{};              // words between backquotes are code
+  std::string details{};              // more text with Markdown links, for the manual page and docs/; may be empty
 
   // "-n, --nproc_per_node N|gpu|cpu|auto"
   std::string usage() const;
-  // The words among the values: "gpu", "cpu", "auto".
+  // The words among the permitted values: "gpu", "cpu", "auto".
   std::vector<std::string> words() const;
   // The meaning on one line, with the default at its end: "For all nodes to arrive [900]".
   std::string summary() const;

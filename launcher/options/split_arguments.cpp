@@ -30,11 +30,12 @@ std::string with_dashes(std::string_view name) {
   return text;
 }
 
-// The one of `names` that begins with `beginning` (both without dashes, with underscores), as Python's argparse takes
-// them: --redirect=3, --nproc-per 2. Nothing when none does; throws UsageError, with the candidates, when several do.
+// Returns the name that begins with `beginning` (both without dashes, with underscores), as Python's argparse completes
+// names: --redirect=3, --nproc-per 2. Returns nothing if there is none; throws UsageError with the candidates if there
+// are several.
 std::optional<std::string> complete_name(std::string_view beginning, std::span<const std::string> names) {
   if (beginning.empty()) return std::nullopt;
-  // An argument of the scripts that torch.distributed.launch starts, and no short form of --local_ranks_filter.
+  // This is an argument of scripts that torch.distributed.launch starts, not an abbreviation of --local_ranks_filter.
   if (beginning == "local_rank") {
     throw UsageError(
         "--local_rank is not an option of a launcher: each rank finds its number in the variable LOCAL_RANK; for a "
@@ -67,7 +68,7 @@ Word split_word(const OptionTable& table, const std::string& argument) {
   if (argument.starts_with(kMpirunsRanks) && is_whole_number(argument.substr(kMpirunsRanks.size()))) {
     return {"nproc_per_node", argument.substr(kMpirunsRanks.size())};
   }
-  // mpirun's long options have one dash or two: -hostfile.
+  // mpirun's long options may have one or two dashes: -hostfile.
   std::string name = argument.substr(1, equals == std::string::npos ? equals : equals - 1);
   std::replace(name.begin(), name.end(), '-', '_');
   if (name.size() > 1 && app.get_option_no_throw("--" + name) != nullptr) return {name, after_equals()};
@@ -76,7 +77,7 @@ Word split_word(const OptionTable& table, const std::string& argument) {
   return word;
 }
 
-// Of no launcher, but what people call it.
+// Names that no launcher has, but that users try.
 std::string advice_on_synonym(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kMeant = {{
       {"n_gpus", "-n N"},
@@ -112,7 +113,7 @@ std::string advice_on_synonym(std::string_view name) {
   return found == kMeant.end() ? "" : "did you mean " + std::string(found->second) + "?";
 }
 
-// `name` has underscores.
+// `name` contains underscores, not dashes.
 std::string advice_on_unknown(const CLI::App& app, const std::string& name) {
   if (std::string advice = advice_on_synonym(name); !advice.empty()) return advice;
   if (const std::size_t colon = name.find(':'); app.get_option_no_throw("--" + name.substr(0, colon)) != nullptr)
@@ -136,7 +137,7 @@ std::string advice_on_unknown(const CLI::App& app, const std::string& name) {
   throw UsageError("unknown option " + shown + "; " + advice_on_unknown(app, name));
 }
 
-// What comes where the value of an option is expected.
+// Whether `word` is an option of ddprun, found in the place of another option's value.
 bool is_own_option(const CLI::App& app, const std::string& word) {
   if (word == "--") return true;
   std::string name = word.substr(0, word.find('='));
@@ -145,7 +146,8 @@ bool is_own_option(const CLI::App& app, const std::string& word) {
   return app.get_option_no_throw(name) != nullptr;
 }
 
-// The first of the words after an option whose value is not in its own word.
+// Returns the first of the words after an option whose value is not in the same word; throws UsageError if there is
+// none.
 std::string value_after(const CLI::App& app, const CLI::Option& option, const std::string& dashed,
                         std::span<const std::string> words) {
   if (!words.empty() && !is_own_option(app, words.front())) return words.front();
@@ -174,7 +176,7 @@ SplitArguments split_arguments(const OptionTable& table, std::span<const std::st
   SplitArguments split;
   std::vector<std::string> arguments(given.begin(), given.end());
   IgnoredOptions ignored;
-  std::size_t replaced_until = 0;  // what is in place of another launcher's options
+  std::size_t replaced_until = 0;  // the end of the words that replaced another launcher's options
   std::size_t i = 0;
   for (; i < arguments.size(); ++i) {
     const std::string argument = arguments[i];
@@ -200,7 +202,7 @@ SplitArguments split_arguments(const OptionTable& table, std::span<const std::st
     const CLI::Option* option = app.get_option_no_throw(dashed);
     if (option == nullptr) refuse_unknown(app, argument);
     if (option->get_items_expected_max() == 0 && value) refuse_value(app, argument, dashed, *value);
-    // Where a value may be left out, it can only be in the same word.
+    // An omissible value must be in the same word.
     if (!value && option->get_items_expected_min() == 0) {
       split.own.push_back(dashed);
       continue;

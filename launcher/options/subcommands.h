@@ -1,5 +1,5 @@
-// What `ddprun status`, `ddprun top`, `ddprun stack` and `ddprun timeline` take, as their --help, the manual page and
-// the completions of shells show it.
+// The arguments of `ddprun status`, `ddprun top`, `ddprun stack` and `ddprun timeline`, for their --help, the manual
+// page and the completions of shells.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace launcher {
 
-// One way to call it. Behind its words [JOB] may stand, and the options.
+// One form of the command. [JOB] and the options may come after its words.
 struct SubcommandForm {
   std::string verb{};  // "start", the second word; empty: none
   std::vector<ShownOption> options{};
@@ -17,7 +17,7 @@ struct SubcommandForm {
 
   // "timeline start"
   std::string words(const std::string& word) const { return word + (verb.empty() ? "" : " " + verb); }
-  // "status [JOB] [--json]"; of an option's names the first.
+  // Returns "status [JOB] [--json]", with the first name of each option.
   std::string usage(const std::string& word) const {
     std::string text = words(word) + " [JOB]" + (after_job.empty() ? "" : " " + after_job);
     for (const ShownOption& option : options) {

@@ -1,4 +1,4 @@
-// Which option a mistyped one was meant to be. Pure.
+// Finds the option that a mistyped name was probably meant to be. Pure.
 #pragma once
 
 #include <span>
@@ -7,7 +7,8 @@
 
 namespace launcher {
 
-// The name nearest to `mistyped` (a typing error or two away, or the beginning of a name); "" when none is near.
+// Returns the name nearest to `mistyped` (one or two typing errors away, or a beginning of a name); "" if there is
+// none.
 std::string nearest_name(std::string_view mistyped, std::span<const std::string> names);
 
 }  // namespace launcher

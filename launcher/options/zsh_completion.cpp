@@ -53,7 +53,7 @@ std::string escaped(const std::string& text, std::string_view special) {
 // ":MESSAGE:ACTION"
 std::string argument_of(const ShownOption& option) {
   if (option.value.empty()) return "";
-  std::string action = " ";  // a message and nothing to choose from
+  std::string action = " ";  // shows a message, but offers no choice
   if (option.takes_file()) action = "_files";
   if (option.takes_folder()) action = "_files -/";
   if (const auto words = option.words(); !words.empty())
@@ -61,7 +61,8 @@ std::string argument_of(const ShownOption& option) {
   return (option.value_may_be_missing ? "::" : ":") + escaped(option.value, "\\:") + ":" + action;
 }
 
-// How `name` may have its value: "-n4" and "-n 4", "--nproc_per_node=4" and "--nproc_per_node 4", "--prefix=TEXT" only.
+// Returns how `name` takes its value: "-n4" and "-n 4"; "--nproc_per_node=4" and "--nproc_per_node 4"; "--prefix=TEXT"
+// only.
 std::string with_form(const ShownOption& option, const std::string& name) {
   if (option.value.empty()) return name;
   if (option.value_may_be_missing) return name + "=-";
@@ -81,7 +82,7 @@ std::string specifications(const ShownOption& option) {
   const std::string names = joined(option.names, " ");
   for (const std::string& name : option.names) {
     const std::string form = with_form(option, name);
-    // What is given already is not offered again, in any of its names.
+    // An option that was already given, under any of its names, is not offered again.
     lines += option.may_be_repeated ? specification({"*", form, "[", meaning, "]", argument})
                                     : specification({"(", names, ")", form, "[", meaning, "]", argument});
   }
@@ -93,7 +94,7 @@ std::string specifications(const ShownOption& option) {
   return lines;
 }
 
-// What completes the arguments of one form.
+// Returns the completion of the arguments of one form.
 std::string form_arguments(const Subcommand&, const SubcommandForm& form, const std::string& options) {
   const std::string begin = form.verb.empty() ? "      " : "        " + form.verb + ") ";
   return begin + "_arguments -S : \\\n" + options + specification({"(- *)-h[", kHelpMeaning, "]"}) +
@@ -101,7 +102,8 @@ std::string form_arguments(const Subcommand&, const SubcommandForm& form, const 
          (form.verb.empty() ? "" : "    ") + "      ;;\n";
 }
 
-// The case of one subcommand: words and CURRENT lose what precedes its own arguments.
+// Returns the case branch of one subcommand. It removes the words before the subcommand's own arguments from words and
+// CURRENT.
 std::string branch(const Subcommand& subcommand, const std::string& forms) {
   const std::string begin = "    " + subcommand.word + ")\n      shift words; (( CURRENT-- ))\n";
   if (subcommand.verbs().empty()) return begin + forms;

@@ -35,7 +35,7 @@ std::string beginning_of(const std::string& file) {
   return bytes;
 }
 
-// Of "#! /usr/bin/env python3": "/usr/bin/env".
+// Examines the interpreter in a line such as "#! /usr/bin/env python3": here "/usr/bin/env".
 std::string why_not_interpreted(std::string_view line, const std::string& file) {
   if (line.ends_with('\r')) {
     return "it has the line endings of Windows: the carriage return in its first line makes the name of the "
@@ -64,7 +64,7 @@ std::string machine_name(int machine) {
   return "machine number " + std::to_string(machine);
 }
 
-// The loader that a 64-bit ELF file names in its first bytes.
+// Returns the loader that a 64-bit ELF file names at its beginning.
 std::optional<std::string> loader_of(std::string_view bytes) {
   Elf64_Ehdr header{};
   if (bytes.size() < sizeof header) return std::nullopt;
@@ -90,7 +90,8 @@ std::string why_not_loaded(std::string_view bytes) {
   Elf64_Ehdr header{};
   std::memcpy(&header, bytes.data(), sizeof header);
   if (kOwnMachine != EM_NONE && header.e_machine != kOwnMachine) {
-    // The kernel may have an emulator for it (binfmt_misc), so this is asked only when it has refused.
+    // The kernel may have an emulator for the file (binfmt_misc), so this is called only after the kernel has refused
+    // it.
     return "it was built for " + machine_name(header.e_machine) + ", and this machine is " + machine_name(kOwnMachine) +
            "; build it here";
   }

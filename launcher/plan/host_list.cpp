@@ -24,12 +24,12 @@ bool are_equal_names(std::string_view a, std::string_view b) {
 
 // DNS allows 253 bytes; a user name may precede it.
 constexpr std::size_t kLongestHostName = 300;
-// What stands for something else on a command line or in another launcher's list.
+// Characters that have another meaning on a command line or in another launcher's list.
 constexpr std::string_view kNeverInHosts = "*=/?;|&<>()\"'`";
-// Of a list that is wrong, in a message.
+// The most characters of an invalid list that a message quotes.
 constexpr std::size_t kMostQuoted = 200;
 
-// What ssh cannot take for one of its options, and a terminal for nothing else.
+// Excludes names that ssh could take for an option, and characters that a terminal interprets.
 bool is_host_name(std::string_view host) {
   return !host.empty() && host.size() <= kLongestHostName && !host.starts_with('-') && !host.starts_with('@') &&
          !host.ends_with('@') && std::all_of(host.begin(), host.end(), [](unsigned char c) {
@@ -58,7 +58,7 @@ bool is_number(std::string_view text) {
 
 constexpr std::size_t kMostFileBytes = std::size_t{64} << 20;
 
-// "slots=4" of `name`; nothing when `word` is not that, or no number follows.
+// Returns 4 for "slots=4" and `name` "slots"; nothing for other words.
 std::optional<int> slots_in(std::string_view word, std::string_view name) {
   if (!word.starts_with(name) || !word.substr(name.size()).starts_with('=')) return std::nullopt;
   return parse_slots(word.substr(name.size() + 1));
@@ -69,7 +69,7 @@ std::optional<HostSlots> parse_entry(std::istringstream words) {
   words >> word;
   // A bare IPv6 address has more than one colon.
   const bool is_address = !word.starts_with('[') && std::count(word.begin(), word.end(), ':') > 1;
-  const std::size_t at = word.rfind('@') + 1;  // 0 without a user name
+  const std::size_t at = word.rfind('@') + 1;  // is 0 without a user name
   auto entry = parse_host(is_address ? word.substr(0, at) + "[" + word.substr(at) + "]" : word);
   int most = 0;
   while (entry && words >> word) {

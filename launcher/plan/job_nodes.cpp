@@ -16,7 +16,7 @@ namespace {
 
 struct HostCapacity {
   JobNode node;
-  int slots = 0;  // 0: nothing was said
+  int slots = 0;  // 0: not given
 };
 
 std::vector<HostCapacity> capacities_of(std::vector<HostSlots> hosts, const IsLocal& is_local) {
@@ -85,7 +85,7 @@ class Selection {
   Selection(std::string option, const std::string& text, const std::vector<HostSlots>& hosts)
       : option_(std::move(option)), text_(text), hosts_(hosts) {}
 
-  // `@` also stands between a user and a host.
+  // The `@` separates parts, but also a user from a host.
   std::vector<NamedSlots> parse() const {
     std::vector<NamedSlots> named;
     std::string user;
@@ -143,7 +143,7 @@ class Selection {
   const std::vector<HostSlots>& hosts_;
 };
 
-// Slots that are left are GPUs, as deepspeed has it.
+// The remaining slots are GPUs, as in deepspeed.
 void keep(HostSlots& host, const std::vector<int>& named, bool are_kept) {
   std::vector<std::string> gpus;
   for (int slot = 0; slot < std::max(host.slots, 1); ++slot) {
@@ -190,7 +190,7 @@ std::vector<JobNode> plan_nodes(std::vector<HostSlots> hosts, const Options& opt
   std::vector<JobNode> nodes;
   for (HostCapacity& capacity : capacities) {
     if (capacity.node.ranks == 0) continue;
-    // A host of which only some GPUs were named keeps to the first of those.
+    // If only some GPUs of a host were named, its ranks use the first of them.
     const auto ranks = static_cast<std::size_t>(std::max(capacity.node.ranks, 0));
     if (capacity.node.ranks > 0 && capacity.node.gpus.size() > ranks) capacity.node.gpus.resize(ranks);
     nodes.push_back(std::move(capacity.node));

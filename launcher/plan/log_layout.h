@@ -1,4 +1,4 @@
-// Where the files are that a job's ranks write or that hold their output. Pure.
+// The paths of files that a job's ranks write, or that contain their output. Pure.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct LogLayout {
 
   // <log_folder>/attempt_<n>
   std::string attempt_folder(int attempt) const { return log_folder + "/attempt_" + std::to_string(attempt); }
-  // Where the rank's files of the attempt are: <log_folder>/attempt_<n>/<local_rank>.
+  // The folder of a rank's files in an attempt: <log_folder>/attempt_<n>/<local_rank>.
   std::string rank_folder(int attempt, const RankPlace& place) const {
     return attempt_folder(attempt) + "/" + std::to_string(place.local_rank);
   }
@@ -28,18 +28,18 @@ struct LogLayout {
   std::string log_file(int attempt, const RankPlace& place, Stream stream) const {
     return rank_folder(attempt, place) + "/" + name_of(stream) + ".log";
   }
-  // <output_folder>/rank.<rank>, the number as wide as the highest one.
+  // <output_folder>/rank.<rank>, with leading zeros up to the width of the highest rank.
   std::string output_rank_folder(const RankPlace& place) const {
     const std::string highest = std::to_string(place.world_size - 1);
     std::string number = std::to_string(place.rank);
     if (number.size() < highest.size()) number.insert(0, highest.size() - number.size(), '0');
     return output_folder + "/rank." + number;
   }
-  // stdout or stderr in it, for all attempts.
+  // The file stdout or stderr in that folder, for all attempts.
   std::string output_file(const RankPlace& place, Stream stream) const {
     return output_rank_folder(place) + "/" + name_of(stream);
   }
-  // filtered_stdout.log or filtered_stderr.log of the attempt.
+  // The file filtered_stdout.log or filtered_stderr.log of the attempt.
   std::string filtered_file(int attempt, Stream stream) const {
     return attempt_folder(attempt) + "/filtered_" + name_of(stream) + ".log";
   }

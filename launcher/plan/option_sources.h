@@ -1,4 +1,4 @@
-// Errors name options; a user who has set a variable instead looks for its name. Pure.
+// Errors name options. For a user who has set a variable instead, this adds its name. Pure.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ inline bool may_be_in_a_name(char letter) {
   return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-' || letter == '_';
 }
 
-// The words of `text` that look like options, each once.
+// The words of `text` that look like options, each of them once.
 inline std::vector<std::string> option_words(const std::string& text) {
   std::vector<std::string> words;
   for (auto at = text.begin(); at != text.end();) {
@@ -27,8 +27,8 @@ inline std::vector<std::string> option_words(const std::string& text) {
   return words;
 }
 
-// For an error that names options: " (--nnodes is from PET_NNODES)", after Options::variables; "" where it names none
-// of them.
+// For an error that names options: " (--nnodes is from PET_NNODES)", according to Options::variables; "" if it names
+// none of them.
 inline std::string option_sources(const std::string& error, const std::map<std::string, std::string>& variables) {
   std::string text;
   for (const std::string& word : option_words(error)) {

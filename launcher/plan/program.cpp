@@ -22,12 +22,12 @@ bool runs_with_python(const Options& options) {
   return options.module || options.run_path || options.program.front().ends_with(".py");
 }
 
-// The ranks are in `folder` (empty: here) when they use the name.
+// Returns the path from here for a name that the ranks use in `folder` (empty: here).
 std::string seen_from_here(const std::string& file, const std::string& folder) {
   return folder.empty() || file.starts_with('/') ? file : folder + "/" + file;
 }
 
-// 0, or the errno that executing `file` would give.
+// Returns 0, or the errno that executing `file` would give.
 int executable_error(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return errno;
@@ -58,7 +58,7 @@ bool is_text(const std::string& file) {
   throw LaunchError("cannot execute " + file + ": " + why, ExitStatus::kNotExecutable);
 }
 
-// Without PATH execvp takes the system's default.
+// Without PATH, execvp uses the system's default path.
 std::string search_path() {
   const char* path = std::getenv("PATH");
   return path != nullptr ? path : "/bin:/usr/bin";
@@ -86,7 +86,7 @@ std::optional<int> field_of(const RankPlace& place, std::string_view name) {
   return std::nullopt;
 }
 
-// Replaces each ${field}; whatever else there is stays as it is.
+// Replaces each ${field}; all other text remains unchanged.
 std::string expand_fields(std::string_view text, const RankPlace& place) {
   std::string expanded;
   while (true) {
@@ -94,7 +94,7 @@ std::string expand_fields(std::string_view text, const RankPlace& place) {
     const std::size_t close = open == std::string_view::npos ? open : text.find('}', open);
     if (close == std::string_view::npos) break;
     const std::optional<int> value = field_of(place, text.substr(open + 2, close - open - 2));
-    // An unknown field may still have a known one inside, as in "${a${rank}".
+    // An unknown field may contain a known one, as in "${a${rank}".
     const std::size_t taken = value ? close + 1 : open + 2;
     expanded.append(text.substr(0, value ? open : taken));
     if (value) expanded.append(std::to_string(*value));
@@ -127,7 +127,7 @@ std::optional<Program> program_of_rank(const Program& program, const Options& op
         *argument = expand_fields(*argument, place);
       }
     }
-    // Where torch.distributed.launch puts it: a program with commands reads it before their words.
+    // The place in which torch.distributed.launch puts it: a program with subcommands reads it before them.
     if (options.local_rank_argument) {
       arguments->insert(arguments->end() - count,
                         "--" + *options.local_rank_argument + "=" + std::to_string(place.local_rank));
@@ -207,7 +207,7 @@ Program resolve_program(const Options& options) {
                           (error == ENOENT ? "" : std::string(": ") + std::strerror(error)),
                       error == ENOENT || error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable);
   }
-  // env would look for an interpreter of a name that ends so, once in every rank.
+  // env would search for an interpreter whose name ends with a carriage return, once in every rank.
   const std::string first_line = first_line_of_text(program.file, options.working_folder);
   if (first_line.starts_with("#!") && first_line.ends_with('\r')) {
     throw LaunchError("cannot execute " + program.file + ": " +

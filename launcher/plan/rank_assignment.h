@@ -1,4 +1,4 @@
-// How the ranks of a job are spread over its nodes. Pure.
+// How the ranks of a job are distributed over its nodes. Pure.
 #pragma once
 
 #include <map>
@@ -7,14 +7,14 @@
 
 namespace launcher {
 
-// What a node brings.
+// The ranks that a node offers.
 struct RoleInfo {
   std::string role;
   int node = 0;
   int local_world_size = 0;
 };
 
-// What a node is given: its first rank and the size, of the job and within its role.
+// The ranks that a node gets: its first rank and the total number, in the job and within its role.
 struct NodeRanks {
   int first_rank = 0;
   int world_size = 0;
@@ -22,14 +22,14 @@ struct NodeRanks {
   int role_world_size = 0;
 };
 
-// A node's number, how many there are, and its ranks.
+// A node's number, the number of nodes, and its ranks.
 struct NodePlace {
   int group_rank = 0;
   int group_world_size = 1;
   NodeRanks ranks{};
 };
 
-// Consecutive ranks in the order of the nodes; nodes may have different numbers of ranks.
+// Assigns consecutive ranks in the order of the nodes; nodes may have different numbers of ranks.
 inline std::vector<NodeRanks> assign_ranks(const std::vector<RoleInfo>& nodes) {
   int world_size = 0;
   std::map<std::string, int> role_sizes;

@@ -15,7 +15,7 @@ std::string list(const std::vector<std::string>& gpus) {
   return ddp::detail::joined(gpus, ",");
 }
 
-// The ranks' CUDA_VISIBLE_DEVICES before it is reduced to one GPU per rank.
+// The value of CUDA_VISIBLE_DEVICES before it is reduced to one GPU per rank.
 std::optional<std::string> shown_gpus(const Options& options) {
   if (!options.gpus.empty()) return list(options.gpus);
   const char* inherited = std::getenv("CUDA_VISIBLE_DEVICES");

@@ -11,11 +11,11 @@
 namespace launcher {
 
 struct Resources {
-  std::vector<CpuBinding> bindings{};  // one per local rank; empty: all ranks use what ddprun may use
+  std::vector<CpuBinding> bindings{};  // one per local rank; empty: all ranks use the CPUs that ddprun may use
 };
 
-// From --gpus, --virtual_local_rank and --bind_to, for options.nproc_per_node ranks. Throws LaunchError when a named
-// GPU does not exist (as far as there is a driver to ask), or when there are fewer GPUs than ranks that want one each.
+// Plans from --gpus, --virtual_local_rank and --bind_to, for options.nproc_per_node ranks. Throws LaunchError when a
+// named GPU does not exist (if there is a driver to ask), or when there are fewer GPUs than ranks that need one each.
 Resources plan_resources(const Options& options);
 
 }  // namespace launcher

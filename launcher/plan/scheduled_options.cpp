@@ -34,7 +34,7 @@ class Taker {
     note_line("--" + name + " " + value + ": " + why);
   }
 
-  // The value of an option that was given, or else of the scheduler; false where neither says it.
+  // Sets the value from an option that was given, or else from the scheduler; returns false if neither has it.
   template <typename Value, typename Target, typename Text>
   bool take_one(const std::string& name, const std::optional<Sourced<Value>>& told, Target& target, const Text& text) {
     if (is_given(name)) {
@@ -47,7 +47,7 @@ class Taker {
     return true;
   }
 
-  // Why the scheduler is not asked for this node's place.
+  // Why the scheduler is not used for this node's place; "" if it is.
   std::string option_conflict() const {
     for (const char* name : {"standalone", "hosts"}) {
       if (is_given(name)) return std::string("--") + name + " concerns this node alone";
@@ -74,7 +74,7 @@ class Taker {
     take_meeting_point(place);
   }
 
-  // srun -N 3 ddprun --nnodes 2: one of the three would be too many.
+  // Detects contradictions such as: srun -N 3 ddprun --nnodes 2, where one of the three nodes would have no part.
   void check_agreement(const ScheduledPlace& place) const {
     if (!is_given("nnodes") || is_given("node_rank") || !place.nnodes || !place.node_rank) return;
     if (place.nnodes->value == options_.nnodes || place.nnodes->value == 1) return;
@@ -96,7 +96,7 @@ class Taker {
     take_one("rdzv_id", place.job_id, options_.rdzv_id, text);
   }
 
-  // Who starts ddprun may have set these beside the scheduler's own.
+  // The system that starts ddprun may have set these in addition to the scheduler's variables.
   void read_master(ScheduledPlace& place) const {
     try {
       if (const auto port = number_of(context_, "MASTER_PORT", 1, 65535)) {
@@ -106,12 +106,12 @@ class Taker {
       if (!is_given("master_port")) throw LaunchError(error.what());
     }
     const auto address = text_of(context_, "MASTER_ADDR");
-    // Operators set "localhost" for the pod that is to listen. Other pods could not reach it under that name.
+    // Operators set "localhost" for the pod that listens. Other pods cannot reach it under that name.
     const bool is_for_itself = address == "localhost" && options_.node_rank == 0;
     if (address && !is_for_itself) place.master_addr = sourced_text("MASTER_ADDR", *address);
   }
 
-  // ddprun must have ended its ranks, and said what it has to say, before the scheduler kills it.
+  // Limits the grace time: ddprun must have ended its ranks and printed its messages before the scheduler kills it.
   void take_grace() {
     if (!found_.place || !found_.place->kill_wait) return;
     const milliseconds limit = found_.place->kill_wait->value;

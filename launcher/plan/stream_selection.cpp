@@ -8,7 +8,7 @@
 namespace launcher {
 namespace {
 
-// Takes the text before the next comma away from `text`.
+// Returns the text before the next comma, and removes it from `text`.
 std::string_view take_item(std::string_view& text) {
   const std::size_t comma = text.find(',');
   const std::string_view item = text.substr(0, comma);

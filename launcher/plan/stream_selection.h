@@ -1,4 +1,4 @@
-// Which of standard output and error of which local ranks: what --redirects and --tee say. Pure.
+// Selects standard output or error of local ranks, as --redirects and --tee do. Pure.
 #pragma once
 
 #include <map>
@@ -22,15 +22,15 @@ struct Streams {
 
 class StreamSelection {
  public:
-  // torchrun's notation: 0 nothing, 1 standard output, 2 standard error, 3 both, for all ranks; or for some of them, as
-  // in "0:3,11:1". Nothing when `text` is neither.
+  // Parses torchrun's notation: 0 nothing, 1 standard output, 2 standard error, 3 both, for all ranks; or for some of
+  // them, as in "0:3,11:1". Nothing when `text` is invalid.
   static std::optional<StreamSelection> parse(std::string_view text);
 
   Streams of_rank(int local_rank) const;
   bool is_empty() const;
-  // In that notation.
+  // Returns the selection in that notation.
   std::string text() const;
-  // The highest local rank that is named; -1: none is.
+  // The highest local rank that is named; -1 if there is none.
   int highest_rank() const { return some_.empty() ? -1 : some_.rbegin()->first; }
 
  private:
@@ -41,7 +41,7 @@ class StreamSelection {
 // "0,3,11" -> the numbers; nothing when `text` is not a list of numbers from 0.
 std::optional<std::vector<int>> parse_rank_list(std::string_view text);
 
-// "a,b,,c" -> "a" and "b,c": a doubled comma is one comma of the text, as in torchrun. Empty texts are left out.
+// "a,b,,c" -> "a" and "b,c": a doubled comma is a comma of the text, as in torchrun. Empty texts are left out.
 std::vector<std::string> parse_text_list(std::string_view text);
 
 }  // namespace launcher

@@ -31,7 +31,7 @@ std::optional<std::string> value_of(std::span<const std::string> environment, co
   return std::nullopt;
 }
 
-// A rank's CUDA_VISIBLE_DEVICES, when it is not what was inherited.
+// The CUDA_VISIBLE_DEVICES of a rank, if it differs from the inherited one.
 std::optional<std::string> shown_gpus(std::span<const std::string> inherited, const JobEnvironment& job,
                                       const RankPlace& place) {
   const std::string list = ddp::detail::joined(job.gpus, ",");
@@ -64,7 +64,7 @@ std::vector<std::string> worker_variables(std::span<const std::string> inherited
       entry("TORCHELASTIC_RESTART_COUNT", job.restart_count),
       entry("TORCHELASTIC_MAX_RESTARTS", job.max_restarts),
       entry("TORCHELASTIC_RUN_ID", job.run_id),
-      // Python compares with exactly "True".
+      // Python compares the value with "True".
       entry("TORCHELASTIC_USE_AGENT_STORE", job.agent_store ? "True" : "False"),
       entry("TORCHELASTIC_SIGNALS_TO_HANDLE", job.stop_signals),
       entry("TORCHELASTIC_ERROR_FILE", error_file),
@@ -101,7 +101,7 @@ std::string shown_gpu(std::span<const std::string> inherited, const JobEnvironme
 
 std::vector<std::string> inherited_entries(std::span<const std::string> inherited, const JobEnvironment& job) {
   std::set<std::string> replaced = {"DDPRUN_STORE", "DDPRUN_STORE_PROXY", "DDPRUN_PROGRESS_FD", "DDPRUN_TIMELINE_FD",
-                                    "DDPRUN_STACK_SIGNAL"};  // of a ddprun around this one
+                                    "DDPRUN_STACK_SIGNAL"};  // set by a ddprun that started this one
   for (const std::string& text : worker_variables(inherited, job, RankPlace{}, "")) replaced.insert(name_of(text));
   std::vector<std::string> kept;
   kept.reserve(inherited.size());

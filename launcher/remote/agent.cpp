@@ -30,12 +30,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a ddprun that was asked to stop may take beyond its grace time.
+// How long a ddprun that was asked to stop may take in addition to its grace time.
 constexpr auto kBeyondGrace = 20s;
-// A ddprun that receives no task, and whose channel is silent for this long, has been forgotten.
+// If a ddprun receives no task and its channel is silent for this long, the other end no longer needs it.
 constexpr auto kTaskTimeout = 60s;
 
-// Out of the way of everything that this process and its children print and read.
+// Moves a descriptor to another number, so that this process and its children do not read or write it by accident.
 UniqueFd take_over(int fd) {
   UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!own) throw LaunchError("standard input and output must be a channel to another ddprun");
@@ -57,7 +57,7 @@ class Agent {
         channel_(loop_, take_over(STDIN_FILENO), take_over(STDOUT_FILENO),
                  {.on_frame = [this](const Frame& frame) { on_frame(frame); }, .on_end = [this] { stop(); }}),
         kept_port_(reserve_port()) {
-    ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // for what a ddprun leaves that is killed
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // inherits the ranks of a ddprun that is killed
     loop_.add(signals_.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
     channel_.send_bytes(greeting(kDdprunVersion));
     tick();
@@ -85,7 +85,7 @@ class Agent {
     }
   }
 
-  // Takes in those that have ended.
+  // Reaps children that have ended. Returns whether others still run.
   static bool has_orphans() {
     siginfo_t info{};
     int result = 0;
@@ -193,7 +193,7 @@ class Agent {
     }
   }
 
-  // A launcher that suspends the job sends nothing until it continues.
+  // While the job is suspended, the other end sends nothing.
   void on_signal_for_part(int number) {
     if (number == SIGTSTP) is_suspended_ = true;
     if (number == SIGCONT) is_suspended_ = false;
@@ -202,13 +202,13 @@ class Agent {
 
   void tick() {
     const auto now = EventLoop::Clock::now();
-    if (now - next_tick_ > timeout_ / 4) listening_since_ = now;  // this process stood still itself
+    if (now - next_tick_ > timeout_ / 4) listening_since_ = now;  // this process itself was delayed
     if (!is_suspended_ && now - std::max(channel_.last_received(), listening_since_) > timeout_) stop();
     next_tick_ = now + timeout_ / 4;
     if (!is_stopping_) loop_.call_at(next_tick_, [this] { tick(); });
   }
 
-  // The launcher that wanted this job has gone.
+  // Ends everything, because the launcher that wanted this job is gone.
   void stop() {
     if (std::exchange(is_stopping_, true)) return;
     if (hub_) hub_->close();

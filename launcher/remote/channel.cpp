@@ -77,7 +77,7 @@ void Channel::write() {
       if (written_ >= kCompactAt) waiting_.erase(0, std::exchange(written_, 0));
       watch_writer(true);
       return;
-    } else if (errno != EINTR) {  // there is no reader any more; the end of the other direction will show it
+    } else if (errno != EINTR) {  // there is no reader any more; the other direction will end, too
       break;
     }
   }

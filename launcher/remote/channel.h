@@ -1,5 +1,5 @@
-// Frames in both directions on two descriptors that do not block. What waits to be sent is bounded by its users: output
-// by the windows, everything else is small.
+// Frames in both directions on two non-blocking descriptors. The users limit the bytes that wait to be sent: output by
+// the windows; everything else is small.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@ namespace launcher::remote {
 class Channel {
  public:
   struct Callbacks {
-    // Sees the bytes in front of the first frame, returns how many of them are not frames, and npos while it does not
-    // know. Unset: frames from the beginning.
+    // Examines the bytes before the first frame. Returns how many of them do not belong to frames, or npos while that
+    // is unknown. Unset: there are only frames.
     std::function<std::size_t(std::string_view)> on_preamble{};
     std::function<void(Frame)> on_frame;
-    // The other end is gone, or what it sends is not a frame. Called once.
+    // The other end is gone, or has sent something that is not a frame. Called once.
     std::function<void()> on_end;
   };
 
@@ -30,9 +30,9 @@ class Channel {
 
   void send(const Frame& frame) { send_bytes(to_bytes(frame)); }
   void send_bytes(std::string_view bytes);
-  // The other end sees the end of the stream, after all that was sent.
+  // Closes this direction after all bytes were sent, so that the other end sees the end of the stream.
   void finish_sending();
-  // When anything last came.
+  // When bytes last arrived.
   EventLoop::Clock::time_point last_received() const { return last_received_; }
 
  private:

@@ -16,7 +16,7 @@
 namespace launcher::remote {
 namespace {
 
-// What a child that could not become the program says.
+// What a child reports when its exec failed.
 struct Failure {
   enum class Step { kFolder, kExecute } step = Step::kExecute;
   int error = 0;
@@ -37,7 +37,7 @@ struct Streams {
   Pipe failure = make_pipe();
 };
 
-// Only async-signal-safe calls; all memory was taken before the fork.
+// Uses only async-signal-safe functions; all memory was allocated before the fork.
 [[noreturn]] void run_child(const ChildRequest& request, const Streams& streams, char** arguments, char** environment,
                             pid_t parent) {
   Failure failure;

@@ -1,4 +1,4 @@
-// What ddprun does for a job on several hosts besides running it (session.h).
+// Parts of a job on several hosts besides the session itself (session.h).
 #pragma once
 
 #include <string>
@@ -10,17 +10,18 @@
 
 namespace launcher::remote {
 
-// The ddprun that another one starts on a host: it reports what the host is, reaches further hosts, and runs this
-// host's part of the job. When its channel, which is standard input and output, ends, everything that it started does.
-// Returns the exit status. Throws LaunchError when it cannot begin.
+// The ddprun that another one starts on a host. It reports the properties of the host, connects to further hosts, and
+// runs this host's part of the job. When its channel, standard input and output, ends, it ends everything that it
+// started. Returns the exit status. Throws LaunchError when it cannot begin.
 int run_agent();
 
-// --check on one of several hosts: the machine's GPUs and limits, the program where one is given, and whether node 0
-// can be reached. Starts nothing; takes some seconds where node 0 does not answer.
+// --check on one of several hosts: examines the machine's GPUs and limits, the program if one is given, and whether
+// node 0 can be reached. Starts nothing; takes some seconds if node 0 does not answer.
 std::vector<Finding> check_node(const Options& options);
 
-// --dry_run, --show_env: of each host the command that reaches it and its ddprun's options, then its ranks with their
-// variables. What the host itself decides is in angle brackets. `own`: this process's variables. Starts nothing.
+// --dry_run and --show_env: for each host the command that reaches it and the options of its ddprun, then its ranks
+// with their variables. Values that the host itself decides are in angle brackets. `own`: this process's variables.
+// Starts nothing.
 std::string preview_hosts(const Options& options, const std::vector<JobNode>& nodes,
                           const std::vector<std::string>& own);
 

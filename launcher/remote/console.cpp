@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMostUnderWay = std::size_t{256} << 10;
 constexpr std::size_t kInputBytes = std::size_t{32} << 10;
 
-// The source of ddprun's own lines, which come from no host.
+// The source number of ddprun's own lines, which come from no host.
 constexpr int kOwnSource = -2;
 
 }  // namespace

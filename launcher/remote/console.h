@@ -1,5 +1,5 @@
-// What all hosts write, on ddprun's own standard output and error. A reader that takes nothing stops the hosts: each
-// may have so much under way, and may send more when some of it was taken.
+// Prints the output of all hosts on ddprun's own standard output and error. A reader that reads nothing stops the
+// hosts: each host may have a limited number of bytes under way, and may send more when some were read.
 #pragma once
 
 #include <array>
@@ -23,16 +23,16 @@ namespace launcher::remote {
 
 class InputFeed {
  public:
-  // `send` gets the bytes for all of `hosts`, and an empty text for the end.
+  // `send` receives the bytes for all of `hosts`, and an empty text at the end of the input.
   InputFeed(EventLoop& loop, const std::vector<std::uint32_t>& hosts, std::function<void(const std::string&)> send);
   ~InputFeed();
   InputFeed(const InputFeed&) = delete;
   InputFeed& operator=(const InputFeed&) = delete;
 
   void taken(std::uint32_t host, std::size_t bytes);
-  // That host reads no more.
+  // Call it when this host no longer reads.
   void closed(std::uint32_t host);
-  // ddprun continues after having been suspended.
+  // Call it when ddprun continues after it was suspended.
   void resume();
 
  private:
@@ -42,8 +42,8 @@ class InputFeed {
 
   EventLoop& loop_;
   std::function<void(const std::string&)> send_;
-  std::map<std::uint32_t, std::size_t> under_way_;  // bytes, by host
-  UniqueFd typed_;                                  // what comes from a terminal
+  std::map<std::uint32_t, std::size_t> under_way_;  // sent bytes that were not acknowledged, by host
+  UniqueFd typed_;                                  // the input of the terminal
   std::optional<TerminalInput> terminal_;
   int source_;
   bool is_file_ = false;  // always ready
@@ -70,7 +70,7 @@ class Console : public Messages {
   bool is_empty() const;
   EventLoop::Clock::time_point last_progress() const;
   void drop_all();
-  // What was lost, "" when nothing was.
+  // What was lost; "" when nothing was lost.
   std::string problem() const;
 
  private:
@@ -80,7 +80,7 @@ class Console : public Messages {
   };
   struct Stream {
     std::deque<Chunk> waiting{};
-    std::map<std::uint32_t, std::size_t> taken{};  // which the hosts do not know yet
+    std::map<std::uint32_t, std::size_t> taken{};  // bytes whose acknowledgement was not sent to the hosts yet
     bool is_closed = false;
   };
 
@@ -91,7 +91,7 @@ class Console : public Messages {
   void report_taken(std::size_t stream);
 
   Callbacks callbacks_;
-  const bool is_one_;  // both are one file, pipe or terminal, where lines must not mix
+  const bool is_one_;  // both streams are one file, pipe or terminal, in which lines must not mix
   StreamWriter output_;
   std::optional<StreamWriter> error_;
   std::array<Stream, 2> streams_;

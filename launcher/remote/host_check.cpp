@@ -11,14 +11,14 @@
 namespace launcher::remote {
 namespace {
 
-// Clocks that differ by more than this are noted: times in logs and events do not compare.
+// A larger difference of clocks is reported, because times in logs and events cannot be compared.
 constexpr double kNotableSeconds = 0.1;
-// What took the shortest time says most.
+// How often a clock is asked; the fastest answer is used.
 constexpr int kClocksAsked = 4;
 
 std::string clock_line(const HostState& host) {
   if (!host.clock) return "";
-  // The host's clock was read in the middle of the way there and back.
+  // Assumes that the host's clock was read in the middle of the round trip.
   const double middle = static_cast<double>(host.clock->asked_ns) + static_cast<double>(host.clock_took_ns) / 2;
   const double ahead = (static_cast<double>(host.clock->own_ns) - middle) / 1e9;
   std::array<char, 96> text{};

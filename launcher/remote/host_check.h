@@ -1,4 +1,4 @@
-// --check of several hosts: what their ddpruns find out, and how far their clocks are apart.
+// --check of several hosts: the results of their ddpruns, and the differences of their clocks.
 #pragma once
 
 #include <array>
@@ -19,17 +19,17 @@ namespace launcher::remote {
 struct HostState {
   NamedHost host{};
   std::optional<Hello> hello = std::nullopt;
-  std::optional<std::string> trouble = std::nullopt;  // it cannot be reached, or not any more
+  std::optional<std::string> trouble = std::nullopt;  // why the host cannot be reached, or was lost
   bool was_tried_directly = false;
-  std::optional<Ending> ending = std::nullopt;  // of its ddprun
+  std::optional<Ending> ending = std::nullopt;  // how its ddprun ended
   std::array<bool, 2> is_output_over{};         // standard output, standard error
-  std::optional<Clock> clock = std::nullopt;    // the one that took the shortest time
+  std::optional<Clock> clock = std::nullopt;    // the fastest answer
   std::uint64_t clock_took_ns = 0;
   int clocks = 0;
 
-  // Its ddprun has; what it wrote may still come.
+  // Its ddprun has ended; its output may still arrive.
   bool has_ended() const { return trouble || ending; }
-  // Nothing more comes from it.
+  // Nothing more will arrive from it.
   bool is_over() const { return trouble || (ending && is_output_over[0] && is_output_over[1]); }
 };
 
@@ -39,16 +39,16 @@ class HostStates {
 
   std::vector<HostState>& all() { return states_; }
   const std::vector<HostState>& all() const { return states_; }
-  // Null for a number that no host has.
+  // Null for an unknown number.
   HostState* find(std::uint32_t number);
   std::vector<NamedHost> hosts() const;
   std::map<std::uint32_t, Hello> hellos() const;
 
-  // Each has answered, or cannot be reached.
+  // Every host has answered, or cannot be reached.
   bool have_all_answered() const;
   bool have_all_ended() const;
   bool are_all_finished() const;
-  // "host b", "hosts b, c" or "hosts b, c, d, e and 7 more": those that have not ended.
+  // The hosts that have not ended: "host b", "hosts b, c" or "hosts b, c, d, e and 7 more".
   std::string names_of_unfinished() const;
 
  private:
@@ -62,7 +62,7 @@ struct CheckReport {
 
 class HostCheck {
  public:
-  // `send` is called for what the hosts are asked.
+  // `send` sends a frame to a host.
   HostCheck(std::size_t hosts, std::function<void(Frame)> send);
 
   void ask_clock(std::uint32_t host);

@@ -22,9 +22,9 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMaxErrors = std::size_t{8} << 10;
 constexpr std::size_t kMaxPreamble = std::size_t{64} << 10;
-// ssh's own limit, on its connection alone, should come first: it says more.
+// ssh's own timeout, which covers only its connection, should expire first, because ssh's message is more informative.
 constexpr auto kMoreThanSsh = 2s;
-// What a process that has ended wrote comes within this time.
+// How long the last output of an ended process may take to arrive.
 constexpr auto kLastWords = 1s;
 constexpr int kSshsStatus = 255;
 
@@ -33,7 +33,7 @@ ChildRequest command_for(const SshSettings& ssh, const NamedHost& host, const si
   if (host.is_local) {
     request.file = ssh.own_path;
     request.arguments = {"ddprun", std::string(kAgentArgument)};
-    request.signal_of_parents_end = 0;  // the end of its channel shows it
+    request.signal_of_parents_end = 0;  // the process ends when its channel ends
   } else {
     request.arguments = ssh_command(ssh, host.name);
     request.file = request.arguments.front();
@@ -79,7 +79,7 @@ std::size_t Link::on_preamble(std::string_view bytes) {
     return std::string::npos;
   }
   state_ = State::kOpen;
-  errors_.clear();  // a banner, perhaps
+  errors_.clear();  // it may contain a banner
   const Task task{
       .number = hosts_.front().number, .ssh = ssh_, .hosts = std::vector<NamedHost>(hosts_.begin() + 1, hosts_.end())};
   send({Kind::kTask, task.number, encode(task)});
@@ -123,7 +123,7 @@ bool Link::read_errors() {
   return true;
 }
 
-// Its whole lines.
+// Passes complete lines on.
 void Link::show_errors() {
   while (true) {
     const std::size_t end = errors_.find('\n');
@@ -139,7 +139,7 @@ void Link::fail(const std::string& why) {
   if (before == State::kOpen) callbacks_.on_lost(why);
 }
 
-// Its process says why, once it has ended too.
+// The channel has ended. The process's exit status gives the reason, once it has ended, too.
 void Link::on_end() {
   is_at_end_ = true;
   channel_->finish_sending();
@@ -153,7 +153,7 @@ void Link::reap() {
   process_.pid = -1;
   if (is_at_end_) {
     conclude();
-  } else {  // what it wrote is still to be read; others may have the pipe open
+  } else {  // its last output must still be read; other processes may have the pipe open
     end_timer_.start_in(kLastWords, [this] { conclude(); });
   }
 }
@@ -243,7 +243,7 @@ void Hub::send(const Frame& frame) {
   }
 }
 
-// By index: a link that is concluded may have others made.
+// Iterates by index, because the end of one link may create others.
 void Hub::reap() {
   for (std::size_t i = 0; i < links_.size(); ++i) links_[i]->reap();
 }

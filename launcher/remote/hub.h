@@ -1,4 +1,4 @@
-// The connections that one ddprun of several has to others: directly to some hosts, and by way of these to the rest.
+// The connections of one ddprun to others: directly to some hosts, and through these to the other hosts.
 #pragma once
 
 #include <signal.h>
@@ -23,15 +23,15 @@ class Link {
  public:
   struct Callbacks {
     std::function<void(Frame)> on_frame;
-    // No connection was made, and why. Called once, and then nothing else.
+    // No connection was made, for this reason. Called once; no other callback follows.
     std::function<void(const std::string& why)> on_unreachable;
-    // It was made, and broke. Called once, and then nothing else.
+    // The connection was made and then lost. Called once; no other callback follows.
     std::function<void(const std::string& why)> on_lost;
-    // A line that ssh writes to standard error while there is a connection.
+    // A line that ssh wrote to standard error while the connection exists.
     std::function<void(const std::string& line)> on_line;
   };
 
-  // To the first of `hosts`, which connects to the others. `mask`: the signals of the process that is started.
+  // Connects to the first of `hosts`, which connects to the others. `mask`: the signal mask of the started process.
   Link(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts, const sigset_t& mask,
        Callbacks callbacks);
   ~Link();
@@ -42,10 +42,10 @@ class Link {
   void send(const Frame& frame) { channel_->send(frame); }
   void send_bytes(std::string_view bytes) { channel_->send_bytes(bytes); }
   bool is_open() const { return state_ == State::kOpen; }
-  // The other end ends what it has started, and then itself.
+  // Asks the other end to end everything that it has started, and itself.
   void close();
   void kill();
-  // A child of this process has ended: perhaps this one.
+  // Call it when a child of this process has ended; it may be this one.
   void reap();
   bool is_gone() const { return process_.pid < 0; }
 
@@ -54,7 +54,7 @@ class Link {
   std::size_t on_preamble(std::string_view bytes);
   void on_end();
   void tick();
-  // False when there is nothing more now.
+  // Returns false when there is nothing more to read now.
   bool read_errors();
   void show_errors();
   void conclude();
@@ -69,19 +69,19 @@ class Link {
   std::optional<siginfo_t> end_;
   std::optional<Channel> channel_;
   State state_ = State::kConnecting;
-  std::string errors_;  // that were not shown
+  std::string errors_;  // text from standard error that was not shown yet
   bool is_late_ = false;
   bool is_at_end_ = false;
   EventLoop::Clock::time_point begin_ = EventLoop::Clock::now();
-  EventLoop::Clock::time_point asking_since_ = begin_;  // this process did not stand still itself
+  EventLoop::Clock::time_point asking_since_ = begin_;  // moved forward when this process itself was delayed
   std::optional<EventLoop::Clock::time_point> next_tick_;
   EventLoop::Timer timer_{loop_};
   EventLoop::Timer end_timer_{loop_};
 };
 
-// Who connects to whom when there are more hosts than one ddprun opens connections to.
-// The hosts as at most `fanout` branches, as equal as can be: of each the first host is connected to, and reaches the
-// others. Those that need no ssh are additional branches.
+// Plans the connections when there are more hosts than one ddprun connects to. Divides the hosts into at most `fanout`
+// branches of nearly equal size. The first host of each branch is connected directly, and reaches the others of the
+// branch. Hosts that need no ssh are additional branches.
 std::vector<std::vector<NamedHost>> branches(const std::vector<NamedHost>& hosts, std::size_t fanout);
 
 class Hub {
@@ -89,21 +89,21 @@ class Hub {
   struct Callbacks {
     std::function<void(Frame)> on_frame;
     std::function<void(const NamedHost& host, const std::string& why)> on_unreachable;
-    // Each host that cannot be reached any more.
+    // Called for each host that cannot be reached any more.
     std::function<void(const NamedHost& host, const std::string& why)> on_lost;
     std::function<void(const std::string& line)> on_line;
   };
 
-  // `mask`: the signals of the processes that are started.
+  // `mask`: the signal mask of the started processes.
   Hub(EventLoop& loop, SshSettings ssh, const sigset_t& mask, Callbacks callbacks);
 
-  // Makes connections, as a tree where there are more hosts than `ssh.fanout`. Where one cannot be made, the hosts
-  // that were to be reached by it are connected to nevertheless.
+  // Connects to the hosts, as a tree if there are more than `ssh.fanout`. If the first host of a branch cannot be
+  // reached, the others are connected without it.
   void connect(const std::vector<NamedHost>& hosts);
   void send(const Frame& frame);
-  // Children of this process have ended.
+  // Call it when children of this process have ended.
   void reap();
-  // All hosts end what they have started.
+  // Asks all hosts to end everything that they have started.
   void close();
   void kill();
   bool is_gone() const;

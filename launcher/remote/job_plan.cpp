@@ -30,7 +30,7 @@ constexpr std::size_t kAllWindows = std::size_t{64} << 20;
 constexpr std::size_t kLeastWindow = std::size_t{16} << 10;
 constexpr std::size_t kMostWindow = std::size_t{256} << 10;
 
-// SSH_CONNECTION: the client's address and port, then the server's.
+// The content of SSH_CONNECTION: the client's address and port, then the server's.
 struct Connection {
   std::string client{};
   std::string server{};
@@ -132,7 +132,7 @@ std::string rendezvous_host(const std::vector<JobNode>& nodes, const std::map<st
   });
   if (!nodes.front().is_local && server.empty()) return name_without_user(nodes.front().host);
   if (!nodes.front().is_local && (are_all_here || !is_loopback_address(server))) return server;
-  // Node 0 is on this machine, which the others know by the address that they were called from.
+  // Node 0 is on this machine. The others know it by the address from which they were connected.
   std::string refused;
   for (const auto& [number, hello] : hellos) {
     const std::string client = parse_connection(hello.connection).client;

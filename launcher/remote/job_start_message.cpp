@@ -13,7 +13,7 @@
 namespace launcher::remote {
 namespace {
 
-// The user's, or one that was made for this job. No secret if a host lacks libsodium, as it could not check it.
+// The user's secret, or one that was made for this job. Empty if a host lacks libsodium, as it could not check it.
 std::string secret_for(const Options& options, const std::vector<JobNode>& nodes,
                        const std::map<std::uint32_t, Hello>& hellos, std::string& note) {
   if (!options.secret_file.empty()) return file_bytes("--rdzv_secret_file", options.secret_file, std::size_t{1} << 16);
@@ -37,7 +37,7 @@ std::string current_folder() {
 
 }  // namespace
 
-// Hosts in between are in other folders.
+// Paths are made absolute, because other hosts have other working folders.
 SshSettings ssh_settings(const Options& options) {
   const SshOptions& ssh = options.ssh;
   std::error_code error;

@@ -1,5 +1,5 @@
-// The one message with which the hosts begin a job, made of what the user said, what this machine has and what the
-// hosts have said of themselves.
+// The message with which the hosts begin a job. It is made from the user's options, this machine's files and the hosts'
+// reports.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ struct JobStartMessage {
   std::string note{};  // for the user; "" when there is nothing to say
 };
 
-// `is_own`: an address in numbers is one of this machine's. Throws LaunchError when the nodes could not meet, and when
-// the secret or the working folder cannot be read.
+// `is_own` returns whether a numeric address belongs to this machine. Throws LaunchError when the nodes could not meet,
+// or when the secret or the working folder cannot be read.
 JobStartMessage make_job_start_message(const Options& options, const std::vector<JobNode>& nodes,
                                        const std::map<std::uint32_t, Hello>& hellos,
                                        const std::function<bool(const std::string&)>& is_own);

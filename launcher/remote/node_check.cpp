@@ -27,7 +27,7 @@ using FindingKind = Finding::Kind;
 
 constexpr auto kReachTimeout = 5s;
 
-// Of all that a machine is asked for, what differs between hosts and matters to a job.
+// Selects the findings on a machine that differ between hosts and matter to a job.
 bool matters(const Finding& finding) {
   constexpr std::array<std::string_view, 4> kShown = {"usable CPUs", "GPUs", "open files", "Python's torch"};
   return finding.kind == FindingKind::kProblem || std::find(kShown.begin(), kShown.end(), finding.what) != kShown.end();
@@ -57,7 +57,7 @@ std::string own_address(int fd) {
   return host_in(address);
 }
 
-// "eth0", "" when no interface has the address.
+// Returns a name such as "eth0"; "" when no interface has the address.
 std::string interface_with(const std::string& address) {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return "";
@@ -73,7 +73,7 @@ std::string interface_with(const std::string& address) {
   return "";
 }
 
-// Node 0's ddprun listens at the port that was kept for the job.
+// Node 0's ddprun listens at the port that was reserved for the job.
 Finding check_way_to_node_0(const Options& options) {
   const auto port = static_cast<std::uint16_t>(options.master_port.value_or(0));
   if (port == 0) return {FindingKind::kNote, "network", "not tried, as there is no connection to node 0"};

@@ -69,7 +69,7 @@ NodeProcess::~NodeProcess() {
   close_input();
 }
 
-// While there is room for a line.
+// Reads while there is room for a line.
 void NodeProcess::watch(std::size_t stream) {
   Stream& own = streams_[stream];
   const bool on = own.reader && own.waiting.size() < kLongestLine && !is_gone();
@@ -88,7 +88,7 @@ bool NodeProcess::read(std::size_t stream) {
   Stream& own = streams_[stream];
   std::array<char, std::size_t{64} << 10> bytes;
   const ssize_t count = ::read(own.reader.get(), bytes.data(), bytes.size());
-  // What it left running may keep its output open: that is not ours to wait for.
+  // Processes that it left running may still have its output open; ddprun does not wait for them.
   if (count < 0 && (errno == EINTR || (errno == EAGAIN && !is_gone()))) return false;
   if (count > 0) {
     own.waiting.append(bytes.data(), static_cast<std::size_t>(count));

@@ -1,5 +1,5 @@
-// The ddprun of one node: a process below the one that has the channel, with its output, its standard input and its end
-// as frames.
+// The ddprun of one node, as a child of the process with the channel. Its output, its standard input and its end are
+// sent as frames.
 #pragma once
 
 #include <signal.h>
@@ -20,7 +20,8 @@ namespace launcher::remote {
 
 class NodeProcess {
  public:
-  // Starts it. `send` is called with each frame, without the host's number. Throws LaunchError when that is impossible.
+  // Starts the process. Calls `send` with each frame, without the host's number. Throws LaunchError when that is
+  // impossible.
   NodeProcess(EventLoop& loop, const Plan& plan, const NodeArguments& node, const sigset_t& mask,
               std::function<void(Frame)> send);
   ~NodeProcess();
@@ -28,15 +29,15 @@ class NodeProcess {
   NodeProcess& operator=(const NodeProcess&) = delete;
 
   void add_credit(std::size_t stream, std::size_t bytes);
-  // The part's next write fails, as in any pipeline.
+  // Closes the stream, so that the part's next write fails, as in any pipeline.
   void close_output(std::size_t stream);
   void add_input(std::string_view bytes);
   void end_input();
   void signal(int number) const;
-  // A child of this process has ended: perhaps this one.
+  // Call it when a child of this process has ended; it may be this one.
   void reap();
   bool is_gone() const { return process_.pid < 0; }
-  // Not on its own: then its sweeper, an orphan, ends the ranks.
+  // True when it was killed: then its sweeper, now an orphan, ends the ranks.
   bool was_killed() const { return was_killed_; }
 
  private:
@@ -48,10 +49,10 @@ class NodeProcess {
     bool is_over = false;  // its end has been reported
   };
 
-  // False when there is nothing more now.
+  // Returns false when there is nothing more to read now.
   bool read(std::size_t stream);
   void pass_on(std::size_t stream);
-  // How much of what waits can go now, in whole lines where they fit.
+  // How many of the waiting bytes can be sent now; whole lines if they fit.
   std::size_t sendable(const Stream& stream) const;
   void watch(std::size_t stream);
   void write_input();

@@ -16,7 +16,7 @@ std::string quoted(const std::vector<std::string>& arguments) {
   return ddp::detail::joined(arguments, " ", shell_quote);
 }
 
-// Of variables that are known here; what a host finds out on its own is left to it.
+// Shows only variables that are known here; those that a host determines itself are left out.
 std::string rank_text(const Options& options, const std::vector<std::string>& inherited, const JobEnvironment& job,
                       const RankPlace& place, const std::string& host) {
   std::string text = "  rank " + std::to_string(place.rank) + " of " + std::to_string(place.world_size) +

@@ -20,11 +20,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What the hosts may take after a second Ctrl-C.
+// How long the hosts may take to end after a second Ctrl-C.
 constexpr auto kAfterKill = 12s;
-// timeout(1) and others signal a process and then its group: two interrupts this close are one.
+// timeout(1) and others signal a process and then its group, so two interrupts within this time count as one.
 constexpr auto kSameInterrupt = 100ms;
-// How long the hosts may take to look at themselves.
+// How long the hosts may take for --check.
 constexpr auto kCheckTimeout = 60s;
 
 bool is_own(const std::string& address) {
@@ -34,11 +34,11 @@ bool is_own(const std::string& address) {
 
 using namespace std::chrono_literals;
 
-// What the hosts may take beyond the grace time.
+// How long the hosts may take to end in addition to the grace time.
 constexpr auto kBeyondAgentsGrace = 30s;
-// How long connections may take to end when nothing is left to say.
+// How long connections may take to end when there is nothing more to send.
 constexpr auto kClosing = 5s;
-// How often it is asked whether to wait on for a reader.
+// How often ddprun checks whether to continue to wait for a reader.
 constexpr auto kTick = 50ms;
 
 }  // namespace
@@ -90,7 +90,7 @@ int Session::run() {
 
 bool Session::is_over() const {
   if (gives_up_ || !has_begun_) return gives_up_ || is_stopping_;
-  return check_ ? hosts_.are_all_finished() : hosts_.have_all_ended();  // whose output may have to wait for its reader
+  return check_ ? hosts_.are_all_finished() : hosts_.have_all_ended();  // output may still wait for its reader
 }
 
 void Session::on_signals() {
@@ -120,7 +120,7 @@ void Session::on_stop_signal(int number) {
   if (is_again) give_up_after(kAfterKill);
 }
 
-// The hosts' ranks are stopped first, and then this process.
+// Suspends the hosts' ranks first, and then this process.
 void Session::suspend() {
   send_amount(Kind::kSignal, kEveryHost, SIGTSTP);
   ::raise(SIGSTOP);
@@ -128,7 +128,7 @@ void Session::suspend() {
 
 void Session::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
-  if (has_begun_) return;  // each host's own ddprun has it as well, and says more
+  if (has_begun_) return;  // each host's own ddprun has the timeout as well, and prints more
   console_.print("stopped because --timeout expired before all hosts were reached" +
                  option_sources("--timeout", options_.variables));
   note_status(to_int(ExitStatus::kTimeout));
@@ -187,7 +187,7 @@ void Session::on_ended(HostState& host, std::string_view bytes) {
   if (input_) input_->closed(host.host.number);
   host.ending = std::move(*ending);
   if (host.ending->text.empty()) return note_status(static_cast<int>(host.ending->status));
-  // Its ddprun did not even begin, so the others do not know.
+  // Its ddprun did not start, so the other nodes do not know it.
   host.is_output_over = {true, true};
   if (check_) {
     host.trouble = host.ending->text;
@@ -198,7 +198,7 @@ void Session::on_ended(HostState& host, std::string_view bytes) {
   stop(SIGTERM);
 }
 
-// A host in between may not know or reach what this machine does.
+// A host that connects to further hosts may not be able to reach a host that this machine can reach.
 void Session::on_unreachable(const NamedHost& named, const std::string& why, bool is_direct) {
   HostState* host = hosts_.find(named.number);
   if (host == nullptr || is_stopping_) return;
@@ -216,10 +216,11 @@ void Session::on_lost(const NamedHost& named, const std::string& why) {
   host->trouble = why;
   if (input_) input_->closed(named.number);
   if (check_ || !has_begun_) return begin_when_all_are_there();
-  if (host->ending) return;  // no more than the rest of its output was lost
+  if (host->ending) return;  // only the rest of its output was lost
   if (!is_stopping_) {
     console_.print(why);
-    // The ddpruns that its end has stopped may have told the others, and those have ended, before it was seen here.
+    // The loss of a host stops its ddpruns. They may have informed the others, which have ended before the loss was
+    // noticed here.
     if (status_ == to_int(ExitStatus::kSignalBase) + SIGTERM) status_ = 1;
   }
   note_status(1);
@@ -288,7 +289,7 @@ void Session::give_up_after(EventLoop::Clock::duration time) {
   });
 }
 
-// The first one counts, but what failed outranks "saved and stopped".
+// The first status counts, but a failure takes precedence over "saved and stopped".
 void Session::note_status(int status) {
   if (status_ == 0 || (status_ == to_int(ExitStatus::kSavedAndStopped) && status != 0)) status_ = status;
 }
@@ -312,7 +313,7 @@ int Session::finish() {
   return status_;
 }
 
-// The process that reads may be slow, as on one machine. What the hosts still have comes as room is made for it.
+// The reader may be slow, as on one machine. The hosts send the rest of their output when there is room for it.
 void Session::write_all() {
   ReaderTimeout timeout{
       .begin = EventLoop::Clock::now(), .grace = options_.grace, .kill_time = kill_time_, .ended_well = status_ == 0};

@@ -1,5 +1,5 @@
-// One command for several hosts: the ddprun that the user started, which connects to the others, tells them what to
-// run, shows what they write, and ends with them.
+// One command for several hosts: the ddprun that the user started. It connects to the others, sends them the job,
+// prints their output, and ends with them.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ namespace launcher::remote {
 
 class Session {
  public:
-  // Throws LaunchError for what can be seen to be wrong before anything is started.
+  // Throws LaunchError for errors that can be detected before anything is started.
   Session(const Options& options, const std::vector<JobNode>& nodes);
   ~Session();
   Session(const Session&) = delete;
@@ -41,7 +41,7 @@ class Session {
   void send_amount(Kind kind, std::uint32_t host, std::uint32_t amount);
   void begin();
   void start_input();
-  // All parts are asked to end, and given up when they do not.
+  // Asks all parts to end, and gives them up when they do not.
   void stop(int signal);
   void note_status(int status);
   void give_up_after(EventLoop::Clock::duration time);
@@ -57,13 +57,13 @@ class Session {
   Console console_;
   HostStates hosts_;
   Hub hub_;
-  std::optional<HostCheck> check_;  // nothing is started, then
+  std::optional<HostCheck> check_;  // set for --check: then no job is started
   std::optional<InputFeed> input_;
   bool has_begun_ = false;
   bool is_stopping_ = false;
   bool gives_up_ = false;
   bool is_output_lost_ = false;
-  bool must_end_now_ = false;  // the process waits for nothing more
+  bool must_end_now_ = false;  // the process must not wait for anything more
   int status_ = 0;
   std::optional<EventLoop::Clock::time_point> first_interrupt_;
   std::optional<EventLoop::Clock::time_point> kill_time_;

@@ -19,7 +19,8 @@ constexpr std::size_t kMaxVersion = 64;
 constexpr std::size_t kMaxQuoted = 300;
 constexpr int kSshsOwnStatus = 255;
 
-// In single quotes of any shell, sh(1) makes the word of it: what is not plain comes as octal numbers for printf.
+// Encodes a word for any shell: sh(1) decodes it. Characters that may have a meaning are octal numbers for printf, in
+// single quotes.
 std::string for_any_shell(std::string_view word) {
   constexpr std::string_view kPlain = "_-+=./:,@";
   std::string text;
@@ -44,7 +45,7 @@ std::string remote_line(const SshSettings& ssh) {
          agent + "; fi";
 }
 
-// The last line that says something.
+// Returns the last line that is not blank.
 std::string last_line(std::string_view text) {
   std::string last;
   while (!text.empty()) {
@@ -56,7 +57,7 @@ std::string last_line(std::string_view text) {
   return printable(beginning(last, kMaxQuoted));
 }
 
-// What ssh(1) says, and what it means. The first one that is found counts.
+// Messages of ssh(1) and their meaning. The first one that is found counts.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kMeanings = {{
     {"Could not resolve hostname", "unknown host"},
     {"HOST IDENTIFICATION HAS CHANGED", "its host key has changed"},
@@ -97,8 +98,8 @@ std::vector<std::string> ssh_command(const SshSettings& ssh, const std::string& 
   for (const std::string& option :
        {std::string("BatchMode=yes"), "ConnectTimeout=" + seconds, std::string("ClearAllForwardings=yes"),
         std::string("ForwardX11=no"), std::string("ControlMaster=no"),
-        std::string(
-            "ServerAliveInterval=0")}) {  // its user's may be shorter than --ssh_timeout, which ddprun keeps itself
+        std::string("ServerAliveInterval=0")}) {  // the user's configuration may set a shorter interval than
+                                                  // --ssh_timeout, which ddprun checks itself
     arguments.insert(arguments.end(), {"-o", option});
   }
   arguments.emplace_back("-T");

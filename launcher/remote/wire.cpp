@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kHostBytes = 4;
 
-// The two directions of one list of members: `visit(archive, message)` names them once.
+// Writer and reader share one list of members: `visit(archive, message)` names them once.
 class Writer {
  public:
   void operator()(std::uint32_t value) { append_integer(bytes, value); }
@@ -57,7 +57,7 @@ class Reader {
   void operator()(std::vector<Element>& list) {
     std::uint32_t count = 0;
     (*this)(count);
-    // Each element takes some bytes: a length that lies allocates nothing.
+    // Each element takes some bytes, so a wrong length allocates nothing.
     for (; count > 0 && is_good_; --count) (*this)(list.emplace_back());
   }
   template <typename Message>

@@ -1,5 +1,5 @@
-// What the ddpruns of one command say to each other over the channels that ssh gives them: frames of a kind, the number
-// of the host that they come from or go to, and bytes. Pure.
+// The messages between the ddpruns of one command, over the channels that ssh provides: frames with a kind, the number
+// of the host from which they come or to which they go, and bytes. Pure.
 #pragma once
 
 #include <chrono>
@@ -21,18 +21,18 @@ inline std::uint64_t wall_clock_ns() {
 }
 
 enum class Kind : std::uint8_t {
-  // Towards the hosts.
-  kTask = 1,      // Task: who the receiver is, and which hosts it is to reach
-  kNode,          // the arguments of its own ddprun, of which the receiver runs one
-  kPlan,          // Plan, for every host
-  kCredit,        // Amount: bytes of output that were taken
+  // To the hosts.
+  kTask = 1,      // Task: the receiver's number, and the hosts to which it must connect
+  kNode,          // the arguments of the ddprun that the receiver runs
+  kPlan,          // Plan, the same for every host
+  kCredit,        // Amount: bytes of output that were read
   kOutputClosed,  // Amount: the stream has no reader any more
   kInput,         // bytes of standard input
   kInputEnd,      //
-  kSignal,        // Amount: for the receiver's ddprun
-  kPing,          // to the next one only, which answers
-  kAskClock,      // Clock with the sender's time
-  // Towards the one that the user started.
+  kSignal,        // Amount: a signal for the receiver's ddprun
+  kPing,          // to the next ddprun only, which answers
+  kAskClock,      // Clock, with the sender's time
+  // To the ddprun that the user started.
   kHello = 64,   // Hello
   kUnreachable,  // Ending: no connection to this host was made
   kLost,         // Ending: the connection to this host broke
@@ -40,12 +40,12 @@ enum class Kind : std::uint8_t {
   kOutputEnd,    // Amount (stream)
   kInputTaken,   // Amount: bytes
   kInputClosed,  //
-  kEnded,        // Ending: of its ddprun
+  kEnded,        // Ending: how its ddprun ended
   kPong,         //
   kClock,        // Clock with both times
 };
 
-// Instead of a host's number.
+// Used instead of a host's number.
 inline constexpr std::uint32_t kEveryHost = 0xffffffff;
 
 struct Frame {
@@ -54,17 +54,18 @@ struct Frame {
   std::string bytes{};
 };
 
-// The frame as it is sent.
+// Returns the frame as bytes.
 std::string to_bytes(const Frame& frame);
 
-// The content of a frame: the host, and the bytes. Their kinds are not checked: hosts pass on what they do not know.
+// The content of a frame: the host and the bytes. Kinds are not checked, since hosts forward frames of kinds that they
+// do not know.
 struct FrameFormat {
   static std::optional<ContentSizes> sizes_of(std::uint8_t kind);
   static Frame frame(std::uint8_t kind, std::string_view content);
 };
 using FrameReader = FormatReader<FrameFormat>;
 
-// How a host is reached: SshOptions as they travel.
+// How a host is reached: SshOptions in the form of a message.
 struct SshSettings {
   std::string command{};
   std::uint32_t port = 0;  // 0: ssh's own choice
@@ -72,7 +73,7 @@ struct SshSettings {
   std::uint32_t timeout_ms = 0;
   std::uint32_t fanout = 0;
   std::string remote_ddprun{};
-  std::string own_path{};  // of the ddprun that the user started
+  std::string own_path{};  // the file of the ddprun that the user started
 
   bool operator==(const SshSettings&) const = default;
 };
@@ -80,7 +81,7 @@ struct SshSettings {
 struct NamedHost {
   std::uint32_t number = 0;
   std::string name{};
-  bool is_local = false;  // needs no ssh
+  bool is_local = false;  // true: it needs no ssh
 
   bool operator==(const NamedHost&) const = default;
 };
@@ -88,32 +89,32 @@ struct NamedHost {
 struct Task {
   std::uint32_t number = 0;
   SshSettings ssh{};
-  std::vector<NamedHost> hosts{};  // below the receiver
+  std::vector<NamedHost> hosts{};  // the hosts that the receiver connects to
 
   bool operator==(const Task&) const = default;
 };
 
 struct Hello {
   std::string host_name{};
-  std::string connection{};  // SSH_CONNECTION there
-  std::uint32_t port = 0;    // kept free there, for the store
-  bool has_secrets = false;  // was built with libsodium
+  std::string connection{};  // SSH_CONNECTION on the host
+  std::uint32_t port = 0;    // a port that is reserved there for the store
+  bool has_secrets = false;  // true: built with libsodium
 
   bool operator==(const Hello&) const = default;
 };
 
-// What all nodes of the job share.
+// Data that all nodes of the job share.
 struct Plan {
-  std::vector<std::string> arguments{};    // of ddprun
-  std::vector<std::string> program{};      // and its arguments
+  std::vector<std::string> arguments{};    // the arguments of ddprun
+  std::vector<std::string> program{};      // the program and its arguments
   std::vector<std::string> environment{};  // "NAME=value", which outrank those that the host has
   std::string folder{};
   bool needs_folder = true;
   std::string secret{};
-  std::uint32_t window = 0;  // bytes of a stream that a host may have under way
+  std::uint32_t window = 0;  // the bytes of a stream that a host may have under way
   std::uint32_t grace_ms = 0;
-  bool keeps_lines = true;  // of different hosts apart
-  bool is_check = false;    // nothing is to be started, but others are to reach the kept port
+  bool keeps_lines = true;  // true: lines of different hosts must not mix
+  bool is_check = false;    // true: no job is started, but other hosts must reach the reserved port
 
   bool operator==(const Plan&) const = default;
 };
@@ -127,7 +128,7 @@ struct NodeArguments {
 
 struct Ending {
   std::uint32_t status = 0;
-  std::string text{};  // why, where it was not ddprun itself that ended
+  std::string text{};  // the reason, if ddprun did not end by itself
 
   bool operator==(const Ending&) const = default;
 };
@@ -147,10 +148,10 @@ std::string encode(const Ending& ending);
 std::string encode(const Clock& clock);
 std::string encode_amount(std::uint32_t amount);
 
-// Nothing when `bytes` are not a message of that kind.
+// Returns nothing when `bytes` are not a message of that kind.
 template <typename Message>
 std::optional<Message> decode(std::string_view bytes);
-// The number in front; `bytes` is what follows it afterwards.
+// Returns the number at the front of `bytes`, and removes it.
 std::optional<std::uint32_t> take_amount(std::string_view& bytes);
 
 }  // namespace launcher::remote

@@ -12,7 +12,7 @@ _LIBRARY_VARIABLE = "DDPRUN_SHM_LIBRARY"
 
 
 def library_path(torch_version):
-    """Where the library for this torch is: the file that DDPRUN_SHM_LIBRARY names, else the one beside this module.
+    """The path of the library for this torch: the file that DDPRUN_SHM_LIBRARY names, else the one beside this module.
     Raises RuntimeError with what there is instead."""
     named = os.environ.get(_LIBRARY_VARIABLE)
     if named:
@@ -40,7 +40,7 @@ def load_library():
 
 
 def _create(options, backend_options):
-    """What torch.distributed calls for each group, on each of its ranks."""
+    """Makes the backend of a group; torch.distributed calls it on each of the group's ranks."""
     import torch
     from torch.distributed import ProcessGroup
 
@@ -63,5 +63,5 @@ def register():
 
 
 def register_when_imported():
-    """At once where torch.distributed has been imported, else when it is. Does not import torch."""
+    """Registers the backend at once if torch.distributed has been imported, else when it is imported. Does not import torch."""
     when_imported(_DISTRIBUTED, register)

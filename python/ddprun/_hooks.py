@@ -19,7 +19,7 @@ _COLLECTIVES = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_i
                 "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "all_reduce_coalesced", "all_gather_coalesced", "barrier",
                 "monitored_barrier", "all_gather_single", "reduce_scatter_single")  # fmt: skip
 _MESSAGES = frozenset(("send", "recv"))
-# Of tensors that may differ between the ranks.
+# For tensors that may differ between the ranks.
 _OWN_TENSORS = frozenset(("gather", "scatter", "all_to_all", "all_to_all_single", "reduce_scatter"))
 _MOST_SIGNATURES = 1000
 
@@ -29,7 +29,7 @@ class Calls:
 
     def __init__(self):
         self.numbers = weakref.WeakKeyDictionary()  # process group: [index in the page, next number, next message]; None: this rank is not a member
-        self.works = weakref.WeakKeyDictionary()  # a handle that has not been waited for: the collective
+        self.works = weakref.WeakKeyDictionary()  # by the handle of a collective that is still waited for
         self.dtypes = {}
         self.signatures = {}  # by name, operation, dtype and shape, and by texts: what the page has of them
 
@@ -88,7 +88,7 @@ def _dtype_name(tensor):
 
 @_reporter.guarded
 def _begin_call(name, arguments, options):
-    """What has begun, or None: ranks outside the group take no part."""
+    """Records the begin of a collective; None for ranks outside of the group."""
     group = options.get("group")
     tensor = options.get("tensor")
     op = options.get("op")
@@ -124,7 +124,7 @@ def _call_text(name, op):
 
 
 def _message_text(name, tensor, arguments, options, group):
-    """Ranks in these texts are ranks in the group."""
+    """Rank numbers in these texts are those of the group."""
     peer = options.get("dst" if name == "send" else "src", arguments[1] if len(arguments) > 1 else None)
     tag = options.get("tag", arguments[3] if len(arguments) > 3 else 0)
     in_group = options.get("group_dst" if name == "send" else "group_src")
@@ -139,7 +139,7 @@ def _end_call(call, work):
     if call is None:
         return
     if work is not None and isinstance(work, dist.Work):
-        _reporter.page.finish(call, waited=False)  # until it is waited for
+        _reporter.page.finish(call, waited=False)  # stored until the program waits for it
         _calls.works[work] = call
     else:
         _reporter.page.finish(call)
@@ -193,7 +193,7 @@ def _log_collectives():
 
 
 def _in_phase(name, owner, function_name):
-    """While the function runs, the rank is in that phase."""
+    """Wraps a function: while it runs, the rank is in that phase."""
     original = getattr(owner, function_name)
 
     @functools.wraps(original)
@@ -209,7 +209,7 @@ def _in_phase(name, owner, function_name):
 
 
 def _report_groups():
-    """Ranks are known to be in a group from its begin on, and to close it at its end."""
+    """Reports that a rank enters a group when the group is made, and that it closes the group at the end."""
     implementation = dist.distributed_c10d
     original, closing = _in_phase("closing", implementation, "destroy_process_group")
     if dist.destroy_process_group is original:
@@ -298,7 +298,7 @@ def _tensors(output, found):
 
 @_reporter.guarded
 def _hook_output(wrapper, output):
-    """Whether a backward may follow, before whose begin the rank stays in forward."""
+    """Whether a backward may follow. Until it begins, the rank stays in the phase forward."""
     tensors = _tensors(output, []) if torch.is_grad_enabled() else []
     if tensors:
         step = _Step(wrapper)
@@ -308,7 +308,7 @@ def _hook_output(wrapper, output):
 
 
 def _report_forward(owner):
-    """A method of the class: a hook of a module would be saved with it."""
+    """Wraps a method of the class, because a hook of a module would be saved with the module."""
     original = owner.forward
 
     @functools.wraps(original)
@@ -329,7 +329,7 @@ def _report_forward(owner):
 
 
 def _logged_method(owner, name, text):
-    """What a method of DistributedDataParallel's does together with the other ranks."""
+    """Reports what a method of DistributedDataParallel does together with the other ranks."""
     original = getattr(owner, name, None)
     if original is None:
         return
@@ -356,7 +356,7 @@ def _report_data_parallel():
 
 
 def install():
-    """Once in each process; torch has been imported."""
+    """Installs the hooks, once in each process; torch has been imported."""
     if _reporter.page is None:
         return
     _report_optimizer()

@@ -1,4 +1,4 @@
-"""Writes the progress page, the memory in which a rank tells its ddprun where it is. base/progress/page.h has the layout.
+"""Writes the progress page, the memory in which a rank reports to its ddprun where it is. base/progress/page.h has the layout.
 
 Standard library only. A word is stored whole, as aligned stores of 8 bytes are. Threads take turns by the interpreter's lock.
 """
@@ -21,7 +21,7 @@ PHASES = ("start", "between phases", "data", "forward", "backward", "optimizer",
 OTHER = 1
 _USER = 9
 
-# Of fields, in words.
+# The sizes of fields, in words.
 _VERSION_AT, _BYTES, _PROCESS, _STEP, _ACTIVITY, _PHASE, _SPENT, _NEXT, _RING = 1, 2, 3, 4, 5, 6, 7, 23, 24
 _KINDS, _ENTRIES, _ENTRY_WORDS, _SIGNATURE_WORDS = 16, 1000, 21, 14
 _GROUPS = _RING + _ENTRIES * _ENTRY_WORDS
@@ -74,7 +74,7 @@ def _padded(text, words):
 
 
 def prepared_signature(text):
-    """What PageWriter.begin() takes for the text of a collective: made once for each text."""
+    """The form in which PageWriter.begin() needs the text of a collective. It is made once for each text."""
     data = memoryview(_padded(text, _SIGNATURE_WORDS)).cast("Q")
     is_cut = len(text) >= 8 * _SIGNATURE_WORDS
     return len(text), _hash(text.encode()) if is_cut else 0, data, len(data)
@@ -89,7 +89,7 @@ def _hash(data):
 
 
 def _map():
-    """The launcher's memory, where it is this process's to write; else None."""
+    """The launcher's memory if this process must write it, else None."""
     try:
         descriptor = int(os.environ.get(_VARIABLE, ""))
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
@@ -285,7 +285,7 @@ class PageWriter:
         words[_ACTIVITY] = now
 
     def reopen(self, index):
-        """The rank waits now for what has begun before."""
+        """The rank now waits for a collective that has begun before."""
         words = self._words
         at = _RING + index % _ENTRIES * _ENTRY_WORDS
         if words[at] == 2 * index + 2:

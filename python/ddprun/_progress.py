@@ -1,4 +1,4 @@
-"""Reports to ddprun what this rank does: ddprun.step(), phase() and value(), and what torch's hooks tell. Without effect elsewhere.
+"""Reports to ddprun what this rank does: ddprun.step(), phase() and value(), and what torch's hooks report. Without effect elsewhere.
 
 What fails here must not fail the program: the first error is printed, and nothing is reported from then on.
 """
@@ -55,7 +55,7 @@ def _leave(phase):
 def _end_step(is_programs):
     if is_programs and not _reporter.counts_itself:
         _reporter.counts_itself = True
-        # The optimizer's hook did not know that the program counts, and has counted this one.
+        # The optimizer's hook has counted this step already, as it did not know that the program counts steps.
         if _reporter.has_counted:
             return
     if is_programs or not _reporter.counts_itself:

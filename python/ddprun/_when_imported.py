@@ -31,7 +31,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
     def _finish(self):
-        # Who only asks whether the module is there has been here before.
+        # An earlier query whether the module exists has come here before.
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             self._function()

@@ -8,7 +8,7 @@
 namespace ddp::detail {
 namespace {
 
-/// Each kind is dealt out by itself, so that no rank gets all the parts and another one all the single samples.
+/// Distributes each kind separately, so that no rank gets all the parts and another one all the single samples.
 void deal(const std::vector<StreamPiece>& pieces, const StreamEpoch& epoch, std::vector<StreamPiece>& share) {
   for (auto i = static_cast<size_t>(epoch.rank); i < pieces.size(); i += static_cast<size_t>(epoch.num_replicas)) {
     share.push_back(pieces[i]);
@@ -69,7 +69,7 @@ StreamRankPlan plan_of(const StreamRest& rest, const StreamEpoch& epoch, size_t 
   return plan;
 }
 
-/// What all ranks of a stage have left when each has used `used` samples.
+/// What remains for all ranks of a stage when each has used `used` samples.
 StreamRest rest_after(const StreamRest& rest, StreamEpoch epoch, size_t stage, int64_t used,
                       const StreamPartSize& size) {
   StreamRest left;
@@ -80,7 +80,7 @@ StreamRest rest_after(const StreamRest& rest, StreamEpoch epoch, size_t stage, i
     StreamOrder<StreamSizes::Payload> order(std::make_shared<const StreamRankPlan>(plan_of(rest, epoch, stage, size)));
     while (order.given() < used && order.next(sizes)) {
     }
-    if (order.pass() > 0) continue;  // it repeats: nothing of its own is left
+    if (order.pass() > 0) continue;  // a repeated pass has no remaining samples of its own
     for (const auto& entry : order.buffer().entries()) {
       left.singles.push_back({entry.place.part, entry.place.number, entry.place.number + 1});
     }
@@ -91,7 +91,7 @@ StreamRest rest_after(const StreamRest& rest, StreamEpoch epoch, size_t stage, i
     }
   }
   if (!by_parts) {
-    // All ranks have taken as many of the one sequence, or there is nothing left of it.
+    // All ranks have taken the same number of samples from this sequence, or nothing of it remains.
     StreamSequence sequence({.pieces = all_of(rest)});
     sequence.skip(taken * epoch.num_replicas, sizes);
     for (const StreamPiece& piece : sequence.rest()) {

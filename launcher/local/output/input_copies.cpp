@@ -20,12 +20,12 @@ InputCopies::InputCopies(EventLoop& loop, int source) : loop_(loop), source_(sou
   if (::fstat(source_, &status) != 0) {
     at_end_ = true;
   } else if (S_ISFIFO(status.st_mode)) {
-    // Another process that shares the input may read first. Then our read must not block.
+    // Another process that shares the pipe may read the data first. Then our read must not block.
     own_.reset(::open(("/proc/self/fd/" + std::to_string(source_)).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   }
   if (!own_ && !at_end_) own_.reset(::fcntl(source_, F_DUPFD_CLOEXEC, 0));
   if (own_) source_ = own_.get();
-  // epoll has not a regular files and not every device: they are read whenever there is room.
+  // epoll does not accept regular files and some devices. These are read whenever there is room.
   is_watchable_ = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
 }
 

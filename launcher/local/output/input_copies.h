@@ -12,14 +12,15 @@ namespace launcher {
 
 class InputCopies {
  public:
-  // Reads what `source` reads. That may be shared with others: it is not made non-blocking.
+  // Copies the data of the descriptor `source`. Other processes may share its open file description, so it is not made
+  // non-blocking.
   InputCopies(EventLoop& loop, int source);
   ~InputCopies();
   InputCopies(const InputCopies&) = delete;
   InputCopies& operator=(const InputCopies&) = delete;
 
   UniqueFd add_reader();
-  // All readers are there: begins to read.
+  // Begins to read. Call it when all readers have been added.
   void begin();
   // Unread input is kept for the readers of another attempt.
   void close_readers();
@@ -27,7 +28,7 @@ class InputCopies {
  private:
   struct Reader {
     UniqueFd pipe;
-    std::size_t written = 0;  // of the piece
+    std::size_t written = 0;  // bytes of the current piece
     bool watched = false;
   };
 
@@ -36,12 +37,12 @@ class InputCopies {
   void stop_writing(Reader& reader);
   void watch_reader(Reader& reader, bool on);
   void watch_source(bool on);
-  // Reads on once everybody has the piece.
+  // Reads the next piece once all readers have received the current one.
   void advance();
 
   EventLoop& loop_;
   int source_;
-  UniqueFd own_;  // a copy of the caller's; of a pipe the same one opened once more, non-blocking
+  UniqueFd own_;  // a duplicate of the caller's descriptor; a pipe is opened once more instead, non-blocking
   bool is_watchable_ = true;
   bool source_watched_ = false;
   bool at_end_ = false;

@@ -48,7 +48,8 @@ int no_space_error(const std::string& folder) {
   if (!file) return errno == ENOSPC || errno == EDQUOT ? errno : 0;
   ::unlink(path.c_str());
   const std::array<char, 4096> bytes{};
-  // A write may stop where the disk is full, or where files may grow no more; only the next one says which.
+  // write() may stop in the middle when the disk is full or a file may not grow any more. Only the next write() returns
+  // the error.
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno == EINTR) continue;

@@ -17,10 +17,10 @@ namespace launcher {
 namespace {
 
 constexpr std::size_t kReadBytes = 256 << 10;
-// At the end, at most so many reads of output that will not be shown: a process that writes forever must not block
-// ddprun.
+// The number of reads, at the end, of output that will not be shown. It is limited because a process that writes
+// forever must not block ddprun.
 constexpr int kLastReads = 64;
-// Sources of lines besides the numbered ones.
+// The numbers of sources that are not a rank's stream.
 constexpr int kOwnMessages = -2;
 constexpr int kRawSource = -3;
 
@@ -37,7 +37,7 @@ OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, 
     error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_room(); });
   }
   error_ = error_output_ ? error_output_.get() : output_.get();
-  // Where the only rank's bytes pass as they come, there are no rows.
+  // The bytes of a single rank without prefix are passed on unchanged, so no live display is needed.
   if (only_one_ && prefix_.is_empty()) return;
   displays_.emplace(loop_, *output_, error_output_.get(), own_group,
                     [this](const LiveDisplay* display, std::size_t columns) { return rows_of(display, columns); });
@@ -119,7 +119,7 @@ void OutputRelay::watch(Source& source, bool on) {
   }
 }
 
-// The other one of the rank's two streams, where both are shown on one terminal.
+// Returns the other of the rank's two streams if both are shown on one terminal, else null.
 OutputRelay::Source* OutputRelay::beside(const Source& source) const {
   if (!source.live) return nullptr;
   for (const auto& other : sources_) {
@@ -141,7 +141,7 @@ void OutputRelay::read_in_order(Source& source) {
 
 bool OutputRelay::read(Source& source) {
   if (source.to != nullptr && source.to->error() == EPIPE) {
-    end(source);  // the rank's next write fails as if it were connected to our reader directly
+    end(source);  // the rank's next write fails with EPIPE, as if it were connected to our reader directly
     return false;
   }
   if (source.to != nullptr && source.to->is_full() && !unshown_) {
@@ -151,7 +151,7 @@ bool OutputRelay::read(Source& source) {
   const ssize_t count = ::read(source.fd.get(), scratch_.get(), kReadBytes);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (prefix_.has_time()) set_prefix(source);
-  if (count <= 0) {  // of a pseudo-terminal the end is EIO
+  if (count <= 0) {  // read() of a pseudo-terminal returns EIO at the end
     end(source);
     return false;
   }
@@ -169,7 +169,7 @@ void OutputRelay::pass_on(Source& source, std::string_view bytes) {
   if (unshown_ && source.to != nullptr) *unshown_ += bytes.size();
   const bool has_own_lines = source.to != nullptr && source.live == nullptr && !unshown_;
   if (source.live && !unshown_) {
-    // Else a bar that is finished would wait for its program below the line that follows it.
+    // Without this a finished progress bar would stay below the next line until its program writes again.
     Source* other = bytes.find('\n') == std::string_view::npos ? nullptr : beside(source);
     if (other != nullptr) other->live->settle();
     source.live->feed(bytes);
@@ -223,7 +223,7 @@ void OutputRelay::on_room() {
   }
 }
 
-// Said at once: the job may run for days.
+// Prints the problem at once, not at the end of the job, which may run for days.
 void OutputRelay::note_problem(const std::string& text) {
   if (!problem_.empty()) return;
   problem_ = text;
@@ -263,7 +263,7 @@ void OutputRelay::suspend_display(bool suspended) {
   displays_->for_each([suspended](LiveDisplay& display) { suspended ? display.suspend() : display.resume(); });
 }
 
-// Null: no terminal.
+// Returns null when the stream is not shown on a terminal.
 LiveDisplay* OutputRelay::display_of(Stream stream) const {
   if (!displays_) return nullptr;
   return stream == Stream::kOutput ? displays_->output() : displays_->error();
@@ -292,7 +292,8 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
       if (source->to != nullptr && source->to->is_full()) {
         loop_.run_once();
       } else if (!read(*source) && source->fd) {
-        end(*source);  // a process that is not ours to end keeps it open, but has written nothing more
+        // A process that ddprun may not end still has the stream open, but has written nothing more.
+        end(*source);
       }
     }
   }
@@ -301,7 +302,7 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
   drop_rest();
 }
 
-// A slow reader of the output does not delay the log files.
+// Copies the rest of the output only to the log files, so a slow reader of ddprun's output does not delay them.
 void OutputRelay::drop_rest() {
   unshown_ = 0;
   for (const auto& source : sources_) {

@@ -27,8 +27,8 @@ namespace launcher {
 
 class OutputRelay : public Messages {
  public:
-  // `only_one`: a single rank is shown, so lines need no mark of their rank. Without a prefix its bytes are then passed
-  // on unchanged, including prompts. `own_group`: the process group that the terminal knows.
+  // `only_one`: a single rank is shown, so its lines need no prefix to identify it. Without a prefix its bytes are
+  // passed on unchanged, including prompts. `own_group`: ddprun's process group as the terminal has it.
   OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group);
   ~OutputRelay() override;
   OutputRelay(const OutputRelay&) = delete;
@@ -41,14 +41,14 @@ class OutputRelay : public Messages {
     std::optional<LogFile> copy = std::nullopt;    // gets every byte
     std::shared_ptr<LineFilter> filter = nullptr;  // gets every line
   };
-  // What a rank is to write to: a pseudo-terminal when the stream is shown on a terminal, else a pipe. Close it here
-  // once the rank has been started: the end of its output is seen by that.
+  // Returns the descriptor to which a rank writes: a pseudo-terminal when the stream is shown on a terminal, else a
+  // pipe. Close it in this process once the rank has been started, so that the end of its output can be detected.
   UniqueFd add_stream(StreamRequest request);
-  // To be called when all ranks have been added and forked; before, nothing is read.
+  // Begins to read. Call it when all ranks have been added and forked.
   void start_reading();
-  // Of the rank's standard error since it was added.
+  // Returns the last lines that the rank has written to standard error since it was added.
   std::string last_error_lines(int local_rank) const;
-  // Forgets streams that have ended; their last lines are not known any more.
+  // Removes the streams that have ended, and their last lines.
   void forget_ended_streams();
   void update_window_sizes();
   void suspend_display(bool suspended);
@@ -61,8 +61,8 @@ class OutputRelay : public Messages {
   // bytes are counted.
   void finish(const std::function<bool()>& give_up);
   EventLoop::Clock::time_point last_progress() const;
-  // What went wrong first with ddprun's own output or a log file; empty when all was written. A reader that went away
-  // is not an error.
+  // The first problem with ddprun's own output or with a log file; empty when everything was written. A reader that
+  // closed its end is not an error.
   const std::string& problem() const { return problem_; }
 
  private:
@@ -71,18 +71,20 @@ class OutputRelay : public Messages {
     StreamRequest request{};
     UniqueFd fd{};
     LinePrefixer lines{""};
-    StreamWriter* to = nullptr;          // null: not shown
-    std::unique_ptr<LiveStream> live{};  // shown on a terminal; null: to the writer itself
+    StreamWriter* to = nullptr;  // null: not shown
+    std::unique_ptr<LiveStream>
+        live{};  // for a stream that is shown on a terminal; null: the bytes go directly to the writer
     std::size_t prefix_columns = 0;
-    bool is_raw = false;  // passed on without looking for lines
+    bool is_raw = false;  // passed on without a search for lines
     bool is_terminal = false;
     OutputTail tail{};
     bool watched = false;
   };
 
-  // False when there is nothing to read now.
+  // Returns the other stream of the same rank on the same terminal, or null.
   Source* beside(const Source& source) const;
   void read_in_order(Source& source);
+  // Returns false when there is nothing to read now.
   bool read(Source& source);
   void pass_on(Source& source, std::string_view bytes);
   void set_prefix(Source& source);
@@ -102,17 +104,16 @@ class OutputRelay : public Messages {
   bool only_one_;
   std::string host_;
   std::unique_ptr<StreamWriter> output_;
-  std::unique_ptr<StreamWriter>
-      error_output_;  // null when both go to the same place: then one writer keeps lines whole
+  std::unique_ptr<StreamWriter> error_output_;  // null when both go to the same file: then one writer keeps lines whole
   StreamWriter* error_;
   CharacterWidth widths_;
   std::optional<StandardDisplays> displays_;
   std::vector<std::unique_ptr<Source>> sources_;
   ParkedDescriptors parked_;
   int next_number_ = 0;
-  std::unique_ptr<char[]> scratch_;     // not touched before the first read: ranks are forked with less to copy
+  std::unique_ptr<char[]> scratch_;     // not touched before the first read, so that fork() has less to copy
   std::string unshown_lines_;           // of a source that is not shown but filtered
-  std::optional<std::size_t> unshown_;  // bytes of what arrived when nothing was shown any more
+  std::optional<std::size_t> unshown_;  // number of bytes that arrived after output was no longer shown
   std::string problem_;
 };
 

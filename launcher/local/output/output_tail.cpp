@@ -13,7 +13,7 @@
 namespace launcher {
 namespace {
 
-// Leaves out what a terminal does not show: colours, titles, the addresses of links.
+// Removes what a terminal does not show: colours, titles, the addresses of links.
 std::string without_sequences(std::string_view text) {
   using Kind = TerminalParser::Kind;
   std::string plain;
@@ -28,7 +28,7 @@ std::string without_sequences(std::string_view text) {
   return plain;
 }
 
-// Without the end of a character whose beginning was cut off.
+// Removes the first bytes if they are the rest of a character whose beginning was cut off.
 std::string_view from_whole_character(std::string_view text) {
   for (int most = 3; most > 0 && !text.empty() && (static_cast<unsigned char>(text.front()) & 0xc0U) == 0x80; --most) {
     text.remove_prefix(1);
@@ -50,7 +50,7 @@ std::string shown_lines(std::string_view text, bool is_cut) {
     lines.push_back(without_sequences(last_state(text.substr(0, newline))));
     text = newline == std::string_view::npos ? std::string_view() : text.substr(newline + 1);
   }
-  if (is_cut && lines.size() > 1) lines.erase(lines.begin());  // half a line
+  if (is_cut && lines.size() > 1) lines.erase(lines.begin());  // the first line is incomplete
   const auto is_blank = [](const std::string& line) { return line.find_first_not_of(" \t") == std::string::npos; };
   std::erase_if(lines, is_blank);
   if (lines.size() > OutputTail::kLines) {
@@ -68,7 +68,7 @@ void OutputTail::add(std::string_view bytes) {
     bytes.remove_prefix(bytes.size() - kBytes);
     bytes_.clear();
     is_cut_ = true;
-  } else if (bytes_.size() + bytes.size() > 2 * kBytes) {  // moved once in a while, not for each line
+  } else if (bytes_.size() + bytes.size() > 2 * kBytes) {  // moves the bytes rarely, not for each line
     bytes_.erase(0, bytes_.size() - kBytes);
     is_cut_ = true;
   }

@@ -1,4 +1,5 @@
-// The last lines of a rank's standard error, for the report on its failure: whatever the rank prints, little is kept.
+// Keeps the last lines of a rank's standard error for the report on its failure. Its size is limited, however much the
+// rank prints.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@ class OutputTail {
   static constexpr std::size_t kLines = 8;
 
   void add(std::string_view bytes);
-  // At most kLines lines out of the last kBytes, each as a terminal would show it: without colours, and of lines that
-  // were overwritten by carriage returns the last state only.
+  // Returns at most kLines lines of the last kBytes, as a terminal would show them: without colours, and with only the
+  // last state of lines that were overwritten by carriage returns.
   std::string lines() const;
 
  private:
@@ -22,7 +23,7 @@ class OutputTail {
   bool is_cut_ = false;
 };
 
-// The same of a file's end; "" when it cannot be read.
+// Returns the last lines of a file in the same form; "" when it cannot be read.
 std::string last_lines_of_file(const std::string& path);
 
 }  // namespace launcher

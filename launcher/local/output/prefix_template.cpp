@@ -28,7 +28,7 @@ void PrefixTemplate::add_text(std::string_view text) {
   if (!text.empty()) pieces_.push_back({Field::kText, std::string(text)});
 }
 
-// A brace without partner is itself.
+// A brace without a matching brace is ordinary text.
 PrefixTemplate::PrefixTemplate(std::string_view text) {
   const std::string_view given = text;
   if (text == "horovod") text = "[1,{rank}]<{stream}>:";

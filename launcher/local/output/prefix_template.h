@@ -15,13 +15,13 @@ class PrefixTemplate {
 
   // `text` is a template, or "horovod" for its form `[1,RANK]<STREAM>:`. Throws LaunchError naming an unknown field.
   explicit PrefixTemplate(std::string_view text);
-  // The form of torchrun's --log-line-prefix-template: ${rank}, ${local_rank}, ${role_name}, ${hostname}, and $$ for a
-  // dollar sign. An unknown name stays as it is, as in Python's Template.safe_substitute.
+  // Reads the form of torchrun's --log-line-prefix-template: ${rank}, ${local_rank}, ${role_name}, ${hostname}, and $$
+  // for a dollar sign. An unknown name is not replaced, as in Python's Template.safe_substitute.
   static PrefixTemplate of_torchrun(std::string_view text, std::string_view role);
 
   bool is_empty() const { return pieces_.empty(); }
   bool has_time() const;
-  // `stream`: "stdout" or "stderr"; `time` as it is to appear.
+  // `stream` is "stdout" or "stderr". `time` is inserted unchanged.
   std::string expand(const RankPlace& place, std::string_view host, std::string_view stream,
                      std::string_view time) const;
 
@@ -32,14 +32,14 @@ class PrefixTemplate {
     std::string text{};
   };
   PrefixTemplate() = default;
-  static Field field_named(std::string_view name);  // kText: unknown name
+  static Field field_named(std::string_view name);  // kText when the name is unknown
   static Field torchrun_field(std::string_view name);
   void add_text(std::string_view text);
 
   std::vector<Piece> pieces_;
 };
 
-// Now, as {time} has it: "2025-01-31 23:59:59".
+// The present time in the format of {time}: "2025-01-31 23:59:59".
 std::string time_text();
 
 }  // namespace launcher

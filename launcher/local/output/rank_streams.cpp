@@ -14,9 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How often the disk is looked at onto which the ranks write their log files themselves.
+// How often ddprun checks the disk to which the ranks write their log files themselves.
 constexpr auto kDiskInterval = 1s;
-// How often it is asked whether to wait on for a reader.
+// How often ddprun checks whether to continue to wait for a reader.
 constexpr auto kTick = 50ms;
 
 void check_descriptors(const Options& options) {
@@ -64,11 +64,11 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
   check_descriptors(options_);
   layout_.error_folder = std::move(error_folder);
   if (needs_log_folder(options_)) {
-    const bool is_ours = options_.log_folder.empty();  // in a folder that others use too
+    const bool is_ours = options_.log_folder.empty();  // other programs may use the folder, too
     const std::string parent = is_ours ? temporary_folder() : options_.log_folder;
     const char* option = is_ours ? "TMPDIR" : "--log_dir";
     if (!is_ours) make_folder(parent, option);
-    // The ranks may be in another folder when they write their error files.
+    // The ranks may change their working directory before they write their error files, so the path must be absolute.
     layout_.log_folder =
         std::filesystem::absolute(make_unique_folder(parent, is_ours ? "ddprun_logs_" + run_id : run_id, option));
   }
@@ -90,7 +90,7 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
   if (!layout_.log_folder.empty()) messages().print("log files: " + layout_.log_folder);
 }
 
-// A refused job does not keep its empty log folder; a folder with files in it stays.
+// Removes the log folder of a job that was refused, if it is empty.
 void RankStreams::remove_unused_folder() const {
   if (!layout_.log_folder.empty()) ::rmdir(layout_.log_folder.c_str());
 }
@@ -185,7 +185,7 @@ void RankStreams::all_added() {
   if (!watched_folder_.empty()) watch_disk();
 }
 
-// The ranks see that the disk is full, but many programs do not look.
+// A rank's write() reports that the disk is full, but many programs ignore its result. So ddprun checks, too.
 void RankStreams::watch_disk() {
   if (is_disk_full(watched_folder_)) note_full_disk(no_space_error(watched_folder_));
   disk_timer_.start_in(kDiskInterval, [this] { watch_disk(); });
@@ -210,7 +210,7 @@ void RankStreams::finish_attempt(const std::function<bool()>& give_up) {
   tick_timer_.cancel();
 }
 
-// Without anything to do the loop would not come back to those who wait.
+// Wakes up the event loop regularly, so that the callers that wait can check their condition.
 void RankStreams::tick() {
   tick_timer_.start_in(kTick, [this] { tick(); });
 }

@@ -1,4 +1,4 @@
-// Standard input, output and error of the ranks on this node, as the options have them.
+// The standard input, output and error of the ranks on this node, as the options define them.
 #pragma once
 
 #include <unistd.h>
@@ -43,7 +43,7 @@ class QueuedMessages : public Messages {
     writer_.flush();
   }
 
-  // Returns when all is written or `give_up` says so: how many bytes were dropped.
+  // Returns the number of dropped bytes, when everything is written or `give_up` returns true.
   std::size_t finish(const std::function<bool()>& give_up) {
     while (!writer_.is_empty() && !give_up()) loop_.run_once();
     return std::exchange(dropped_, 0) + writer_.drop_all();
@@ -57,7 +57,7 @@ class QueuedMessages : public Messages {
 };
 
 struct RankDescriptors {
-  int input = -1;  // -1: ddprun's own
+  int input = -1;  // -1: ddprun's own standard input
   int output = -1;
   int error = -1;
   std::array<UniqueFd, 3> owned{};  // to be closed once the rank has been started
@@ -65,23 +65,24 @@ struct RankDescriptors {
 
 class RankStreams {
  public:
-  // Makes the job's log folder. `error_folder` is for error files when there is no log folder, `typed` gives what is
-  // typed at ddprun's terminal, -1 when standard input is none. `own_group`: the process group that it knows. Throws
-  // LaunchError when a folder cannot be written, or when the outputs need more descriptors than there can be.
+  // Makes the job's log folder. `error_folder` is for error files when there is no log folder. `typed` is the pipe with
+  // the input of ddprun's terminal, or -1 when standard input is not a terminal. `own_group` is ddprun's process group
+  // as the terminal has it. Throws LaunchError when a folder cannot be written, or when the outputs need more
+  // descriptors than the limit allows.
   RankStreams(EventLoop& loop, const Options& options, const std::string& run_id, std::string error_folder, int typed,
               pid_t own_group);
   ~RankStreams();
   RankStreams(const RankStreams&) = delete;
   RankStreams& operator=(const RankStreams&) = delete;
 
-  // ddprun's own lines, after those of the ranks that it passes on.
+  // For ddprun's own lines. They are printed after the ranks' output that has been passed on so far.
   Messages& messages();
   const LogLayout& layout() const { return layout_; }
 
   void begin_attempt(int attempt, int world_size);
   // Throws LaunchError when one of the rank's files or pipes cannot be made.
   RankDescriptors add_rank(const RankPlace& place);
-  // All ranks of the attempt have been added and forked; before, nothing is read.
+  // Begins to read. Call it when all ranks of the attempt have been added and forked.
   void all_added();
   // To be called when no process can write any more. The reader may be slow: `give_up`, which is called repeatedly,
   // ends the wait. Output that was not read by then is dropped, and counted in problem().
@@ -110,12 +111,12 @@ class RankStreams {
   int attempt_ = 0;
   int world_size_ = 1;
   UniqueFd null_;
-  QueuedMessages own_messages_;  // without a relay
+  QueuedMessages own_messages_;  // used when there is no relay
   std::optional<OutputRelay> relay_;
   std::optional<InputCopies> copies_;
   std::shared_ptr<LineFilter> output_filter_;
   std::shared_ptr<LineFilter> error_filter_;
-  std::string watched_folder_;  // of files that the ranks write themselves
+  std::string watched_folder_;  // the folder of the files that the ranks write themselves
   EventLoop::Timer disk_timer_{loop_};
   EventLoop::Timer tick_timer_{loop_};
   std::string problem_;

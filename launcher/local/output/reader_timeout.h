@@ -15,13 +15,14 @@ struct ReaderTimeout {
   Time begin{};  // when the ranks had ended
   std::chrono::milliseconds grace{0};
   std::optional<Time> timed_out_at = std::nullopt;  // --timeout expired
-  std::optional<Time> kill_time = std::nullopt;     // the job is being stopped, and what does not stop is killed then
+  std::optional<Time> kill_time =
+      std::nullopt;  // when the remaining processes of a job that is being stopped are killed
   bool ended_well = false;
   bool gave_up_before = false;
 
-  // When unread output is dropped; nothing when it is never dropped. `last_progress`: when a reader last read
+  // When to drop output that was not read; nothing if it is never dropped. `last_progress` is when a reader last read
   // something. The reader may be slow, as in any pipeline. But a job that is being stopped ends within the grace time
-  // even if its output was not read, and a job that has failed waits no longer than that for a reader that reads
+  // even if its output was not read. A job that has failed waits for the grace time at most while its reader reads
   // nothing.
   std::optional<Time> deadline(Time last_progress) const {
     const Time least = begin + kReaderTime;

@@ -5,7 +5,8 @@
 namespace launcher {
 namespace {
 
-// The event loop, signals, pipes between ddprun's processes, its own output, the store, what is open for a moment only.
+// Descriptors for the event loop, signals, the pipes between ddprun's processes, its own output, the store, and files
+// that are open for a short time.
 constexpr std::size_t kOwnDescriptors = 24;
 
 }  // namespace
@@ -45,7 +46,7 @@ StreamRoute route_stream(const Options& options, const LogLayout& layout, int at
   } else if (!route.file.empty()) {
     route.to = To::kFile;
   } else {
-    route.to = stream == Stream::kError ? To::kRelay : To::kNothing;  // its last lines belong in the report
+    route.to = stream == Stream::kError ? To::kRelay : To::kNothing;  // the report on a failure contains its last lines
   }
   return route;
 }
@@ -60,7 +61,7 @@ StreamRoute planned_route(const Options& options, int local_rank, Stream stream)
 
 std::size_t needed_descriptors(const Options& options) {
   const auto ranks = static_cast<std::size_t>(options.nproc_per_node);
-  std::size_t count = kOwnDescriptors + ranks;  // a pidfd each
+  std::size_t count = kOwnDescriptors + ranks;  // one pidfd for each rank
   if (options.node_rank == 0 && options.store == Options::Store::kLauncher) {
     count += ranks * static_cast<std::size_t>(options.nnodes);
   }

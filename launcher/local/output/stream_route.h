@@ -1,4 +1,4 @@
-// What becomes of one output stream of one rank, as the options have it. Pure.
+// Where one output stream of one rank goes, as the options define it. Pure.
 #pragma once
 
 #include <string>
@@ -12,26 +12,27 @@ namespace launcher {
 
 struct StreamRoute {
   enum class To {
-    kConsole,  // ddprun's own descriptor
+    kConsole,  // directly to ddprun's own descriptor
     kNothing,
-    kFile,   // the file, which the rank writes itself
+    kFile,   // to the file, which the rank writes itself
     kRelay,  // ddprun reads it and passes it on
   };
   To to = To::kConsole;
   bool is_shown = true;  // on ddprun's own output
-  std::string file{};    // that holds the stream's bytes; empty: none
+  std::string file{};    // the file for the stream's bytes; empty: no file
 };
 
-// True when there are prefixes on this node.
+// True when the lines of this node's ranks get prefixes.
 bool has_prefixes(const Options& options);
 
-// True when a log folder is needed for the ranks' output, whether or not the user named one.
+// True when a log folder is needed for the ranks' output, even if the user did not name one.
 bool needs_log_folder(const Options& options);
 
 StreamRoute route_stream(const Options& options, const LogLayout& layout, int attempt, const RankPlace& place,
                          Stream stream);
 
-// The same before the nodes have met, when ranks are not numbered yet: where it says kRelay, a relay may be needed.
+// The route as known before the nodes have met, when the ranks have no numbers yet. kRelay then means that a relay may
+// be needed.
 StreamRoute planned_route(const Options& options, int local_rank, Stream stream);
 
 // How many descriptors ddprun needs for itself, its watch over `options.nproc_per_node` ranks, their streams, and their

@@ -15,8 +15,8 @@
 
 namespace launcher {
 
-// Looks for what --debug needs: gdb's file. Throws LaunchError when there is no gdb in PATH, standard input is no
-// terminal, or the rank is not one of this job.
+// Finds gdb for --debug. Throws LaunchError when PATH has no gdb, standard input is not a terminal, or the rank does
+// not belong to this job.
 inline std::string find_debugger(const Options& options) {
   const std::string option = "--debug " + std::to_string(*options.debug_rank);
   if (options.nnodes == 1 && *options.debug_rank >= options.nproc_per_node) {
@@ -27,14 +27,14 @@ inline std::string find_debugger(const Options& options) {
   throw LaunchError(option + " needs gdb, which is not in PATH; install the package gdb");
 }
 
-// The arguments that run `program` under the debugger. A script is run by its interpreter, which is what the debugger
-// can look into. `first_line`: that of the program's file. Pure.
+// Returns the arguments that run `program` under the debugger. For a script this is its interpreter, as gdb cannot
+// debug a script. `first_line` is the first line of the program's file. Pure.
 inline Program under_debugger(const Program& program, const std::string& debugger, std::string_view first_line) {
   Program own;
   own.file = debugger;
   own.arguments = {"gdb", "--args"};
   if (first_line.starts_with("#!")) {
-    // As the kernel reads it: the interpreter and at most one argument.
+    // The kernel reads this line as an interpreter and at most one argument.
     first_line.remove_prefix(2);
     const std::size_t start = first_line.find_first_not_of(" \t");
     first_line.remove_prefix(start == std::string_view::npos ? first_line.size() : start);

@@ -19,10 +19,10 @@ namespace launcher {
 namespace {
 
 constexpr std::string_view kSpace = " ";
-// Of the kernel's flags of a process: it is exiting, has written its core file, is writing it.
+// Flags of the kernel: the process is exiting, has written its core file, or is writing it.
 constexpr std::uint64_t kEndingFlags = 0x4 | 0x8 | 0x200;
 
-// A field of the stat line; fields are separated by single spaces.
+// Reads one field of the stat line. Fields are separated by single spaces.
 template <typename Number>
 bool take_number(std::string_view& text, Number& number) {
   const std::string_view field = text.substr(0, text.find(kSpace));
@@ -44,9 +44,10 @@ bool skip_fields(std::string_view& text, int count) {
 }  // namespace
 
 std::optional<ProcessIdentity> parse_process_stat(std::string_view text) {
-  // pid (command) state parent group ... ; the flags are field 9, the start time is field 22.
+  // The format is: pid (command) state parent group ... Field 9 is the flags, field 22 the start time.
   ProcessIdentity process;
-  if (!take_number(text, process.pid) || process.pid <= 0) return std::nullopt;  // kill() reaches many with others
+  if (!take_number(text, process.pid) || process.pid <= 0)
+    return std::nullopt;  // kill() with 0 or a negative number signals many processes
   const std::size_t command_end = text.rfind(") ");
   if (command_end == std::string_view::npos || text.size() < command_end + 4) return std::nullopt;
   text.remove_prefix(command_end + 2);
@@ -104,7 +105,7 @@ std::optional<std::string> variable_of(pid_t pid, std::string_view name) {
 }
 
 bool signal_process(const ProcessIdentity& process, int signal_number) {
-  // The pidfd pins the process; then it must still be the one that was found.
+  // The pidfd refers to one process. The check after it makes sure that this is the process that was found.
   const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   const auto now = identify(process.pid);
   if (!now || now->start_time != process.start_time) return false;

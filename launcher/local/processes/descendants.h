@@ -1,5 +1,5 @@
-// The processes below one process, by parentage, from /proc. Used only on processes that ddprun itself started: it is
-// their subreaper, so whatever they leave behind stays below it.
+// Finds the descendants of a process in /proc by their parents. It is used only for processes that ddprun itself
+// started. ddprun is their subreaper, so their children stay descendants of ddprun when they end.
 #pragma once
 
 #include <sys/types.h>
@@ -12,27 +12,26 @@
 
 namespace launcher {
 
-// The kernel may reuse a process number for another process at any time. A process number with its start time is
-// unique.
+// The kernel may reuse a process number at any time. A process number and a start time together are unique.
 struct ProcessIdentity {
   pid_t pid = -1;
   pid_t parent = -1;
   pid_t group = -1;
   char state = '?';        // Z: ended, waiting to be reaped
-  bool is_ending = false;  // on its way out of the kernel, perhaps writing a core file
+  bool is_ending = false;  // it is exiting, perhaps while it writes a core file
   std::uint64_t start_time = 0;
 };
 
-// The text of /proc/<pid>/stat. Pure. The command in it may hold any character, ')' too.
+// Parses the text of /proc/<pid>/stat. Pure. The command in it may contain any character, also ')'.
 std::optional<ProcessIdentity> parse_process_stat(std::string_view text);
 
 std::optional<ProcessIdentity> identify(pid_t pid);
 
-// Children, grandchildren and so on, parents before their children; without those that only wait to be reaped.
+// Returns children, grandchildren and so on, parents before their children. Zombies are left out.
 std::vector<ProcessIdentity> descendants_of(pid_t root);
 
-// The value of an environment variable with which the process was started; nothing if it was not set or may not be
-// read.
+// The value of a variable in the environment with which the process was started; nothing if it was not set or may not
+// be read.
 std::optional<std::string> variable_of(pid_t pid, std::string_view name);
 
 // Sends the signal if `process` is still the same one. False when it is gone or may not be signalled.

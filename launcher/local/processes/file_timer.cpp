@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLongestWait = 3600;  // then the clock is read again
+constexpr double kLongestWait = 3600;  // the clock is read again after this time
 constexpr const char* kEnable = "TORCHELASTIC_ENABLE_FILE_TIMER";
 constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
 
@@ -66,14 +66,14 @@ FileTimer::FileTimer(EventLoop& loop, Messages& messages, std::string path)
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0) {
     if (!S_ISFIFO(status.st_mode)) refuse("the file exists and is not a named pipe");
-    // The pipe remains when a launcher is killed. A launcher that runs has it open for reading.
+    // A pipe remains in the folder when its launcher is killed. Only a running launcher has it open for reading.
     if (UniqueFd(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC))) {
       refuse("another launcher reads from it; give each launcher on a host its own name");
     }
     ::unlink(path_.c_str());
   }
   if (::mkfifo(path_.c_str(), 0600) != 0) refuse(std::strerror(errno));
-  // Also for writing, so that the pipe does not end whenever no rank has it open.
+  // Opened for writing, too, so that there is no end of file when no rank has the pipe open.
   pipe_ = UniqueFd(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!pipe_) {
     const int error = errno;
@@ -110,7 +110,7 @@ void FileTimer::on_readable() {
     take_line(std::string_view(unfinished_).substr(begin, end - begin));
   }
   unfinished_.erase(0, begin);
-  if (unfinished_.size() > PIPE_BUF) {  // a client writes a request at once, and none that is longer
+  if (unfinished_.size() > PIPE_BUF) {  // a client writes each request with one write() of at most PIPE_BUF bytes
     take_line(unfinished_);
     unfinished_.clear();
   }
@@ -132,7 +132,7 @@ void FileTimer::take_line(std::string_view line) {
     timers_.erase(key);
     return;
   }
-  // With its start time: the number may belong to another process when the timer expires.
+  // The start time is kept because the number may belong to another process when the timer expires.
   if (const auto process = identify(request->pid)) timers_.insert_or_assign(key, Timer{std::move(*request), *process});
 }
 
@@ -158,13 +158,14 @@ void FileTimer::expire() {
   const std::vector<ProcessIdentity> own =
       expired.empty() ? std::vector<ProcessIdentity>() : descendants_of(::getpid());
   for (const Timer& timer : expired) {
-    if (!timers_.contains({timer.request.pid, timer.request.scope})) continue;  // of a process that was just killed
+    if (!timers_.contains({timer.request.pid, timer.request.scope}))
+      continue;  // its process was killed by an earlier timer in this loop
     end_process(timer, own);
   }
   schedule();
 }
 
-// Only processes of this job, which are `own`: a request could name any other process.
+// Signals only processes in `own`, those of this job, because a request could name any process.
 void FileTimer::end_process(const Timer& timer, const std::vector<ProcessIdentity>& own) {
   const TimerRequest request = timer.request;
   timers_.erase({request.pid, request.scope});

@@ -26,12 +26,13 @@ struct TimerRequest {
   int signal = 0;         // 0 or less: nothing is killed
 };
 
-// Nothing where the line is not a request. Pure.
+// Returns nothing if the line is not a request. Pure.
 std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
 class FileTimer {
  public:
-  // Makes the named pipe, and replaces one that no process reads. Throws LaunchError. The references must outlive this.
+  // Makes the named pipe. Replaces an existing pipe that no process reads. Throws LaunchError. The references must
+  // outlive this.
   FileTimer(EventLoop& loop, Messages& messages, std::string path);
   ~FileTimer();
   FileTimer(const FileTimer&) = delete;
@@ -39,7 +40,7 @@ class FileTimer {
 
   const std::string& path() const { return path_; }
   void forget_all();
-  // Why this process was sent a signal, for the report on its failure; empty: not by a timer.
+  // Why a timer sent this process a signal, for the report on its failure; empty if no timer did.
   std::string reason_for(pid_t pid) const;
 
  private:
@@ -57,15 +58,15 @@ class FileTimer {
   Messages& messages_;
   const std::string path_;
   UniqueFd pipe_;
-  std::string unfinished_{};  // the beginning of a line
+  std::string unfinished_{};  // the first part of a line whose end has not arrived
   bool has_complained_ = false;
   std::map<std::pair<pid_t, std::string>, Timer> timers_;
-  std::map<pid_t, std::string> reasons_;  // of the processes of this attempt that were sent a signal
+  std::map<pid_t, std::string> reasons_;  // why processes of this attempt were sent a signal
   EventLoop::Timer next_{loop_};
 };
 
-// As ddprun's environment asks for it: TORCHELASTIC_ENABLE_FILE_TIMER=1, and TORCHELASTIC_TIMER_FILE for the path, else
-// in `folder` ("": the one for temporary files). Null where it does not.
+// Creates the timer server if ddprun's environment asks for it by TORCHELASTIC_ENABLE_FILE_TIMER=1, else returns null.
+// The path is TORCHELASTIC_TIMER_FILE, or else a name in `folder` ("": the folder for temporary files).
 std::unique_ptr<FileTimer> make_file_timer(EventLoop& loop, Messages& messages, const std::string& folder);
 
 }  // namespace launcher

@@ -23,21 +23,22 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long killed processes may take to vanish before they are left to the kernel.
+// How long killed processes may take to end before ddprun stops waiting for them.
 constexpr auto kGuardianKillTimeout = 10s;
 constexpr auto kSweepInterval = 20ms;
-// How long the supervisor may take to end everything once the guardian is gone: its own timeout and some more.
+// How long the supervisor may take to end everything once the guardian is gone: longer than the supervisor's own
+// timeout.
 constexpr auto kSupervisorTimeout = 15s;
-// Without "ddprun" and without the user's program: `pkill -f train.py` should not reach it either.
+// The title contains neither "ddprun" nor the user's program: `pkill -f train.py` should not match it.
 constexpr const char* kSweeperTitle = "rank-sweeper of process ";
 
 struct MonitoredChild {
   SignalSource& signals;
-  const char* what;                             // the child, for messages
+  const char* what;                             // the name of the child's process in messages
   pid_t child;                                  // gets the signals that this process receives
-  UniqueFd verdict;                             // has a byte when the child's work is settled
-  const JobCgroup* cgroup;                      // null: none
-  std::vector<ProcessIdentity> inherited = {};  // children from before the exec of ddprun: not ours to end
+  UniqueFd verdict;                             // contains a byte when the child's work is settled
+  const JobCgroup* cgroup;                      // null: there is no cgroup
+  std::vector<ProcessIdentity> inherited = {};  // children from before the exec of ddprun, which ddprun must not end
 };
 
 // Monitors a child. When the child has ended, ends the processes below this one that the child did not end.
@@ -50,14 +51,14 @@ class ChildMonitor {
   ChildMonitor(const ChildMonitor&) = delete;
   ChildMonitor& operator=(const ChildMonitor&) = delete;
 
-  // The guardian's: what is typed is handed on, and a suspended guardian lets the shell continue. The supervisor ends
-  // everything when the lifeline ends.
+  // Called in the guardian. It passes terminal input on, and stops when it is suspended, so that the shell continues.
+  // The supervisor ends everything when the lifeline is closed.
   void guard(UniqueFd lifeline, UniqueFd terminal) {
     lifeline_ = std::move(lifeline);
     if (terminal) terminal_.emplace(loop_, std::move(terminal));
   }
 
-  // The sweeper's: when the guardian is gone, the child ends everything, but not forever.
+  // Called in the sweeper. When the guardian is gone, the child ends everything; if that takes too long, it is killed.
   void watch_guardian(int lifeline) {
     loop_.add(lifeline, EPOLLIN, [this, lifeline](std::uint32_t) {
       loop_.remove(lifeline);
@@ -89,7 +90,8 @@ class ChildMonitor {
         reap();
         continue;
       }
-      // At SIGTSTP the shell waits for us to stop: the supervisor, which continues, does it once the terminal is tidy.
+      // At SIGTSTP the shell waits until the guardian is stopped. The supervisor is not stopped itself; it stops the
+      // guardian once the terminal is in order.
       signal_child(number);
       if (number == SIGCONT && terminal_) terminal_->resume();
     }
@@ -100,7 +102,8 @@ class ChildMonitor {
     if (!end_) ::kill(child_.child, number);
   }
 
-  // Everything that ended: the child, and as process 1 of a container whatever the system gave us.
+  // Reaps all children that have ended: the monitored child and, as process 1 of a container, orphans that the kernel
+  // gave to this process.
   void reap() {
     siginfo_t info{};
     while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
@@ -115,7 +118,7 @@ class ChildMonitor {
     });
   }
 
-  // Kills what is below this process, and returns how many there were.
+  // Kills the descendants of this process, and returns how many there were.
   std::size_t kill_everything() const {
     if (child_.cgroup != nullptr) child_.cgroup->kill();
     std::size_t found = 0;
@@ -127,10 +130,11 @@ class ChildMonitor {
     return found;
   }
 
-  // Without the sweeper. Not by killing the supervisor: the process that killed the sweeper may be about to kill us.
+  // Called in the guardian when the sweeper is gone. It does not kill the supervisor, because the process that killed
+  // the sweeper may be about to kill the guardian, too. It closes the lifeline instead.
   void let_supervisor_end_everything() {
     lifeline_.reset();
-    bool is_gone = false;  // it has the other end of the verdict
+    bool is_gone = false;  // the supervisor has closed the other end of the verdict's pipe
     loop_.add(child_.verdict.get(), EPOLLIN, [&is_gone](std::uint32_t) { is_gone = true; });
     const auto timer = loop_.call_at(EventLoop::Clock::now() + kSupervisorTimeout, [&is_gone] { is_gone = true; });
     while (!is_gone) loop_.run_once();
@@ -138,7 +142,7 @@ class ChildMonitor {
     loop_.remove(child_.verdict.get());
   }
 
-  // The child's children became ours.
+  // Ends the child's children, which became children of this process.
   void end_everything() {
     const auto give_up = EventLoop::Clock::now() + kGuardianKillTimeout;
     int checks_without_process = 0;
@@ -157,7 +161,7 @@ class ChildMonitor {
 
   EventLoop loop_;
   MonitoredChild child_;
-  UniqueFd lifeline_;  // the guardian's end
+  UniqueFd lifeline_;  // the guardian's end of the pipe
   std::optional<TerminalInput> terminal_;
   std::optional<siginfo_t> end_;
 };
@@ -168,8 +172,8 @@ pid_t fork_or_throw() {
   return child;
 }
 
-// A stopped process could not end its parent's remaining processes. The kernel's SIGCONT makes it run; a running
-// process ignores the signal.
+// Makes the kernel send SIGCONT to this process when its parent ends: a stopped process could not end the parent's
+// remaining processes. A running process ignores the signal.
 void continue_when_parent_ends() {
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
 }
@@ -179,10 +183,10 @@ void tell(UniqueFd& verdict, bool is_settled) {
     return;  // then the process that reads it sweeps, and finds nothing
 }
 
-// In the sweeper's process: starts the supervisor and keeps it.
+// Called in the sweeper's process. Starts the supervisor and monitors it.
 SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
                           const std::function<SupervisedEnd(Guarded)>& supervise) {
-  // If the supervisor is killed, its children become ours.
+  // If the supervisor is killed, its children become children of the sweeper.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   continue_when_parent_ends();
   guarded.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
@@ -198,7 +202,7 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
     return end;
   }
   verdict.writer.reset();
-  guarded.terminal_input.reset();  // with a copy of ours open, the guardian would not see rank 0 end
+  guarded.terminal_input.reset();  // as long as the sweeper has a copy, the guardian does not see that rank 0 has ended
   ChildMonitor monitor({.signals = guarded.signals,
                         .what = "supervising",
                         .child = supervisor,
@@ -208,7 +212,7 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
   return monitor.run();
 }
 
-// The same as sweep_after(). An error is printed here, since no caller prints it.
+// Calls sweep_after(), and prints an error, since no caller would print it.
 SupervisedEnd sweep_after_or_say(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
                                  const std::function<SupervisedEnd(Guarded)>& supervise) {
   try {
@@ -239,15 +243,16 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
   const pid_t sweeper = fork_or_throw();
   if (sweeper == 0) {
     title.set(kSweeperTitle + std::to_string(guardian));
-    // Out of the terminal's foreground group: signals from there reach the guardian alone, so each counts once.
+    // Leaves the terminal's foreground process group. Only the guardian receives the terminal's signals, so each of
+    // them counts once.
     ::setpgid(0, 0);
     lifeline.writer.reset();
     terminal.writer.reset();
     verdict.reader.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
-    // A second copy of the writing end, which is not closed before the process exits: the guardian then sees the end of
-    // the pipe only when sweeper and supervisor have exited, and not when they have left this function and still have
-    // the temporary folder to remove.
+    // Makes a second copy of the writing end, which stays open until the process exits. So the guardian sees the end of
+    // the pipe only when sweeper and supervisor have exited. When they return from this function they still have to
+    // remove the temporary folder.
     ::fcntl(verdict.writer.get(), F_DUPFD_CLOEXEC, 0);
     const pid_t self = ::getpid();
     const SupervisedEnd end = sweep_after_or_say({.signals = signals,
@@ -257,7 +262,8 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
                                                   .guardian = guardian,
                                                   .guardian_group = guardian_group},
                                                  title, cgroup_or_null, supervise);
-    if (::getpid() == self) tell(verdict.writer, end.is_settled);  // else this is the supervisor
+    if (::getpid() == self)
+      tell(verdict.writer, end.is_settled);  // else this is the supervisor, which has reported to the sweeper already
     return end.exit_status;
   }
   lifeline.reader.reset();

@@ -20,20 +20,21 @@ namespace launcher {
 struct Guarded {
   SignalSource& signals;
   UniqueFd lifeline;        // readable (end of file) when the guardian is gone
-  UniqueFd terminal_input;  // what is typed, when standard input is a terminal; else empty
+  UniqueFd terminal_input;  // the input of the terminal, when standard input is one; else empty
   const JobCgroup* cgroup;  // for the ranks, or null
   pid_t guardian = 0;
-  pid_t guardian_group = 0;  // the guardian's process group, which the terminal knows
+  pid_t guardian_group = 0;  // the guardian's process group, which the terminal has in its foreground
 };
 
 struct SupervisedEnd {
   int exit_status = to_int(ExitStatus::kLauncherError);
-  // The processes that the ranks left running have ended, or are meant to stay. Otherwise the sweeper ends them.
+  // True when the processes that the ranks left running have ended, or are allowed to stay. Otherwise the sweeper ends
+  // them.
   bool is_settled = false;
 };
 
-// Runs `supervise` in a process below this one and returns its exit status, here and in the processes below, which
-// should end with it. `supervise` must not throw. Throws LaunchError when no process can be started.
+// Runs `supervise` in a descendant of this process, and returns its exit status here and in the processes between,
+// which should exit with it. `supervise` must not throw. Throws LaunchError when no process can be started.
 int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise);
 
 }  // namespace launcher

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The group and those below it, parents first.
+// Returns the cgroup and its descendants, parents first.
 std::vector<fs::path> groups_in(const std::string& folder) {
   std::vector<fs::path> groups = {folder};
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -33,7 +33,7 @@ std::vector<fs::path> groups_in(const std::string& folder) {
 std::optional<JobCgroup> JobCgroup::plan() {
   const auto own = own_cgroup_folder();
   if (!own || !is_delegated(*own)) return std::nullopt;
-  // A process can only be started in another group by those who may write to the group above both.
+  // The kernel starts a process in another cgroup only if the caller may write to the common parent of both cgroups.
   if (::access((*own + "/cgroup.procs").c_str(), W_OK) != 0) return std::nullopt;
   return JobCgroup(*own + "/ddprun-" + std::to_string(::getpid()));
 }

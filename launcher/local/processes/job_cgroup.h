@@ -15,31 +15,31 @@ namespace launcher {
 
 class JobCgroup {
  public:
-  // Chooses a name; the group is made by make(), so that all processes that have the object know it beforehand. Nothing
-  // where cgroups are not delegated; then parentage alone has to do.
+  // Chooses a name. make() makes the group later, so that all processes with a copy of this object know its name
+  // beforehand. Returns nothing if cgroups are not delegated; then processes are found only by their parents.
   static std::optional<JobCgroup> plan();
-  // False when the group cannot be made. Only where it was made, there is a descriptor().
+  // Makes the group; returns false if that is impossible. descriptor() is valid only after it succeeded.
   bool make();
-  // In each process that has the object: removes the group unless a process is still in it.
+  // Each process with a copy of this object removes the group, unless a process is still in it.
   ~JobCgroup();
   JobCgroup(JobCgroup&&) = default;
   JobCgroup& operator=(JobCgroup&&) = delete;
 
-  // Of the group's folder, for CLONE_INTO_CGROUP.
+  // The descriptor of the group's folder, for CLONE_INTO_CGROUP.
   int descriptor() const { return fd_.get(); }
-  // The living processes in the group and in groups that they made below it.
+  // The processes in the group and in its descendants, without zombies.
   std::vector<ProcessIdentity> members() const;
-  // SIGKILL to all members at once, those being forked at this moment too. Kernels before 5.14 cannot.
+  // Sends SIGKILL to all members at once, including those that are being forked. Kernels before 5.14 cannot do that.
   void kill() const;
 
  private:
   explicit JobCgroup(std::string folder) : folder_(std::move(folder)) {}
 
-  std::string folder_;  // empty: moved from
+  std::string folder_;  // empty after a move
   UniqueFd fd_;
 };
 
-// All that the calling process started, directly or not, and the members of `group` where there is one (else null).
+// Returns all descendants of the calling process and the members of `group`, which may be null.
 std::vector<ProcessIdentity> processes_of_job(const JobCgroup* group);
 
 }  // namespace launcher

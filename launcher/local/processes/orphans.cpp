@@ -16,7 +16,7 @@
 namespace launcher {
 namespace {
 
-// Now, in the unit of ProcessIdentity::start_time.
+// The present time in the unit of ProcessIdentity::start_time.
 std::uint64_t ticks_since_boot() {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
@@ -34,8 +34,8 @@ Disposition disposition_of(pid_t pid, int signal_number) {
 
 using namespace std::chrono_literals;
 
-// The next look comes after the first pause, then after pauses that grow up to the second: their own children come to
-// us without notice.
+// Pauses between two checks. They grow from the first to the longest one. Processes whose parent ends become children
+// of this process without notice, so checks are repeated.
 constexpr auto kFirstPause = 50ms;
 constexpr auto kLongestSweepPause = 400ms;
 
@@ -50,9 +50,9 @@ bool Orphans::was_asked_with_group(const ProcessIdentity& process) const {
   if (found == groups_.end() || process.start_time > found->second.time) return false;
   const int number = found->second.signal_number;
   const Disposition disposition = disposition_of(process.pid, number);
-  // A shell that is not a terminal's starts its background jobs with interrupts ignored, say.
+  // For example, a shell that is not interactive starts its background jobs with SIGINT ignored.
   if (disposition == Disposition::kIgnores && number != SIGTERM) return false;
-  // Start times are coarse: who would end of the signal and has not came after it.
+  // Start times are coarse. A process that would be ended by the signal and still runs was started after the signal.
   const bool may_be_later = process.start_time == found->second.time;
   return !may_be_later || disposition != Disposition::kEnds || is_in_sigwait(process.pid, number);
 }

@@ -1,5 +1,5 @@
-// What the ranks left running: asks each process to stop once, as a program may take a second signal for "at once", and
-// kills what stays.
+// Ends the processes that the ranks left running. Each is asked to stop only once, as a program may take a second
+// signal as a request to end at once. The remaining ones are killed.
 #pragma once
 
 #include <sys/types.h>
@@ -24,36 +24,37 @@ class Orphans {
   // `cgroup` may be null, and must outlive this.
   explicit Orphans(const JobCgroup* cgroup) : cgroup_(cgroup) {}
 
-  // The processes that are in `group` now have just been sent `signal_number`, all at once.
+  // Records that `signal_number` has just been sent to all processes that are now in the process group `group`.
   void note_asked(pid_t group, int signal_number);
-  // SIGTERM to each process that has not been asked to stop, or ignores the signal that asked.
+  // Sends SIGTERM to each process that has not been asked to stop, or that ignores the signal with which it was asked.
   void ask();
   void kill() const;
-  // There is a child, dead or alive, or a member of the cgroup.
+  // True when there is a child, also a zombie, or a member of the cgroup.
   bool exist() const;
 
  private:
   struct Asked {
     int signal_number = 0;
-    std::uint64_t time = 0;  // as start times are given
+    std::uint64_t time = 0;  // in the unit of start times
   };
   bool was_asked_with_group(const ProcessIdentity& process) const;
 
   const JobCgroup* cgroup_;
   std::map<pid_t, Asked> groups_;
-  std::set<std::pair<pid_t, std::uint64_t>> asked_;  // by number and start time, one by one
+  std::set<std::pair<pid_t, std::uint64_t>> asked_;  // by number and start time; those that were signalled one by one
 };
 
-// Ends what the ranks left behind: looks for it again and again, asks it to stop or kills it, until there is nothing.
+// Repeatedly looks for processes that the ranks left running, and asks them to stop or kills them, until there are no
+// more.
 class OrphanSweep {
  public:
-  // `phase` says whether to kill; `on_end` is called with kAllGone or kGiveUp when there is nothing more to do. All
+  // `phase` says whether to kill. Calls `on_end` with kAllGone or kGiveUp when there is nothing more to do. All
   // references must outlive this.
   OrphanSweep(EventLoop& loop, Messages& messages, Orphans& orphans, const Phase& phase,
               std::function<void(PhaseEvent)> on_end);
 
   void begin();
-  // Checks more often again, after the remaining processes have been killed.
+  // Returns to the shortest interval, after the remaining processes have been killed.
   void shorten_interval();
 
  private:

@@ -1,4 +1,4 @@
-// The phases of one attempt on this node, and every way from one to another. Pure.
+// The phases of one attempt on this node, and all transitions between them. Pure.
 #pragma once
 
 #include <array>
@@ -8,13 +8,13 @@
 namespace launcher {
 
 enum class Phase : std::uint8_t {
-  kRunning,         // the ranks run or are to be started, and no request to stop was made
-  kStopping,        // they were asked to stop, and have the grace time for it
-  kKilling,         // they were killed
-  kEndingOrphans,   // they have ended; the processes that they left running were asked to stop
-  kKillingOrphans,  // the same, and these processes were killed
+  kRunning,         // the ranks run or will be started, and no stop was requested
+  kStopping,        // the ranks were asked to stop, and have the grace time for it
+  kKilling,         // the ranks were killed
+  kEndingOrphans,   // the ranks have ended; the processes that they left running were asked to stop
+  kKillingOrphans,  // the ranks have ended; the processes that they left running were killed
   kDone,            // no process remains, or the remaining ones may stay or cannot be ended
-  kDismissed,       // done, and the user who sent the last signal does not want to wait for the output either
+  kDismissed,       // done, and the user has sent one more signal, so ddprun does not wait for its output to be read
 };
 
 enum class PhaseEvent : std::uint8_t {
@@ -22,7 +22,7 @@ enum class PhaseEvent : std::uint8_t {
   kKill,       // the grace time has expired, ddprun was interrupted again, or its guardian is gone
   kRanksGone,  // the last rank has ended, and others of the job are left
   kAllGone,    // no process is left that ddprun would end
-  kGiveUp,     // what was killed does not vanish
+  kGiveUp,     // a killed process does not end
   kDismiss,    // one more signal
 };
 
@@ -43,11 +43,11 @@ inline Phase next_phase(Phase phase, PhaseEvent event) {
   return kNext[static_cast<std::size_t>(phase)][static_cast<std::size_t>(event)];
 }
 
-// The remaining processes are being killed instead of asked.
+// True when the remaining processes are being killed, not asked to stop.
 constexpr bool is_killing(Phase phase) {
   return phase == Phase::kKilling || phase == Phase::kKillingOrphans;
 }
-// The ranks have ended, and the processes that they left running are being ended.
+// True when the ranks have ended and the processes that they left running are being ended.
 constexpr bool is_ending_orphans(Phase phase) {
   return phase == Phase::kEndingOrphans || phase == Phase::kKillingOrphans;
 }

@@ -9,7 +9,8 @@
 #include <cerrno>
 #endif
 
-// For every function that runs in such a process: the sanitizers' code uses the parent's thread data.
+// Needed for every function that runs in such a process, because the sanitizers' code uses the parent's thread-local
+// data.
 #define LAUNCHER_SHARES_MEMORY __attribute__((no_sanitize("address", "thread", "undefined")))
 
 namespace launcher {
@@ -20,7 +21,7 @@ LAUNCHER_SHARES_MEMORY inline long as_word(Value* pointer) {
   return reinterpret_cast<long>(pointer);
 }
 
-// The result, or a negated error number.
+// Returns the result, or a negated error number.
 LAUNCHER_SHARES_MEMORY inline long raw_syscall(long number, long first = 0, long second = 0, long third = 0,
                                                long fourth = 0, long fifth = 0) {
 #if defined(__x86_64__)
@@ -40,8 +41,8 @@ LAUNCHER_SHARES_MEMORY inline long raw_syscall(long number, long first = 0, long
 
 #if defined(__x86_64__)
 
-// The same for a system call that makes a process with a stack of its own: the new process calls body(argument), which
-// does not return.
+// Makes a system call that creates a process with a stack of its own. The new process calls body(argument), which does
+// not return.
 inline long raw_syscall_into(void (*body)(void*), void* argument, long number, long first, long second, long third = 0,
                              long fourth = 0, long fifth = 0) {
   register long r10 __asm__("r10") = fourth;

@@ -35,7 +35,7 @@ std::string read_table(const char* path) {
   return text.str();
 }
 
-// The number after the last colon of "0100007F:C001".
+// Returns the port, the number after the last colon of "0100007F:C001".
 std::optional<std::uint16_t> port_of_address(std::string_view address) {
   const std::size_t colon = address.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
@@ -55,12 +55,13 @@ std::vector<std::string_view> split_fields(std::string_view line, std::size_t co
   return fields;
 }
 
-// The kernel answers while it is asked; this is only so that ddprun can never wait for it.
+// The kernel answers during the request. The timeout only makes sure that ddprun never waits forever.
 constexpr timeval kKernelTimeout{.tv_sec = 1, .tv_usec = 0};
 constexpr std::size_t kAnswerBytes = std::size_t{32} << 10;
 
-// The condition "the other end's port is `port`": two comparisons of which each needs a second word for the number.
-// yes: bytes to the next operation; no: beyond the end of the program, which refuses the socket.
+// The condition "the remote port is `port`", as two comparisons. Each comparison needs a second word for the number.
+// `yes` is the number of bytes to the next operation. `no` leads beyond the end of the program, which refuses the
+// socket.
 std::array<inet_diag_bc_op, 4> condition(std::uint16_t port) {
   constexpr unsigned char kStep = 2 * sizeof(inet_diag_bc_op);
   constexpr unsigned short kBytes = 4 * sizeof(inet_diag_bc_op);
@@ -93,7 +94,7 @@ Request request(unsigned char family, std::uint16_t port) {
   return request;
 }
 
-// False when there is no valid answer.
+// Returns false when there is no valid answer.
 bool read_answer(int fd, std::uint16_t port, PortsOfSockets& found) {
   alignas(nlmsghdr) std::array<char, kAnswerBytes> bytes;
   while (true) {
@@ -109,7 +110,7 @@ bool read_answer(int fd, std::uint16_t port, PortsOfSockets& found) {
       }
       inet_diag_msg socket{};
       std::memcpy(&socket, NLMSG_DATA(header), sizeof socket);
-      // 0: no process has it any more.
+      // The inode is 0 when no process has the socket any more.
       if (socket.idiag_inode != 0 && ntohs(socket.id.idiag_dport) == port) {
         found.emplace(socket.idiag_inode, ntohs(socket.id.idiag_sport));
       }

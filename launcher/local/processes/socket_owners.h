@@ -1,5 +1,5 @@
-// Which process has a TCP connection to a port of this machine: from the kernel's table of sockets and the descriptors
-// of processes.
+// Finds the process that has a TCP connection to a port of this machine, in the kernel's table of sockets and the
+// descriptors of processes.
 #pragma once
 
 #include <sys/types.h>
@@ -11,23 +11,23 @@
 
 namespace launcher {
 
-// A socket's inode and the port of its own end.
+// A socket's inode and its local port.
 using PortsOfSockets = std::map<std::uint64_t, std::uint16_t>;
 
-// The sockets in a table like /proc/net/tcp (or tcp6) whose other end has `port`. Pure.
+// Returns the sockets in a table such as /proc/net/tcp (or tcp6) whose remote port is `port`. Pure.
 PortsOfSockets sockets_to_port(std::string_view table, std::uint16_t port);
-// The same of this machine, or of this container.
+// Returns such sockets of this machine, or of this container.
 PortsOfSockets sockets_to_port(std::uint16_t port);
 
-// Those of the sockets that `pid` has a descriptor of.
+// Returns those of the sockets of which `pid` has a descriptor.
 PortsOfSockets sockets_of(pid_t pid, const PortsOfSockets& sockets);
 
-// Which process below the calling one has the other end of the connections to `port`, by that end's own port.
+// Returns, for each connection to `port` that a descendant of the calling process has, its local port and that process.
 std::map<std::uint16_t, pid_t> owners_of_connections(std::uint16_t port);
 
-// Asks the kernel for TCP sockets (sock_diag). It looks for them itself, so the answer has only those that are wanted,
-// where /proc/net/tcp has a line for every socket of the machine.
-// The sockets of this machine, or container, whose other end has `port`. Nothing where the kernel does not answer.
+// Asks the kernel for the TCP sockets of this machine, or container, whose remote port is `port` (sock_diag). The
+// kernel filters them, so the answer contains only these, while /proc/net/tcp has a line for every socket of the
+// machine. Returns nothing if the kernel does not answer.
 std::optional<PortsOfSockets> ask_for_sockets_to_port(std::uint16_t port);
 
 }  // namespace launcher

@@ -28,7 +28,7 @@ int open_pidfd(pid_t pid) {
   return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
 }
 
-// Like dup2, but also right when both numbers are equal: the copy must survive exec.
+// Works like dup2(), also when both numbers are equal: the descriptor must survive exec.
 LAUNCHER_SHARES_MEMORY long move_to(int fd, int target) {
   if (fd < 0) return 0;
   if (fd == target) return raw_syscall(SYS_fcntl, fd, F_SETFD, 0);
@@ -89,7 +89,7 @@ long SharedChildren::start_beside(Slot& /*slot*/, Body body, void* argument) {
 SharedChildren::~SharedChildren() {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Slot* block = blocks_[i];
-    // Reading a slot that was never used would make its page.
+    // Slots that were never used are not read, since a read would allocate their page.
     const std::size_t reserved = i + 1 == blocks_.size() ? used_ : kSlotsInBlock;
     const bool is_used = std::any_of(block, block + reserved,
                                      [](Slot& slot) { return __atomic_load_n(&slot.runs, __ATOMIC_ACQUIRE) != 0; });
@@ -119,7 +119,7 @@ pid_t SharedChildren::start(void* room, Body body, void* argument, int cgroup) {
   return static_cast<pid_t>(child);
 }
 
-// As the kernel takes it.
+// The binding in the form of the kernel's system calls.
 struct Spawner::KernelBinding {
   std::vector<unsigned long> cpus{};
   std::vector<unsigned long> nodes{};
@@ -140,13 +140,13 @@ struct Spawner::KernelBinding {
   }
 };
 
-// What one worker needs until it executes, in memory that it shares with the launcher.
+// The data that one worker needs until its exec, in memory that it shares with the launcher.
 struct Spawner::Child {
   SpawnRequest request{};
   pid_t launcher = 0;
   int exec_error = 0;  // written by the worker
   int* gate = nullptr;
-  const char* folder = nullptr;  // null: it stays where the launcher is
+  const char* folder = nullptr;  // null: the worker stays in the launcher's working folder
   const unsigned long* cpus = nullptr;
   long cpus_bytes = 0;
   const unsigned long* nodes = nullptr;
@@ -159,7 +159,8 @@ struct Spawner::Child {
   }
 
   LAUNCHER_SHARES_MEMORY long bind() const {
-    // Memory is a preference: where the container does not allow it, the CPUs' own node is the default anyway.
+    // The memory policy is a preference, so an error is ignored: where the container does not allow it, memory comes
+    // from the CPUs' own node by default.
     if (nodes_bits != 0) raw_syscall(SYS_set_mempolicy, KernelBinding::kPreferred, as_word(nodes), nodes_bits + 1);
     return cpus_bytes != 0 ? raw_syscall(SYS_sched_setaffinity, 0, cpus_bytes, as_word(cpus)) : 0;
   }
@@ -208,7 +209,7 @@ SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
     throw LaunchError(std::string("cannot start a process: ") + std::strerror(-pid) +
                       (pid == -EAGAIN ? " (limit on processes: ulimit -u, or the container's)" : ""));
   }
-  ::setpgid(pid, pid);  // in parent and child: the process that needs the group first has it
+  ::setpgid(pid, pid);  // both parent and child call it, so that the group exists before either needs it
   child_of_[pid] = child;
   SpawnedProcess process;
   process.pid = pid;
@@ -237,7 +238,7 @@ LAUNCHER_SHARES_MEMORY void Spawner::run_child(void* argument) {
   auto* child = static_cast<Child*>(argument);
   raw_syscall(SYS_setpgid, 0, 0);
   raw_syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
-  if (raw_syscall(SYS_getppid) != child->launcher) {  // it died before the line above
+  if (raw_syscall(SYS_getppid) != child->launcher) {  // the launcher died before PR_SET_PDEATHSIG
     raw_syscall(SYS_exit_group, to_int(ExitStatus::kLauncherError));
   }
   while (__atomic_load_n(child->gate, __ATOMIC_ACQUIRE) == 0) {

@@ -22,22 +22,23 @@ namespace launcher {
 
 class SharedChildren {
  public:
-  // What runs in the child, see LAUNCHER_SHARES_MEMORY. Ends with an exec or with exit_group.
+  // The function that runs in the child, see LAUNCHER_SHARES_MEMORY. It ends with an exec or with exit_group.
   using Body = void (*)(void* argument);
 
   SharedChildren() = default;
-  // Memory that a living child may still read stays mapped.
+  // Does not unmap memory that a living child may still read.
   ~SharedChildren();
   SharedChildren(const SharedChildren&) = delete;
   SharedChildren& operator=(const SharedChildren&) = delete;
 
-  // Memory for one child: a stack, and room for what it needs, filled with zeros. Throws std::bad_alloc.
+  // Returns memory for one child: a stack, and room for its data, filled with zeros. Throws std::bad_alloc.
   void* reserve();
-  // `room`: from reserve(); for one child only. `cgroup`: a descriptor of the cgroup that the child is to be in, -1:
-  // the caller's, as where the kernel or the container has no clone3. Returns a negated error number on failure.
+  // `room` is what reserve() returned; it can be used for one child only. `cgroup` is a descriptor of the cgroup for
+  // the child, or -1 for the caller's; without clone3 the child is in the caller's, too. Returns a negated error number
+  // on failure.
   pid_t start(void* room, Body body, void* argument, int cgroup = -1);
 
-  // Of what reserve() returns.
+  // The size of the memory that reserve() returns.
   static constexpr std::size_t kRoomBytes = 1024;
 
  private:
@@ -48,36 +49,36 @@ class SharedChildren {
   static long start_beside(Slot& slot, Body body, void* argument);
 
   std::vector<Slot*> blocks_;
-  std::size_t used_ = kSlotsInBlock;  // of the last block
+  std::size_t used_ = kSlotsInBlock;  // slots of the last block
 };
 
-// What the pointers lead to must stay as it is until the worker executes or ends: it reads this in the launcher's
-// memory.
+// The pointers must stay valid and the data unchanged until the worker has called exec or has ended: the worker reads
+// them in the launcher's memory.
 struct SpawnRequest {
   const char* file = nullptr;
   char* const* arguments = nullptr;        // null-terminated
-  char* const* shell_arguments = nullptr;  // for /bin/sh when the kernel knows no such format; null: no shell
+  char* const* shell_arguments = nullptr;  // null: no shell is tried when the kernel does not know the file's format
   char* const* environment = nullptr;      // null-terminated
-  const CpuBinding* binding = nullptr;     // null: as the launcher's
+  const CpuBinding* binding = nullptr;     // null: the launcher's binding
   int stdin_fd = -1;                       // -1: inherited
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int page_fd = -1;      // keeps its number; -1: none
-  int timeline_fd = -1;  // the same
+  int page_fd = -1;      // keeps its number in the worker; -1: there is no page
+  int timeline_fd = -1;  // keeps its number in the worker; -1: there is no timeline
 };
 
-// One process that was started: what is known about it, no behaviour.
+// The numbers of one process that was started.
 struct SpawnedProcess {
   pid_t pid = -1;
   UniqueFd pidfd;  // empty where the kernel or the container has no pidfd_open
 };
 
-// What the user wants for the workers, and what ddprun changed for itself and they get back.
+// What the user wants for the workers, and the settings that ddprun changed for itself and that the workers get back.
 struct WorkerStart {
   const Options* options = nullptr;  // must outlive the spawner
   sigset_t mask{};
   rlimit open_files{};
-  const JobCgroup* cgroup = nullptr;  // null: ddprun's
+  const JobCgroup* cgroup = nullptr;  // null: the workers stay in ddprun's cgroup
 };
 
 class Spawner {
@@ -89,11 +90,11 @@ class Spawner {
 
   // Each worker leads its own process group and dies with this thread. Throws LaunchError when no process can be made.
   SpawnedProcess spawn(const SpawnRequest& request);
-  // Fills `process.pidfd`: after the last spawn(), so that no worker gets copies of the pidfds of those before it.
+  // Fills `process.pidfd`. Call it after the last spawn(), so that no worker inherits the pidfds of earlier workers.
   // Throws LaunchError when there are too few descriptors.
   static void watch(SpawnedProcess& process);
   void open_gate();
-  // The errno with which the worker's exec failed, 0 when it did not; to be asked after the worker ended.
+  // Returns the errno of the worker's exec, or 0 if it succeeded. Call it after the worker has ended.
   int exec_error(pid_t worker) const;
 
  private:
@@ -102,9 +103,9 @@ class Spawner {
   static void run_child(void* child);
 
   WorkerStart start_;
-  std::string folder_;  // where the workers begin; empty: where the launcher is
+  std::string folder_;  // where the workers start; empty: in the launcher's working folder
   SharedChildren children_;
-  int* gate_;  // 0: closed
+  int* gate_;  // the value 0 means closed
   std::vector<std::unique_ptr<KernelBinding>> bindings_;
   std::unordered_map<pid_t, const Child*> child_of_;
 };

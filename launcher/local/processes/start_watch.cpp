@@ -15,11 +15,13 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kStartInterval = 50ms;
-// Looking takes time, at all processes more of it; it must stay a small part of the launcher's.
+// A scan takes time, and a scan of all processes takes more. The pause after a scan is this many times as long as the
+// scan.
 constexpr int kRestPerLook = 4;
-constexpr int kRestPerFamilyLook = 20;  // while no connection waits for it
+constexpr int kRestPerFamilyLook =
+    20;  // for scans of all processes, unless an accepted connection has no known owner yet
 
-// A daemon, whose own parent is gone, is our child. It has its rank's variables.
+// A daemon, whose parent has ended, is a child of the launcher. Its environment still has its rank.
 std::optional<int> rank_of_daemon(const ProcessIdentity& process) {
   if (process.parent != ::getpid()) return std::nullopt;
   const auto text = variable_of(process.pid, "RANK");
@@ -43,7 +45,7 @@ StartWatch::StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::c
 }
 
 bool StartWatch::connected(std::uint16_t peer_port) {
-  if (!timer_.is_running()) return false;  // all have arrived, or it is too late
+  if (!timer_.is_running()) return false;  // all ranks have arrived, or the timeout has expired
   unknown_ports_.insert(peer_port);
   timer_.start_at(std::min(deadline_, next_look_), [this] { look(); });
   return true;
@@ -72,7 +74,7 @@ void StartWatch::look() {
   std::vector<int> late = missing();
   if (!late.empty() && !sockets.empty() && (is_last || begin >= next_family_look_ || !unknown_ports_.empty())) {
     look_at_families(ranks, sockets);
-    // A socket closed since the first scan may have been a rank's.
+    // A socket that was closed since the first scan may have been a rank's.
     sockets = sockets_to_store();
     forget_others(sockets);
     next_family_look_ = begin + (EventLoop::Clock::now() - begin) * kRestPerFamilyLook;
@@ -112,7 +114,8 @@ void StartWatch::look_at_ranks(const std::map<pid_t, int>& ranks, const PortsOfS
   }
 }
 
-// What a rank started may have the connection: a shell's child, say. Costs a look at every process of the machine.
+// A child of a rank may have the connection, for example when the rank is a shell. This scans every process of the
+// machine.
 void StartWatch::look_at_families(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets) {
   // Parents come before their children, so a process's rank is known before its children's.
   std::map<pid_t, int> rank_of = ranks;
@@ -127,7 +130,7 @@ void StartWatch::look_at_families(const std::map<pid_t, int>& ranks, const Ports
   }
 }
 
-// Connections that are open, and no process of the job has them.
+// Removes connections that are still open but belong to no process of the job.
 void StartWatch::forget_others(const PortsOfSockets& sockets) {
   for (const auto& [inode, own_port] : sockets) unknown_ports_.erase(own_port);
 }

@@ -1,6 +1,6 @@
-// Sees which ranks have reached the store, for --start_timeout: a rank has when one of its processes owns, or owned, a
-// TCP connection to the store's port. Looks at the kernel's tables when the store accepts a connection, before anything
-// is answered on it, and from time to time until all have arrived.
+// Finds out which ranks have reached the store, for --start_timeout. A rank has reached it when one of its processes
+// has, or had, a TCP connection to the store's port. The kernel's tables are read when the store accepts a connection,
+// before it sends an answer, and from time to time until all ranks have arrived.
 #pragma once
 
 #include <sys/types.h>
@@ -25,13 +25,13 @@ class StartWatch {
 
   using OnLooked = std::function<void()>;
 
-  // After `timeout` calls `on_late` with the running ranks that were never seen, if there are any. A rank that ended
-  // before needs no store. `loop` must outlive this.
+  // When `timeout` expires, calls `on_late` with the running ranks that have not reached the store, if there are any. A
+  // rank that ended before does not count. `loop` must outlive this.
   StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::chrono::milliseconds timeout,
              RunningRanks running_ranks, OnLate on_late, OnLooked on_looked);
 
-  // The store on this node has accepted a connection whose other end has `peer_port`. True: there will be a look, which
-  // may come too late if something is answered before.
+  // Called when the store on this node has accepted a connection whose remote port is `peer_port`. Returns true when a
+  // scan will follow. If the store answers before the scan, the scan may be too late.
   bool connected(std::uint16_t peer_port);
 
  private:
@@ -45,7 +45,7 @@ class StartWatch {
   PortsOfSockets sockets_to_store() const;
 
   EventLoop& loop_;
-  std::vector<std::uint16_t> ports_;  // of the store, where ranks may connect
+  std::vector<std::uint16_t> ports_;  // the ports of the store to which ranks may connect
   EventLoop::Clock::time_point deadline_;
   RunningRanks running_ranks_;
   OnLate on_late_;
@@ -53,7 +53,7 @@ class StartWatch {
   std::set<int> seen_;
   std::map<pid_t, int> users_;             // processes that were seen with a connection, and their ranks
   std::set<std::uint16_t> unknown_ports_;  // connections that the store accepted and whose process is not known yet
-  std::size_t closed_unseen_ = 0;          // how many of these closed before their process was found
+  std::size_t closed_unseen_ = 0;          // how many of these were closed before their process was found
   EventLoop::Clock::time_point next_look_{};
   EventLoop::Clock::time_point next_family_look_{};
   EventLoop::Timer timer_{loop_};

@@ -17,20 +17,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a rank whose peers have lost it may take to end on its own: destructors, a core file.
+// How long a rank that lost its connection to a peer waits for that peer to end: the peer may run destructors or write
+// a core file.
 constexpr auto kTearDown = 4s;
-// When a peer really went away, other ranks fail soon, or the peer is seen ending.
+// When the peer has really ended, other ranks fail soon, too, or the peer's process is seen to be ending.
 constexpr auto kOthersFollow = 500ms;
 
 using namespace std::chrono_literals;
 
 // timeout(1) and others signal a process and then its group: two interrupts this close are one.
 constexpr auto kSameInterrupt = 100ms;
-// Shorter waits need no explanation.
+// A shorter wait is not reported.
 constexpr auto kSilentStop = 1s;
-// How often the other ranks are looked at while one that may have caused a failure is waited for.
+// How often the other ranks are checked while ddprun waits for the rank that may have caused a failure.
 constexpr auto kRootCauseInterval = 50ms;
-// How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
+// How long a killed process may take to end (a disk or driver can delay it) before ddprun ends without it.
 constexpr auto kKillTimeout = 10s;
 
 }  // namespace
@@ -57,8 +58,8 @@ Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, Ra
       orphans_(guarded_.cgroup),
       sweep_(loop, messages, orphans_, phase_, [this](PhaseEvent event) { advance(event); }),
       user_signals_(loop, messages) {
-  // Processes that a rank leaves running become children of this process instead of init's. So they can be found and
-  // ended.
+  // Makes this process the subreaper: processes that a rank leaves running become its children instead of init's, so
+  // that it can find and end them.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   end_.host = host_name();
   loop_.add(guarded_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
@@ -73,11 +74,11 @@ Supervisor::~Supervisor() {
 
 void Supervisor::start(std::vector<RankPlan> plans) {
   workers_.fork(std::move(plans));
-  // Before the gate opens: a debugger that reads the terminal from the background would be suspended.
+  // This comes before the gate opens: a debugger that reads the terminal in the background would be suspended.
   if (const auto debugged = workers_.in_terminal()) {
     terminal_.give_to(workers_[*debugged].process.pid, guarded_.guardian_group);
   }
-  // Rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end.
+  // Rank 0 has this descriptor. As long as the supervisor has a copy, the guardian does not see that rank 0 has ended.
   if (!options_.may_restart) guarded_.terminal_input.reset();
   end_.start = std::chrono::system_clock::now();
   workers_.open_gate();
@@ -100,7 +101,7 @@ void Supervisor::call_in(Clock::duration time, std::function<void()> action) {
   timers_.push_back(loop_.call_at(Clock::now() + time, std::move(action)));
 }
 
-// The only place where the phase changes; next_phase() has all the ways.
+// This is the only place where the phase changes. next_phase() has all transitions.
 void Supervisor::advance(PhaseEvent event) {
   const Phase before = phase_;
   phase_ = next_phase(before, event);
@@ -120,7 +121,8 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
   }
   switch (number) {
     case SIGCHLD:
-      // Where there is no pidfd, the first of several endings is the one that this signal carries.
+      // Without a pidfd the end is found by this signal. When several processes end, the signal contains only the first
+      // of them.
       if (const auto index = workers_.find(static_cast<pid_t>(info.ssi_pid));
           index && !workers_[*index].process.pidfd) {
         on_worker_event(*index);
@@ -131,7 +133,7 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
       streams_.update_window_sizes();
       workers_.signal_all(number);
       return;
-    case SIGTSTP:  // Ctrl-Z reached only the guardian: the ranks are in groups of their own
+    case SIGTSTP:  // Ctrl-Z reached only the guardian, because the ranks have process groups of their own
     case SIGCONT:
       workers_.signal_all(number);
       suspend_guardian(number == SIGTSTP);
@@ -143,17 +145,19 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
   }
 }
 
-// The shell waits for the guardian to stop, and then writes its prompt: after our last words.
+// Stops or continues the guardian. The shell waits until the guardian is stopped, and then writes its prompt after
+// ddprun's last output.
 void Supervisor::suspend_guardian(bool suspend) {
   streams_.suspend_display(suspend);
   if (guardian_ == Guardian::kGone) return;
-  // "Continue" may have overtaken our "stop": then once more.
+  // SIGCONT may have arrived before our SIGSTOP. Then it is sent again.
   if (suspend || guardian_ == Guardian::kSuspended) ::kill(guarded_.guardian, suspend ? SIGSTOP : SIGCONT);
   guardian_ = suspend ? Guardian::kSuspended : Guardian::kRuns;
 }
 
 void Supervisor::on_stop_signal(int number) {
-  // Once: a handler that takes a second signal for impatience must not see one that the user did not send.
+  // Each signal is forwarded only once: the handler of a program may take a second signal as a request to end at once,
+  // which the user did not send.
   const bool is_new = stop_signals_.insert(number).second;
   if (is_done(phase_)) {
     // A user may stop a job on all nodes at once, and this node may have learned of it from another one first.
@@ -194,11 +198,11 @@ void Supervisor::on_worker_event(std::size_t index) {
   const bool is_own_failure = end->failed() && !end->stop_requested;
   end_.ranks.push_back(std::move(*end));
   options_.on_rank_end(end_.ranks.back());
-  // As long as the leader is not reaped, its number cannot become another group's. This is the last chance to signal
-  // the group.
+  // As long as the group's leader is not reaped, its number cannot become the number of another group. This is the last
+  // chance to signal the group.
   if (is_killing(phase_)) {
     workers_.kill(index);
-  } else if (is_own_failure) {  // else they have been asked with it
+  } else if (is_own_failure) {  // else the process group was asked to stop together with its leader
     workers_.ask_to_stop(index, SIGTERM, orphans_);
   }
   workers_.reap(index);
@@ -209,10 +213,10 @@ void Supervisor::on_worker_event(std::size_t index) {
   if (workers_.running() == 0) end_orphans();
 }
 
-// A rank that says that its peer went away is not the first to fail: its peer is, which may still be tearing down.
+// A rank that reports a closed connection to a peer did not fail first. The peer did, and may still be ending.
 void Supervisor::on_failure(std::size_t index) {
   RankEnd& end = end_.ranks.back();
-  if (!end.error) end.error = read_error_file(workers_[index].plan.error_file);  // else it could not even be executed
+  if (!end.error) end.error = read_error_file(workers_[index].plan.error_file);  // else its exec failed
   streams_.describe(end_);
   if (workers_.running() == 0 || !is_consequence(end)) {
     stop_after_failure();
@@ -239,8 +243,8 @@ void Supervisor::stop_after_failure() {
   stop_ranks(SIGTERM);
 }
 
-// Reaps the processes that we inherited as their subreaper. A dead rank ends the round: its own event reads its status,
-// and comes back here.
+// Reaps processes that were left to this process as their subreaper. Stops at a rank that has ended: its own event
+// reads its status, and calls this function again.
 void Supervisor::reap_children() {
   siginfo_t info{};
   while (true) {
@@ -298,7 +302,7 @@ void Supervisor::kill_everything() {
   sweep_.shorten_interval();
 }
 
-// The ranks have ended: ends the processes that they left running.
+// Called when the ranks have ended. Ends the processes that they left running.
 void Supervisor::end_orphans() {
   if (is_done(phase_) || is_ending_orphans(phase_)) return;
   if (!orphans_.exist() || (options_.options->keep_daemons && !is_killing(phase_))) {

@@ -30,24 +30,26 @@ class RootCauseWait {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // A rank has ended as a victim. `is_vague`: its message fits a failure of the rank itself as well.
+  // Records that a rank has failed as a consequence of another failure. `is_vague`: its message may also mean a failure
+  // of the rank itself.
   void add_victim(Time now, bool is_vague);
   bool has_begun() const { return first_.has_value(); }
-  // Whether to wait on. `is_somebody_ending`: a rank that still runs shows that it is about to fail.
+  // Whether to continue to wait. `is_somebody_ending`: a running rank is about to fail.
   bool continues(Time now, bool is_somebody_ending) const;
 
  private:
   std::optional<Time> first_;
   Time last_{};
-  bool is_vague_ = true;  // all of them
+  bool is_vague_ = true;  // true when all victims were vague
 };
 
 struct SupervisorOptions {
   WorkerGroupOptions workers{};
   const Options* options = nullptr;  // must outlive the supervisor
   bool may_restart = false;          // another attempt may follow, whose rank 0 needs the terminal's input too
-  // All must be set. Called when this node's ranks begin to be stopped: because ddprun was asked to stop, say, or
-  // because the first one failed, whose index in the ranks of `end` is `first`.
+  // All callbacks must be set. on_stop is called when this node's ranks begin to be stopped for another reason than the
+  // failure of a rank, such as a request to stop. on_failure is called when a rank failed first; `first` is its index
+  // in the ranks of `end`.
   std::function<void(FailureNotice notice)> on_stop{};
   std::function<void(const JobEnd& end, std::size_t first)> on_failure{};
   std::function<void(const RankPlace& place, pid_t pid)> on_rank_start{};
@@ -62,36 +64,38 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts every rank, or none: throws LaunchError when one cannot be started. If ddprun was asked to stop
-  // during that, they are asked to stop at once.
+  // Starts every rank, or none: throws LaunchError when one cannot be started. If ddprun is asked to stop during that,
+  // the ranks are asked to stop at once.
   void start(std::vector<RankPlan> plans);
-  // Returns when all ranks and whatever they started are gone.
+  // Returns when all ranks and all processes that they started have ended.
   JobEnd wait();
-  // A rank that still runs shows that it is about to fail.
+  // True when a running rank is about to fail.
   bool is_any_ending() const { return workers_.is_any_ending(); }
   // Stops all ranks because another node failed.
   void stop_because(FailureNotice failure);
-  // Stops all ranks because the job has taken too long; `reason` is for the report. `restarts`: it may be started
-  // again, as after a failure.
+  // Stops all ranks because the job has taken too long. `reason` is for the report. `restarts`: the job may be
+  // restarted, as after a failure.
   void stop_late(std::string reason, bool restarts = false);
   std::vector<WatchedRank> all_ranks() const { return launcher::watched_ranks(workers_, end_); }
-  // The same while they are expected to make progress; else none.
+  // The ranks, while they are expected to make progress; otherwise empty.
   std::vector<WatchedRank> watched_ranks() const {
     return is_stopping() || guardian_ == Guardian::kSuspended ? std::vector<WatchedRank>() : all_ranks();
   }
-  // One of them has not ended. Without a look at each: this is asked at the end of every rank.
+  // True when a rank has not ended. This does not check each rank, as it is called at the end of every rank.
   bool has_running_ranks() const { return end_.ranks.size() < workers_.workers().size(); }
-  // The processes of the ranks that have not ended, and their ranks.
+  // The processes of the running ranks, and their ranks.
   std::map<pid_t, int> running_ranks() const { return workers_.running_ranks(); }
-  // The ranks were asked to stop, or would be if there were any yet.
+  // True when the ranks were asked to stop, or will be asked as soon as they are started.
   bool is_stopping() const { return phase_ != Phase::kRunning; }
-  // ddprun was asked to stop, perhaps before any rank was started: the signal, else 0.
+  // The signal with which ddprun was asked to stop, perhaps before a rank was started; 0 if there was none.
   int stop_signal() const { return end_.stop_signal; }
-  // The same, also when a rank had failed before: then the failure counts, and stop_signal() is 0.
+  // True when ddprun was asked to stop, also after a rank had failed. In that case the failure counts, and
+  // stop_signal() is 0.
   bool was_stop_requested() const { return !stop_signals_.empty(); }
-  // When what does not stop is killed, once the ranks are being stopped.
+  // When the remaining processes of a job that is being stopped are killed.
   std::chrono::steady_clock::time_point kill_time() const { return kill_at_; }
-  // After wait(): the user has asked a second time to stop, or the guardian was killed. Nothing is waited for then.
+  // For calls after wait(): the user has asked a second time to stop, or the guardian was killed. Then ddprun waits for
+  // nothing more.
   bool must_end_now() const { return phase_ == Phase::kDismissed || guardian_ == Guardian::kGone; }
 
  private:
@@ -135,7 +139,7 @@ class Supervisor {
   RootCauseWait root_cause_;
   Guardian guardian_ = Guardian::kRuns;
   JobEnd end_;
-  std::set<int> stop_signals_;  // that ddprun got; each was forwarded to the ranks once
+  std::set<int> stop_signals_;  // the signals that ddprun received; each was forwarded to the ranks once
   Clock::time_point kill_at_{};
   std::optional<Clock::time_point> first_interrupt_;
   std::vector<EventLoop::TimerId> timers_;

@@ -13,7 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Until what is typed after `fg` arrives. Looked at only when something was typed for others.
+// How often ddprun checks whether it is in the foreground again (`fg`). It checks only when input was typed that it may
+// not read.
 constexpr auto kForegroundInterval = 100ms;
 
 // Any process may read a terminal that is not our controlling terminal. A terminal that has hung up reports the end of
@@ -76,8 +77,8 @@ void TerminalInput::finish() {
   pipe_.reset();
 }
 
-// A running process is not informed that it was brought to the foreground: a shell's `fg` continues suspended ones
-// only.
+// A running process gets no signal when it is moved to the foreground: a shell's `fg` sends SIGCONT only to suspended
+// ones.
 void TerminalInput::wait_for_foreground() {
   if (foreground_timer_.is_running()) return;
   foreground_timer_.start_in(kForegroundInterval, [this] {

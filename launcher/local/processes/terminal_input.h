@@ -1,5 +1,5 @@
-// Hands what is typed at the terminal to a pipe. The ranks are not in the terminal's foreground group and may not read
-// from it themselves.
+// Passes the input of the terminal to a pipe. The ranks are not in the terminal's foreground process group, so they may
+// not read from it themselves.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 
 namespace launcher {
 
-// Lends ddprun's terminal to a rank that reads it: for that time the rank's process group is in the foreground.
+// Lends ddprun's terminal to a rank that reads it: during that time the rank's process group is in the foreground.
 class ForegroundTerminal {
  public:
   ForegroundTerminal() = default;
@@ -20,12 +20,12 @@ class ForegroundTerminal {
   ForegroundTerminal(const ForegroundTerminal&) = delete;
   ForegroundTerminal& operator=(const ForegroundTerminal&) = delete;
 
-  // Nothing happens when `owner` is not in the foreground: then the rank is treated as any background job.
+  // Does nothing when `owner` is not in the foreground; then the rank is a background job like any other.
   void give_to(pid_t group, pid_t owner);
   void take_back();
 
  private:
-  pid_t owner_ = 0;  // 0: not lent
+  pid_t owner_ = 0;  // 0: the terminal is not lent
 };
 
 class TerminalInput {
@@ -35,7 +35,7 @@ class TerminalInput {
   TerminalInput(const TerminalInput&) = delete;
   TerminalInput& operator=(const TerminalInput&) = delete;
 
-  // ddprun continues after having been suspended or in the background.
+  // Call it when ddprun continues after it was suspended or in the background.
   void resume();
 
  private:
@@ -48,7 +48,7 @@ class TerminalInput {
 
   EventLoop& loop_;
   UniqueFd pipe_;
-  std::string typed_;  // read, but not taken by the pipe yet
+  std::string typed_;  // read, but not written to the pipe yet
   EventLoop::Timer foreground_timer_{loop_};
   bool terminal_watched_ = false;
   bool pipe_watched_ = false;

@@ -24,7 +24,7 @@
 namespace launcher {
 namespace {
 
-// The hexadecimal mask after `name`, such as "SigCgt:".
+// Returns the hexadecimal mask after `name`, such as "SigCgt:".
 std::optional<std::uint64_t> mask_in(std::string_view status, std::string_view name) {
   const std::size_t line = status.find(name);
   if (line == std::string_view::npos || (line > 0 && status[line - 1] != '\n')) return std::nullopt;
@@ -43,7 +43,7 @@ Disposition read_disposition(pid_t pid, int signal_number) {
   return disposition == Disposition::kEnds && is_in_sigwait(pid, signal_number) ? Disposition::kTakes : disposition;
 }
 
-// The set of signals at `address` of the process; 0 when it cannot be read.
+// Returns the set of signals at `address` in the memory of the process; 0 when it cannot be read.
 std::uint64_t signal_set_at(pid_t pid, std::uint64_t address) {
   const UniqueFd memory(::open(("/proc/" + std::to_string(pid) + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
   std::uint64_t set = 0;
@@ -83,7 +83,8 @@ Disposition disposition_in(std::string_view status, int signal_number) {
 SignalTargets signal_targets(const std::map<pid_t, int>& ranks, const std::vector<ProcessIdentity>& processes,
                              const std::function<Disposition(pid_t)>& disposition_of) {
   SignalTargets targets;
-  std::unordered_map<pid_t, std::pair<pid_t, int>> searched;  // below which a taker may be, and of which rank
+  std::unordered_map<pid_t, std::pair<pid_t, int>>
+      searched;  // processes below which a handler may be found, and their ranks
   std::vector<std::pair<ProcessIdentity, pid_t>> takers;
   std::map<int, bool> would_end;
   for (const ProcessIdentity& process : processes) {

@@ -28,7 +28,7 @@ std::string kilobytes(std::size_t bytes) {
   return std::to_string((bytes + 1023) / 1024) + " KiB";
 }
 
-// With its end and the pointer to it, as the kernel counts.
+// Includes the terminating zero and the pointer of each string, as the kernel counts them.
 std::size_t total_bytes(std::span<const std::string> strings) {
   std::size_t total = 0;
   for (const std::string& text : strings) total += text.size() + 1 + sizeof(char*);
@@ -51,7 +51,7 @@ std::string too_big(std::span<const std::string> arguments, std::span<const std:
          (limits.of_both < kMostOfBoth ? ", a quarter of ulimit -s" : ", the maximum of the kernel");
 }
 
-// "a", "b" -> a null-terminated array of pointers into `strings`, as exec wants it (it changes nothing).
+// Returns a null-terminated array of pointers into `strings` for exec, which does not change the texts.
 std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   pointers.reserve(strings.size() + 1);
@@ -60,7 +60,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Where the rank finds its page and its timeline's memory, and on which signal it is to leave its stack in the page.
+// Variables with the descriptors of the rank's progress page and timeline memory, and the signal on which the rank
+// writes its stack to the page.
 std::vector<std::string> page_variables(const RankPage& page, const RankRing& timeline) {
   std::vector<std::string> variables{std::string(ddp::detail::kStackSignalVariable) + "=" +
                                      std::to_string(stack_signal())};

@@ -26,22 +26,23 @@
 namespace launcher {
 
 struct ExecLimits {
-  std::size_t of_both;  // of arguments and environment together, with their ends and the pointers to them
-  std::size_t of_one;   // of one argument or variable, with its end
+  std::size_t
+      of_both;  // limit for arguments and environment together, with their terminating zeros and the pointers to them
+  std::size_t of_one;  // limit for one argument or variable, with its terminating zero
 };
 
-// The kernel's, for pages of `page_bytes` and a limit of `stack_bytes` for the stack (ulimit -s). Pure.
+// The kernel's limits when pages have `page_bytes` bytes and the stack is limited to `stack_bytes` (ulimit -s). Pure.
 ExecLimits exec_limits(std::size_t page_bytes, std::size_t stack_bytes);
 
 ExecLimits exec_limits();
 
-// One line: what execve refused with `error` and what to look at. `arguments` and `environment` are what it was given,
-// `cause` what the file's own bytes say against it, or "". Pure.
+// Returns one line: that execve failed with `error`, and what to check. `arguments` and `environment` are what execve
+// received. `cause` is a reason that was found in the file's own bytes, or "". Pure.
 std::string exec_failure_text(const std::string& file, int error, std::span<const std::string> arguments,
                               std::span<const std::string> environment, const ExecLimits& limits,
                               const std::string& cause = {});
 
-// What execve takes, null-terminated; the texts are elsewhere.
+// The null-terminated arrays for execve. The texts are stored elsewhere.
 struct ExecArguments {
   std::vector<char*> arguments{};
   std::vector<char*> shell_arguments{};
@@ -66,7 +67,7 @@ struct WorkerGroupOptions {
 
 class WorkerGroup {
  public:
-  // `on_event` is called when the worker with this index may have ended. References must outlive the group.
+  // Calls `on_event` when the worker with this index may have ended. References must outlive the group.
   WorkerGroup(EventLoop& loop, RankStreams& streams, WorkerGroupOptions options,
               std::function<void(std::size_t index)> on_event);
   ~WorkerGroup();
@@ -82,23 +83,24 @@ class WorkerGroup {
   const Worker& operator[](std::size_t index) const { return workers_[index]; }
   std::size_t running() const { return running_; }
   std::map<pid_t, int> running_ranks() const;
-  // The index of the worker that is this process, until it is reaped.
+  // Returns the index of the worker with this process number, until it is reaped.
   std::optional<std::size_t> find(pid_t pid) const;
-  // One that runs shows that it is about to fail: it is exiting, or has written its error file.
+  // True when a running worker is about to fail: it is exiting, or has written its error file.
   bool is_any_ending() const;
   std::optional<std::size_t> in_terminal() const;
 
-  // How a worker ended; nothing while it runs, and once it is reaped.
+  // Returns how a worker ended; nothing while it runs and after it is reaped.
   std::optional<RankEnd> end_of(std::size_t index);
-  // Its number may be another process's afterwards.
+  // After this call the process number may belong to another process.
   void reap(std::size_t index);
 
-  // To the process group of each that runs.
+  // Signals the process group of each running worker.
   void signal_all(int signal_number) const;
-  // To one group, whose leader may have ended but is not reaped. What it leaves behind need not be asked once more.
+  // Signals one process group, whose leader may have ended but is not reaped. Processes that it leaves running need not
+  // be asked again.
   void ask_to_stop(std::size_t index, int signal_number, Orphans& orphans) const;
   void kill(std::size_t index) const;
-  // To all that run: from now on they have been asked to stop.
+  // Asks all running workers to stop, and records that they were asked.
   void ask_all_to_stop(int signal_number, Orphans& orphans);
   void kill_all();
 
@@ -118,7 +120,7 @@ class WorkerGroup {
   std::size_t running_ = 0;
 };
 
-// All of them; `end` has how those that have ended did so.
+// Returns all ranks; `end` has how those that have ended did so.
 std::vector<WatchedRank> watched_ranks(const WorkerGroup& workers, const JobEnd& end);
 
 }  // namespace launcher

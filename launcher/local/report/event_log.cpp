@@ -40,7 +40,8 @@ double seconds_since_epoch(std::chrono::system_clock::time_point time) {
 EventLog::EventLog(const std::string& file) : file_(file) {
   if (file.empty()) return;
   host_ = host_name();
-  // Not blocking: a named pipe without a reader is refused at once, and a reader that sleeps must not stop the job.
+  // Opened without blocking: a named pipe without a reader is refused at once, and a reader that does not read must not
+  // block the job.
   fd_.reset(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
   if (!fd_) {
     throw LaunchError("--events " + file + ": " +
@@ -114,7 +115,7 @@ void EventLog::job_ended(int exit_status) {
 }
 
 void EventLog::write(const char* event, const ordered_json& fields) {
-  if (!problem_.empty()) return;  // after a line that is cut off, others would not be readable
+  if (!problem_.empty()) return;  // the last line was cut off, so a reader could not parse lines after it
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   ordered_json line{{"event", event},
                     {"time", seconds_since_epoch(std::chrono::system_clock::now())},

@@ -18,19 +18,19 @@ struct StragglerChange;
 
 class EventLog {
  public:
-  // Appends to `file`; with an empty name nothing is written. Throws LaunchError when the file cannot be opened.
+  // Appends to `file`. With an empty name nothing is written. Throws LaunchError when the file cannot be opened.
   explicit EventLog(const std::string& file);
 
   // Each call writes one line, whole and at once.
   void rank_started(const RankPlace& place, pid_t pid, int attempt);
   void rank_ended(const RankEnd& rank, int attempt);
-  // The first failure of an attempt; nothing when there was none.
+  // Writes the first failure of an attempt; writes nothing when there was none.
   void attempt_failed(const JobEnd& end, int attempt);
   void restarting(int attempt);
-  // No rank makes progress; and they do so again.
+  // The first means that no rank makes progress, the second that the ranks make progress again.
   void hang(int attempt, const Hang& hang);
   void hang_over(int attempt);
-  // A rank delays the others, or does so no more.
+  // A rank begins to delay the others, or no longer delays them.
   void straggler(int attempt, const StragglerChange& change);
   void job_ended(int exit_status);
 

@@ -18,7 +18,7 @@
 namespace launcher {
 namespace {
 
-// Less is left where a write to shared memory has just failed.
+// When a write to shared memory has just failed, less than this is free.
 constexpr std::uint64_t kLittleSharedMemory = 1 << 20;
 
 std::string limit_text(const char* what, rlim_t limit, const char* unit, const char* option) {
@@ -28,7 +28,7 @@ std::string limit_text(const char* what, rlim_t limit, const char* unit, const c
 }
 
 bool used_up_cpu(const EndContext& context) {
-  // The kernel looks once a second.
+  // The kernel checks the limit once a second.
   return context.cpu_seconds != RLIM_INFINITY &&
          context.used_cpu_seconds + 1 >= static_cast<double>(context.cpu_seconds);
 }
@@ -39,7 +39,7 @@ std::string cause_of_signal(int signal, const EndContext& context) {
       return limit_text("CPU time", context.cpu_seconds, "s", "ulimit -t");
     case SIGXFSZ:
       return limit_text("the size of files", context.file_bytes, "bytes", "ulimit -f");
-    case SIGKILL:  // what comes at the hard limit, or where both are equal
+    case SIGKILL:  // the kernel's signal at the hard limit, or when soft and hard limit are equal
       return used_up_cpu(context) ? limit_text("CPU time", context.cpu_seconds, "s", "ulimit -t") : "";
     case SIGILL:
       return "the program was built for another processor (-march=native on another machine?)";
@@ -67,7 +67,7 @@ constexpr std::array kLastLines = std::to_array<LastLine>({
     {"File too large", "limit on the size of files: ulimit -f"},
 });
 
-// What programs write about an option that they do not know.
+// Texts that programs print about an option that they do not know.
 bool complains_of_option(std::string_view text) {
   constexpr std::array<std::string_view, 6> kPhrases = {"unrecognized argument", "unrecognized option",
                                                         "invalid option",        "o such option",
@@ -76,7 +76,7 @@ bool complains_of_option(std::string_view text) {
                      [&](std::string_view phrase) { return text.find(phrase) != std::string_view::npos; });
 }
 
-// The option of ddprun in the program's complaint.
+// Returns the option of ddprun that the program complains about.
 std::string_view launcher_option(std::string_view text) {
   constexpr std::array<std::string_view, 16> kOptions = {
       "--nproc_per_node", "--nproc-per-node", "--nnodes",      "--node_rank", "--node-rank",  "--master_addr",
@@ -121,7 +121,7 @@ bool leaves_core(int signal_number) {
   return std::find(kSignals.begin(), kSignals.end(), signal_number) != kSignals.end();
 }
 
-// `pattern` with the process number filled in; nothing when it has fields that only the kernel knows.
+// Returns `pattern` with the process number filled in; nothing when it has fields that only the kernel knows.
 std::optional<std::string> core_name(std::string_view pattern, int pid) {
   std::string name;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -136,7 +136,8 @@ std::optional<std::string> core_name(std::string_view pattern, int pid) {
   return name;
 }
 
-// The path of this process's cgroup in /proc/self/cgroup: of the v1 controller `name`, or of v2 for "".
+// Returns the path of this process's cgroup in /proc/self/cgroup: for the v1 controller `name`, or for v2 when `name`
+// is "".
 std::optional<std::string> own_cgroup(std::string_view name) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -168,7 +169,7 @@ EndContext end_context() {
   if (::statvfs("/dev/shm", &shared) == 0 && shared.f_blocks > 0) {
     found.free_shared_bytes = static_cast<std::uint64_t>(shared.f_bavail) * shared.f_frsize;
   } else {
-    found.free_shared_bytes = kLittleSharedMemory;  // nothing is known
+    found.free_shared_bytes = kLittleSharedMemory;  // the real value is unknown; this one gives no hint
   }
   return found;
 }
@@ -177,7 +178,7 @@ std::string end_cause(const RankEnd& rank, const EndContext& context) {
   if (rank.stop_requested || !rank.was_executed) return "";
   if (rank.signal != 0) return cause_of_signal(rank.signal, context);
   if (std::string cause = cause_of_last_line(rank.last_lines, context); !cause.empty()) return cause;
-  // A shell ends so after a command that a signal has ended.
+  // A shell exits with this status after a signal has ended its command.
   const int signal = rank.exit_code - to_int(ExitStatus::kSignalBase);
   if (signal != SIGXCPU && signal != SIGXFSZ && signal != SIGKILL) return "";
   const std::string cause = cause_of_signal(signal, context);
@@ -203,7 +204,8 @@ std::optional<long> out_of_memory_kills() {
   }
   if (const auto group = own_cgroup("memory")) {
     files.push_back("/sys/fs/cgroup/memory" + *group + "/memory.oom_control");
-    files.emplace_back("/sys/fs/cgroup/memory/memory.oom_control");  // a container sees its own group as the root
+    files.emplace_back(
+        "/sys/fs/cgroup/memory/memory.oom_control");  // in a container the process's own cgroup appears as the root
   }
   for (const std::string& file : files) {
     if (const auto kills = counter_in(read_text(file), "oom_kill")) return kills;
@@ -231,7 +233,7 @@ std::string core_hint(const RankEnd& rank, std::string_view pattern, rlim_t limi
   const std::string place = pattern.starts_with("/") ? "" : folder + "/";
   if (!name) return "core file: named by the pattern " + place + std::string(pattern);
   const std::string file = place + *name;
-  // The kernel adds the number on its own when core_uses_pid says so.
+  // The kernel appends the process number itself when core_uses_pid is set.
   const std::string numbered = std::string(file).append(".").append(std::to_string(rank.pid));
   const bool adds_pid = pattern.find('%') == std::string_view::npos && std::filesystem::exists(numbered);
   return "core file: " + (adds_pid ? numbered : file);

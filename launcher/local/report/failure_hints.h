@@ -14,7 +14,7 @@
 
 namespace launcher {
 
-// What the ranks run under, and what they have used.
+// The limits of the ranks, and what the ranks have used.
 struct EndContext {
   rlim_t cpu_seconds = RLIM_INFINITY;   // ulimit -t
   double used_cpu_seconds = 0;          // of all ranks that have ended
@@ -25,7 +25,7 @@ struct EndContext {
 
 EndContext end_context();
 
-// The cause and what to do, or "".
+// Returns the cause and what to do, or "".
 std::string end_cause(const RankEnd& rank, const EndContext& context);
 
 // Where to look for the core file of a rank that ended with `rank.core_dumped`, or why no core was written when its
@@ -33,15 +33,15 @@ std::string end_cause(const RankEnd& rank, const EndContext& context);
 // `limit`: the ranks' RLIMIT_CORE, `folder`: where they started. Pure.
 std::string core_hint(const RankEnd& rank, std::string_view pattern, rlim_t limit, const std::string& folder);
 
-// The number after `name` in a file such as memory.events: lines "name number". Pure.
+// Returns the number after `name` in a file such as memory.events, which has lines "name number". Pure.
 std::optional<long> counter_in(std::string_view text, std::string_view name);
 
-// How many processes of this process's cgroup (v2 or v1) the kernel has killed for lack of memory; nothing where it
-// does not say.
+// Returns how many processes of this process's cgroup (v2 or v1) the kernel has killed for lack of memory; nothing if
+// that is unknown.
 std::optional<long> out_of_memory_kills();
 
-// The hints on one failure, perhaps none. `kills_before`: out_of_memory_kills() when the job started. `signal_reason`:
-// why ddprun itself sent the rank a signal; "" where it did not.
+// Returns the hints on one failure; there may be none. `kills_before`: out_of_memory_kills() when the job started.
+// `signal_reason`: why ddprun itself sent the rank a signal; "" if it did not.
 std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> kills_before, const std::string& folder,
                                        const std::string& signal_reason = "");
 

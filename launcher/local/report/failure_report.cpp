@@ -38,7 +38,8 @@ std::string clock_time(SystemTime time) {
   return std::string(text.data()) + fraction.data();
 }
 
-// The worker's own words, indented. Control characters would let a worker rewrite the terminal.
+// Returns the worker's own message, indented. Control characters are replaced, as they would let a worker rewrite the
+// terminal.
 std::string quote_message(const std::string& message) {
   std::vector<std::string> lines;
   for (std::string_view left = message; !left.empty();) {
@@ -55,7 +56,7 @@ std::string quote_message(const std::string& message) {
   return text;
 }
 
-// The last line that is not blank.
+// Returns the last line that is not blank.
 std::string_view last_line(std::string_view text) {
   const std::size_t end = text.find_last_not_of(" \t\r\n");
   if (end == std::string_view::npos) return {};
@@ -64,7 +65,7 @@ std::string_view last_line(std::string_view text) {
   return newline == std::string_view::npos ? text : text.substr(newline + 1);
 }
 
-// The error file already says what standard error ended with.
+// True when the error file already contains the last line of standard error.
 bool repeats_error(const RankEnd& rank) {
   if (!rank.error) return false;
   const std::string_view printed = last_line(rank.last_lines);
@@ -73,7 +74,8 @@ bool repeats_error(const RankEnd& rank) {
          (!written.empty() && printed.find(written) != std::string_view::npos);
 }
 
-// No rank is to blame for a program that the kernel refuses: it would refuse it to all. Unless it did not.
+// The report for a program that could not be executed. The kernel would refuse it for all ranks, so no single rank is
+// named unless only some were refused.
 std::string not_executed_report(const RankEnd& rank, const JobEnd& job) {
   const bool ran_elsewhere = std::any_of(job.ranks.begin(), job.ranks.end(), [](const RankEnd& other) {
     return other.was_executed && !other.stop_requested;
@@ -96,7 +98,8 @@ std::string report_on_other_node(const JobEnd& job) {
   return text;
 }
 
-// One that had written down its trouble, and that ddprun ended before it ended on its own.
+// Describes the end of the rank that failed first. If the rank had written its error file and ddprun then ended it,
+// this says so.
 std::string describe_culprit(const RankEnd& culprit) {
   if (culprit.stop_requested && culprit.signal != 0) return "reported an error, and was stopped by ddprun";
   return describe_end(culprit);
@@ -117,7 +120,8 @@ std::string details_of(const RankEnd& culprit, const JobEnd& job) {
   return text;
 }
 
-// Where the first failure is that of a rank whose peer was gone: the ranks that had ended with status 0 before it.
+// Returns the ranks that had ended with status 0 before `first`, if `first` failed because its connection to a peer was
+// closed.
 std::vector<int> left_the_others(std::size_t first, const JobEnd& job) {
   const RankEnd& culprit = job.ranks[first];
   const std::string& words = culprit.error ? culprit.error->message : culprit.last_lines;
@@ -138,7 +142,7 @@ std::string report_on_culprit(const RankEnd& culprit, const std::vector<int>& le
          details_of(culprit, job);
 }
 
-// One that failed on its own as well.
+// One line about a rank that failed on its own after, or before, the first one.
 std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit, const JobEnd& job) {
   const double later = trouble_time(rank, job) - trouble_time(culprit, job);
   return "  " + std::string(later < 0 ? "but:    rank " : "later:  rank ") + std::to_string(rank.rank) + " " +
@@ -146,7 +150,8 @@ std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit,
          (is_consequence(rank) ? ": its connection to another rank was closed\n" : "\n");
 }
 
-// What a rank says of its failure, without "rank 3 of 8: " in front, which rank it is that says it.
+// Returns the rank's error message without the prefix "rank 3 of 8: ", so that messages of several ranks can be
+// compared.
 std::string_view words_of(const RankEnd& rank) {
   std::string_view words = rank.error ? std::string_view(rank.error->message) : last_line(rank.last_lines);
   const std::size_t end = words.find(": ");
@@ -159,7 +164,7 @@ std::string_view words_of(const RankEnd& rank) {
   return words;
 }
 
-// Ranks that failed alike, which is said once: in full of the first of all.
+// One line about the ranks that failed with the same message as the first one.
 std::string report_on_the_same(const std::vector<const RankEnd*>& same, const RankEnd& culprit, const JobEnd& job) {
   if (same.empty()) return "";
   std::vector<int> ranks;
@@ -174,7 +179,7 @@ std::string report_on_the_same(const std::vector<const RankEnd*>& same, const Ra
                    last);
 }
 
-// `left` are named already.
+// `left` are the ranks that the report has already named.
 std::string report_on_others(std::size_t first, const std::vector<int>& left, const JobEnd& job) {
   std::string text;
   std::vector<int> stopped;

@@ -1,4 +1,4 @@
-// The report for the user on what became of a job. Pure.
+// The report for the user on how a job ended. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace launcher {
 
-// What the other nodes are to print of the first failure of `job`, whose index in `ranks` is `first`: its lines but the
-// first one.
+// Returns the lines, without the first, that the other nodes print about the first failure of `job`. `first` is the
+// failure's index in `ranks`.
 std::vector<std::string> failure_details(const JobEnd& job, std::size_t first);
 
-// About ten lines; empty when there is nothing to say.
+// Returns about ten lines; empty when there is nothing to report.
 std::string failure_report(const JobEnd& job);
 
 }  // namespace launcher

@@ -17,19 +17,19 @@
 namespace launcher::control {
 namespace {
 
-// More messages than this never wait for a launcher that takes any.
+// A launcher that reads its messages never leaves more bytes than this waiting.
 constexpr std::size_t kMaxOutgoing = std::size_t{1} << 20;
-// Of what was given to the kernel so much may be on its way, and wait to be sent: messages wait for it. Enough for
-// 300 MB/s where an answer takes 0.2 ms.
+// Sizes of the kernel's send buffer, and of its part that is not sent yet. They are small because a message waits for
+// everything in the buffer. They allow 300 MB/s with a round trip of 0.2 ms.
 constexpr int kSendBuffer = 64 << 10;
 constexpr int kMaxUnsent = 32 << 10;
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
-// What was received is acknowledged after so many bytes, besides at intervals: the other end keeps it until then.
+// An acknowledgement is sent after so many received bytes, and at intervals. Until then the other end keeps the bytes.
 constexpr std::uint64_t kAcknowledgeEvery = std::uint64_t{256} << 10;
-// Retransmissions after 0.2 and 0.4 s and more were lost, too.
+// That many retransmissions, after 0.2 and 0.4 s or more, were lost as well.
 constexpr int kRetransmissions = 2;
 
-// The connection cannot be used, which says nothing of the other end: it may be there again soon.
+// True when the error is one of the network, not of the other end, which may soon be reachable again.
 bool is_of_network(int error) {
   constexpr std::array<int, 7> kErrors = {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN, EHOSTDOWN, ENONET, ENETRESET};
   return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
@@ -47,8 +47,8 @@ ControlLink::~ControlLink() {
   if (fd_) loop_.remove(fd_.get());
 }
 
-// TCP_USER_TIMEOUT is not for a connection whose interface may go down: the kernel counts it from the first probe that
-// it could not send, also where that was in an earlier interruption, and then ends the connection at once.
+// TCP_USER_TIMEOUT is not set, because the network interface may go down. The kernel counts it from the first probe
+// that it could not send, even if that was in an earlier interruption, and then closes the connection at once.
 void ControlLink::watch() {
   ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
   ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsent, sizeof kMaxUnsent);
@@ -87,7 +87,8 @@ void ControlLink::carry(std::uint32_t round, std::string_view bytes) {
   was_full_ = was_full_ || !has_room();
 }
 
-// False when there is nothing to write now. What is carried waits for acknowledgements rather than fill the memory.
+// Returns false when there is nothing to write now. Carried bytes wait for acknowledgements, so that they do not fill
+// the memory.
 bool ControlLink::take_next() {
   if (!sent_.is_all_sent()) return true;
   if (sent_.size() == 0) progress_ = std::chrono::steady_clock::now();
@@ -111,7 +112,7 @@ void ControlLink::write_all() {
   }
 }
 
-// What breaks here is reported by the loop, to which everybody who sends may come back first.
+// Does not report errors: the event loop does, after the sender has returned.
 void ControlLink::flush() {
   if (!fd_) return;
   write_all();
@@ -119,7 +120,7 @@ void ControlLink::flush() {
   update_interest();
 }
 
-// The loop also calls on_room, which the sender does not expect in the middle of that.
+// Leaves on_room to the event loop as well, because the sender does not expect the callback during its own call.
 void ControlLink::update_interest() {
   const bool waits = !sent_.is_all_sent() || (was_full_ && has_room());
   if (waits_to_write_ == waits) return;
@@ -178,7 +179,7 @@ void ControlLink::handle_arrivals() {
   if (incoming_.is_broken()) close("it sent something that is not a launcher's message");
 }
 
-// False when no launcher would send it. May destroy the link.
+// Returns false when no launcher would send this. May destroy the link.
 bool ControlLink::handle(const Arrival& arrival) {
   if (arrival.round) {
     callbacks_.on_carried(*arrival.round, arrival.bytes);

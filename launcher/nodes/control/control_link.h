@@ -1,6 +1,7 @@
-// One end of what two launchers say to each other: whole messages each way, and what is carried for others, which never
-// delays a message for long. All of it is a session, which may outlive its connection: after an interruption of the
-// network it continues with a new one, and nothing is lost or comes twice.
+// One end of the connection between two launchers. It transfers whole messages in both directions, and carries bytes
+// for others, which never delay a message for long. Both belong to a session, which may last longer than its
+// connection: after an interruption of the network it continues with a new one, and every byte is delivered exactly
+// once.
 #pragma once
 
 #include <chrono>
@@ -19,68 +20,71 @@
 
 namespace launcher::control {
 
-// Stands in the place of a round's number for what belongs to the side channel (os/network/side_channel.h).
+// Used instead of a round's number for bytes of the side channel (os/network/side_channel.h).
 inline constexpr std::uint32_t kSideRound = std::uint32_t{1} << 30;
 
 class ControlLink {
  public:
   struct Callbacks {
     std::function<void(const Message&)> on_message{};
-    // Anything was received, even a part of a frame.
+    // Called when anything was received, even a part of a frame.
     std::function<void()> on_sign_of_life{};
-    // Of what it carries for others, in order.
+    // Called with carried bytes, in order.
     std::function<void(std::uint32_t round, std::string_view bytes)> on_carried{};
-    // has_room() is true again.
+    // Called when has_room() has become true again.
     std::function<void()> on_room{};
-    // The session has ended: the other end closed the connection, or what arrived was not a message. Nothing is called
-    // after that.
+    // The session has ended: the other end closed the connection, or the received bytes are not a message. No callback
+    // is called after this one.
     std::function<void(const std::string& reason)> on_closed{};
-    // The connection is lost. Returns whether the session waits for another one, else on_closed follows. May be null:
-    // it never waits. `is_network`: the network lost it; else the other end closed it.
+    // The connection is lost. Returns whether the session waits for a new connection; otherwise on_closed is called
+    // next. May be null: then the session never waits. `is_network`: the network lost the connection; else the other
+    // end closed it.
     std::function<bool(bool is_network)> on_disconnected{};
   };
-  // `fd` is connected and does not block; without one, resume() is due. `loop` must outlive the link. A callback may
-  // destroy the link.
+  // `fd` is connected and non-blocking. Without a descriptor, call resume() later. `loop` must outlive the link. A
+  // callback may destroy the link.
   ControlLink(EventLoop& loop, UniqueFd fd, Callbacks callbacks);
   ~ControlLink();
   ControlLink(const ControlLink&) = delete;
   ControlLink& operator=(const ControlLink&) = delete;
 
-  // What cannot be sent at once is sent later; after the end of the session, never.
+  // Sends the message, later if it cannot be sent at once. After the end of the session it is dropped.
   void send(const Message& message);
-  // The same, for what to_frame() has made of a message: what goes to thousands is written once.
+  // Sends a message that to_frame() has encoded, so that a message for thousands of nodes is encoded once.
   void send_frame(const std::string& frame);
-  // For others; goes after all messages, at the next flush() at the latest.
+  // Sends bytes for others, after all messages; at the next flush() at the latest.
   void carry(std::uint32_t round, std::string_view bytes);
   void flush();
   // Reports the number of received bytes with the next message. Needed at intervals only.
   void acknowledge();
-  // Whether more should be carried; on_room follows a "no".
+  // Whether the caller should carry more bytes. If not, on_room is called later.
   bool has_room() const { return carried_bytes_ < kMaxCarried && sent_.size() < kMaxUnacknowledged; }
-  // What is carried and was not given to the kernel yet, in bytes; and whether the kernel has all that was sent and
-  // carried.
+  // The number of carried bytes that were not passed to the kernel yet; and whether the kernel has all sent and carried
+  // bytes.
   std::size_t carried() const { return carried_bytes_; }
   bool is_idle() const { return sent_.is_all_sent() && outgoing_.empty() && carried_.empty(); }
-  // "10.0.0.7 port 4711", where the other end is.
+  // The address of the other end, such as "10.0.0.7 port 4711".
   std::string peer() const;
   // Ends the session; on_closed is not called.
   void break_off();
   bool is_open() const { return !is_over_; }
 
   bool is_connected() const { return static_cast<bool>(fd_); }
-  // Gives the connection away; the session waits for another one. What was read of it already is in take_rest().
+  // Returns the connection; the session then waits for a new one. take_rest() returns the bytes that were read from it
+  // but not used.
   UniqueFd release();
   std::string take_rest() { return incoming_.take_rest(); }
-  // Continues with a new connection, whose other end has received `position` bytes of the session, and of which `rest`
-  // was read already. False, and nothing has changed, when that cannot be. Callbacks may be called at once.
+  // Continues with a new connection. Its other end has received `position` bytes of the session. `rest` was already
+  // read from it. Returns false and changes nothing when that is impossible. Callbacks may be called during the call.
   bool resume(UniqueFd fd, std::uint64_t position, std::string_view rest = {});
   bool can_resume(std::uint64_t position) const { return !is_over_ && sent_.can_rewind(position); }
   // How many bytes of whole frames have been received in the session, and how many sent ones were acknowledged.
   std::uint64_t received() const { return received_; }
   std::uint64_t acknowledged() const { return sent_.acknowledged(); }
-  // The kernel has sent data several times for at least this time, and the other end has acknowledged nothing.
+  // True when the kernel has sent data several times during at least this time, and the other end has acknowledged
+  // nothing.
   bool is_stalled(std::chrono::steady_clock::time_point now, std::chrono::milliseconds time) const;
-  // More messages wait than a launcher that takes any would leave: some of them were dropped.
+  // True when too many messages wait for a launcher that does not read them: some messages were dropped.
   bool has_overflowed() const { return has_overflowed_; }
 
  private:
@@ -104,12 +108,13 @@ class ControlLink {
   Callbacks callbacks_;
   FrameReader incoming_;
   std::uint64_t received_ = 0;
-  std::uint64_t announced_ = 0;  // of these, to the other end
+  std::uint64_t announced_ = 0;  // the part of received_ that was acknowledged to the other end
   ResendBuffer sent_;
-  std::chrono::steady_clock::time_point progress_{};  // when the other end last acknowledged, or had nothing to
-  std::string outgoing_;                              // messages that follow what is in sent_
-  std::deque<FrameBuilder> carried_;                  // what follows those
-  std::size_t carried_bytes_ = 0;                     // in them
+  std::chrono::steady_clock::time_point
+      progress_{};                    // when the other end last acknowledged data, or had none to acknowledge
+  std::string outgoing_;              // messages that follow what is in sent_
+  std::deque<FrameBuilder> carried_;  // what follows those
+  std::size_t carried_bytes_ = 0;     // the size of carried_
   bool was_full_ = false;
   bool waits_to_write_ = false;
   bool is_over_ = false;

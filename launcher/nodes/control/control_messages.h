@@ -1,5 +1,5 @@
-// What the launchers of a job say to each other: each node's launcher to the coordinator, which is the one that hosts
-// the store, and back. JSON, of which nothing is believed that was not checked: numbers are within bounds, and text can
+// The messages between the launchers of a job: from each launcher to the coordinator, which is the launcher that hosts
+// the store, and back. They are JSON. Everything that is received is checked: numbers are within bounds, and text can
 // be shown on a terminal. Pure.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace launcher::control {
 
-// Launchers with another number do not understand each other.
+// Launchers with different numbers cannot communicate.
 inline constexpr int kProtocol = 5;
 // A node that the coordinator is to give a number.
 inline constexpr int kAnyNode = -1;
@@ -27,7 +27,7 @@ struct Hello {
   std::string version{};
   std::string host{};
   int pid = 0;
-  std::string launcher{};  // random: which process it is, of all that ever were
+  std::string launcher{};  // random: identifies the launcher's process
   int nnodes = 1;
   int min_nodes = 0;  // 0: the number of nodes is fixed
   int node_rank = kAnyNode;
@@ -36,7 +36,7 @@ struct Hello {
   int max_restarts = 0;
   int local_world_size = 1;
   std::string role{};
-  // It has failed already, and comes only to say so.
+  // The node cannot start its ranks, and connects only to report that.
   std::optional<JoinFailure> trouble = std::nullopt;
 };
 // The first messages on each connection, which do not belong to a session. The coordinator sends a number that was
@@ -44,7 +44,7 @@ struct Hello {
 // earlier connection cannot be replayed. With a shared secret each end also proves that it knows the secret.
 struct Challenge {
   std::string text{};
-  int protocol = kProtocol;  // 0: of a launcher that is older than 5
+  int protocol = kProtocol;  // 0: a launcher that is older than protocol 5
 };
 // The node begins its session, or continues it after the number of bytes that it has received.
 struct Answer {
@@ -54,43 +54,43 @@ struct Answer {
   std::string session{};  // random
   std::uint64_t received = 0;
   bool is_new = true;  // nothing that the node has sent was acknowledged
-  // The node's connections are counted: an answer on an earlier one than the session has may come late.
+  // Counts the node's connections, because an answer on an earlier connection may arrive late.
   int attempt = 0;
 };
-// The session continues; the coordinator has received so many bytes of it.
+// The session continues. The coordinator has received `received` bytes of it.
 struct Welcome {
   std::string repeated{};
   std::string proof{};
   std::uint64_t received = 0;
-  std::chrono::milliseconds reconnect_after{1'000};  // of silence the node makes a new connection
+  std::chrono::milliseconds reconnect_after{1'000};  // the silence after which the node makes a new connection
 };
-// The job does not come about, or continues or has ended without this node; with status 0 all is well.
+// The job cannot begin, or it continues or has ended without this node. Status 0 means that the job has ended well.
 struct Refusal {
   JoinFailure reason{};
 };
-// The node waits for round `round`.
+// The node is ready for round `round`.
 struct Ready {
   int round = 0;
 };
-// Which nodes are missing, or arrived and left.
+// Text for the user: which nodes are missing, or arrived and left.
 struct Waiting {
   std::string text{};
-  bool has_begun = false;  // the job runs without this node, which waits for its next restart
+  bool has_begun = false;  // the job runs without this node, which waits for the next restart
 };
 // All nodes have arrived.
 struct Start {
   int round = 0;
   NodePlace place{};
   int store_port = 0;
-  int coordinator = 0;             // the number of its node
-  bool has_foreign_nodes = false;  // torchrun's
+  int coordinator = 0;             // the number of the coordinator's node
+  bool has_foreign_nodes = false;  // true when torchrun nodes take part
 };
 // A node leaves before all nodes have met. `is_final`: it will not return, so the others need not wait for it.
 struct Leaving {
   JoinFailure reason{};
   bool is_final = false;
 };
-// The node's ranks begin to be stopped, and this is why.
+// The node begins to stop its ranks; `notice` is the reason.
 struct Failed {
   int round = 0;
   FailureNotice notice{};
@@ -103,7 +103,7 @@ struct CoordinatorSilent {
   int round = 0;
   FailureNotice notice{};
 };
-// Asks a node which failure it knows of. With a notice: it also stops its ranks, for that reason.
+// Asks a node which failure it knows. With `stop_because` the node also stops its ranks for that reason.
 struct FailureQuery {
   int round = 0;
   std::optional<FailureNotice> stop_because = std::nullopt;
@@ -126,7 +126,7 @@ struct Stopped {
   int round = 0;
   int status = 0;
 };
-// The same on all nodes. `status` is the exit status of all of them.
+// All nodes have stopped their ranks. `status` is the exit status for all of them.
 struct AllStopped {
   int round = 0;
   int status = 0;
@@ -142,7 +142,7 @@ inline constexpr int kEveryNode = -1;
 inline constexpr std::size_t kMaxWord = std::size_t{24} << 10;
 struct Word {
   int round = 0;
-  int from = 0;  // as the coordinator knows it
+  int from = 0;  // filled in by the coordinator
   int to = kEveryNode;
   std::string text{};
 };
@@ -154,9 +154,9 @@ struct Ping {
 };
 struct Pong {
   std::int64_t sent = 0;
-  std::int64_t clock = 0;  // microseconds since 1970 of who answers
+  std::int64_t clock = 0;  // microseconds since 1970 at the node that answers
   std::chrono::milliseconds timeout{};
-  std::int64_t steady = 0;  // microseconds of its steady clock; 0: it does not say
+  std::int64_t steady = 0;  // microseconds of that node's steady clock; 0: it does not report it
 };
 
 using Message = std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, Waiting, Start, Leaving, Failed,
@@ -165,7 +165,7 @@ using Message = std::variant<Hello, Challenge, Answer, Welcome, Refusal, Ready, 
 
 // At most kMaxMessageBytes long.
 std::string to_text(const Message& message);
-// Nothing when the text is not what a launcher would send.
+// Returns nothing when the text is not what a launcher would send.
 std::optional<Message> parse_message(std::string_view text);
 
 }  // namespace launcher::control

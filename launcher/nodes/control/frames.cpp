@@ -3,7 +3,7 @@
 namespace launcher::control {
 namespace {
 
-// Small frames share a part, so that thousands of them take no memory of their own each.
+// Small frames share a buffer of this size, so that thousands of them need no allocation each.
 constexpr std::size_t kMostInPart = std::size_t{16} << 10;
 
 constexpr std::size_t kRoundBytes = 4;
@@ -45,7 +45,7 @@ void ResendBuffer::sent(std::size_t bytes) {
 
 bool ResendBuffer::acknowledge(std::uint64_t position) {
   if (position > sent_) return false;
-  if (position <= acknowledged_) return true;  // an older one
+  if (position <= acknowledged_) return true;  // an older acknowledgement
   acknowledged_ = position;
   while (current_ > 0 && begin_ + parts_.front().size() <= position) {
     begin_ += parts_.front().size();

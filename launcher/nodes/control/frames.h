@@ -1,5 +1,5 @@
-// The frames that pass between two launchers, in one stream of bytes: messages, what the connection carries for others,
-// with the round that it belongs to, and acknowledgements of so many bytes of whole frames. Pure.
+// The frames between two launchers, in one stream of bytes. A frame has a message, or carried bytes with the number of
+// their round, or an acknowledgement of received bytes. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,27 @@ namespace launcher::control {
 
 class ResendBuffer {
  public:
-  // Whole frames, which follow all that was added before.
+  // Adds whole frames after all earlier ones.
   void add(std::string frames);
-  // The next bytes to send; empty when all were sent. They may be the rest of what was added at once.
+  // Returns the next bytes to send; empty when all were sent. They may be a part of what was added.
   std::string_view unsent() const;
   void sent(std::size_t bytes);
-  // The other end has received all before `position`, which is forgotten. False when that cannot be.
+  // The other end has received all bytes before `position`, so they are removed. Returns false when that is impossible.
   [[nodiscard]] bool acknowledge(std::uint64_t position);
-  // The same, and all that follows is to be sent again: what was on its way is lost.
+  // Acknowledges, and marks all later bytes as not sent, because bytes on their way were lost.
   [[nodiscard]] bool rewind(std::uint64_t position);
-  // rewind(position) would succeed.
+  // Whether rewind(position) would succeed.
   bool can_rewind(std::uint64_t position) const { return position >= acknowledged_ && position <= sent_; }
 
   bool is_all_sent() const { return current_ == parts_.size(); }
-  // Bytes that the other end has not acknowledged, sent or not.
+  // The number of bytes that the other end has not acknowledged, sent or not.
   std::size_t size() const { return size_; }
   std::uint64_t acknowledged() const { return acknowledged_; }
 
  private:
   std::deque<std::string> parts_;
   std::size_t current_ = 0;         // the part that is sent next
-  std::size_t offset_ = 0;          // in it
+  std::size_t offset_ = 0;          // the position in this part
   std::uint64_t begin_ = 0;         // the position of the first part
   std::uint64_t sent_ = 0;          // the position of what is sent next
   std::uint64_t acknowledged_ = 0;  // perhaps within the first part
@@ -45,14 +45,14 @@ class ResendBuffer {
 // Longer than any message that a launcher sends.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 
-// A message waits for one frame of what is carried at most.
+// A message waits for at most one frame of carried bytes of this size.
 inline constexpr std::size_t kMaxCarriedBytes = std::size_t{16} << 10;
 
-// `message` as it is sent. It must not be longer than kMaxMessageBytes.
+// Returns `message` as a frame. It must not be longer than kMaxMessageBytes.
 std::string to_frame(std::string_view message);
 std::string acknowledgement(std::uint64_t received);
 
-// A frame that is filled with what is carried.
+// A frame that is filled with carried bytes.
 class FrameBuilder {
  public:
   explicit FrameBuilder(std::uint32_t round);
@@ -69,10 +69,10 @@ class FrameBuilder {
 };
 
 struct Arrival {
-  std::string bytes{};                                       // of the message, or carried
-  std::optional<std::uint32_t> round = std::nullopt;         // of what is carried
-  std::optional<std::uint64_t> acknowledged = std::nullopt;  // of an acknowledgement, which has no bytes
-  std::size_t size = 0;                                      // of the whole frame
+  std::string bytes{};                                       // the message, or the carried bytes
+  std::optional<std::uint32_t> round = std::nullopt;         // for carried bytes: their round
+  std::optional<std::uint64_t> acknowledged = std::nullopt;  // for an acknowledgement, which has no bytes
+  std::size_t size = 0;                                      // the size of the whole frame
 };
 
 struct FrameFormat {

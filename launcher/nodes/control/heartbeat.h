@@ -1,5 +1,5 @@
-// How long the other end of a link has said nothing, not counting the time in which we did not listen: a launcher that
-// was itself delayed must not take the others for dead. Pure.
+// Measures how long the other end of a link has sent nothing. The time in which this launcher did not read is not
+// counted: a delayed launcher must not consider the others lost. Pure.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,13 @@ inline std::int64_t steady_microseconds() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
-// The offset of another host's clock. It is not known when between question and arrival the answer was given. If the
-// middle is assumed, the error is at most half of the round trip. So the fastest answer counts, until it is too old:
-// clocks drift apart.
+// Estimates the offset of another host's clock. The moment of the answer between question and receipt is unknown. If
+// the middle is assumed, the error is at most half of the round trip. So the fastest answer is used, until it is too
+// old, since clocks drift apart.
 class ClockOffset {
  public:
-  // Microseconds: when we asked and heard the answer, by our clock, and when it was given, by theirs.
+  // In microseconds: when this launcher asked and received the answer, by its own clock, and when the other end
+  // answered, by the other clock.
   void add(std::int64_t asked, std::int64_t answered, std::int64_t heard) {
     const std::int64_t round_trip = heard - asked;
     if (round_trip < 0) return;
@@ -33,18 +34,18 @@ class ClockOffset {
       latest_ = Answer{.round_trip = round_trip, .ahead = answered - (asked + round_trip / 2), .heard = heard};
     }
   }
-  // At `now`, microseconds of our clock; nothing before the first answer.
+  // Returns the difference at `now`, microseconds of this clock; nothing before the first answer.
   std::optional<ClockDifference> difference(std::int64_t now) const {
     if (!latest_) return std::nullopt;
     const Answer& best = earlier_ && earlier_->round_trip < latest_->round_trip ? *earlier_ : *latest_;
-    // Two more for the times, which were rounded.
+    // Two microseconds are added because the times were rounded.
     return ClockDifference{.ahead = best.ahead,
                            .error = best.round_trip / 2 + 2 + std::max<std::int64_t>(now - best.heard, 0) / kDrift};
   }
 
  private:
   static constexpr std::uint64_t kAnswers = 64;
-  // Two clocks whose crystals are off by 50 millionths each, in opposite directions.
+  // The drift of two clocks whose crystals are wrong by 50 millionths in opposite directions.
   static constexpr std::int64_t kDrift = 10'000;
   struct Answer {
     std::int64_t round_trip = 0;
@@ -56,9 +57,9 @@ class ClockOffset {
   std::optional<Answer> latest_ = std::nullopt;
 };
 
-// How often the coordinator of `nodes` asks each whether it is there, when silence for `timeout` means that it is lost:
-// often enough that a connection which the network has lost is replaced soon. Large jobs must not keep their
-// coordinator busy, which takes about 10 us for a question and its answer (bench/rendezvous).
+// How often the coordinator of `nodes` nodes sends a ping to each. A node that is silent for `timeout` is lost. The
+// interval is short enough to replace a broken connection soon. In large jobs it is longer, to limit the load of the
+// coordinator, which needs about 10 us for a ping and its answer (bench/rendezvous).
 inline std::chrono::milliseconds ping_interval(std::chrono::milliseconds timeout, int nodes) {
   constexpr std::chrono::microseconds kPerNode{40};
   constexpr std::chrono::milliseconds kLongest{250};
@@ -66,21 +67,21 @@ inline std::chrono::milliseconds ping_interval(std::chrono::milliseconds timeout
                   std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPerNode));
 }
 
-// The silence after which a node is lost, where its user wants `timeout`: that of several questions.
+// The silence after which a node is lost when the user asks for `timeout`: at least that of several pings.
 inline std::chrono::milliseconds heartbeat_timeout(std::chrono::milliseconds timeout, int nodes) {
   return std::max(timeout, 5 * ping_interval(timeout, nodes));
 }
 
-// The silence after which a node makes a new connection, as an interruption of the network may have spoilt the one that
-// it has: TCP sends lost data again after 0.2, 0.4, 0.8 s and so on, so the longer an interruption was, the longer the
-// connection stays silent after it.
+// The silence after which a node makes a new connection, because an interruption of the network may have stalled the
+// present one. TCP repeats lost data after 0.2, 0.4, 0.8 s and so on, so after a longer interruption the connection
+// stays silent longer.
 inline std::chrono::milliseconds reconnect_after(std::chrono::milliseconds timeout, int nodes) {
   constexpr std::chrono::milliseconds kUsual{1'000};
   return std::max(std::min(timeout / 4, kUsual), 4 * ping_interval(timeout, nodes));
 }
 
-// A node waits so much longer for the coordinator than the coordinator waits for it. So a node that was given up still
-// learns what was decided without it, when the network is there again soon.
+// A node waits longer for the coordinator than the coordinator waits for the node. So a node that was given up still
+// learns the decision if the network recovers soon.
 inline std::chrono::milliseconds node_side_timeout(std::chrono::milliseconds coordinators) {
   return coordinators + coordinators / 5;
 }
@@ -92,10 +93,10 @@ class HeartbeatTimeout {
 
   explicit HeartbeatTimeout(Time now) : last_received_(now) {}
 
-  // Something came from it, and says how long it may be silent from now on.
+  // received() records that the other end has sent something; set_timeout() how long it may be silent from now on.
   void received(Time now) { last_received_ = now; }
   void set_timeout(Duration timeout) { timeout_ = timeout; }
-  // We ourselves did nothing for that long.
+  // This launcher did nothing for `time`, which does not count as silence.
   void extend(Duration time) { last_received_ += time; }
   bool is_expired(Time now) const { return now - last_received_ > timeout_; }
   Time last_received() const { return last_received_; }

@@ -22,7 +22,7 @@ bool JsonReader::has(const char* name) const {
 std::int64_t JsonReader::number(const char* name, std::int64_t least, std::int64_t most) {
   const nlohmann::json* value = member(name);
   const bool is_integer = value != nullptr && value->is_number_integer();
-  // Those above any i64 would come out negative.
+  // A number above the largest int64 would be converted to a negative one.
   const bool is_huge = is_integer && value->is_number_unsigned() &&
                        value->get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
   const std::int64_t number = is_integer && !is_huge ? value->get<std::int64_t>() : least;

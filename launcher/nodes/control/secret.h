@@ -1,5 +1,5 @@
-// A secret that the launchers of a job share, and how each proves to the other that it knows it without saying it: who
-// is challenged by a number that was never used before answers with its HMAC-SHA-256 (of libsodium).
+// A secret that the launchers of a job share. Each proves that it knows the secret without sending it: an end that
+// receives a challenge, a number that was never used before, answers with the challenge's HMAC-SHA-256 (of libsodium).
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@ namespace launcher::control {
 
 class Secret {
  public:
-  // In bytes.
+  // The least size in bytes.
   static constexpr std::size_t kShortest = 16;
   static constexpr std::size_t kLongest = 4096;
 
-  // Reads the file, but for a newline at its end. Throws LaunchError when that is impossible or the secret is short,
-  // and when this ddprun was built without libsodium.
+  // Reads the secret from the file, without a newline at the end. Throws LaunchError when the file cannot be read, when
+  // the secret is too short, or when this ddprun was built without libsodium.
   static Secret read(const std::string& path);
 
-  // What one end says of a connection. All of it is proved: `speaker` keeps one end's proof from being played back as
-  // the other's.
+  // What one end claims of a connection; the proof covers all of it. `speaker` prevents that one end's proof is
+  // replayed as the other's.
   struct Claim {
     std::string_view speaker{};
     std::string_view own_challenge{};
@@ -30,7 +30,7 @@ class Secret {
   };
   // 64 hexadecimal digits.
   std::string proof(const Claim& claim) const;
-  // Takes as long for any wrong one.
+  // Takes the same time for every wrong proof.
   bool is_valid_proof(std::string_view proof, const Claim& claim) const;
 
  private:
@@ -38,14 +38,14 @@ class Secret {
   std::string bytes_;
 };
 
-// This ddprun was built with libsodium.
+// Whether this ddprun was built with libsodium.
 bool has_secrets();
 
-// What to say of a secret's file that others than its owner can read or change; "" when there is nothing.
+// A warning for a secret file that other users can read or change; "" when there is no reason for one.
 std::string exposure_of(const std::string& path);
 
-// 64 hexadecimal digits that nobody can foresee, with and without libsodium. Throws LaunchError where the kernel has no
-// random numbers.
+// 64 hexadecimal digits that cannot be predicted, with and without libsodium. Throws LaunchError when the kernel
+// provides no random numbers.
 std::string new_challenge();
 
 inline constexpr std::string_view kNode = "node";

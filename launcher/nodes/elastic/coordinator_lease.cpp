@@ -10,18 +10,19 @@ using namespace std::chrono_literals;
 using Condition = EtcdCondition::Kind;
 using Operation = EtcdOperation::Kind;
 
-// Longer than an interruption of the network that a job survives (10 s), with a renewal before and an answer after it.
+// Longer than an interruption of the network that a job survives (10 s), plus a renewal before it and an answer after
+// it.
 constexpr auto kLease = 15s;
 constexpr auto kRecovery = 5s;
-// The launcher gives up its place this much before the lease ends.
+// How often the lease is renewed, and how long before its end the launcher stops coordinating.
 constexpr auto kRenewal = 1s;
 constexpr auto kRetry = 250ms;
-// How long a launcher tries to inform etcd that the job has ended, or continues elsewhere.
+// How long an ending launcher tries to report to etcd that the job has ended or that another coordinator may take over.
 constexpr auto kReleasing = 10s;
-// A job without a coordinator is forgotten after this time.
+// How long etcd keeps the history of a job that has no coordinator.
 constexpr auto kMemory = 24h;
 constexpr auto kMemoryRenewal = 1h;
-// Nodes that were cut off look for the job for less than this.
+// How long etcd keeps the end of a job. Nodes that were cut off search for the job for a shorter time.
 constexpr auto kEndMemory = 60s;
 
 }  // namespace
@@ -80,7 +81,7 @@ void CoordinatorLease::write_history(std::string history) {
 void CoordinatorLease::release(Release how) {
   if (phase_ != Phase::kHeld) return;
   how_ = how;
-  // Without a key that is its own there is nothing to release.
+  // A key that this launcher does not own needs no release.
   phase_ = is_written_ ? Phase::kReleasing : Phase::kNone;
   ++changes_;
   deadline_ = Clock::now() + kReleasing;
@@ -98,7 +99,7 @@ void CoordinatorLease::step() {
   if (phase_ == Phase::kReleasing && now >= deadline_) {
     phase_ = Phase::kNone;
   } else if (phase_ == Phase::kHeld && now - renewed_ > lease_time_ - kRenewal) {
-    // A launcher that was frozen must not ask first.
+    // A launcher that was frozen must check its own clock before it asks etcd.
     const std::string problem = etcd_.problem();
     lose(problem.empty() ? "this launcher was delayed" : "etcd: " + problem);
   } else if (grant_missing()) {
@@ -114,7 +115,7 @@ void CoordinatorLease::step() {
   }
 }
 
-// False when all leases are there that the next write needs.
+// Requests a lease that the next write needs. Returns false when all of them exist.
 bool CoordinatorLease::grant_missing() {
   if (lease_ == 0) {
     grant();
@@ -170,7 +171,8 @@ void CoordinatorLease::renew() {
       restore();
     } else {
       renewed_ = asked;
-      is_up_to_date_ = false;  // another launcher may have taken the key in spite of the lease
+      // Another launcher may have taken the key although the lease has not expired.
+      is_up_to_date_ = false;
       step();
     }
   });
@@ -209,7 +211,7 @@ EtcdTransaction CoordinatorLease::transaction() const {
   }
   transaction.otherwise.push_back({Operation::kRead, key_});
   if (phase_ == Phase::kTaking) {
-    then.push_back({Operation::kDelete, end_key_});  // of an earlier job of this name
+    then.push_back({Operation::kDelete, end_key_});  // the end of an earlier job of this name
     then.push_back({Operation::kRead, history_key_});
     transaction.otherwise.push_back({Operation::kRead, history_key_});
   }
@@ -229,7 +231,7 @@ void CoordinatorLease::on_written(const std::optional<EtcdOutcome>& outcome, int
   if (is_useless && phase_ == Phase::kTaking) {
     fail_to_take();
   } else if (is_useless) {
-    if (outcome) memory_ = end_memory_ = 0;  // the key's own lease is looked at by the next renewal
+    if (outcome) memory_ = end_memory_ = 0;  // the next renewal checks the key's own lease
     timer_.start_in(kRetry, [this] { step(); });
   } else if (!outcome->held) {
     on_conditions_failed(*outcome);
@@ -249,7 +251,7 @@ void CoordinatorLease::on_conditions_failed(const EtcdOutcome& outcome) {
   const auto entry = outcome.found.find(key_);
   const bool is_own = entry != outcome.found.end() && entry->second.lease == lease_;
   if (phase_ == Phase::kReleasing) {
-    phase_ = Phase::kNone;  // by its lease, or by another launcher
+    phase_ = Phase::kNone;  // the lease has expired, or another launcher has the key
   } else if (is_own) {      // the reply to the first attempt was lost
     if (!std::exchange(is_written_, true)) renewed_ = granted_;
     phase_ == Phase::kTaking ? become_owner(outcome) : step();
@@ -262,8 +264,8 @@ void CoordinatorLease::on_conditions_failed(const EtcdOutcome& outcome) {
   }
 }
 
-// The key has disappeared before its lease expired, so etcd has lost its data, and no other launcher has become
-// coordinator.
+// Writes the key again. It has disappeared before its lease expired, so etcd has lost its data, and no other launcher
+// has become coordinator.
 void CoordinatorLease::restore() {
   if (phase_ == Phase::kReleasing) {
     phase_ = Phase::kNone;

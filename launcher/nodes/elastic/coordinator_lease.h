@@ -1,5 +1,5 @@
-// The key of the launcher that coordinates: it belongs to a lease, which the launcher renews. When it is gone, so is
-// the key, and another launcher takes it.
+// The etcd key of the coordinator. It belongs to a lease, which the launcher renews. When the launcher is lost, the
+// lease expires, etcd deletes the key, and another launcher can take it.
 #pragma once
 
 #include <chrono>
@@ -17,22 +17,22 @@ namespace launcher::elastic {
 
 class CoordinatorLease {
  public:
-  // None may end the object.
+  // A callback must not destroy the object.
   struct Callbacks {
-    // It is this launcher's; with the history of the job, if it has one.
+    // This launcher now owns the key. `history` is that of the job, if there is one.
     std::function<void(const std::optional<std::string>& history)> on_taken{};
     // Another launcher was faster, or etcd did not answer.
     std::function<void()> on_missed{};
-    // It is this launcher's no longer.
+    // This launcher no longer owns the key.
     std::function<void(const std::string& reason)> on_lost{};
   };
   enum class Release : std::uint8_t {
-    kEndOfJob,  // for a moment it is known how the job has ended
-    kHandOver,  // the history is written before
-    kLoss,      // the history stays as it is
+    kEndOfJob,  // etcd keeps for a short time how the job has ended
+    kHandOver,  // the history is written before the key is deleted
+    kLoss,      // the history remains unchanged
   };
 
-  // How long the key stays when it is not renewed, where nodes may be silent for `node_timeout`.
+  // The time to live of the key without renewal, when nodes may be silent for `node_timeout`.
   static std::chrono::seconds lease_for(std::chrono::milliseconds node_timeout);
 
   // References must outlive the object.
@@ -45,17 +45,17 @@ class CoordinatorLease {
   const CoordinatorRecord& record() const { return record_; }
   bool is_own() const { return phase_ == Phase::kHeld; }
 
-  // Tries to become the owner, on these conditions.
+  // Tries to become the owner of the key on these conditions.
   void take(CoordinatorRecord record, std::vector<EtcdCondition> conditions);
-  // What the key, or the history, is to say from now on.
+  // Changes what the key or the history contains.
   void set_port(std::uint16_t port);
   void write_history(std::string history);
-  // How the job has ended, when it is released for that.
+  // Sets how the job has ended; release() writes it.
   void write_end(std::string end) { end_ = std::move(end); }
   void release(Release how);
-  // No write is pending that must not get lost, or the time for it has expired.
+  // True when no important write is pending, or when the time for it has expired.
   bool is_settled() const { return phase_ != Phase::kReleasing; }
-  // Forgets it, and what is on its way.
+  // Gives the key up without a request, and cancels pending requests.
   void drop();
 
  private:
@@ -90,13 +90,13 @@ class CoordinatorLease {
   Release how_ = Release::kEndOfJob;
   bool is_busy_ = false;  // a request is on its way
   CoordinatorRecord record_;
-  std::vector<EtcdCondition> conditions_;  // to write it the first time
-  std::int64_t lease_ = 0;                 // of the key
+  std::vector<EtcdCondition> conditions_;  // for the first write of the key
+  std::int64_t lease_ = 0;                 // the key's lease
   std::int64_t memory_ = 0;                // the lease of the history
-  std::int64_t end_memory_ = 0;            // of how the job has ended
+  std::int64_t end_memory_ = 0;            // the lease of the end of the job
   bool is_written_ = false;
-  bool is_up_to_date_ = false;  // what etcd has, as far as this launcher knows
-  int changes_ = 0;             // of what is to be written
+  bool is_up_to_date_ = false;  // true when etcd has the latest values, as far as this launcher knows
+  int changes_ = 0;             // counts changes of the values
   bool has_new_record_ = false;
   std::string history_;
   bool has_new_history_ = false;
@@ -104,7 +104,7 @@ class CoordinatorLease {
   Clock::time_point granted_{};
   Clock::time_point renewed_{};
   Clock::time_point memory_renewed_{};
-  Clock::time_point deadline_{};  // of releasing
+  Clock::time_point deadline_{};  // when a release is given up
   EventLoop::Timer timer_{loop_};
 };
 

@@ -74,7 +74,7 @@ void ElasticCoordinator::forget(Id id, bool is_silent) {
   if (nodes_.erase(id) > 0) apply(rounds_.left(id, Clock::now(), is_silent));
 }
 
-// A problem of one node does not end the job of the others.
+// Refuses a node whose options do not fit. Such a problem does not end the job of the other nodes.
 void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
   if (!own_) own_ = id;
   lost_nodes_.erase({hello.host, hello.pid});
@@ -95,7 +95,7 @@ void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
 
 void ElasticCoordinator::on_ready(Id id, const control::Ready& ready) {
   if (const auto away = turned_away_.find(id); away != turned_away_.end()) {
-    links_.send(id, control::Refusal{away->second});  // it may have missed the first refusal
+    links_.send(id, control::Refusal{away->second});  // the node may have missed the first refusal
   } else if (job_end_) {
     send_refusal(id, *job_end_);
   } else {
@@ -108,11 +108,11 @@ void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
   if (id == own_) {
     refuse({who + ", which coordinates the job: " + leaving.reason.text, leaving.reason.exit_status});
   } else if (ended_.contains(id)) {
-    numbers_.erase(id);  // it does not want to wait for the others
+    numbers_.erase(id);  // the node does not want to wait for the others
     asked_.erase(id);
     end_when_all_are_there();
   } else if (const auto number = numbers_.find(id); number != numbers_.end() && phase_ == Phase::kRunning) {
-    // The round began while it was about to go.
+    // The round began while the node was leaving.
     const FailureNotice notice{.node = number->second,
                                .exit_status = leaving.reason.exit_status,
                                .text = leaving.reason.text,
@@ -175,7 +175,8 @@ void ElasticCoordinator::begin(const Rounds::Begin& round) {
   on_change_(Change::kRound);
 }
 
-// As if it were a failure, which all nodes agree on: one of its own may come first.
+// Ends the round in the same way as a failure, so that all nodes agree on the reason. If a real failure happened
+// earlier, it is the reason.
 void ElasticCoordinator::stop_round(const std::string& why) {
   add_failure(
       {.node = 0, .exit_status = 1, .text = why, .time = std::chrono::system_clock::now(), .is_regrouping = true});
@@ -186,7 +187,8 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   const Rounds::Cause cause = cause_of(first, is_replaceable_);
   const std::string reason = rounds_.is_over(cause, host, Clock::now());
   first.is_final = !reason.empty();
-  first.stop_signal = 0;  // the other nodes continue, or end with its status: the status of all nodes is not awaited
+  // The nodes do not wait for a common status: they continue, or end with the status of this notice.
+  first.stop_signal = 0;
   if (first.is_final) {
     const std::string why = cause == Rounds::Cause::kFinal ? "" : "the job is not restarted: " + reason;
     if (!why.empty()) links_.send_to_all(control::Waiting{why});
@@ -205,7 +207,7 @@ void ElasticCoordinator::on_success() {
   on_change_(Change::kEnd);
 }
 
-// The waiting ones, and those that arrive later.
+// Refuses the nodes that wait as spares; nodes that arrive later are refused, too.
 void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
   job_end_ = reason;
   for (const auto& [id, hello] : nodes_) {
@@ -213,14 +215,14 @@ void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
   }
 }
 
-// The others learn of it by the end of their connections, and look for the next coordinator. A round that runs ends by
-// this loss, which that coordinator counts.
+// Ends coordination. The other nodes see that their connections end, and look for the next coordinator. If a round
+// runs, it ends as a failure, which that coordinator counts.
 void ElasticCoordinator::depart() {
   if (!is_replaceable_ || has_departed_ || job_end_) return;
   has_departed_ = true;
   const bool is_running = rounds_.is_running();
   cancel_timers();
-  phase_ = Phase::kDecided;  // nothing is decided here any more
+  phase_ = Phase::kDecided;  // this launcher decides nothing from now on
   on_change_(is_running ? Change::kLoss : Change::kHandOver);
 }
 

@@ -1,4 +1,5 @@
-// The coordinator of a job whose number of nodes may change: asks Rounds who takes part, and informs the nodes.
+// The coordinator of a job whose number of nodes may change. Rounds decides which nodes take part; this class informs
+// the nodes.
 #pragma once
 
 #include <chrono>
@@ -25,16 +26,17 @@ inline Rounds::Cause cause_of(const FailureNotice& first, bool is_replaceable) {
   if (first.is_regrouping) return Cause::kJoin;
   const bool is_late = first.exit_status == to_int(ExitStatus::kTimeout) && first.is_final;
   if (is_late) return Cause::kFinal;
-  // The end of a launcher is final for its node. It ends the job only where the others need that launcher.
+  // A launcher that ends does not come back to its node. The job ends only if the other nodes need that launcher.
   const bool is_end_of_coordinator = first.node == 0 && first.is_final;
   if (is_end_of_coordinator && !is_replaceable) return Cause::kFinal;
-  // Of a launcher that was asked to stop. One that was killed may be started again as well, but has failed.
+  // A departure is the end of a launcher that received a signal to stop. A launcher that was killed may be started
+  // again, too, but counts as failed.
   const bool is_departure = first.may_come_again && first.exit_status > to_int(ExitStatus::kSignalBase);
   if (is_departure) return Cause::kDeparture;
   return is_end_of_coordinator ? Cause::kCoordinatorLoss : Cause::kFailure;
 }
 
-// The coordinator's launcher ends, and another one takes its place.
+// True when the coordinator's launcher ends and another one becomes coordinator.
 inline bool hands_over(const FailureNotice& first, Rounds::Cause cause) {
   return cause == Rounds::Cause::kCoordinatorLoss || (cause == Rounds::Cause::kDeparture && first.node == 0);
 }
@@ -43,7 +45,7 @@ struct JobOptions {
   RoundsOptions rounds{};
   History history{};
   bool is_replaceable = false;  // another launcher can take this one's place
-  // What a coordinator after this one must know has changed.
+  // Called when the data that the next coordinator needs has changed.
   std::function<void(Change change)> on_change{};
 };
 
@@ -53,10 +55,10 @@ class ElasticCoordinator : public RoundCoordinator {
 
   void refuse(const JoinFailure& reason) override;
   bool has_informed_all() const override;
-  // This launcher ends while the job may continue with another coordinator.
+  // Called when this launcher ends and the job may continue with another coordinator.
   void depart();
   History history() const { return rounds_.history(Clock::now()); }
-  // How the job has ended, for nodes that come later; nothing before.
+  // How the job has ended, for nodes that arrive later; empty until then.
   const std::optional<JoinFailure>& job_end() const { return job_end_; }
 
  protected:
@@ -84,19 +86,21 @@ class ElasticCoordinator : public RoundCoordinator {
   void set_timer();
 
   Messages& messages_;
-  const Roster roster_;  // says whose options do not fit
+  const Roster roster_;  // checks the options of nodes
   Rounds rounds_;
-  // How long a node looks for this coordinator that was lost by silence; 0 where it does not.
+  // How long a node searches for this coordinator after it was silent for too long; 0: the node does not search.
   std::chrono::milliseconds search_time_;
-  std::size_t least_;  // nodes that confirm a good end; a coordinator that is alone may be the one that is cut off
+  // The number of nodes that must confirm a good end. A coordinator that is alone may itself be cut off from the
+  // others.
+  std::size_t least_;
   bool is_replaceable_;
-  bool has_departed_ = false;  // another launcher takes this one's place, or may
+  bool has_departed_ = false;  // another launcher becomes coordinator, or may become it
   std::function<void(Change)> on_change_;
   std::map<Id, control::Hello> nodes_;
   std::map<std::pair<std::string, int>, Clock::time_point> lost_nodes_;  // host and process, and until when they look
   std::map<Id, JoinFailure> turned_away_;
-  std::vector<std::string> hosts_;      // of the round's nodes, by their numbers
-  std::optional<JoinFailure> job_end_;  // for nodes that arrive now
+  std::vector<std::string> hosts_;      // the hosts of the round's nodes, by node number
+  std::optional<JoinFailure> job_end_;  // the answer to nodes that arrive now
   EventLoop::Timer timer_{loop_};
 };
 

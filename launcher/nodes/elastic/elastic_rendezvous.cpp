@@ -15,16 +15,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// After a failure: how long it may take until it is known which was the first, with a rank that writes its core file.
+// After a failure: how long a launcher waits to learn which failure was the first. A rank may write a core file during
+// that time.
 constexpr auto kVerdict = 65s;
-// The coordinator knows that the others are there, and a wait ends with the last of them.
+// No practical limit: the coordinator notices when a node is lost, so the wait ends with the last node.
 constexpr auto kExitBarrier = 24h * 365;
-// A coordinator that has lost sight of all others waits a little longer than they look for it.
+// A coordinator that has lost all other nodes waits this much longer than they search for it.
 constexpr std::chrono::milliseconds kFindMargin = 3s;
-// While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
+// How long a launcher may be silent while it prepares or cleans up the ranks: a slow disk may delay it.
 constexpr auto kBusyTimeout = 30s;
 
-// `find_again`: how long nodes that have lost sight of the coordinator look for it.
+// `find_again`: how long nodes that have lost the coordinator search for it.
 RoundsOptions rounds_options(const RendezvousSettings& settings, std::chrono::milliseconds find_again) {
   const ElasticOptions& elastic = settings.elastic;
   const auto come_back =
@@ -80,10 +81,11 @@ ElasticRendezvous::ElasticRendezvous(EventLoop& loop, Messages& messages, Rendez
     : loop_(loop), messages_(messages), settings_(std::move(settings)) {}
 
 ElasticRendezvous::~ElasticRendezvous() {
-  member_.reset();  // before what it is connected to
+  member_.reset();  // destroyed before the coordinator to which it is connected
 }
 
-// To a coordinator that nobody replaces: the round that was lost has to be begun again.
+// True when this node may return to a coordinator that cannot be replaced. The lost round is then repeated, which needs
+// a restart.
 bool ElasticRendezvous::can_come_back() const {
   return !discovery_->is_lasting() && settings_.max_restarts > 0;
 }
@@ -96,7 +98,7 @@ std::chrono::milliseconds ElasticRendezvous::timeout() const {
   return answers_at_once_ ? settings_.node_timeout : kBusyTimeout;
 }
 
-// The others have continued without this node, which was frozen or cut off.
+// True when the other nodes have continued without this one, which was frozen or cut off.
 bool ElasticRendezvous::was_given_up() const {
   if (!coordinator_ && member_->was_dropped()) return true;
   const auto& first = member_->first_failure();
@@ -135,7 +137,7 @@ void ElasticRendezvous::search() {
                                        if (member_) member_->give_up(reason);
                                      }});
   }
-  // A coordinator that went before the first round may be started once more, here too.
+  // A coordinator that left before the first round may be started again, possibly on this host.
   const bool anew = member_ != nullptr && (discovery_->is_lasting() || has_taken_part_ || member_->is_spare());
   has_lost_it_ = anew && !discovery_->is_lasting() && !member_->was_dropped();
   has_lost_coordinator_ = anew && member_->has_lost_coordinator();
@@ -150,7 +152,7 @@ void ElasticRendezvous::search() {
   discovery_->search(anew, has_taken_part_);
 }
 
-// Once to say what is waited for, then at the end of the time.
+// Called twice: first to print what the node waits for, then when the timeout expires.
 void ElasticRendezvous::watch_search() {
   search_timer_.cancel();
   if (member_ || join_failure_) return;
@@ -169,7 +171,7 @@ void ElasticRendezvous::watch_search() {
   search_timer_.start_in(join_timeout_ - kSilentWait, [this] { watch_search(); });
 }
 
-// The coordinator was lost before a round has begun with this node.
+// Called when the coordinator was lost before a round began with this node. Returns whether the node searches again.
 bool ElasticRendezvous::looks_again(const std::string& reason) {
   const bool has_begun = has_taken_part_ || member_->is_spare();
   if (!discovery_->is_lasting()) {
@@ -186,7 +188,7 @@ void ElasticRendezvous::search_again() {
   again_timer_.start_in({}, [this] { search(); });
 }
 
-// Each round has a store of its own, at a port of its own: a rank of an earlier one, which may be late, finds none.
+// Opens a new store on a new port for each round, so that a late rank of an earlier round cannot connect to it.
 void ElasticRendezvous::open_store() {
   store_.reset();
   store::ServerOptions server = settings_.store;
@@ -207,7 +209,7 @@ void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   options.node_timeout = settings_.node_timeout;
   options.timeout = [this] { return timeout(); };
   History past = history;
-  if (has_lost_coordinator_) ++past.nodes;  // the node that coordinated is waited for like the others
+  if (has_lost_coordinator_) ++past.nodes;  // waits for the node of the lost coordinator, too
   coordinator_ = std::make_unique<ElasticCoordinator>(
       loop_, messages_, std::move(options),
       JobOptions{.rounds = rounds_options(settings_, discovery_->search_timeout()),
@@ -239,7 +241,7 @@ control::Hello ElasticRendezvous::hello() const {
 
 void ElasticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
-  if (!coordinator_) options.secret = settings_.secret;  // no secret is needed for its own coordinator
+  if (!coordinator_) options.secret = settings_.secret;  // the node's own coordinator needs no secret
   options.coordinator = discovery_->name();
   options.timeout = [this] { return timeout(); };
   options.is_any_ending = settings_.is_any_ending;
@@ -300,7 +302,7 @@ const std::optional<FailureNotice>& ElasticRendezvous::first_failure() const {
   return member_ ? member_->first_failure() : kNone;
 }
 
-// While it does, its silence means that it is lost.
+// Sets whether this launcher answers pings at once. If it does, its silence means that it is lost.
 void ElasticRendezvous::answer_at_once(bool does) {
   answers_at_once_ = does;
   if (coordinator_) coordinator_->announce_timeout();
@@ -308,7 +310,7 @@ void ElasticRendezvous::answer_at_once(bool does) {
 }
 
 void ElasticRendezvous::leave(bool ended_well) {
-  if (!ended_well) answer_at_once(false);  // else it only waits for the others
+  if (!ended_well) answer_at_once(false);  // after a good end it only waits for the others
   if (ended_well) member_->end_well();
   leave_deadline_ = EventLoop::Clock::now() +
                     (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict + settings_.node_timeout);

@@ -1,4 +1,4 @@
-// --nnodes MIN:MAX: the nodes meet again for each round, those that are there then, and one of them coordinates.
+// --nnodes MIN:MAX: all nodes that are present meet again for each round, and one of them coordinates.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ namespace launcher::elastic {
 
 class ElasticRendezvous : public Rendezvous {
  public:
-  // See RendezvousKind. At an address that all know.
+  // See RendezvousKind. This is for an address that all nodes know.
   static std::string option_conflict(const Options& options);
 
   ElasticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings);
@@ -73,15 +73,15 @@ class ElasticRendezvous : public Rendezvous {
   bool answers_at_once_ = false;
   bool has_said_who_is_missing_ = false;  // in this search
   std::chrono::milliseconds join_timeout_{};
-  bool has_lost_it_ = false;           // the coordinator, which this search is for
-  bool has_lost_coordinator_ = false;  // and may be there again soon
+  bool has_lost_it_ = false;           // this search is for a coordinator that was lost
+  bool has_lost_coordinator_ = false;  // the coordinator was silent, and may be reachable again soon
   bool is_deposed_ = false;
-  bool has_taken_part_ = false;              // in a round
-  std::optional<store::StoreServer> store_;  // the ranks', of this round
+  bool has_taken_part_ = false;              // true after the first round with this node
+  std::optional<store::StoreServer> store_;  // the ranks' store in this round
   std::unique_ptr<ElasticCoordinator> coordinator_;
   std::unique_ptr<Member> member_;
   std::optional<RendezvousInfo> info_;
-  std::optional<JoinFailure> join_failure_;  // while there is no member
+  std::optional<JoinFailure> join_failure_;  // set while there is no member
   bool is_leaving_ = false;
   EventLoop::Clock::time_point leave_deadline_{};
   EventLoop::Timer leave_timer_{loop_};

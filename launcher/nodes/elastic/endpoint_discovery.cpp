@@ -13,9 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A name that cannot be resolved yet; each attempt is a process.
+// Pause between attempts to resolve a name. Each attempt starts a process.
 constexpr auto kResolveAgain = 1s;
-// How long a node that was given up, or has lost sight of the coordinator, looks for it.
+// How long a node that was given up, or that has lost the coordinator, searches for it.
 constexpr std::chrono::milliseconds kFindAgain = 10s;
 
 }  // namespace
@@ -32,8 +32,8 @@ std::string EndpointDiscovery::name() const {
   return settings_.master_addr + " port " + std::to_string(settings_.master_port);
 }
 
-// Later, as a callback may end the object that calls.
-// A node that was given up must not begin a job of its own.
+// Starts later from the event loop, as a callback may destroy the object that calls. A node that was given up must not
+// begin a new job.
 void EndpointDiscovery::search(bool anew, bool /*has_taken_part*/) {
   if (anew) {
     find();
@@ -56,7 +56,7 @@ void EndpointDiscovery::on_resolved(const std::vector<SocketAddress>& addresses)
   }
 }
 
-// Of several launchers on this machine the first one takes the port.
+// If several launchers of this machine try, the first one gets the port.
 bool EndpointDiscovery::try_to_host(const std::vector<SocketAddress>& addresses) {
   const ListenChoice choice = choose_listening(settings_.master_addr, addresses);
   store::ServerOptions server;

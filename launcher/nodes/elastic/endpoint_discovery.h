@@ -1,5 +1,5 @@
-// An address that all nodes know: the launcher that has it, and can listen at its port, coordinates for as long as the
-// job lasts. A store at that port says where its launcher listens for the others.
+// Discovery at an address that all nodes know. The launcher on that host that can listen at its port coordinates until
+// the job ends. A store at that port contains the port on which the launcher accepts the others.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class EndpointDiscovery : public CoordinatorDiscovery {
 
   void search(bool anew, bool has_taken_part) override;
   void announce(std::uint16_t control_port) override;
-  // This coordinator has no successor.
+  // Does nothing, as this coordinator has no successor.
   void record(const History& /*history*/, Change /*change*/, const std::optional<JoinFailure>& /*end*/) override {}
   bool is_settled() const override { return true; }
   bool is_lasting() const override { return false; }
@@ -45,7 +45,7 @@ class EndpointDiscovery : public CoordinatorDiscovery {
   const RendezvousSettings& settings_;
   Callbacks callbacks_;
   std::unique_ptr<AddressLookup> lookup_;
-  std::optional<store::StoreServer> store_;  // where this launcher coordinates
+  std::optional<store::StoreServer> store_;  // exists while this launcher coordinates
   std::string problem_;
   std::unique_ptr<CoordinatorSearch> search_;
   EventLoop::Timer timer_{loop_};

@@ -32,7 +32,7 @@ constexpr int kNotImplemented = 501;
 constexpr int kGrpcNotFound = 5;
 constexpr int kGrpcPermissionDenied = 7;
 constexpr int kGrpcUnauthenticated = 16;
-// The oldest one whose gateway is at /v3.
+// The oldest version whose gateway is at /v3.
 constexpr int kLeastMajor = 3;
 constexpr int kLeastMinor = 4;
 
@@ -46,8 +46,8 @@ const json* member(const json& object, const char* name) {
   return found == object.end() ? nullptr : &*found;
 }
 
-// As text, since JavaScript's numbers do not have 64 bits; a number is accepted too. 0, the
-// default of protocol buffers, is left out.
+// etcd writes 64-bit integers as text, because JavaScript's numbers are too small; a number is accepted, too. A missing
+// member means 0, the default of protocol buffers.
 std::optional<std::int64_t> integer(const json& object, const char* name) {
   const json* value = member(object, name);
   if (value == nullptr) return 0;
@@ -116,7 +116,7 @@ bool add_entries(const json& range, std::map<std::string, EtcdEntry>& found) {
   return true;
 }
 
-// gRPC's code and words in the gateway's reply about an error.
+// gRPC's code and message in the gateway's reply about an error.
 struct GrpcError {
   std::int64_t code = 0;
   std::string text;
@@ -170,7 +170,7 @@ void EtcdClient::handle_reply(const std::optional<HttpReply>& reply, bool is_goo
     problem_ = {};
     then();
   } else if (lacks_gateway(*reply)) {
-    // Whether it is another etcd decides what is to be done.
+    // Asks for the version: another version of etcd needs another message.
     http_.ask(version_request(), [this, first = *reply, then = std::move(then)](const auto& answer) {
       problem_ = gateway_problem(first, answer ? parse_version(*answer) : "");
       then();
@@ -258,7 +258,7 @@ std::optional<EtcdOutcome> parse_outcome(const HttpReply& reply) {
 std::optional<EtcdLease> parse_lease(const HttpReply& reply) {
   if (const auto error = grpc_error(reply); error && error->code == kGrpcNotFound) return EtcdLease{};
   const json object = parse_reply(reply.body);
-  const json* result = member(object, "result");  // of what gRPC has as a stream
+  const json* result = member(object, "result");  // the gateway wraps replies of gRPC streams
   const json& content = result != nullptr ? *result : object;
   if (reply.status != kOk || member(content, "header") == nullptr) return std::nullopt;
   const auto id = integer(content, "ID");
@@ -296,7 +296,7 @@ EtcdProblem reply_problem(const HttpReply& reply) {
         true};
   }
   const std::string_view text = beginning(reply.body, kShownReply);
-  // "Bad Gateway" and the like, of a proxy whose etcd is still starting.
+  // A temporary error, such as "Bad Gateway" of a proxy whose etcd is still starting.
   const bool is_passing = reply.status >= kServerError && reply.status != kNotImplemented;
   return {"the program that answers there is not etcd 3.4 or newer: status " + std::to_string(reply.status) +
               (text.empty() ? "" : ", '" + printable(text.substr(0, text.find_first_of("\r\n"))) + "'"),

@@ -1,5 +1,5 @@
-// Requests of etcd's API v3 as JSON, which its gateway takes at /v3 (etcd 3.4 and newer), and their replies. Nothing is
-// believed that was not checked. Pure.
+// Requests of etcd's API v3 as JSON, for its gateway at /v3 (etcd 3.4 and newer), and their replies. Everything that is
+// received is checked. Pure.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace launcher::elastic {
 
 std::string to_base64(std::string_view bytes);
 
-// Nothing when `text` is not base64 with its padding.
+// Returns nothing when `text` is not base64 with padding.
 std::optional<std::string> from_base64(std::string_view text);
 
 // A condition on one key: that it does not exist, that it exists, that it belongs to a lease, or that it was last
@@ -27,18 +27,18 @@ struct EtcdCondition {
   enum class Kind : std::uint8_t { kAbsent, kPresent, kLease, kRevision };
   Kind kind = Kind::kAbsent;
   std::string key{};
-  std::int64_t number = 0;  // the lease, or the revision
+  std::int64_t number = 0;  // the ID of the lease, or the revision
 };
 
 struct EtcdOperation {
   enum class Kind : std::uint8_t { kRead, kWrite, kDelete };
   Kind kind = Kind::kRead;
   std::string key{};
-  std::string value{};     // to write
-  std::int64_t lease = 0;  // with which it is to be deleted
+  std::string value{};     // the value to write
+  std::int64_t lease = 0;  // the lease with which etcd deletes the key
 };
 
-// When all conditions hold, `then` is carried out, else `otherwise`: at once, and as a whole.
+// If all conditions are true, etcd executes `then`, else `otherwise`, atomically.
 struct EtcdTransaction {
   std::vector<EtcdCondition> conditions{};
   std::vector<EtcdOperation> then{};
@@ -47,19 +47,19 @@ struct EtcdTransaction {
 
 struct EtcdEntry {
   std::string value{};
-  std::int64_t revision = 0;  // at which it was last written
-  std::int64_t lease = 0;     // 0: none
+  std::int64_t revision = 0;  // the revision of the last write
+  std::int64_t lease = 0;     // 0: no lease
 };
 
 struct EtcdOutcome {
-  bool held = false;                         // the conditions
-  bool is_lease_missing = false;             // nothing was carried out: a lease to write with does not exist any more
-  std::map<std::string, EtcdEntry> found{};  // of the keys that were read, those that exist
+  bool held = false;                         // whether the conditions were true
+  bool is_lease_missing = false;             // nothing was executed, as a lease for a write does not exist any more
+  std::map<std::string, EtcdEntry> found{};  // those keys of the read operations that exist
 };
 
 struct EtcdLease {
   std::int64_t id = 0;
-  std::chrono::seconds left{};  // 0: there is no such lease any more
+  std::chrono::seconds left{};  // 0: the lease does not exist any more
 };
 
 HttpRequest transaction_request(const EtcdTransaction& transaction);
@@ -72,33 +72,34 @@ HttpRequest time_to_live_request(std::int64_t lease);
 
 HttpRequest version_request();
 
-// Nothing when that is not etcd's reply to such a request; reply_problem() says what it is.
+// Returns nothing when this is not etcd's reply to such a request; reply_problem() then gives the reason.
 std::optional<EtcdOutcome> parse_outcome(const HttpReply& reply);
 
-// To any of the requests for leases.
+// Parses the reply to a request for a lease.
 std::optional<EtcdLease> parse_lease(const HttpReply& reply);
 
-// "3.4.23"; "" when that is not a reply to a version_request().
+// Returns a version such as "3.4.23"; "" when this is not a reply to version_request().
 std::string parse_version(const HttpReply& reply);
 
-// The server knows nothing of /v3. Its version may explain why.
+// True when the server does not have /v3. Its version may explain why.
 bool lacks_gateway(const HttpReply& reply);
 
 struct EtcdProblem {
   std::string text{};
-  bool is_lasting = false;  // it cannot go away on its own
-  bool is_foreign = false;  // the server is another program, unless it is something in front of etcd that is not ready
+  bool is_lasting = false;  // the problem will not disappear without a change
+  // The server is another program, or a proxy in front of etcd that is not ready.
+  bool is_foreign = false;
 };
 
-// Why `reply` is of no use.
+// Why `reply` cannot be used.
 EtcdProblem reply_problem(const HttpReply& reply);
 
-// The same for a server of this version, "" when it did not report one, of which `reply` lacks the gateway.
+// Why a reply shows that there is no gateway. `version` is that of the server, or "" when it did not report one.
 EtcdProblem gateway_problem(const HttpReply& reply, const std::string& version);
 
 class EtcdClient {
  public:
-  // Nothing: there was no answer, or none of etcd's; problem() says why.
+  // Nothing means that there was no answer, or not one of etcd; problem() gives the reason.
   using OnOutcome = std::function<void(const std::optional<EtcdOutcome>&)>;
   using OnLease = std::function<void(const std::optional<EtcdLease>&)>;
 
@@ -112,13 +113,13 @@ class EtcdClient {
   }
   void cancel() { http_.cancel(); }
   std::string problem() const { return http_.problem().empty() ? problem_.text : http_.problem(); }
-  // There is a host that answers the last request, and no server.
+  // The host refused the last connection: it is up, but no server listens at the port.
   bool was_refused() const { return http_.was_refused(); }
-  // The problem cannot go away on its own.
+  // True when the problem will not disappear without a change.
   bool is_unusable() const { return http_.problem().empty() && problem_.is_lasting; }
-  // Another program answered the last request.
+  // True when another program answered the last request.
   bool is_foreign() const { return http_.problem().empty() ? problem_.is_foreign : http_.was_other_protocol(); }
-  // This machine's address in the network of the server, "" when it was never reached.
+  // This machine's address in the network of the server; "" if the server was never reached.
   const std::string& own_address() const { return http_.own_address(); }
 
  private:

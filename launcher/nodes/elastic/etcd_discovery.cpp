@@ -13,15 +13,16 @@ using namespace std::chrono_literals;
 using Condition = EtcdCondition::Kind;
 using Operation = EtcdOperation::Kind;
 
-// How often a launcher that looks for the coordinator asks. A watch would need a connection that shows when it is
-// broken; a search is short, and a running job asks nothing.
+// How often a launcher that searches for the coordinator asks etcd. A watch of etcd would need a check that its
+// connection still works. A search is short, and a running job does not ask.
 constexpr auto kLookAgain = 200ms;
 constexpr auto kReachable = 1s;
-// etcd reports the remaining time of a lease in whole seconds. One that grows by more than this has been renewed.
+// etcd reports the remaining time of a lease in whole seconds. If the end moves by more than this, the lease was
+// renewed.
 constexpr auto kRenewed = 1900ms;
-// A coordinator that was lost is gone when its address refuses connections so often, once per look.
+// A lost coordinator is considered dead when its address refuses this many connections, at one attempt per query.
 constexpr int kRefusals = 2;
-// Another program that has answered for so long is not about to give its port to etcd.
+// A program that has answered for so long at this port will not be replaced by etcd.
 constexpr auto kForeign = 3s;
 constexpr const char* kForeignAdvice = "; --rdzv_endpoint names the HOST:PORT of etcd";
 
@@ -114,8 +115,8 @@ bool EtcdDiscovery::is_only_foreign() {
   return foreign_since_ && Clock::now() - *foreign_since_ >= kForeign;
 }
 
-// An etcd that is restarting refuses connections for a short time. If nothing answers at all, this node is cut off, and
-// the others decide without it.
+// Handles a request without an answer. An etcd that is restarting refuses connections for a short time. If there is no
+// answer at all, this node is cut off, and the others decide without it.
 void EtcdDiscovery::on_silence() {
   const auto now = Clock::now();
   if (etcd_.was_refused()) last_contact_ = now;
@@ -128,7 +129,8 @@ void EtcdDiscovery::on_silence() {
   }
 }
 
-// A job that has ended leaves how it has ended; one that continues without a coordinator has a history.
+// Handles a job without a coordinator. If the job has ended, etcd has the reason; if it continues, etcd has its
+// history.
 void EtcdDiscovery::on_free(const EtcdOutcome& outcome) {
   if (has_taken_part_ && !outcome.found.contains(own_.history_key())) {
     const auto entry = outcome.found.find(own_.end_key());
@@ -149,7 +151,7 @@ void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
     look_again();
     return;
   }
-  if (record->token == own_token_) {  // from before, or the reply to the last attempt was lost
+  if (record->token == own_token_) {  // from an earlier search, or the reply to the last attempt was lost
     take({{Condition::kRevision, own_.key(), entry.revision}});
     return;
   }
@@ -173,8 +175,8 @@ void EtcdDiscovery::connect() {
   timer_.start_in(kReachable, [this] { look(); });
 }
 
-// The coordinator that this launcher has lost still holds its key. If it is alive, it renews its lease. If it was
-// killed, connections to its address are refused, and the key can be taken before the lease expires.
+// The coordinator that this launcher has lost still owns its key. If it is alive, it renews its lease. If it was
+// killed, its address refuses connections, and the key can be taken before the lease expires.
 void EtcdDiscovery::examine(const EtcdEntry& entry) {
   const bool is_refused = probe_ && probe_->was_refused();
   refusals_ = is_refused ? refusals_ + 1 : 0;
@@ -216,8 +218,8 @@ void EtcdDiscovery::coordinate(const std::optional<std::string>& history) {
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
   const auto stored = history ? parse_history(*history, now) : std::nullopt;
   const History known = stored ? handed_on(*stored, now.steady) : History{};
-  // Together with the port: whatever happens to this launcher once the others can find it, the job is known and no loss
-  // is forgotten.
+  // The history is written together with the port. So once the others can find this launcher, the history is complete
+  // even if this launcher is lost.
   own_.write_history(to_json(known, settings_.host, now));
   callbacks_.on_host(listen_at(record_.host), known);
 }
@@ -225,7 +227,7 @@ void EtcdDiscovery::coordinate(const std::optional<std::string>& history) {
 void EtcdDiscovery::record(const History& history, Change change, const std::optional<JoinFailure>& end) {
   if (!own_.is_own()) return;
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
-  // A launcher that hands its place over is not lost. Before the first round there is nothing to continue.
+  // A launcher that hands over its role is not lost. Before the first round there is no history to continue.
   const bool is_end = change == Change::kEnd || (change == Change::kHandOver && history.rounds == 0);
   const bool is_stored = change == Change::kRound || change == Change::kHandOver;
   if (is_stored && !is_end)

@@ -1,5 +1,5 @@
-// A key of etcd that lives for as long as the launcher that coordinates renews it: when that one is gone, another
-// launcher gets it, and continues the job (--rdzv_backend etcd).
+// Discovery with a key of etcd, which exists as long as the coordinator renews its lease. When the coordinator is lost,
+// another launcher takes the key and continues the job (--rdzv_backend etcd).
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   void record(const History& history, Change change, const std::optional<JoinFailure>& end) override;
   bool is_settled() const override { return own_.is_settled(); }
   bool is_lasting() const override { return true; }
-  // As long as a coordinator that is cut off from etcd keeps its place.
+  // As long as a coordinator without a connection to etcd keeps its role.
   std::chrono::milliseconds search_timeout() const override {
     return CoordinatorLease::lease_for(settings_.node_timeout);
   }
@@ -58,14 +58,14 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   EtcdClient etcd_;
   CoordinatorLease own_;
   std::unique_ptr<Connector> connector_;
-  CoordinatorRecord record_;  // the one that was found last, or this launcher's own
-  std::string lost_token_;    // of the coordinator that was lost, until it shows that it is there
+  CoordinatorRecord record_;  // the record that was found last, or this launcher's own
+  std::string lost_token_;    // identifies the lost coordinator, until it renews its lease
   std::string own_token_;
-  std::optional<Clock::time_point> first_end_;  // of its lease, as it was seen first
+  std::optional<Clock::time_point> first_end_;  // when its lease ends, as first seen
   std::unique_ptr<Connector> probe_;            // tests whether its address accepts connections
   int refusals_ = 0;
-  Clock::time_point last_contact_{};                // of etcd, or of a host that would have one
-  std::optional<Clock::time_point> foreign_since_;  // since then only another program has answered
+  Clock::time_point last_contact_{};                // with etcd, or with a host that refused the connection
+  std::optional<Clock::time_point> foreign_since_;  // since when only another program has answered
   bool is_anew_ = false;
   bool has_taken_part_ = false;
   std::string problem_;

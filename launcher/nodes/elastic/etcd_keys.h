@@ -1,5 +1,5 @@
-// What a job writes into etcd, under /ddprun/<its name>/: who coordinates it, and what a coordinator after that one
-// must know. Nothing is believed that was not checked. Pure.
+// The values of a job in etcd, under /ddprun/<its name>/: its coordinator, and what the next coordinator must know.
+// Everything that is read is checked. Pure.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,14 @@
 
 namespace launcher::elastic {
 
-// Who coordinates, and where it can be reached.
+// The coordinator and its address.
 struct CoordinatorRecord {
-  std::string token{};  // of one launcher and one time that it coordinates
+  std::string token{};  // identifies one period of one coordinator
   std::string host{};
   std::uint16_t port = 0;  // 0: it does not listen yet
 };
 
-// The times of restarts are kept as those of the system's clock.
+// Restart times are stored as times of the system clock, as other hosts read them.
 struct Clocks {
   std::chrono::steady_clock::time_point steady;
   std::chrono::system_clock::time_point system;
@@ -27,17 +27,17 @@ struct Clocks {
 
 std::string to_json(const CoordinatorRecord& record);
 std::optional<CoordinatorRecord> parse_coordinator_record(std::string_view text);
-// `host`: that coordinates, whose loss is a failure of it; "" when it goes in good order.
+// `host`: the coordinator's host, to which its loss is counted as a failure; "" when it hands over its role.
 std::string to_json(const History& history, const std::string& host, const Clocks& now);
 struct StoredHistory {
   History history{};
   std::string host{};
 };
 std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& now);
-// What it is for the coordinator that follows: one more loss, once the job has begun.
+// Returns the history for the next coordinator. If the job has begun, the loss of the previous coordinator is counted.
 History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_point now);
 
-// How a job has ended, for its nodes that come later.
+// Encodes how a job has ended, for nodes that arrive later.
 std::string to_json(const JoinFailure& end);
 std::optional<JoinFailure> parse_end(std::string_view text);
 

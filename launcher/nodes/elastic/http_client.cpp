@@ -42,7 +42,7 @@ bool equal_without_case(std::string_view a, std::string_view b) {
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-// The value of a header in the lines after the first; "" when it is not there.
+// Returns the value of a header in the lines after the first; "" when it is missing.
 std::string_view header(std::string_view lines, std::string_view name) {
   while (!lines.empty()) {
     const std::size_t end = std::min(lines.find(kLineEnd), lines.size());
@@ -94,7 +94,7 @@ bool HttpReplyReader::refuse(std::string problem) {
   return false;
 }
 
-// Returns false when more bytes are needed, or none.
+// Returns false when more bytes are needed, or when the reply is complete.
 bool HttpReplyReader::advance() {
   switch (part_) {
     case Part::kHead:
@@ -273,7 +273,7 @@ void HttpClient::conclude(const std::optional<HttpReply>& reply) {
   const OnReply on_reply = std::move(waiting_.front().on_reply);
   waiting_.pop_front();
   if (!waiting_.empty()) begin();
-  on_reply(kept);  // may end this
+  on_reply(kept);  // the callback may destroy this
 }
 
 }  // namespace launcher::elastic

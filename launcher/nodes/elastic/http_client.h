@@ -1,4 +1,4 @@
-// Requests to an HTTP server inside the event loop, one after the other.
+// Sends requests to an HTTP server from the event loop, one after the other.
 #pragma once
 
 #include <chrono>
@@ -28,16 +28,16 @@ struct HttpReply {
   std::string body{};
 };
 
-// Longer than any reply to what is asked.
+// No reply to these requests is longer.
 inline constexpr std::size_t kMaxHttpReply = std::size_t{1} << 20;
 
-// All but letters, digits, and "-_.~" as %XX.
+// Encodes all characters but letters, digits and "-_.~" as %XX.
 std::string url_escaped(std::string_view text);
 
-// `host` is what was connected to. The server is asked to close the connection after its reply.
+// `host` is the host of the connection. The request asks the server to close the connection after its reply.
 std::string to_text(const HttpRequest& request, const std::string& host);
 
-// Reads one reply from the bytes of a connection, in whatever pieces they come.
+// Parses one reply from the bytes of a connection, which may arrive in any pieces.
 class HttpReplyReader {
  public:
   enum class State : std::uint8_t { kIncomplete, kComplete, kInvalid };
@@ -62,8 +62,8 @@ class HttpReplyReader {
   State state() const;
 
   Part part_ = Part::kHead;
-  std::string pending_;       // came, and is not read yet
-  std::size_t expected_ = 0;  // bytes of the body, or of the chunk
+  std::string pending_;       // received, but not parsed yet
+  std::size_t expected_ = 0;  // size of the body, or of the present chunk
   HttpReply reply_;
   std::string problem_;
   bool is_other_protocol_ = false;
@@ -71,8 +71,8 @@ class HttpReplyReader {
 
 class HttpClient {
  public:
-  // Nothing: the server could not be reached, or what it sent is not a reply; problem() says why. It may end the
-  // client.
+  // Nothing means that the server could not be reached, or that the reply was invalid; problem() gives the reason. The
+  // callback may destroy the client.
   using OnReply = std::function<void(const std::optional<HttpReply>&)>;
 
   HttpClient(EventLoop& loop, std::string host, std::uint16_t port, std::chrono::milliseconds time_limit);
@@ -81,9 +81,9 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   void ask(HttpRequest request, OnReply on_reply);
-  // Nothing was asked that is not answered.
+  // True when no request is pending.
   bool is_idle() const { return waiting_.empty(); }
-  // Forgets what was asked, whether it is on its way or not.
+  // Cancels all requests, also the one that was sent.
   void cancel();
   std::string problem() const { return problem_.empty() && connector_ ? connector_->problem() : problem_; }
   // The last request was refused: the host is up, but no process listens at the port.
@@ -112,12 +112,12 @@ class HttpClient {
   std::string host_;
   std::uint16_t port_;
   std::chrono::milliseconds time_limit_;
-  std::string known_address_;  // of the server, so that its name is not asked for each time
+  std::string known_address_;  // the server's, so that its name is not resolved each time
   std::string own_address_;
   std::string problem_;
   bool was_refused_ = false;
   bool was_other_protocol_ = false;
-  std::deque<Waiting> waiting_;  // the first one is under way
+  std::deque<Waiting> waiting_;  // the first one has been sent
   std::unique_ptr<Connector> connector_;
   UniqueFd fd_;
   std::string outgoing_;

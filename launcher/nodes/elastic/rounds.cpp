@@ -10,8 +10,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a new coordinator waits for the nodes of the old one's round to find it, the old one too where it was lost
-// by silence; and one that has lost sight of all others for those that come back.
+// How long a new coordinator waits until the nodes of the previous round have found it, including the node of the
+// previous coordinator if that was only silent. A coordinator that has lost all other nodes waits this long for those
+// that return.
 constexpr auto kRegroup = 3s;
 
 std::string count_of(std::size_t count, const std::string& what) {
@@ -109,7 +110,7 @@ Rounds::Decisions Rounds::ready(Id id, Time now, int round) {
   return phase_ == Phase::kRunning ? wait_for_next(id) : decide(now);
 }
 
-// A node that comes while a round runs.
+// Handles a node that is ready while a round runs.
 Rounds::Decisions Rounds::wait_for_next(Id id) {
   Decisions decisions;
   const int there = participants();
@@ -124,8 +125,8 @@ Rounds::Decisions Rounds::wait_for_next(Id id) {
   return decisions;
 }
 
-// The last one that was lost sight of, or the coordinator's node, has been cut off from the others: they end when they
-// have not found it for some time, and a coordinator without them must not wait for them any longer.
+// A silent node may be cut off, or the coordinator may be. If the last other node is lost, they may return. They end if
+// they do not find the coordinator for some time, so a coordinator that is alone must not wait longer for them.
 Rounds::Decisions Rounds::left(Id id, Time now, bool is_silent) {
   nodes_.erase(id);
   const bool was_last = others_.erase(id) > 0 && others_.empty();
@@ -152,7 +153,7 @@ bool Rounds::are_all_ready() const {
                      [&](const auto& entry) { return entry.second.is_ready || is_left_out(entry.second.host); });
 }
 
-// The coordinator's node, and of the others those that came first.
+// Returns the coordinator's node and, of the others, those that arrived first.
 std::vector<Rounds::Id> Rounds::chosen() const {
   std::vector<Id> ids = those_ready();
   std::stable_partition(ids.begin(), ids.end(), [&](Id id) { return id == *coordinator_; });
@@ -163,7 +164,7 @@ std::vector<Rounds::Id> Rounds::chosen() const {
   return ids;
 }
 
-// Whether a round can begin. It waits for all nodes that are connected, also those whose ranks are being stopped.
+// Begins a round if that is possible. It waits for all connected nodes, including those whose ranks are being stopped.
 Rounds::Decisions Rounds::decide(Time now) {
   if (phase_ != Phase::kJoining || !coordinator_) return {};
   const auto own = nodes_.find(*coordinator_);

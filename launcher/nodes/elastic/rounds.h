@@ -1,5 +1,6 @@
-// The rounds of a job whose number of nodes may change: who is there, when a round begins and with whom, whether one
-// that failed is followed by another, and who is left out. Events go in, decisions come out. Pure.
+// The rounds of a job whose number of nodes may change: which nodes are present, when a round begins and with which
+// nodes, whether a failed round is repeated, and which nodes are left out. It receives events and returns decisions.
+// Pure.
 #pragma once
 
 #include <chrono>
@@ -26,12 +27,12 @@ class RestartBudget {
 
   explicit RestartBudget(BudgetOptions options) : options_(options) {}
 
-  // "" when another restart is allowed, else the reason, to follow on "the job is not restarted: ".
+  // "" when another restart is allowed, else the reason, as the end of the sentence "the job is not restarted: ".
   std::string reason_to_end(Time now) const;
   void take(Time now);
-  // The same of the last one that was taken: an earlier coordinator's loss is counted when that is past.
+  // The same for the restart that was counted last: the loss of the previous coordinator is counted before this check.
   std::string overdraft(Time now) const;
-  // What an earlier coordinator of the job had taken.
+  // Restores the restarts that an earlier coordinator of the job counted.
   void restore(int used, std::vector<Time> recent);
 
   int used() const { return used_; }
@@ -49,19 +50,19 @@ struct RoundsOptions {
   int min_nodes = 1;
   int max_nodes = 1;
   BudgetOptions budget{};
-  int host_failures = 0;                            // a host that has failed so often is left out; 0: none is
-  bool join_restart = false;                        // a node that comes while a round runs ends it
+  int host_failures = 0;                            // a host with so many failures is left out; 0: no host is left out
+  bool join_restart = false;                        // a node that arrives during a round ends this round
   bool order_by_host = false;                       // numbers by host name instead of by arrival
-  std::chrono::milliseconds join_timeout{900'000};  // for min_nodes to be there
-  std::chrono::milliseconds last_call{30'000};      // for more than min_nodes, before the first round
-  // How long the other nodes look for a coordinator that has lost sight of all of them.
+  std::chrono::milliseconds join_timeout{900'000};  // until min_nodes must be present
+  std::chrono::milliseconds last_call{30'000};      // the wait for more than min_nodes, before the first round
+  // How long the other nodes search for a coordinator that has lost all of them.
   std::chrono::milliseconds come_back{15'000};
 };
 
-// What a new coordinator must know of a job that ran before it.
+// What a new coordinator must know of the job so far.
 struct History {
-  int rounds = 0;  // that were begun
-  int nodes = 0;   // that should still be there
+  int rounds = 0;  // the number of rounds that have begun
+  int nodes = 0;   // the number of nodes that should still be present
   int restarts = 0;
   std::vector<std::chrono::steady_clock::time_point> recent_restarts{};
   std::map<std::string, int> host_failures{};
@@ -69,16 +70,16 @@ struct History {
 
 class Rounds {
  public:
-  using Id = std::uint64_t;  // of a connection, rising
+  using Id = std::uint64_t;  // identifies a connection; increasing
   using Time = std::chrono::steady_clock::time_point;
 
   // Why a running round ends.
   enum class Cause : std::uint8_t {
-    kFailure,    // of a rank, or of a node
+    kFailure,    // of a rank or a node
     kDeparture,  // a node was asked to stop
-    kJoin,       // for those who wait to be taken in
-    kFinal,      // nothing comes after it
-    // The coordinator's launcher ends, and another one takes its place: a failure of its host.
+    kJoin,       // to include waiting nodes
+    kFinal,      // no round follows
+    // The coordinator's launcher ends and another one becomes coordinator. This counts as a failure of its host.
     kCoordinatorLoss,
   };
   struct Begin {
@@ -87,37 +88,37 @@ class Rounds {
   };
   struct Decisions {
     std::optional<Begin> begin = std::nullopt;
-    std::optional<std::string> stop = std::nullopt;  // the round that runs, to begin again, and why
-    std::optional<JoinFailure> end = std::nullopt;   // the job
+    std::optional<std::string> stop = std::nullopt;  // end the running round for this reason, and begin another one
+    std::optional<JoinFailure> end = std::nullopt;   // end the job
     std::vector<std::pair<Id, JoinFailure>> turned_away{};
-    std::vector<std::pair<Id, std::string>> told{};  // words for the user of a node
+    std::vector<std::pair<Id, std::string>> told{};  // texts for the users of nodes
   };
 
   Rounds(RoundsOptions options, Time now, const History& history = {});
 
-  // A node on `host` is there; the first one is the coordinator's.
+  // A node on `host` has connected; the first one is the coordinator's.
   Decisions arrived(Id id, const std::string& host, Time now);
-  // It waits for round `round` or a later one. Of a round that began just before the coordinator was lost, only the
-  // nodes in it may know.
+  // The node is ready for round `round` or a later one. If the coordinator was lost just after a round began, only the
+  // nodes in that round know its number.
   Decisions ready(Id id, Time now, int round = 0);
-  // It has left, or is leaving. If it is in the running round, that round ends soon: call is_over() too.
-  // `is_silent`: it has sent nothing for too long.
+  // The node has left, or is leaving. If it takes part in the running round, that round ends soon, so call is_over(),
+  // too. `is_silent`: it has sent nothing for too long.
   Decisions left(Id id, Time now, bool is_silent = false);
-  // All ranks of a node have ended successfully: no more nodes are accepted.
+  // All ranks of a node have ended successfully, so no more nodes are accepted.
   void ended_well() { is_ending_ = true; }
-  // The current round ends because of what happened on `host`. Returns "" when another one follows, else why
-  // none does.
+  // The current round ends because of an event on `host`. Returns "" when another round follows, else the reason why
+  // not.
   std::string is_over(Cause cause, const std::string& host, Time now);
   Decisions left_out() const;
-  // What time alone decides; next_time() says when to ask.
+  // Decisions that depend on time alone; next_time() returns when to call it.
   Decisions at(Time now);
   std::optional<Time> next_time() const;
 
-  // Of the round that runs, or is to begin.
+  // The number of the round that runs or will begin.
   int round() const { return round_; }
   bool is_running() const { return phase_ == Phase::kRunning; }
   History history(Time now) const;
-  // "1 of 2 to 4 nodes has joined", for those that wait for more.
+  // A text such as "1 of 2 to 4 nodes has joined", for nodes that wait.
   std::string who_is_there() const;
 
  private:
@@ -145,14 +146,15 @@ class Rounds {
   std::string overdraft_;  // why the job does not continue after an earlier coordinator was lost
   Phase phase_ = Phase::kJoining;
   int round_ = 0;
-  int expected_ = 0;     // nodes of the round before, or of an earlier coordinator's, which are looking for this one
-  std::set<Id> others_;  // nodes of the last round, without the coordinator's, that were not lost
-  bool is_regrouping_ = false;  // all of these were lost sight of, and may come back
+  // nodes of the previous round, or of the previous coordinator, that are searching for this coordinator
+  int expected_ = 0;
+  std::set<Id> others_;         // nodes of the last round that were not lost, without the coordinator's
+  bool is_regrouping_ = false;  // all of others_ were lost, and may return
   bool is_first_ = true;
   bool is_ending_ = false;
   Time join_deadline_;
-  std::optional<Time> alone_until_;  // the coordinator's node, which has lost sight of the others
-  std::optional<Time> last_call_;    // its end, from when min_nodes were there
+  std::optional<Time> alone_until_;  // until when the coordinator's node waits alone for the others
+  std::optional<Time> last_call_;    // its end; it begins when min_nodes are present
   std::optional<Id> coordinator_;
   std::map<Id, Node> nodes_;
   std::map<std::string, int> host_failures_;

@@ -12,7 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a job that cannot begin stays to inform those that have not come yet: they were started with it.
+// How long the coordinator of a job that cannot begin waits to inform nodes that have not connected yet: they were
+// started at about the same time.
 constexpr auto kTelling = 5s;
 
 }  // namespace
@@ -20,7 +21,7 @@ constexpr auto kTelling = 5s;
 Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options)
     : RoundCoordinator(loop, messages, std::move(options)), roster_(options_.host, options_.order) {}
 
-// Without torchrun's nodes the base class counts those that have ended.
+// If torchrun nodes take part, the count of ended nodes is in the store. Otherwise the base class counts them.
 bool Coordinator::is_end_counted_elsewhere() {
   if (torchrun_) torchrun_->node_ended(size());
   return torchrun_ != nullptr;
@@ -55,7 +56,7 @@ void Coordinator::begin_joining() {
   start_when_complete();
 }
 
-// Its ranks would run twice, or it was started again: either way its peers do not know it.
+// Two torchrun nodes have the same number, or one was started again. In both cases its ranks cannot join the others.
 void Coordinator::foreign_came_twice(int node) {
   add_failure({.node = node,
                .exit_status = to_int(ExitStatus::kLauncherError),
@@ -72,7 +73,9 @@ void Coordinator::expect_torchrun() {
 void Coordinator::on_hello(Id id, const control::Hello& hello) {
   if (roster_.has(id)) return;
   if (hello.launcher == options_.host.launcher && !roster_.ids().empty()) {
-    links_.drop(id);  // this one itself, which looked for a rival and came back here: a virtual address leads to it
+    // This launcher has connected to itself while it searched for another coordinator, for example through a virtual
+    // address.
+    links_.drop(id);
     return;
   }
   if (hello.launcher == options_.host.launcher) own_ = id;
@@ -118,11 +121,11 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
       expect_torchrun();
     }
   } else if ((phase_ == Phase::kRunning || phase_ == Phase::kEnding) && ended_.contains(id)) {
-    numbers_.erase(id);  // it does not want to wait for the others
+    numbers_.erase(id);  // the node does not want to wait for the others
     asked_.erase(id);
     end_when_all_are_there();
   } else if (phase_ == Phase::kRunning && numbers_.contains(id)) {
-    // It received a signal to stop before it learned that all nodes had arrived.
+    // The node received a signal to stop before it learned that all nodes had arrived.
     add_failure({.node = numbers_.at(id),
                  .exit_status = leaving.reason.exit_status,
                  .text = leaving.reason.text,
@@ -179,7 +182,7 @@ void Coordinator::start() {
     torchrun_.reset();
   }
   const auto places = roster_.places();
-  // This launcher's own node is the first that has arrived.
+  // This launcher's own node connected first, so it has the lowest ID.
   const auto own =
       std::min_element(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [id, place] : places) {
@@ -194,7 +197,7 @@ void Coordinator::print_who_is_missing() {
                                       options_.meeting});
 }
 
-// Nodes that left may only have had a shorter timeout.
+// Nodes that have left may only have had a shorter timeout, so they are reported separately.
 void Coordinator::on_join_timeout() {
   const Roster::MissingNodes missing = roster_.missing_nodes(round_);
   std::string text;

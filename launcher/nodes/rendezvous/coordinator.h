@@ -1,5 +1,5 @@
-// Connects the launchers of a job, in the launcher that hosts the store: checks that all were started with the same
-// options, and assigns each its ranks. The number of nodes is fixed.
+// The coordinator of a job with a fixed number of nodes. It runs in the launcher that hosts the store, checks that all
+// launchers were started with the same options, and assigns ranks to each node.
 #pragma once
 
 #include <memory>
@@ -39,9 +39,9 @@ class Coordinator : public RoundCoordinator {
   void on_join_timeout();
 
   Roster roster_;
-  std::unique_ptr<TorchrunPeers> torchrun_;  // in the first round
+  std::unique_ptr<TorchrunPeers> torchrun_;  // only in the first round
   JoinFailure refusal_;
-  std::set<Id> informed_;  // of the refusal
+  std::set<Id> informed_;  // nodes that received the refusal
 };
 
 }  // namespace launcher

@@ -25,22 +25,21 @@ std::int64_t to_microseconds(EventLoop::Clock::time_point time) {
   return duration_cast<microseconds>(time.time_since_epoch()).count();
 }
 
-// They must not flood the job's output, nor keep their connections.
+// Limits for unknown peers: they must not flood the job's output, nor keep their connections.
 constexpr int kMaxNamedUnknownPeers = 8;
 constexpr auto kUnknownPeerTimeout = 5s;
-// One that has begun a session may be cut off before it has introduced itself.
+// The limit for a peer that has begun a session but not introduced itself: it may be cut off in between.
 constexpr auto kNamelessPeerTimeout = 30s;
-// So many unknown peers are accepted besides those that the job expects. When there are more, a peer that has not
-// introduced itself within kIntroduction is dropped.
+// The number of unknown peers in addition to the nodes of the job. If there are more, a peer that has not introduced
+// itself within kIntroduction is dropped.
 constexpr std::size_t kMaxUnknownPeers = 256;
 constexpr auto kIntroduction = 500ms;
-// For this long, a peer that was given up may still ask for the decision that was made without it.
+// How long a peer that was given up may still connect to receive the decision.
 constexpr auto kDroppedPeerTimeout = 60s;
-// If there is no room for more peers: the time until the next attempt to accept one.
+// The pause before the next accept() when there is no room for more peers.
 constexpr auto kAcceptPause = 100ms;
-// After this process was suspended, messages that arrived during that time are read within this time.
+// After this process was suspended, messages from that time are read within this time.
 constexpr auto kRecently = 5s;
-// A flood of connections must not keep the loop from the ranks.
 
 std::string in_seconds(EventLoop::Clock::duration time) {
   std::array<char, 32> text{};
@@ -82,7 +81,8 @@ void CoordinatorLinks::accept_all(int listener) {
   }
 }
 
-// For one more that has yet to introduce itself. Launchers do that at once.
+// Returns whether one more unknown peer can be accepted. Drops the oldest one if it has not introduced itself in time;
+// launchers do that at once.
 bool CoordinatorLinks::has_room() {
   if (unknown_peers_.size() < kMaxUnknownPeers + static_cast<std::size_t>(settings_.nodes)) return true;
   const Id oldest = *unknown_peers_.begin();
@@ -150,7 +150,7 @@ control::ControlLink* CoordinatorLinks::link(Id id) {
   return found == peers_.end() ? nullptr : found->second.link.get();
 }
 
-// Before this check has succeeded, no other message is accepted. A peer that fails the check is no reason to end the
+// Checks the first message of a peer. No other message is accepted before. A peer that fails the check does not end the
 // job.
 void CoordinatorLinks::check(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
@@ -169,7 +169,7 @@ void CoordinatorLinks::check(Id id, const control::Message& message) {
   }
 }
 
-// "" when it is the right answer.
+// Returns "" when the answer is right.
 std::string CoordinatorLinks::protocol_violation(const Peer& peer, const control::Message& message) const {
   const auto* answer = std::get_if<control::Answer>(&message);
   const auto* hello = std::get_if<control::Hello>(&message);
@@ -200,10 +200,10 @@ void CoordinatorLinks::turn_away(Peer& peer, const std::string& what) {
   if (named_unknown_peers_ <= kMaxNamedUnknownPeers) {
     callbacks_.on_unknown_peer("a launcher that " + what + " this node was refused: " + peer.link->peer());
   }
-  peer.is_given_up = true;  // and it closes the connection
+  peer.is_given_up = true;  // the peer closes the connection
 }
 
-// False when the connection does not take so few bytes: then it is lost already.
+// Returns false when the kernel does not accept these few bytes: then the connection is already lost.
 bool CoordinatorLinks::welcome(Peer& peer, const control::Answer& answer, std::uint64_t received) const {
   control::Welcome text{
       .repeated = answer.challenge, .received = received, .reconnect_after = settings_.reconnect_after};
@@ -218,7 +218,7 @@ bool CoordinatorLinks::welcome(Peer& peer, const control::Answer& answer, std::u
   return peer.link->is_idle();
 }
 
-// The node says nothing else before it has heard that it is welcome.
+// The node sends nothing else before it has received the welcome.
 void CoordinatorLinks::begin_session(Id id, const control::Answer& answer) {
   Peer& peer = peers_.at(id);
   if (!welcome(peer, answer, 0)) {
@@ -232,12 +232,13 @@ void CoordinatorLinks::begin_session(Id id, const control::Answer& answer) {
   peer.link = make_link(id, peer.link->release());
 }
 
-// The node's earlier connection is lost or unusable. Messages that still arrive on it would be sent again anyway.
+// The node's earlier connection is lost or unusable. Messages that still arrive on it are ignored, as the node sends
+// them again.
 void CoordinatorLinks::resume_session(Id unknown, Id id, const control::Answer& answer) {
   Peer& from = peers_.at(unknown);
   Peer& peer = peers_.at(id);
   if (answer.attempt <= peer.attempt) {
-    drop(unknown);  // the node has made another connection since
+    drop(unknown);  // the node has made a newer connection since
     return;
   }
   if (!peer.link->can_resume(answer.received)) {
@@ -255,7 +256,7 @@ void CoordinatorLinks::resume_session(Id unknown, Id id, const control::Answer& 
   peer.link->resume(std::move(fd), answer.received);
 }
 
-// The quicker the answer, the closer its time lies to the middle between question and answer.
+// The shorter the round trip, the smaller is the error of the assumption that the answer was given in its middle.
 void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
   peer.heartbeat.set_timeout(pong.timeout);
   const auto now = Clock::now();
@@ -300,7 +301,7 @@ void CoordinatorLinks::send_to_all(const control::Message& message) {
 void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
   const bool is_missed = !peers_.at(id).is_given_up && !unknown_peers_.contains(id);
   drop(id);
-  // Where this launcher was delayed, the node may only have given it up.
+  // If this launcher was delayed, the node may have closed the connection for that reason.
   const bool is_silent = was_delayed(settings_.reconnect_after);
   if (is_missed) callbacks_.on_gone(id, {.reason = reason, .last = system_clock::now(), .is_silent = is_silent});
 }
@@ -339,7 +340,7 @@ void CoordinatorLinks::ping_all() {
   }
 }
 
-// Nodes that were given up and do not return, and those that take nothing of what they are sent.
+// Ends connections of nodes that were given up and have not returned, and of nodes that do not read.
 void CoordinatorLinks::end_useless(Clock::time_point now) {
   std::vector<Id> overflown;
   std::vector<Id> forgotten;
@@ -356,7 +357,7 @@ void CoordinatorLinks::end_useless(Clock::time_point now) {
   }
 }
 
-// However they spend it: byte by byte, say.
+// Drops unknown peers after a fixed time, whatever they have sent.
 void CoordinatorLinks::end_unknown_peers(Clock::time_point now) {
   const auto unknown = unknown_peers_;
   for (const Id id : unknown) {
@@ -376,7 +377,7 @@ void CoordinatorLinks::on_tick() {
   timer_.start_at(next_ping_, [this] { on_tick(); });
   ping_all();
   for (auto& [id, peer] : peers_) {
-    // Messages that arrived during the delay were not read yet.
+    // Messages that arrived during the delay have not been read yet.
     if (own_delay > settings_.ping_interval) peer.heartbeat.extend(own_delay);
   }
   end_unknown_peers(now);

@@ -1,7 +1,6 @@
-// The coordinator's end of the connections to all launchers: accepts them, continues the session of a node whose
-// connection the network has lost, asks each node at intervals whether it is there, measures its clock, and says when
-// one is gone. A peer that has not introduced itself as a launcher yet is unknown; few of these are there at once, and
-// none for long.
+// The coordinator's connections to all launchers. It accepts them, continues the session of a node whose connection was
+// lost, sends pings, measures the clocks of the nodes, and reports when a node is lost. A peer that has not introduced
+// itself as a launcher is unknown. The number of unknown peers and their time are limited.
 #pragma once
 
 #include <chrono>
@@ -28,53 +27,54 @@ class CoordinatorLinks {
  public:
   using Id = std::uint64_t;
   struct Loss {
-    std::string reason{};                          // how it was noticed
+    std::string reason{};                          // how the loss was detected
     std::chrono::system_clock::time_point last{};  // sign of life
-    bool is_silent = false;                        // it may still be there, where it sends nothing
+    bool is_silent = false;                        // true when the node sends nothing, but may still run
   };
   struct Callbacks {
     std::function<void(Id, const control::Message&)> on_message{};
-    // Of what its connection carries for its ranks, and that there is room for more.
+    // Carried bytes of the node's ranks have arrived; and there is room to carry more.
     std::function<void(Id, std::uint32_t round, std::string_view bytes)> on_carried{};
     std::function<void(Id)> on_room{};
     std::function<void(Id, const Loss&)> on_gone{};
-    // A peer connected that does not know the secret, or that replays the messages of an earlier connection.
+    // A peer has connected that does not know the secret, or that replays messages of an earlier connection.
     std::function<void(const std::string& text)> on_unknown_peer{};
-    // How long this launcher may be silent.
+    // Returns how long this launcher may be silent.
     std::function<std::chrono::milliseconds()> timeout{};
   };
   struct Settings {
     ListenAt where{};
     std::chrono::milliseconds ping_interval{100};
-    std::chrono::milliseconds reconnect_after{1'000};      // of silence nodes make a new connection
-    std::optional<control::Secret> secret = std::nullopt;  // what nodes must prove to know
-    int nodes = 1;                                         // that may come at once
+    std::chrono::milliseconds reconnect_after{1'000};      // the silence after which nodes make a new connection
+    std::optional<control::Secret> secret = std::nullopt;  // the secret that nodes must prove to know
+    int nodes = 1;                                         // how many may connect at the same time
   };
   // Listens on a free port. Throws LaunchError if no port is free.
   CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks callbacks);
 
   std::uint16_t port() const { return listener_.port(); }
-  // A connection of this launcher's own node.
+  // Returns the node's end of a connection for this launcher's own node.
   UniqueFd connect_locally();
-  // It has introduced itself: not unknown any more.
+  // The peer has introduced itself, so it is no longer unknown.
   void know(Id id);
   void drop(Id id);
   void send(Id to, const control::Message& message);
   void send_to_all(const control::Message& message);
-  // Its connection, or null.
+  // The peer's connection, or null.
   control::ControlLink* link(Id id);
-  // A node that has heard nothing of this launcher closes its connection: it counts as one that is silent.
+  // Called when a node reports that it has received nothing from this launcher for too long and closes the connection.
+  // The node then counts as silent.
   void lose_coordinator(Id id, const std::string& reason);
-  // Ends a connection by which nonsense came.
+  // Ends a connection on which invalid data arrived.
   void close(Id id, const std::string& reason) { on_closed(id, reason); }
-  // At once, as timeout() has changed.
+  // Sends a ping to all nodes at once, because timeout() has changed.
   void ping_all();
-  // This launcher did nothing for `time` or longer, a moment ago.
+  // True when this launcher recently did nothing for `time` or longer.
   bool was_delayed(std::chrono::milliseconds time) const;
-  // By how much its clock is ahead of ours, as well as that is known; and its steady clock.
+  // The offset of the node's system clock from this one, and of its steady clock, as far as they are known.
   std::chrono::microseconds clock_offset(Id id) const;
   std::optional<ClockDifference> steady_difference(Id id) const;
-  // What is carried to each that has introduced itself.
+  // Carries bytes to all nodes that have introduced themselves.
   void carry_to_all(std::uint32_t round, std::string_view bytes);
 
  private:
@@ -84,12 +84,13 @@ class CoordinatorLinks {
     control::HeartbeatTimeout heartbeat;
     Clock::time_point accepted = Clock::now();
     std::chrono::microseconds clock_offset{0};
-    std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer from which it was computed
+    std::optional<std::chrono::microseconds> round_trip =
+        std::nullopt;  // the round trip from which clock_offset was computed
     control::ClockOffset steady{};
-    std::string challenge{};   // it was sent, and not answered yet
+    std::string challenge{};   // sent, but not answered yet
     std::string session{};     // "": of this launcher's own node, or of an unknown peer
-    int attempt = 0;           // which connection of its session it has
-    bool is_given_up = false;  // when it returns, it still reads why
+    int attempt = 0;           // the number of the session's connection
+    bool is_given_up = false;  // if it returns, it receives the reason
     Clock::time_point given_up{};
   };
 
@@ -123,7 +124,7 @@ class CoordinatorLinks {
   std::set<Id> unknown_peers_;
   std::map<std::string, Id> sessions_;
   Clock::time_point next_ping_;
-  Clock::duration longest_delay_{};  // of late
+  Clock::duration longest_delay_{};  // the longest recent delay
   Clock::time_point delayed_{};
   EventLoop::Timer timer_{loop_};
 };

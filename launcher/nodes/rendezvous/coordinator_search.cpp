@@ -12,17 +12,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// After a store that closed its connection: one that is just going, or no store at all.
+// The pause after a store closed its connection: that store was just ending, or is not a store.
 constexpr auto kSearchPause = 100ms;
-// A store answers at once. Of one that does not, it is found out once what it is.
+// A store answers at once. If a program does not, one line of text is sent once to find out what it is.
 constexpr auto kSlowReply = 5s;
 constexpr auto kOtherServiceReply = 500ms;
-// After an answer of another program.
+// The pause after another program has answered.
 constexpr auto kOtherServicePause = 1s;
 constexpr int kOtherServiceAnswers = 3;
-// The launcher listens before its store answers: one that cannot be reached by then is gone, or behind a firewall.
+// The launcher listens before its store answers, so if it cannot be reached in this time, it has ended or is behind a
+// firewall.
 constexpr auto kReachable = 5s;
-// Requests of thousands of nodes must not overload the machine on which node 0 is to start.
+// Requests of thousands of nodes must not overload the machine on which node 0 will start.
 constexpr auto kPausePerNode = 200us;
 
 std::chrono::milliseconds early_pause(int nodes) {
@@ -41,7 +42,6 @@ CoordinatorSearch::CoordinatorSearch(EventLoop& loop, std::string host, std::uin
   ask_store();
 }
 
-// Later, as each of them may end the object whose callback is running.
 std::string CoordinatorSearch::problem() const {
   if (!problem_.empty()) return problem_;
   return store_ ? store_->problem() : "";
@@ -55,6 +55,7 @@ void CoordinatorSearch::ask_store() {
   store_->check(kControlPortKey, [this](bool exists) {
     other_answers_ = 0;
     if (!exists) {
+      // Called later, as each of these callbacks may destroy the object whose callback is running.
       timer_.start_in(0ms, [this] { callbacks_.on_foreign(); });
       return;
     }

@@ -1,5 +1,5 @@
-// Looks for the launcher that hosts the job's store, which may not be there yet: connects to the store, asks it where
-// its launcher listens for others, and connects there.
+// Searches for the launcher that hosts the job's store, which may not run yet: connects to the store, reads from it the
+// port on which its launcher accepts the others, and connects to that port.
 #pragma once
 
 #include <chrono>
@@ -21,20 +21,20 @@ class CoordinatorSearch {
   struct Callbacks {
     // The control connection of ddprun's launcher.
     std::function<void(UniqueFd fd)> on_found{};
-    // There is a store, but of no ddprun: torchrun's.
+    // The store does not belong to a ddprun, so it is torchrun's.
     std::function<void()> on_foreign{};
-    // Another program has the port, and keeps it: who it is and what to do. Without this the search continues.
+    // Another program has the port: which one, and what to do. Without this callback the search continues.
     std::function<void(const std::string& text)> on_other_service{};
   };
-  // Searches until one of the callbacks was called, which may destroy the search. `nodes`: that may be searching at
-  // once.
+  // Searches until one of the callbacks was called; a callback may destroy the search. `nodes`: how many nodes may
+  // search at the same time.
   CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, int nodes, Callbacks callbacks);
 
-  // What the last attempt met, "" when nothing is known to be wrong.
+  // The problem of the last attempt; "" when none is known.
   std::string problem() const;
-  // The host is a name that could not be resolved so far.
+  // The host name could not be resolved so far.
   bool is_unresolved() const { return store_ && store_->is_unresolved(); }
-  // What on_other_service would be told, already after the first answer of another program; "" while none has arrived.
+  // The text for on_other_service, available after the first answer of another program; "" before.
   std::string other_service() const { return other_answers_ > 0 ? problem_ : ""; }
 
  private:
@@ -51,8 +51,8 @@ class CoordinatorSearch {
   std::unique_ptr<store::StoreClient> store_;
   std::unique_ptr<Connector> connector_;
   std::string problem_;
-  bool is_slow_ = false;   // a store was, and is not disturbed again
-  int other_answers_ = 0;  // how often in a row another program has answered
+  bool is_slow_ = false;   // the store was slow, so no probe is sent to it again
+  int other_answers_ = 0;  // how many times in a row another program has answered
   EventLoop::Timer timer_{loop_};
 };
 

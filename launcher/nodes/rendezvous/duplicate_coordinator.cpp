@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// As it is looked for only to be told, a job that is about to begin need not be patient with it.
+// How long this launcher may be silent on this connection. It only serves to report the conflict, so there is no hurry.
 constexpr auto kDuplicateTimeout = 30'000ms;
 
 }  // namespace
@@ -37,7 +37,7 @@ DuplicateCoordinator::DuplicateCoordinator(EventLoop& loop, Messages& messages, 
 
 DuplicateCoordinator::~DuplicateCoordinator() = default;
 
-// That launcher compares the two, and informs both of the conflict. If this launcher has connected to itself, it
+// The other launcher compares both and reports the conflict to both. If this launcher has connected to itself, it
 // receives no message.
 void DuplicateCoordinator::meet(UniqueFd fd) {
   MemberOptions options{.hello = settings_.hello, .secret = settings_.secret, .coordinator = place()};
@@ -46,7 +46,7 @@ void DuplicateCoordinator::meet(UniqueFd fd) {
   options.on_start = [](const control::Start&) {};
   options.on_failure = [](const FailureNotice&) {};
   options.on_refusal = [this](const JoinFailure& reason) {
-    const auto on_found = on_found_;  // which may end this object
+    const auto on_found = on_found_;  // it may destroy this object
     on_found(reason);
   };
   member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));

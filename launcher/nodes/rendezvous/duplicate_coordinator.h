@@ -1,5 +1,5 @@
-// Another launcher that takes itself for the one which hosts the job's store: looked for at the address that all nodes
-// were told, where this one cannot listen there itself.
+// Searches for a second launcher that considers itself the host of the job's store. It searches at the address that all
+// nodes were given, if this launcher cannot listen there itself.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ class DuplicateCoordinator {
   struct Settings {
     std::string host{};
     std::uint16_t port = 0;
-    control::Hello hello{};  // of this launcher, with the number that it has, too
+    control::Hello hello{};  // of this launcher, with its node number
     std::optional<control::Secret> secret = std::nullopt;
   };
-  // Looks until it is destroyed. There is one: `on_found` is called once, with what is wrong, and the other launcher
-  // has told its nodes the same. `loop` and `messages` must outlive the object.
+  // Searches until it is destroyed. If there is a second launcher, calls `on_found` once with the reason; the other
+  // launcher has reported the same to its nodes. `loop` and `messages` must outlive the object.
   DuplicateCoordinator(EventLoop& loop, Messages& messages, Settings settings,
                        std::function<void(JoinFailure)> on_found);
   ~DuplicateCoordinator();
-  // Which program has the port instead of a store, and what to do; "" when nothing is known.
+  // Which other program has the port, and what to do; "" when none is known.
   std::string other_service() const { return search_ ? search_->other_service() : ""; }
   DuplicateCoordinator(const DuplicateCoordinator&) = delete;
   DuplicateCoordinator& operator=(const DuplicateCoordinator&) = delete;

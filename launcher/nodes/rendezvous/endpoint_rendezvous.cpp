@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A name that cannot be resolved yet; each attempt is a process.
+// Pause between attempts to resolve a name. Each attempt starts a process.
 constexpr auto kResolveEndpointAgain = 1s;
 
 JoinFailure torchrun_is_there(const std::string& place) {
@@ -39,7 +39,7 @@ std::string EndpointRendezvous::option_conflict(const Options& options) {
 }
 
 void EndpointRendezvous::begin_round(int restart_count) {
-  watch_.reset();  // of the store that goes
+  watch_.reset();  // it is connected to the store that is closed next
   StaticRendezvous::begin_round(restart_count);
 }
 
@@ -49,7 +49,7 @@ void EndpointRendezvous::begin_search() {
   StaticRendezvous::begin_search();
 }
 
-// Looking a name up may take long, or forever.
+// Waits for the resolution of the name, which may take long or never end.
 void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_last) {
   name_timer_.start_in(time, [this, is_last] {
     if (is_last) {
@@ -74,7 +74,7 @@ void EndpointRendezvous::on_resolved(const std::vector<SocketAddress>& addresses
   }
 }
 
-// Of several on this machine the first one takes the port.
+// If several launchers of this machine try, the first one gets the port.
 void EndpointRendezvous::host_or_search(const std::vector<SocketAddress>& addresses) {
   try {
     host(addresses);

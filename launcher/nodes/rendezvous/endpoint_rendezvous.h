@@ -1,6 +1,6 @@
-// --rdzv_backend c10d: the same command on each node, which needs no number. Whichever launcher has the address of
-// --rdzv_endpoint and can listen at its port hosts the store; the nodes are numbered as they arrive, or by their host
-// names. Among ddprun nodes only: the state that torchrun's nodes exchange is a Python pickle.
+// --rdzv_backend c10d: the same command on each node, without node numbers. The launcher that has the address of
+// --rdzv_endpoint and can listen at its port hosts the store. The nodes are numbered in the order of arrival, or by
+// host names. Only ddprun nodes can take part, because torchrun's nodes exchange their state as a Python pickle.
 #pragma once
 
 #include <optional>
@@ -34,8 +34,8 @@ class EndpointRendezvous : public StaticRendezvous {
   void await_name(EventLoop::Clock::duration time, bool is_last);
 
   EventLoop::Timer timer_{loop_};
-  EventLoop::Timer name_timer_{loop_};       // until the endpoint's name is known
-  std::optional<store::StoreClient> watch_;  // for a torchrun node
+  EventLoop::Timer name_timer_{loop_};       // runs until the endpoint's name is resolved
+  std::optional<store::StoreClient> watch_;  // detects a torchrun node
 };
 
 }  // namespace launcher

@@ -1,5 +1,5 @@
-// Where a launcher that hosts the store of several nodes listens: at the address that was agreed on, where that is its
-// own.
+// The addresses at which the launcher that hosts the store of several nodes listens: the agreed address if it belongs
+// to this machine.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@ namespace launcher {
 
 struct ListenChoice {
   ListenAt where{};
-  std::string note{};  // for the user, when it is not the address that was agreed on
+  std::string note{};  // a message for the user when another address is used
 };
 
-// `addresses` is what the name `master_addr` means here.
+// `addresses` are those to which the name `master_addr` resolves on this machine.
 inline ListenChoice choose_listening(const std::string& master_addr, const std::vector<SocketAddress>& addresses) {
   const std::string everywhere = ": the store listens on all addresses of this machine";
   if (addresses.empty()) {
     return {{ListenAt::Kind::kEverywhere}, "the name " + master_addr + " cannot be resolved here" + everywhere};
   }
-  // Debian gives a machine's own name a loopback address, while the other nodes know a real one.
+  // On Debian a machine's own name resolves to a loopback address, while the other nodes see a real one.
   const bool is_own_name = numeric_addresses(master_addr, 0).empty() && !master_addr.starts_with("localhost");
   std::vector<SocketAddress> own;
   std::copy_if(addresses.begin(), addresses.end(), std::back_inserter(own), [&](const SocketAddress& address) {
@@ -42,8 +42,8 @@ inline ListenChoice choose_listening(const std::string& master_addr, const std::
   return {{ListenAt::Kind::kEverywhere}, shown + " is not an address of this machine" + everywhere};
 }
 
-// What to say of a job whose launchers meet at `meeting`, listen there, and share no secret; "" where others than this
-// machine's users cannot reach it.
+// A note for a job whose launchers meet at `meeting`, listen at `where`, and share no secret; "" when only users of
+// this machine can connect.
 inline std::string open_to_others(const std::string& meeting, const ListenAt& where) {
   const bool is_inside = where.kind == ListenAt::Kind::kLoopback ||
                          (where.kind == ListenAt::Kind::kAddresses &&

@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How often the coordinator's silence is looked at, well within the shortest one.
+// How often the coordinator's silence is checked; much shorter than the shortest timeout.
 constexpr auto kWatch = 50ms;
 
 std::int64_t microseconds_since_1970() {
@@ -72,7 +72,7 @@ void Member::make_connector(UniqueFd fd) {
   connector_->begin(std::move(fd));
 }
 
-// May end this object.
+// Continues the session with the new connection. May destroy this object.
 void Member::on_connected(UniqueFd fd, const control::Welcome& welcome, std::string_view rest) {
   heartbeat_.received(Clock::now());
   reconnect_after_ = welcome.reconnect_after;
@@ -83,7 +83,7 @@ void Member::on_connected(UniqueFd fd, const control::Welcome& welcome, std::str
   link_->resume(std::move(fd), welcome.received, rest);
 }
 
-// A process that ends closes its connections, so this node need not ask again, unless it does already.
+// A process that ends closes its connections, so this node does not connect again, unless it is already doing so.
 bool Member::on_disconnected(bool is_network) {
   if (!connector_ || (!is_network && !connector_->is_trying())) return false;
   connector_->reconnect();
@@ -144,7 +144,7 @@ void Member::announce(FailureNotice notice) {
   if (link_->is_open()) {
     link_->send(control::Failed{round_, std::move(notice)});
   } else {
-    first_failure_ = std::move(notice);  // no coordinator exists that could know of an earlier failure
+    first_failure_ = std::move(notice);  // there is no coordinator that could know an earlier failure
   }
 }
 
@@ -155,7 +155,7 @@ void Member::report_stop(int status) {
 
 void Member::print_stopped() {
   if (!was_stopped() || !stop_status_) return;
-  const int signalled = to_int(ExitStatus::kSignalBase);  // whichever signal it was
+  const int signalled = to_int(ExitStatus::kSignalBase);  // the smallest status that means a signal
   link_->send(control::Stopped{round_, *stop_status_ < signalled ? *stop_status_ : first_failure_->exit_status});
 }
 
@@ -163,7 +163,7 @@ bool Member::awaits_stop() const {
   return was_stopped() && link_->is_open() && !agreed_status_;
 }
 
-// Without the coordinator nothing is known of the others.
+// Without the coordinator the status of the other nodes is not known.
 std::optional<int> Member::agreed_status() const {
   if (!was_stopped()) return std::nullopt;
   return agreed_status_.value_or(first_failure_->exit_status);
@@ -199,7 +199,7 @@ void Member::on(const control::Waiting& waiting) {
 
 void Member::on(const control::Start& start) {
   if (start.round < round_ || has_started_ || is_leaving_) return;
-  round_ = start.round;  // a node that comes late learns how many there were
+  round_ = start.round;  // a node that arrives late learns the number of restarts
   has_started_ = true;
   node_ = start.place.group_rank;
   coordinator_ = start.coordinator;
@@ -224,7 +224,7 @@ void Member::close_carrier() {
   if (const auto on_closed = store_channel->on_closed) on_closed();
 }
 
-// What is late belongs to the store of an earlier round.
+// Bytes of an earlier round are for the store of that round, so they are dropped.
 void Member::on_carried(std::uint32_t round, std::string_view bytes) {
   has_received_much_ = true;
   if (round == control::kSideRound) {
@@ -250,8 +250,8 @@ void Member::on(const control::Verdict& verdict) {
   print_stopped();
 }
 
-// Another node's failure, each of them once; or what the others found this one guilty of, which knows of nothing
-// itself.
+// Stops the ranks because of a failure that this node does not know yet, and reports each failure once. It may be this
+// node's own failure as the others see it.
 void Member::stop_because(const FailureNotice& notice) {
   if ((notice.node == node_ && own_failure_) ||
       (reported_ && reported_->node == notice.node && reported_->text == notice.text))
@@ -274,7 +274,7 @@ void Member::on(const control::Ping& ping) {
 
 void Member::on(const control::NodeDropped& /*message*/) {
   was_left_behind_ = true;
-  if (has_started_) return;  // what was decided without this node comes, too
+  if (has_started_) return;  // the decision that was made without this node arrives, too
   if (options_.on_dropped) {
     options_.on_dropped();
   } else {
@@ -295,7 +295,8 @@ std::string Member::text_of_loss(const std::string& reason) const {
          "): " + reason + (looks_again() ? "; this node stops its ranks and looks for it" : options_.loss_note);
 }
 
-// When the coordinator is itself again it is to know why all have gone, and not to look for the culprit among them.
+// Sends the reason to the coordinator: when it runs again, it must know why all nodes have left, and must not search
+// for the first failure among them.
 void Member::give_up_silent(const std::string& reason) {
   has_lost_coordinator_ = true;
   if (has_started_) {
@@ -320,7 +321,8 @@ void Member::on_lost(const std::string& reason) {
     join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : status};
     return;
   }
-  // Also when this node itself has failed: the others can no longer learn that, and all must end with the same status.
+  // This is the first failure even if this node itself has failed: the others can no longer learn that, and all must
+  // end with the same status.
   first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = is_loss_final()};
   stop_because(*first_failure_);
 }
@@ -353,7 +355,7 @@ void Member::check_connection(Clock::time_point now) {
     if (is_lost) {
       connector_->reconnect();
     } else if (connector_->is_trying() && !connector_->has_asked()) {
-      connector_->cancel();  // the connection that it has works again
+      connector_->cancel();  // its present connection works again
     }
   }
 }

@@ -1,4 +1,4 @@
-// A launcher's side of its connection to the coordinator, which may be its own.
+// A node's side of its connection to the coordinator. The coordinator may be in the same launcher.
 #pragma once
 
 #include <chrono>
@@ -27,29 +27,29 @@ namespace launcher {
 struct MemberOptions {
   control::Hello hello{};
   bool is_local = false;                                 // the coordinator is this launcher's own
-  std::optional<control::Secret> secret = std::nullopt;  // that the coordinator must know
+  std::optional<control::Secret> secret = std::nullopt;  // the coordinator must know it, too
   std::string coordinator{};                             // "host0:29500", for messages
   std::function<std::chrono::milliseconds()> timeout{};  // how long this launcher may be silent
   std::function<bool()> is_any_ending{};                 // a rank of this node shows that it is about to fail
   std::function<void(const control::Start&)> on_start{};
-  // Another node failed: the ranks of this one are to stop. May be called again when an earlier failure became known.
+  // Another node failed, so the ranks of this node must stop. Called again if an earlier failure becomes known.
   std::function<void(const FailureNotice&)> on_failure{};
-  // The coordinator does not take this node in; may destroy the member. Empty: join_failure() says it.
+  // The coordinator refuses this node; may destroy the member. If empty, join_failure() has the reason.
   std::function<void(const JoinFailure&)> on_refusal{};
-  // Another launcher takes the place of a coordinator that is lost: its loss is not final.
+  // Another launcher can become coordinator when this one is lost, so the loss is not final.
   bool is_coordinator_replaceable = false;
-  // The coordinator is lost before the round has begun. Returns whether this node looks for it again, or for another
-  // one; else that is a join_failure(). May be null.
+  // The coordinator was lost before the round began. Returns whether this node searches for it, or for another one; if
+  // not, join_failure() has the reason. May be null.
   std::function<bool(const std::string& reason)> on_lost{};
-  // A coordinator that was silent for too long may be there again later, and this node then comes back to it: its
-  // loss is not final. May be null.
+  // True when a coordinator that was silent for too long may be reachable again, so that this node will return to it:
+  // its loss is not final. May be null.
   std::function<bool()> may_come_back{};
-  // A message of tell() from another node, or from this one, in the current round. May be null.
+  // A message that tell() sent on another node, or on this one, in the current round. May be null.
   std::function<void(int from, const std::string& text)> on_message{};
-  // The coordinator has given this node up before the round has begun; may destroy the member. May be null: that is a
-  // join_failure().
+  // The coordinator has given this node up before the round began; may destroy the member. If null, join_failure() has
+  // the reason.
   std::function<void()> on_dropped{};
-  std::string loss_note{};                      // what else there is to say when it is lost
+  std::string loss_note{};                      // added to the message about a lost coordinator
   std::shared_ptr<SideChannel> side_channel{};  // null: none
 };
 
@@ -57,15 +57,15 @@ class Member {
  public:
   // `fd` is connected to the coordinator. `loop` and `messages` must outlive the member.
   Member(EventLoop& loop, Messages& messages, MemberOptions options, UniqueFd fd);
-  // Tells the coordinator, when the others would count on this node.
+  // Informs the coordinator if the other nodes depend on this one.
   ~Member();
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
   void begin_round(int round);
-  // The timeout of this launcher is another one now.
+  // Call it when the timeout of this launcher has changed.
   void announce_timeout();
-  // It can begin another round.
+  // Whether another round can begin.
   bool is_connected() const { return link_->is_open(); }
   // The coordinator has continued without this node, which was silent for too long.
   bool was_dropped() const { return was_left_behind_; }
@@ -74,29 +74,30 @@ class Member {
   // This node has heard nothing of the coordinator for too long.
   bool has_lost_coordinator() const { return has_lost_coordinator_; }
   const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
-  // The way to the ranks' store of the round that has begun; null before.
+  // The connection to the ranks' store in the round that has begun; null before.
   const std::shared_ptr<store::StoreChannel>& store_channel() const { return store_channel_; }
 
-  // Tells node `to`, which may be this one, or control::kEveryNode. Lost when the connection is, or no round runs.
+  // Sends a text to node `to`, which may be this one, or to all with control::kEveryNode. It is lost if there is no
+  // connection or no round runs.
   void tell(int to, std::string text) {
     if (has_started_ && link_->is_open()) link_->send(control::Word{round_, node_, to, std::move(text)});
   }
-  // This node's ranks are being stopped. Before the round has begun: this node goes, and the others may wait for it to
-  // return if the notice says so.
+  // This node's ranks are being stopped. If the round has not begun, the node leaves, and the others may wait for its
+  // return if the notice allows that.
   void announce(FailureNotice notice);
   const std::optional<FailureNotice>& first_failure() const { return first_failure_; }
-  // This node's ranks have ended, with this status if the job was stopped.
+  // This node's ranks have ended. `status` counts if the job was stopped.
   void report_stop(int status);
   // The job was stopped, and ranks of other nodes are still ending.
   bool awaits_stop() const;
-  // What all nodes of a job that was stopped end with.
+  // The exit status for all nodes of a job that was stopped.
   std::optional<int> agreed_status() const;
-  // A failure of this node's was announced in this round.
+  // True when this node has announced a failure in this round.
   bool has_failed() const { return own_failure_.has_value(); }
-  // The coordinator, which is this launcher's own, may coordinate no longer.
+  // The coordinator is in this launcher, and must not coordinate any longer.
   void give_up(const std::string& reason);
   void end_well();
-  // Every node's have, or those of which nothing can be known any more.
+  // True when the ranks of all nodes have ended, or when nothing more can be learned about them.
   bool have_all_ended() const { return have_all_ended_; }
 
  private:
@@ -119,14 +120,14 @@ class Member {
   void on(const control::Ping& ping);
   void on(const control::NodeDropped& message);
   template <typename Other>
-  void on(const Other& /*message*/) {}  // what only a node says
+  void on(const Other& /*message*/) {}  // messages that only a node sends
   std::unique_ptr<control::ControlLink> make_link(UniqueFd fd);
   void make_connector(UniqueFd fd);
   void on_connected(UniqueFd fd, const control::Welcome& welcome, std::string_view rest);
   bool on_disconnected(bool is_network);
   void on_refused(const JoinFailure& reason);
   void check_connection(Clock::time_point now);
-  // The coordinator may be found again, which begins another round.
+  // Whether this node will search for the coordinator again, which begins another round.
   bool looks_again() const;
   bool is_loss_final() const;
   std::string text_of_loss(const std::string& reason) const;
@@ -141,32 +142,33 @@ class Member {
   Messages& messages_;
   MemberOptions options_;
   std::unique_ptr<control::ControlLink> link_;
-  std::unique_ptr<SessionConnector> connector_;  // null where the coordinator is this launcher's own
+  std::unique_ptr<SessionConnector> connector_;  // null when the coordinator is in this launcher
   std::chrono::milliseconds reconnect_after_{1'000};
   control::HeartbeatTimeout heartbeat_{Clock::now()};
   Clock::time_point next_watch_{};
   EventLoop::Timer timer_{loop_};
   std::shared_ptr<store::StoreChannel> store_channel_;
-  bool has_received_much_ = false;  // lately: the question whether this node is there comes after that
+  // Much data arrived recently. A ping arrives after that data, so this node reports without waiting for one.
+  bool has_received_much_ = false;
   bool was_left_behind_ = false;
   bool has_lost_coordinator_ = false;
   bool is_spare_ = false;
   int round_ = 0;
-  int last_status_ = 1;  // of the failure before this round
+  int last_status_ = 1;  // the status of the failure before this round
   std::string broken_;   // why there is no connection any more
   bool has_started_ = false;
   bool has_ended_ = false;
   bool have_all_ended_ = false;
   bool is_leaving_ = false;
   int node_ = 0;
-  int coordinator_ = 0;  // its node
+  int coordinator_ = 0;  // the number of the coordinator's node
   std::optional<JoinFailure> join_failure_;
-  std::optional<JoinFailure> next_refusal_;  // of a round that this node has not begun yet
+  std::optional<JoinFailure> next_refusal_;  // refusal of a round that this node has not begun yet
   std::optional<FailureNotice> own_failure_;
-  std::optional<FailureNotice> reported_;  // of another node's failure, to on_failure
+  std::optional<FailureNotice> reported_;  // the failure that was last passed to on_failure
   std::optional<FailureNotice> first_failure_;
-  std::optional<int> stop_status_;    // of this node
-  std::optional<int> agreed_status_;  // of all
+  std::optional<int> stop_status_;    // the status of this node
+  std::optional<int> agreed_status_;  // the status of all nodes
 };
 
 }  // namespace launcher

@@ -1,5 +1,5 @@
-// How the ranks of this node reach the job's store in one attempt: directly, or by a proxy of their own where another
-// node's ddprun hosts it.
+// How the ranks of this node reach the job's store in one attempt: directly, or through a proxy if another node's
+// ddprun hosts the store.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@
 
 namespace launcher {
 
-inline constexpr const char* kLoopback = "127.0.0.1";  // where a proxy listens
+inline constexpr const char* kLoopback = "127.0.0.1";  // the proxy listens here
 
 class RanksStore {
  public:
-  // `info`: what the nodes have agreed on. `on_connection`: as store::ServerOptions has it, for those of a proxy.
-  // Throws LaunchError when there is no port for a proxy. `loop` and `messages` must outlive this.
+  // `info`: what the nodes have agreed on. `on_connection`: see store::ServerOptions; called for connections to a
+  // proxy. Throws LaunchError when there is no port for a proxy. `loop` and `messages` must outlive this.
   RanksStore(EventLoop& loop, Messages& messages, const Options& options, const RendezvousInfo& info,
              std::function<bool(std::uint16_t peer_port)> on_connection)
       : use_(options.store_proxy), master_addr_(info.master_addr), master_port_(info.master_port) {
@@ -32,7 +32,7 @@ class RanksStore {
                    store::ProxyOptions{.store_channel = info.store_channel, .on_connection = std::move(on_connection)});
   }
 
-  // Fills in where the ranks find the store.
+  // Sets the store's address in the environment of the ranks.
   void describe(JobEnvironment& environment) const {
     environment.master_addr = master_addr_;
     environment.master_port = master_port_;
@@ -45,13 +45,13 @@ class RanksStore {
     environment.master_addr = kLoopback;
     environment.master_port = proxy_->port();
   }
-  // Those to which ranks may connect: their store's, and the proxy's.
+  // The ports to which ranks may connect: that of the store, and that of the proxy.
   std::vector<std::uint16_t> ports() const {
     std::vector<std::uint16_t> ports = {static_cast<std::uint16_t>(master_port_)};
     if (proxy_) ports.push_back(proxy_->port());
     return ports;
   }
-  // Reads from the connections that on_connection wanted to be held.
+  // Begins to read from the connections for which on_connection returned true.
   void release() {
     if (proxy_) proxy_->release();
   }

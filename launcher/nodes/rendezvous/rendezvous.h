@@ -1,5 +1,5 @@
-// How the launchers of one job meet: where the ranks' store is and which ranks each node has, who failed first, and
-// when all may go. One implementation for each way to meet; rendezvous_kinds.h lists them.
+// How the launchers of one job meet: where the ranks' store is, which ranks each node has, which failure was the first,
+// and when all launchers may end. There is one implementation for each way to meet; rendezvous_kinds.h lists them.
 #pragma once
 
 #include <algorithm>
@@ -27,40 +27,40 @@ struct RendezvousSettings {
   std::string run_id = "none";
   int nnodes = 1;
   ElasticOptions elastic{};
-  std::string host{};        // what this node is called
+  std::string host{};        // the name of this node
   std::string local_addr{};  // how the others reach it; "": not said
   int node_rank = 0;
   int local_world_size = 1;
   int max_restarts = 0;
   std::string role = "default";
-  std::string master_addr{};                              // where the user wants the ranks' store
-  bool has_master_addr = true;                            // false: the user said nothing, and others may know more
-  int master_port = 0;                                    // 0: a free one
-  bool agent_store = true;                                // false: rank 0 hosts the store
-  NodeOrder node_order = NodeOrder::kArrival;             // where nodes are given no number
-  std::chrono::milliseconds join_timeout{900'000};        // for all nodes to arrive
-  std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence of a node after which it counts as lost
-  store::ServerOptions store{};                           // its callbacks, where this launcher hosts the store
+  std::string master_addr{};                   // where the user wants the ranks' store
+  bool has_master_addr = true;                 // false: the user did not give an address, and other nodes may know one
+  int master_port = 0;                         // 0: any free port
+  bool agent_store = true;                     // false: rank 0 hosts the store
+  NodeOrder node_order = NodeOrder::kArrival;  // used if nodes are given no number
+  std::chrono::milliseconds join_timeout{900'000};        // the limit for all nodes to arrive
+  std::chrono::milliseconds node_timeout = kNodeTimeout;  // a node that is silent for so long is lost
+  store::ServerOptions store{};                           // its callbacks are used if this launcher hosts the store
   std::optional<control::Secret> secret = std::nullopt;   // that the launchers share
-  // This node cannot start its ranks, and meets the others only to inform them.
+  // This node cannot start its ranks, and connects only to inform the others.
   std::optional<JoinFailure> trouble = std::nullopt;
-  // A rank of this node shows that it is about to fail.
+  // True when a rank of this node is about to fail.
   std::function<bool()> is_any_ending{};
-  // Called with the messages that nodes send to this one by tell().
+  // Called with the messages that other nodes, or this one, send with tell().
   std::function<void(int from, const std::string& text)> on_message{};
-  // Called when another node reports the first failure of the job, or cannot be reached any more; once more when it
-  // becomes known that yet another one was the first.
+  // Called when another node reports the first failure of the job, or cannot be reached any more. Called again if
+  // another failure turns out to be the first.
   std::function<void(const FailureNotice&)> on_failure{};
-  // For what else the launchers exchange; null: nothing.
+  // Other data that the launchers exchange; null: there is none.
   std::shared_ptr<SideChannel> side_channel{};
 };
 
-// " within the N s of --join_timeout", for messages about what did not come.
+// The text " within the N s of --join_timeout", for messages about nodes that did not arrive.
 inline std::string within_join_timeout(std::chrono::milliseconds join_timeout) {
   return " within the " + seconds_text(join_timeout) + " of --join_timeout";
 }
 
-// Those that the command line decides. Throws LaunchError when the secret cannot be read.
+// The settings that follow from the command line. Throws LaunchError when the secret cannot be read.
 inline RendezvousSettings rendezvous_settings(const Options& options, const JobEnvironment& environment) {
   RendezvousSettings settings{
       .run_id = environment.run_id,
@@ -69,7 +69,7 @@ inline RendezvousSettings rendezvous_settings(const Options& options, const JobE
       .host = options.local_addr.empty() ? host_name() : options.local_addr,
       .local_addr = options.local_addr,
       .node_rank = options.node_rank,
-      .local_world_size = std::max(options.nproc_per_node, 1),  // not known yet where there is trouble
+      .local_world_size = std::max(options.nproc_per_node, 1),  // unknown if this node cannot start its ranks
       .max_restarts = options.max_restarts,
       .role = options.role,
       .master_addr = environment.master_addr,
@@ -87,13 +87,13 @@ struct RendezvousInfo {
   NodePlace place{};
   std::string master_addr{};
   int master_port = 0;
-  std::shared_ptr<store::StoreChannel> store_channel{};  // to the store, where another node's ddprun hosts it
+  std::shared_ptr<store::StoreChannel> store_channel{};  // to the store, if another node's ddprun hosts it
   std::string own_address{};                             // this node's, as the others see it; "" when that is not known
-  std::optional<int> restart_count = std::nullopt;       // that all nodes agree on, where a node may not know it
+  std::optional<int> restart_count =
+      std::nullopt;  // the count on which all nodes agree; a node that arrives late does not know it otherwise
 };
 
-// Nothing here blocks: what takes time happens in the event loop. All times have limits, which the implementation
-// keeps.
+// No function blocks: waits happen in the event loop. The implementation limits all of them.
 class Rendezvous {
  public:
   Rendezvous() = default;
@@ -101,44 +101,45 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Begins round number `restart_count`, with a fresh store, and forgets the one before. Throws LaunchError when the
+  // Begins round number `restart_count` with an empty store, and ends the previous one. Throws LaunchError when the
   // store cannot be opened here.
   virtual void begin_round(int restart_count) = 0;
-  // What the round has agreed on, once every node has arrived.
+  // The result of the round's rendezvous, once every node has arrived.
   virtual const std::optional<RendezvousInfo>& info() const = 0;
-  // Why the nodes could not meet; then they never will in this round. Others may still have to be told, until
+  // Why the nodes could not meet in this round; this is final. Other nodes may still have to be informed, until
   // has_left().
   virtual std::optional<JoinFailure> join_failure() const = 0;
   // The ranks' store of this round, null where another process hosts it.
   virtual store::StoreServer* store() = 0;
 
-  // The round's ranks have been started: from now on this launcher answers at once.
+  // Call it when the round's ranks have been started: from now on this launcher answers pings at once.
   virtual void ranks_started() = 0;
-  // Every node will begin another round when this one ends by a failure that is not final.
+  // Whether every node will begin another round when this one ends by a failure that is not final.
   virtual bool can_restart() const = 0;
-  // can_restart() has counted the restarts already: the nodes do not have to.
+  // True when can_restart() counts the restarts, so that the nodes need not do it.
   virtual bool counts_restarts() const { return false; }
 
-  // Tells node `to`, which may be this one, or all others with control::kEveryNode, what reaches their
+  // Sends a text to node `to`, which may be this one, or to all others with control::kEveryNode. It is passed to their
   // RendezvousSettings::on_message while the round runs. It may get lost.
   virtual void tell(int /*to*/, std::string /*text*/) {}
-  // Tells the other nodes that this one is being stopped, and why; its number is filled in. Whose failure was the job's
-  // first is then known in first_failure(). Before all have met the job ends, unless this node may return.
+  // Informs the other nodes that this one is being stopped, and why; the number of this node is filled in.
+  // first_failure() then has the job's first failure. If not all nodes have met, the job ends, unless this node may
+  // return.
   virtual void announce(FailureNotice notice) = 0;
   virtual const std::optional<FailureNotice>& first_failure() const = 0;
 
-  // Before leave(): what it means that this node's ranks have ended as they have if somebody stopped the job: 0, 85
-  // (all saved), or 128 and more. Of all nodes' together agreed_status() is made, by the time has_left().
+  // Call it before leave(): the status of this node if the job was stopped by a signal: 0, 85 (all saved), or 128 and
+  // more. The status of all nodes together is in agreed_status() when has_left() is true.
   virtual void report_stop(int /*status*/) {}
   virtual std::optional<int> agreed_status() const { return std::nullopt; }
 
-  // This node's ranks have all ended. has_left() is true once the launcher may end, and its store with it: when every
-  // node's ranks have ended, or every node knows of the first failure, or the time for that has expired.
+  // Call it when this node's ranks have all ended. has_left() becomes true when the launcher, and with it the store,
+  // may end: the ranks of all nodes have ended, or every node knows the first failure, or the timeout has expired.
   virtual void leave(bool ended_well) = 0;
   virtual bool has_left() const = 0;
 
-  // This launcher is about to end, for whatever reason. Where the others can continue without it, they are enabled to:
-  // at the latest when has_departed().
+  // This launcher is about to end, for any reason. If the other nodes can continue without it, this prepares them; it
+  // is complete when has_departed() is true.
   virtual void depart() {}
   virtual bool has_departed() const { return true; }
 };

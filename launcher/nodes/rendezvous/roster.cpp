@@ -13,7 +13,7 @@ JoinFailure disagreement(const std::string& text) {
   return {text, to_int(ExitStatus::kLauncherError)};
 }
 
-// As --nnodes has it.
+// The number of nodes in the form of --nnodes.
 std::string nodes(const Hello& hello) {
   return (hello.min_nodes > 0 ? std::to_string(hello.min_nodes) + ":" : "") + std::to_string(hello.nnodes);
 }
@@ -38,7 +38,7 @@ std::string Roster::name(Id id) const {
   return found == nodes_.end() ? "a node" : name(found->second.hello);
 }
 
-// "" if it has none.
+// Returns the first difference of the options, or "".
 std::string Roster::difference(const Hello& hello) const {
   const auto differ = [&](const char* what, const auto& theirs, const auto& ours) {
     return name(hello) + " was started with " + what + " " + theirs + ", " + name(host_) + " with " + what + " " + ours;

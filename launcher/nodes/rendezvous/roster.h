@@ -1,4 +1,5 @@
-// Which nodes of a job have arrived, whether all were started with the same options, and who has which ranks. Pure.
+// Which nodes of a job have arrived, whether all were started with the same options, and which ranks each node has.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,16 @@ enum class NodeOrder : std::uint8_t { kGiven, kArrival, kHostName };
 
 class Roster {
  public:
-  using Id = std::uint64_t;  // of a connection, rising
+  using Id = std::uint64_t;  // identifies a connection; increasing
 
-  // `host`: the node with the coordinator, which all others are compared with.
+  // `host`: the coordinator's node, with which all others are compared.
   Roster(control::Hello host, NodeOrder order);
 
-  // What its user and the host's do not agree on, or why it cannot start.
+  // Returns how the node's options differ from the host's, or why the node cannot start; nothing if it may join.
   std::optional<JoinFailure> reason_to_refuse(const control::Hello& hello) const;
-  // Takes a node in, or says what its user and the host's do not agree on.
+  // Adds a node, or returns the reason to refuse it.
   std::optional<JoinFailure> admit(Id id, const control::Hello& hello);
-  // A torchrun node. Nothing, or why it cannot be one of this job.
+  // Adds a torchrun node, or returns the reason to refuse it.
   std::optional<JoinFailure> admit_foreign(const RoleInfo& info);
   void set_ready(Id id, int round);
   void remove(Id id);
@@ -38,17 +39,17 @@ class Roster {
   std::vector<Id> ids() const;
   bool has(Id id) const { return nodes_.contains(id); }
   bool has_foreign() const { return !foreign_.empty(); }
-  // Nothing to wait for in round `round`.
+  // True when round `round` waits for no more nodes.
   bool is_complete(int round) const;
   // The lowest number that neither a node nor a torchrun node has.
   std::optional<int> lowest_missing() const;
-  // "node 1, 3", "2 of 4 nodes": who was never there, and who was.
+  // Texts such as "node 1, 3" or "2 of 4 nodes": the nodes that never arrived, and those that arrived and left.
   struct MissingNodes {
     std::string never_arrived;
     std::string left;
   };
   MissingNodes missing_nodes(int round) const;
-  // Once complete: each node's place, then what torchrun's nodes are to be told.
+  // When the roster is complete: each node's place, and the ranks for torchrun's nodes.
   std::vector<std::pair<Id, NodePlace>> places() const;
   std::vector<std::pair<int, NodeRanks>> foreign_places() const;
   // "node 1 (host b)", for messages.
@@ -66,13 +67,13 @@ class Roster {
 
   control::Hello host_;
   NodeOrder order_;
-  // With ten thousand nodes nothing may look at all of them whenever one comes.
+  // A job may have ten thousand nodes, so no function that is called for each arrival may iterate over all of them.
   std::map<Id, Node> nodes_;
-  std::map<int, Id> by_number_;  // where they have one
+  std::map<int, Id> by_number_;  // nodes that were given a number
   std::set<int> missing_;        // numbers that neither a node nor a torchrun node has
   std::map<int, int> ready_;     // how many nodes wait for which round
   std::map<int, RoleInfo> foreign_;
-  std::set<int> left_;  // numbers of nodes that were there
+  std::set<int> left_;  // numbers of nodes that arrived and left
   int left_without_number_ = 0;
 };
 

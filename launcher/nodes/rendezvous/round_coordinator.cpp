@@ -10,12 +10,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long the coordinator waits for all nodes to hear how a round ended, beyond the interruption of the network that
-// they survive.
+// How long the coordinator waits until all nodes have learned how a round ended, in addition to an interruption of the
+// network that they survive.
 constexpr auto kAcknowledgementTime = 1s;
 constexpr auto kComingAgain = 500ms;
-// How long a rank whose peers have lost it may take to end, a core file of many gigabytes among that, and how often
-// the nodes are asked meanwhile.
+// How long a rank whose peers have lost it may take to end, for example to write a core file of many gigabytes; and how
+// often the nodes are asked during that time.
 constexpr auto kVerdictTearDown = 60s;
 constexpr auto kAskAgain = 100ms;
 
@@ -71,7 +71,7 @@ void RoundCoordinator::begin_round(int round, store::StoreServer& store) {
   store_ = &store;
   if (first_failure_.first()) last_status_ = std::max(first_failure_.first()->exit_status, 1);
   numbers_.clear();
-  store_channels_.clear();  // the store to which they led is gone
+  store_channels_.clear();  // the store of the previous round is closed
   ended_.clear();
   asked_.clear();
   unaware_.clear();
@@ -91,7 +91,7 @@ void RoundCoordinator::on_message(Id id, const control::Message& message) {
   std::visit([&](const auto& content) { on(id, content); }, message);
 }
 
-// What is late belongs to the store of an earlier round.
+// Drops bytes of an earlier round, which are for the store of that round.
 void RoundCoordinator::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
   if (round == control::kSideRound) return on_side_channel(id, bytes);
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
@@ -119,13 +119,14 @@ void RoundCoordinator::close_carrier(Id id) {
   if (store_channels_.erase(id) != 0) store_->proxies().drop(id);
 }
 
-// One that is there learns of it, where its connection has to be replaced first, too.
+// A connected node receives the refusal, even if its connection has to be replaced first.
 void RoundCoordinator::send_refusal(Id id, const JoinFailure& reason) {
   if (id != own_) reading_.insert(id);
   links_.send(id, control::Refusal{reason});
 }
 
-// It waits longer for the coordinator than the coordinator for it, and when it comes it is to name the same cause.
+// A silent node waits longer for the coordinator than the coordinator waits for it. If it connects again, it must
+// report the same cause.
 void RoundCoordinator::expect_again(Id id, const CoordinatorLinks::Loss& loss) {
   const bool is_decided = phase_ == Phase::kDecided;
   if (!loss.is_silent || !numbers_.contains(id) || (is_decided && !is_end_)) return;
@@ -155,8 +156,8 @@ void RoundCoordinator::on(Id id, const control::Failed& failed) {
   add_failure(std::move(notice));
 }
 
-// This launcher was frozen, or what it sent has not arrived. Nothing follows from the end of the node's connection,
-// which comes after this; and all nodes name the same cause.
+// A node has received nothing from this launcher: this launcher was frozen, or its data did not arrive. The end of that
+// node's connection, which follows, does not count as a failure, and all nodes report the same cause.
 void RoundCoordinator::on(Id id, const control::CoordinatorSilent& given_up) {
   if (given_up.round != round_ || !numbers_.contains(id) || phase_ == Phase::kDecided || phase_ == Phase::kEnded)
     return;
@@ -181,13 +182,14 @@ void RoundCoordinator::add_failure(FailureNotice notice) {
     deadline_ = Clock::now() + kVerdictTearDown;
     ask_all();
   } else if (!had_cause && first_failure_.has_cause()) {
-    ask_all();  // this time they are to stop
+    ask_all();  // now the nodes must stop their ranks
   } else if (asked_.empty()) {
     conclude();
   }
 }
 
-// A victim's failure stops nobody yet: the rank that it lost may still be ending, and would be stopped with the others.
+// Asks all nodes which failure they know. As long as only consequences are known, no rank is stopped: the rank that
+// failed first may still be ending, and would be stopped with the others.
 void RoundCoordinator::ask_all() {
   cancel_timers();
   asked_.clear();
@@ -200,8 +202,9 @@ void RoundCoordinator::ask_all() {
   }
 }
 
-// A node that does not answer is waited for until it is lost: it may have been cut off for a moment, and know of an
-// earlier failure. If the cause of the end is known by then, its loss does not count as a cause.
+// Handles the loss of a node that has not answered. It may have been cut off only briefly, and may know an earlier
+// failure, so the coordinator waits until it is lost. If the cause is known by then, the loss does not count as a
+// cause.
 void RoundCoordinator::add_loss(const FailureNotice& notice) {
   if (phase_ == Phase::kEnding && may_end_without_one()) {
     end_when_all_are_there();
@@ -251,7 +254,7 @@ void RoundCoordinator::decide() {
   is_end_ = first.is_final || round_ >= options_.host.max_restarts;
   if (!is_end_) cut_off_.clear();
   await_acknowledgements();
-  // To those that are given up as well: one that was only frozen learns why.
+  // Nodes that were given up receive it, too: a node that was only frozen learns the reason.
   links_.send_to_all(control::Verdict{round_, first});
   if (phase_ == Phase::kStopping) call_in(kSilentWait, &RoundCoordinator::print_running_nodes);
 }
@@ -261,15 +264,16 @@ void RoundCoordinator::await_acknowledgements() {
   set_acknowledgement_deadline();
 }
 
-// Of a job that was stopped each node's ranks may end in their own way, and the nodes are to end in one.
+// When a job is stopped, the ranks of each node may end with different statuses, but all nodes must end with the same
+// one.
 void RoundCoordinator::on(Id id, const control::Stopped& stopped) {
   if (stopped.round != round_ || phase_ != Phase::kStopping || !numbers_.contains(id)) return;
   ended_.insert(id);
-  stop_status_ = std::max(stop_status_, stopped.status);  // 128 + signal, over 85, over 0
+  stop_status_ = std::max(stop_status_, stopped.status);  // the order is 128 + signal, then 85, then 0
   if (ended_.size() == numbers_.size()) ask_whether_all_are_there(Phase::kStopped);
 }
 
-// One that is cut off ends on its own, with the signal's status.
+// A node that was cut off ends on its own, with the signal's status.
 void RoundCoordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
   const bool has_stopped = ended_.erase(id) > 0;
   if (!has_stopped || loss.is_silent) stop_status_ = std::max(stop_status_, first_failure_.first()->exit_status);
@@ -280,7 +284,8 @@ void RoundCoordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
   }
 }
 
-// A node that is cut off does not learn how the others end, and would end otherwise.
+// Asks all nodes once more before the end: a node that was cut off would not learn how the others end, and could end
+// with another status.
 void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
   cancel_timers();
   phase_ = phase;
@@ -318,13 +323,13 @@ void RoundCoordinator::on(Id id, const control::Acknowledged& heard) {
   if (heard.round == round_) unaware_.erase(id);
 }
 
-// Passed on as it is, but for who says it.
+// Forwards a text unchanged; only the sender's number is filled in.
 void RoundCoordinator::on(Id id, const control::Word& word) {
   const auto from = numbers_.find(id);
   if (word.round != round_ || phase_ != Phase::kRunning || from == numbers_.end()) return;
   control::Word passed = word;
   passed.from = from->second;
-  const auto numbers = numbers_;  // sending may find that one is gone
+  const auto numbers = numbers_;  // send() may detect that a node is lost
   for (const auto& [to, number] : numbers) {
     const bool is_meant = word.to == number || (word.to == control::kEveryNode && to != id);
     if (is_meant) links_.send(to, passed);
@@ -333,14 +338,15 @@ void RoundCoordinator::on(Id id, const control::Word& word) {
 
 void RoundCoordinator::on(Id id, const control::Ended& ended) {
   if (ended.round != round_ || phase_ != Phase::kRunning || !ended_.insert(id).second) return;
-  // A timeline's last records follow. While the ranks were started, answers were too late to compare clocks by them.
+  // Asks for the clocks now, because the last records of the timeline follow. Answers during the start of the ranks
+  // were too slow to compare clocks.
   if (ended_.size() == 1) links_.ping_all();
   if (!is_end_counted_elsewhere() && ended_.size() == static_cast<std::size_t>(size()))
     ask_whether_all_are_there(Phase::kEnding);
   if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &RoundCoordinator::print_running_nodes);
 }
 
-// To those that wait for the others.
+// Prints, on the nodes that wait, which nodes still run.
 void RoundCoordinator::print_running_nodes() {
   std::string names;
   for (const auto& [id, number] : numbers_) {

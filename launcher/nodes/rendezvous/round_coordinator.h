@@ -1,6 +1,6 @@
-// What the launcher that hosts the store does for the launchers of a job while they run: finds out which failure was
-// the first one and tells all, carries bytes between their ranks and the store, and knows when all may go. How the
-// launchers meet, and who of them takes part, is a subclass's affair.
+// The coordinator's work while the ranks of a job run: it finds the first failure and reports it to all nodes, carries
+// bytes between their ranks and the store, and determines when all launchers may end. A subclass defines how the
+// launchers meet and which of them take part.
 #pragma once
 
 #include <chrono>
@@ -28,15 +28,15 @@ namespace launcher {
 
 class FirstNodeFailure {
  public:
-  // `notice` has the coordinator's time.
+  // `notice.time` is by the coordinator's clock.
   void add(const FailureNotice& notice) {
     const bool is_first = !first_ || (notice.is_consequence != first_->is_consequence ? first_->is_consequence
                                                                                       : notice.time < first_->time);
     if (is_first) first_ = notice;
   }
-  // A failure that is nobody else's consequence is known.
+  // True when a failure is known that is not a consequence of another one.
   bool has_cause() const { return first_ && !first_->is_consequence; }
-  // The first of them, or of the consequences when there are only those.
+  // The first cause, or the first consequence if only consequences are known.
   const std::optional<FailureNotice>& first() const { return first_; }
 
  private:
@@ -44,18 +44,18 @@ class FirstNodeFailure {
 };
 
 struct CoordinatorOptions {
-  control::Hello host{};  // of its own node
+  control::Hello host{};  // of the coordinator's own node
   std::string meeting{};  // "host0:29500", for messages
   ListenAt where{};
   std::optional<control::Secret> secret = std::nullopt;
   NodeOrder order = NodeOrder::kGiven;
   std::chrono::milliseconds join_timeout{900'000};
-  std::chrono::milliseconds node_timeout = kNodeTimeout;  // silence of a node that means that it is lost
+  std::chrono::milliseconds node_timeout = kNodeTimeout;  // a node that is silent for so long is lost
   std::function<std::chrono::milliseconds()> timeout{};   // how long this launcher may be silent
   std::shared_ptr<SideChannel> side_channel{};            // null: none
 };
 
-// What every coordinator does while nodes run together, however they have met.
+// The work of every coordinator while a round runs, however the nodes have met.
 class RoundCoordinator {
  public:
   RoundCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options);
@@ -64,18 +64,18 @@ class RoundCoordinator {
   RoundCoordinator& operator=(const RoundCoordinator&) = delete;
 
   std::uint16_t port() const { return links_.port(); }
-  // For this node's own launcher, which is one of those that meet.
+  // Returns a connection for this launcher's own node, which takes part like the others.
   UniqueFd connect_locally() { return links_.connect_locally(); }
 
-  // Begins round number `round` at `store`, which must outlive it. The launchers connect to it without being asked.
+  // Begins round number `round` with `store`, which must outlive the round. The launchers connect by themselves.
   void begin_round(int round, store::StoreServer& store);
-  // The round, and with it the job, cannot begin: informs all nodes that are there, and those that come later.
+  // The round, and with it the job, cannot begin. Informs all connected nodes, and those that connect later.
   virtual void refuse(const JoinFailure& reason) = 0;
-  // The timeout of this launcher is another one now.
+  // Call it when the timeout of this launcher has changed.
   void announce_timeout() { links_.ping_all(); }
-  // All nodes were informed, or the time for that has expired.
+  // True when all nodes were informed, or when the time for that has expired.
   virtual bool has_informed_all() const = 0;
-  // All connected nodes know how the round ended, or the time for that has expired.
+  // True when all connected nodes know how the round ended, or when the time for that has expired.
   bool have_all_acknowledged() const {
     const bool is_known = unaware_.empty() && reading_.empty();
     const bool may_come = (!cut_off_.empty() && Clock::now() < cut_off_until_) || awaits_lost_nodes();
@@ -86,8 +86,8 @@ class RoundCoordinator {
  protected:
   using Id = CoordinatorLinks::Id;
   using Clock = EventLoop::Clock;
-  // kEnding: the ranks of all nodes have ended well; kStopped: those of a job that was stopped. In both, all nodes are
-  // asked once more, so that none is cut off when the others end.
+  // kEnding: the ranks of all nodes have ended well. kStopped: the ranks of a job that was stopped have ended. In both
+  // phases all nodes are asked once more, so that no node is cut off when the others end.
   enum class Phase : std::uint8_t {
     kJoining,
     kRefused,
@@ -110,12 +110,13 @@ class RoundCoordinator {
   virtual void forget_round() {}
   virtual FailureNotice judge(FailureNotice first) { return first; }
   virtual void on_success() {}
-  // The ranks of all have ended well, and a node was lost before it confirmed that: the others end well without it.
+  // A node was lost after all ranks had ended well, but before the node confirmed that. Returns whether the others end
+  // well without it.
   virtual bool may_end_without_one() const { return false; }
-  // Nodes that were lost look for this coordinator, and are to hear how the job has ended.
+  // True while lost nodes may search for this coordinator and must still learn how the job has ended.
   virtual bool awaits_lost_nodes() const { return false; }
   virtual int size() const = 0;
-  // Nodes that this class does not see take part, and the subclass counts those that have ended well.
+  // True when nodes take part that this class does not see, so that the subclass counts the nodes that have ended well.
   virtual bool is_end_counted_elsewhere() { return false; }
 
   void add_failure(FailureNotice notice);
@@ -125,7 +126,7 @@ class RoundCoordinator {
   void lose_stopped(Id id, const CoordinatorLinks::Loss& loss);
   void ask_whether_all_are_there(Phase phase);
   void end_when_all_are_there();
-  // How the loss of a node begins: "the launcher of node 1 (host b) is gone: ".
+  // The beginning of a message about a lost node, such as "the launcher of node 1 (host b) is gone: ".
   std::string beginning_of_loss(const std::string& name) const {
     return "the launcher of " + name +
            (phase_ == Phase::kEnding ? " did not confirm the end of the job: " : " is gone: ");
@@ -141,22 +142,22 @@ class RoundCoordinator {
   store::StoreServer* store_ = nullptr;
   Phase phase_ = Phase::kJoining;
   int round_ = -1;
-  std::string lost_;                              // who went after a failure, and cannot come to the next round
-  int last_status_ = 1;                           // of that failure
-  std::map<Id, int> numbers_;                     // of those that run, in this round
-  std::size_t others_ = 0;                        // launchers in this round besides this one
-  std::set<Id> ended_;                            // whose ranks have ended well, or were stopped
-  std::set<Id> asked_;                            // have not answered yet
-  std::set<Id> unaware_;                          // have not learned of the round's end yet
-  std::set<Id> reading_;                          // have not learned of their refusal yet
-  std::optional<Id> own_;                         // this launcher's node
-  Clock::time_point deadline_{};                  // of telling; of the wait for a cause
-  Clock::time_point acknowledgement_deadline_{};  // for all to have learned of what ends the round, or the job
-  std::vector<EventLoop::TimerId> timers_;        // of the phase
+  std::string lost_;              // the node that was lost after a failure and cannot join the next round
+  int last_status_ = 1;           // the status of that failure
+  std::map<Id, int> numbers_;     // the node numbers in the running round
+  std::size_t others_ = 0;        // launchers in this round besides this one
+  std::set<Id> ended_;            // nodes whose ranks have ended well, or were stopped
+  std::set<Id> asked_;            // nodes that have not answered yet
+  std::set<Id> unaware_;          // nodes that have not learned of the round's end yet
+  std::set<Id> reading_;          // nodes that have not learned of their refusal yet
+  std::optional<Id> own_;         // this launcher's node
+  Clock::time_point deadline_{};  // when to stop to inform nodes, or to wait for a cause
+  Clock::time_point acknowledgement_deadline_{};  // when all nodes must have learned how the round or the job ends
+  std::vector<EventLoop::TimerId> timers_;        // the timers of the present phase
 
  private:
   void on_message(Id id, const control::Message& message);
-  // Of the ranks of a node, for their store.
+  // Bytes from the ranks of a node for their store.
   void on_carried(Id id, std::uint32_t round, std::string_view bytes);
   void on_side_channel(Id id, std::string_view bytes) const;
   std::shared_ptr<store::StoreChannel> store_channel_to(Id id);
@@ -175,7 +176,7 @@ class RoundCoordinator {
   void on(Id id, const control::Ended& ended);
   void on(Id id, const control::Word& word);
   template <typename Other>
-  void on(Id /*id*/, const Other& /*message*/) {}  // what only the coordinator says
+  void on(Id /*id*/, const Other& /*message*/) {}  // messages that only the coordinator sends
   void print_running_nodes();
   void expect_again(Id id, const CoordinatorLinks::Loss& loss);
   void ask_all();
@@ -187,13 +188,13 @@ class RoundCoordinator {
   void end_round();
   void call_in(Clock::duration time, void (RoundCoordinator::*action)());
 
-  std::set<Id> cut_off_;  // were given up, and may still come to hear why all end
+  std::set<Id> cut_off_;  // nodes that were given up and may still return to learn why all end
   std::map<Id, std::shared_ptr<store::StoreChannel>>
-      store_channels_;   // to those whose ranks use the store, in this round
-  int stop_status_ = 0;  // of those that have stopped
+      store_channels_;   // by node whose ranks use the store in this round
+  int stop_status_ = 0;  // the combined status of the nodes that have stopped
   FirstNodeFailure first_failure_;
   bool is_any_ending_ = false;
-  bool is_end_ = false;  // no round follows the failure that was decided on
+  bool is_end_ = false;  // no round follows the failure
   Clock::time_point cut_off_until_{};
 };
 

@@ -17,9 +17,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A new connection to a host that can be reached takes a fraction of this.
+// If the host can be reached, a new connection takes a fraction of this time.
 constexpr auto kConnect = 1s;
-// A coordinator that is delayed itself answers late, and asking it again would not help.
+// A coordinator that is itself delayed answers late, and asking it again would not help.
 constexpr auto kHandshake = 3s;
 constexpr auto kPause = 100ms;
 
@@ -36,7 +36,7 @@ void SessionConnector::drop_attempt() {
   timer_.cancel();
   if (connecting_) loop_.remove(connecting_.get());
   connecting_.reset();
-  // Where the coordinator was asked, it may have continued with this one.
+  // If the coordinator has received a request on this connection, it may have continued with it.
   if (attempt_ && attempt_->is_connected() && has_asked_) replaced_.push_back(attempt_->release());
   attempt_.reset();
 }
@@ -78,7 +78,7 @@ void SessionConnector::connect() {
   timer_.start_in(kConnect, [this] { connect(); });
 }
 
-// A refusal comes from a host that is up but no longer listens at the port.
+// A refused connection means that the host is up but no longer listens at the port.
 void SessionConnector::on_connect_outcome() {
   const int error = pending_error(connecting_.get());
   loop_.remove(connecting_.get());

@@ -1,6 +1,6 @@
-// Connects a node's session to the coordinator: with the connection by which the node found it, and with a new one
-// after an interruption of the network. Each attempt is short, as the kernel asks a host that does not answer ever more
-// seldom.
+// Connects a node's session to the coordinator: with the connection that the search made, and with a new one after an
+// interruption of the network. Each attempt has a short timeout, because the kernel repeats a connection request at
+// growing intervals.
 #pragma once
 
 #include <chrono>
@@ -25,20 +25,21 @@ namespace launcher {
 class SessionConnector {
  public:
   struct Settings {
-    std::optional<control::Secret> secret = std::nullopt;  // that the coordinator must know
+    std::optional<control::Secret> secret = std::nullopt;  // the coordinator must know it, too
     std::string coordinator{};                             // "host0:29500", for messages
     control::Hello hello{};                                // for a coordinator that is older than sessions
   };
   struct Callbacks {
-    // How far the session is.
+    // How many bytes of the session were received, and how many were acknowledged.
     std::function<std::uint64_t()> received{};
     std::function<std::uint64_t()> acknowledged{};
-    // The node asks to continue with a new connection: what still arrives on the one that it has does not count.
-    // Returns that one, which is kept open until the coordinator has answered: its end would be the node's.
+    // Called when the node asks to continue with a new connection: later data on the old one does not count. Returns
+    // the old connection. It is kept open until the coordinator has answered, because its end would count as the node's
+    // end.
     std::function<UniqueFd()> on_asking{};
-    // `rest` was read from the new connection already. This callback and the next two may destroy the object.
+    // `rest` was already read from the new connection. This callback and the next two may destroy the object.
     std::function<void(UniqueFd fd, const control::Welcome& welcome, std::string_view rest)> on_connected{};
-    // The coordinator does not want this node.
+    // The coordinator refuses this node.
     std::function<void(const JoinFailure& reason)> on_refused{};
     // The other end no longer listens.
     std::function<void(const std::string& reason)> on_ended{};
@@ -48,10 +49,10 @@ class SessionConnector {
   SessionConnector(const SessionConnector&) = delete;
   SessionConnector& operator=(const SessionConnector&) = delete;
 
-  // With the first connection, whose other end is where later ones go.
+  // Begins with the first connection. Later connections go to the same address.
   void begin(UniqueFd fd);
   void reconnect();
-  // What it tries is not needed any more. Not after on_asking.
+  // Ends the attempt, because it is no longer needed. Must not be called after on_asking.
   void cancel();
   bool is_trying() const { return is_trying_; }
   bool has_asked() const { return has_asked_; }
@@ -76,12 +77,12 @@ class SessionConnector {
   SocketAddress address_{};
   bool is_trying_ = false;
   bool has_asked_ = false;
-  int attempts_ = 0;  // that have asked
+  int attempts_ = 0;  // the number of attempts that have sent a request
   UniqueFd connecting_;
   std::unique_ptr<control::ControlLink> attempt_;
   std::string theirs_;              // the coordinator's challenge
   std::string ours_;                // this node's
-  std::vector<UniqueFd> replaced_;  // by which the coordinator may have been asked
+  std::vector<UniqueFd> replaced_;  // connections on which the coordinator may have received a request
   EventLoop::Timer timer_{loop_};
 };
 

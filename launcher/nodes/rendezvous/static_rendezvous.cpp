@@ -15,15 +15,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a node that ended well waits for torchrun's, of which nothing else is heard; torchrun's own.
+// How long a node that ended well waits for torchrun nodes, which report nothing else. torchrun has the same limit.
 constexpr auto kForeignExitBarrier = 300s;
-// Without them the coordinator knows that the others are there, and a wait ends with the last of them.
+// No practical limit without torchrun nodes: the coordinator notices when a node is lost, so the wait ends with the
+// last node.
 constexpr auto kExitBarrier = 24h * 365;
-// After a failure: how long it may take until it is known which was the first, with a rank that writes its core file;
-// at a store of torchrun's its answer is all that is waited for.
+// After a failure: how long a launcher waits to learn which failure was the first. A rank may write a core file during
+// that time. At torchrun's store only the store's answer is awaited (kFailureTimeout).
 constexpr auto kVerdict = 65s;
 constexpr auto kFailureTimeout = 1s;
-// What has the port, if it is a ddprun.
+// How long to wait for the answer of a ddprun that has the port.
 constexpr auto kDuplicateAnswer = 1s;
 
 }  // namespace
@@ -49,7 +50,7 @@ StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, Rendezvo
 }
 
 StaticRendezvous::~StaticRendezvous() {
-  member_.reset();  // before what it is connected to
+  member_.reset();  // destroyed before the coordinator to which it is connected
 }
 
 std::string StaticRendezvous::meeting() const {
@@ -83,7 +84,7 @@ void StaticRendezvous::begin_search() {
   }
 }
 
-// Before all have met nothing is lost with node 0: it may be started once more, and finds this node as it is.
+// Until all nodes have met, node 0 may be started again: this node then finds it and joins as before.
 bool StaticRendezvous::search_again(const std::string& reason) {
   if (round_ > 0 || coordinator_) return false;
   messages_.print("node 0 left before all had arrived (" + reason + "); waiting for it to return to " + meeting());
@@ -163,7 +164,7 @@ control::Hello StaticRendezvous::hello() const {
 void StaticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) {
-    options.secret = settings_.secret;  // no secret is needed for its own coordinator
+    options.secret = settings_.secret;  // the node's own coordinator needs no secret
     own_address_ = local_address(fd.get());
   } else if (where_.kind == ListenAt::Kind::kAddresses) {
     own_address_ = host_in(where_.addresses.front());
@@ -252,17 +253,17 @@ void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
   if (!is_own) settings_.on_failure(notice);
 }
 
-// While it does, its silence means that it is lost.
+// Sets whether this launcher answers pings at once. If it does, its silence means that it is lost.
 void StaticRendezvous::answer_at_once(bool does) {
   answers_at_once_ = does;
   if (coordinator_) coordinator_->announce_timeout();
   if (member_) member_->announce_timeout();
 }
 
-// After a good end the ranks of other nodes may still use the store. After a failure it must become known whether
-// another node failed before, and all nodes must learn of it before the store goes.
+// After a good end the ranks of other nodes may still use the store. After a failure the launchers must find out
+// whether another node failed earlier, and all of them must know it before the store ends.
 void StaticRendezvous::leave(bool ended_well) {
-  if (!ended_well) answer_at_once(false);  // else it only waits for the others
+  if (!ended_well) answer_at_once(false);  // after a good end it only waits for the others
   if (ended_well && member_) member_->end_well();
   if (ended_well && torchrun_) torchrun_->leave();
   const EventLoop::Clock::duration good = has_foreign_nodes_ ? kForeignExitBarrier : kExitBarrier;
@@ -293,13 +294,14 @@ bool StaticRendezvous::has_left() const {
   return !coordinator_ || coordinator_->have_all_acknowledged();
 }
 
-// Decides whether this launcher hosts the store: where it listens, and whether another one already does.
+// Resolves the address, to decide whether this launcher hosts the store.
 void StaticRendezvous::resolve() {
   launcher::resolve(loop_, lookup_, settings_.master_addr, static_cast<std::uint16_t>(settings_.master_port),
                     [this](const std::vector<SocketAddress>& found) { on_resolved(found); });
 }
 
-// Where the address is another machine's, one that listens there is node 0 as well: unless the address leads back here.
+// If the address belongs to another machine, a launcher that listens there is also node 0, unless the address leads
+// back to this machine.
 void StaticRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) {
   try {
     host(addresses);
@@ -323,7 +325,7 @@ void StaticRendezvous::search_duplicate() {
       });
 }
 
-// A ddprun that has it takes itself for node 0 of this job, and both are to say so.
+// If a ddprun has the port, it considers itself node 0 of this job, and both launchers must report that.
 void StaticRendezvous::on_taken_port(const std::string& problem) {
   search_duplicate();
   search_timer_.start_in(kDuplicateAnswer, [this, problem] {
@@ -333,13 +335,13 @@ void StaticRendezvous::on_taken_port(const std::string& problem) {
   });
 }
 
-// Later than its callbacks.
+// Called later, not from a callback of the object that it destroys.
 void StaticRendezvous::end_search() {
   search_timer_.cancel();
   duplicate_.reset();
 }
 
-// Each round has a store of its own, on the same port.
+// Opens a new store for each round, on the same port.
 void StaticRendezvous::open_store() {
   store_.reset();
   store::ServerOptions server = settings_.store;
@@ -374,8 +376,8 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   open_store();
   coordinator_->begin_round(round_, *store_);
   meet(coordinator_->connect_locally());
-  // A connection of each node and one more while it asks the store where to connect, and what the rest of a launcher
-  // needs.
+  // Each node needs one connection, and another one while it asks the store where to connect. The rest is for the
+  // launcher itself.
   const int needed = 2 * settings_.nnodes + 64;
   if (const int limit = store::descriptor_limit(); limit < needed) {
     refuse({"--nnodes " + std::to_string(settings_.nnodes) + " needs " + std::to_string(needed) +

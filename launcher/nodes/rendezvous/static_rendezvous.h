@@ -1,7 +1,7 @@
-// Several nodes at an address that all know: that of node 0 (torchrun's static rendezvous, with which ddprun and
-// torchrun nodes can be mixed), or of whichever node has it (--rdzv_backend c10d, among ddprun nodes), and then the
-// nodes need no numbers. The launcher at that address hosts the store for the ranks of all, and is the coordinator of
-// the others.
+// The rendezvous of several nodes at an address that all of them know. It is node 0's address (torchrun's static
+// rendezvous, in which ddprun and torchrun nodes can be mixed), or the address of any node (--rdzv_backend c10d, for
+// ddprun nodes only), and then the nodes need no numbers. The launcher at that address hosts the store for all ranks,
+// and coordinates the others.
 #pragma once
 
 #include <chrono>
@@ -52,17 +52,17 @@ class StaticRendezvous : public Rendezvous {
   bool has_left() const override;
 
  protected:
-  // What a subclass decides: whether this launcher hosts the store.
+  // Called by a subclass that has decided that this launcher hosts the store.
   void host(const std::vector<SocketAddress>& addresses);
   void search();
   void resolve();
-  // The store is torchrun's.
+  // Called when the store is torchrun's.
   virtual void on_foreign_store();
   virtual NodeOrder order() const { return NodeOrder::kGiven; }
   virtual int own_number() const { return settings_.node_rank; }
-  // Looks for the launcher that hosts the store, or finds out whether this one does; perhaps again.
+  // Searches for the launcher that hosts the store, or finds out whether this one hosts it. May be called again.
   virtual void begin_search();
-  // The first round begins. This node may host the store: what its address means here is known.
+  // Called in the first round, if this node may host the store, when its address is resolved.
   virtual void on_resolved(const std::vector<SocketAddress>& addresses);
   virtual bool may_host() const { return settings_.node_rank == 0; }
   void refuse(JoinFailure reason);
@@ -80,7 +80,8 @@ class StaticRendezvous : public Rendezvous {
   void search_duplicate();
   void on_taken_port(const std::string& problem);
   void answer_at_once(bool does);
-  // How long this launcher may be silent: while the ranks are prepared or cleaned up after, a slow disk may hold it up.
+  // How long this launcher may be silent: longer while it prepares or cleans up the ranks, because a slow disk may
+  // delay it.
   std::chrono::milliseconds timeout() const {
     return answers_at_once_ ? settings_.node_timeout : std::chrono::milliseconds(30'000);
   }
@@ -108,11 +109,11 @@ class StaticRendezvous : public Rendezvous {
   std::unique_ptr<Member> member_;
   std::unique_ptr<TorchrunRound> torchrun_;
   std::optional<RendezvousInfo> info_;
-  std::optional<JoinFailure> join_failure_;  // while there is neither a coordinator nor torchrun
+  std::optional<JoinFailure> join_failure_;  // set while there is neither a coordinator nor torchrun
   EventLoop::Clock::time_point leave_deadline_{};
-  EventLoop::Timer leave_timer_{loop_};  // while it runs, there is time to leave in good order
+  EventLoop::Timer leave_timer_{loop_};  // while it runs, the launcher waits for the others
   EventLoop::Timer search_timer_{loop_};
-  std::optional<EventLoop::Clock::time_point> join_deadline_;  // of this node, however often it looks for node 0
+  std::optional<EventLoop::Clock::time_point> join_deadline_;  // of this node, for all its searches for node 0
 };
 
 }  // namespace launcher

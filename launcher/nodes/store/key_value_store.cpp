@@ -28,7 +28,7 @@ bool Waiters::wait(ConnectionId connection, const std::vector<std::string>& miss
   Waiter waiter{.arrival = next_arrival_++};
   std::size_t bytes = 0;
   for (const std::string& key : missing) {
-    if (!waiting_for_[key].emplace(waiter.arrival, connection).second) continue;  // named twice
+    if (!waiting_for_[key].emplace(waiter.arrival, connection).second) continue;  // the same key twice in one request
     waiter.keys.push_back(key);
     bytes += 2 * (key.size() + kEntryBytes);
   }
@@ -102,7 +102,7 @@ bool KeyValueStore::is_ready(const std::string& key) const {
   return queue != queues_.end() && !queue->second.values.empty();
 }
 
-// Always a new value: replies on their way may still share the old one.
+// Always makes a new value, because replies that are not sent yet may share the old one.
 void KeyValueStore::put(const std::string& key, std::string value) {
   auto stored = charged(std::move(value));
   const auto [entry, is_new] = values_.try_emplace(key);
@@ -121,7 +121,7 @@ void KeyValueStore::wake(const std::vector<ConnectionId>& connections, ReplySink
   for (const ConnectionId connection : connections) replies.send_u8(connection, kStopWaiting);
 }
 
-// Counters are kept as decimal text, where a client can also read and write them.
+// Counters are stored as decimal text, so that clients can also read and write them as values.
 std::string KeyValueStore::count(const std::string& key, std::int64_t increment, std::int64_t& sum) {
   sum = 0;
   if (const Value old = find(key)) {
@@ -133,7 +133,8 @@ std::string KeyValueStore::count(const std::string& key, std::int64_t increment,
   return "";
 }
 
-// By opcode. Those that may need memory are refused in a full store; reading and deleting must continue.
+// Indexed by opcode. Operations that may need memory are refused when the store is full; reading and deleting must
+// still work.
 struct KeyValueStore::Operations {
   struct Handler {
     Operation answer;
@@ -190,7 +191,7 @@ std::string KeyValueStore::compare_set(Call& call) {
     set(call.key(), std::move(call.request.values[1]), call.replies);
     call.replies.send_bytes(call.from, find(call.key()));
   } else {
-    // torch's server answers with what was expected when there is no such key; clients rely on it.
+    // If the key does not exist, torch's server answers with the expected value, and clients rely on that.
     call.replies.send_bytes(call.from, old ? old : make_value(expected));
   }
   return "";
@@ -274,7 +275,7 @@ std::string KeyValueStore::multi_set(Call& call) {
   return "";
 }
 
-// An element of a queue can be taken once, so one connection is woken for it.
+// Each element of a queue can be taken only once, so only one connection is woken for it.
 std::string KeyValueStore::push_to_queue(Call& call) {
   const auto [queue, is_new] = queues_.try_emplace(call.key());
   if (is_new) queue->second.key_charge = charge_key(call.key());
@@ -286,7 +287,8 @@ std::string KeyValueStore::push_to_queue(Call& call) {
 std::string KeyValueStore::pop_from_queue(Call& call) {
   const auto queue = queues_.find(call.key());
   const std::size_t length = queue == queues_.end() ? 0 : queue->second.values.size();
-  call.replies.send_i64(call.from, static_cast<std::int64_t>(length));  // before taking: 0 means empty
+  call.replies.send_i64(call.from,
+                        static_cast<std::int64_t>(length));  // the length before an element is taken: 0 means empty
   if (length == 0) return "";
   call.replies.send_bytes(call.from, queue->second.values.front());
   queue->second.values.pop_front();
@@ -300,7 +302,7 @@ std::string KeyValueStore::queue_length(Call& call) {
   return "";
 }
 
-// Those who ask while no key changes share one list.
+// Connections that ask while no key changes share one list.
 std::string KeyValueStore::list_keys(Call& call) {
   Value list = listed_keys_.lock();
   if (!list) {

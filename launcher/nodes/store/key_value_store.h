@@ -1,4 +1,5 @@
-// The store's contents and who waits for which key. Takes requests, gives replies; no sockets. Pure.
+// The contents of the store, and which connections wait for which keys. Receives requests and returns replies; no
+// sockets. Pure.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +22,22 @@ class Waiters {
  public:
   explicit Waiters(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
 
-  // `connection` waits for `missing` keys from now on, and for nothing else. False when none is missing: no need.
+  // From now on `connection` waits for the `missing` keys and for no others. Returns false when `missing` is empty.
   bool wait(ConnectionId connection, const std::vector<std::string>& missing);
-  // It waits for nothing any more.
+  // The connection no longer waits.
   void forget(ConnectionId connection);
-  // `key` is there now. Those who miss nothing else wait no longer: the first of them comes first.
+  // `key` now exists. Returns the connections that wait for no other key, in the order in which they began to wait;
+  // they wait no longer.
   std::vector<ConnectionId> take_ready(const std::string& key);
-  // `key` is there for one of them only: the first who misses nothing else, or nobody; then the others know of it.
+  // `key` is available to one connection only. Returns the first connection that waits for no other key; the rest
+  // continue to wait. If there is none, `key` counts as seen for all that wait for it.
   std::vector<ConnectionId> take_first_ready(const std::string& key);
 
  private:
   struct Waiter {
-    std::uint64_t arrival = 0;        // its place in the order of waiting
+    std::uint64_t arrival = 0;        // its position in the order of waiting
     std::size_t missing = 0;          // keys not seen yet
-    std::vector<std::string> keys{};  // those it was registered for
+    std::vector<std::string> keys{};  // all keys for which it waits or has waited
     Charge charge{};
   };
 
@@ -49,10 +52,10 @@ class KeyValueStore {
   KeyValueStore() : KeyValueStore(std::make_shared<MemoryBudget>()) {}
   explicit KeyValueStore(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
 
-  // Answers `request` of connection `from`; it may also wake other connections. Returns what is wrong with a request
-  // that cannot be answered (adding to a value that is not a number, no room in the budget), else an empty string.
+  // Answers `request` of connection `from`; may also wake other connections. Returns an empty string, or why the
+  // request cannot be answered (an addition to a value that is not a number, no room in the budget).
   [[nodiscard]] std::string handle(ConnectionId from, Request request, ReplySink& replies);
-  // The connection is gone: it waits for nothing any more.
+  // The connection is closed, so it no longer waits.
   void forget(ConnectionId connection) { waiters_.forget(connection); }
   std::size_t size() const { return values_.size(); }
   // The value of `key`, or null.
@@ -60,7 +63,7 @@ class KeyValueStore {
   void set(const std::string& key, std::string value, ReplySink& replies);
 
  private:
-  // The budget is charged for a value as long as a reply on its way has it, too.
+  // A value counts against the budget as long as a reply that is not sent yet shares it.
   struct ChargedValue {
     std::string bytes;
     Charge charge{};
@@ -88,7 +91,7 @@ class KeyValueStore {
     ReplySink& replies;
     const std::string& key() const { return request.keys.front(); }
   };
-  // Each returns what is wrong with the request, as handle() does.
+  // Each returns why the request cannot be answered, as handle() does.
   using Operation = std::string (KeyValueStore::*)(Call&);
   struct Operations;
   std::string validate(Call& call);
@@ -113,7 +116,8 @@ class KeyValueStore {
 
   std::shared_ptr<MemoryBudget> budget_;
   std::unordered_map<std::string, Entry> values_;
-  std::weak_ptr<const std::string> listed_keys_;  // the reply, while somebody is being sent it and no key has changed
+  std::weak_ptr<const std::string>
+      listed_keys_;  // the reply with all keys, while it is being sent and no key has changed
   std::unordered_map<std::string, Queue> queues_;
   Waiters waiters_{budget_};
 };

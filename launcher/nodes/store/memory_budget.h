@@ -1,4 +1,4 @@
-// What the store holds in memory, and how much it may: everything that stays is charged to one budget. Pure.
+// The memory of the store and its limit: everything that stays is counted against one budget. Pure.
 #pragma once
 
 #include <sys/resource.h>
@@ -13,18 +13,18 @@
 
 namespace launcher::store {
 
-// Less where there is less memory.
+// The limit is lower on a machine with less memory.
 inline constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
 
-// What this machine and this process's limits leave to the store.
-// Open files (ulimit -n).
+// Limits from this machine and this process: open files (ulimit -n).
 inline int descriptor_limit() {
   rlimit limit{};
   const bool is_known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < std::numeric_limits<int>::max();
   return is_known ? static_cast<int>(limit.rlim_cur) : std::numeric_limits<int>::max();
 }
 
-// Bytes that it may hold in all: a quarter of the machine's memory, half of the address space, at most 1 GiB.
+// The most bytes that the store may hold: a quarter of the machine's memory, half of the limit on address space, at
+// most 1 GiB.
 inline std::size_t memory_limit() {
   std::size_t limit = kMaxBytes;
   const long pages = ::sysconf(_SC_PHYS_PAGES);
@@ -38,7 +38,7 @@ inline std::size_t memory_limit() {
   return limit;
 }
 
-// What the containers take for a key, a value or one who waits for a key, beside the bytes.
+// The overhead of a key, a value or a waiting connection in the containers.
 inline constexpr std::size_t kEntryBytes = 128;
 
 class MemoryBudget {
@@ -60,8 +60,8 @@ class MemoryBudget {
   std::size_t used_ = 0;
 };
 
-// A part of the budget's use, as long as the object lives. May exceed the limit: the caller that asks for memory checks
-// before.
+// Counts bytes against the budget for as long as the object lives. May exceed the limit: the caller checks before it
+// allocates.
 class Charge {
  public:
   Charge() = default;

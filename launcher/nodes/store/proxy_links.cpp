@@ -5,9 +5,9 @@
 namespace launcher::store {
 namespace {
 
-// What a client takes beside its requests and replies.
+// The memory of a client in addition to its requests and replies.
 constexpr std::size_t kClientBytes = 1024;
-// Far above the processes of a node.
+// Much more than the processes of a node.
 constexpr std::size_t kMaxClients = std::size_t{1} << 17;
 
 }  // namespace
@@ -37,7 +37,7 @@ void ProxyLinks::on_frame(LinkId id, const Frame& frame) {
     return;
   }
   const auto found = link.clients.find(frame.channel);
-  if (found == link.clients.end()) return;  // it was refused in the meantime
+  if (found == link.clients.end()) return;  // the client was refused in the meantime
   const ConnectionId number = found->second;
   Client& client = *clients_.at(number);
   if (frame.kind == FrameKind::kClose) {
@@ -87,7 +87,7 @@ void ProxyLinks::serve(ConnectionId id, Client& client) {
   }
 }
 
-// True when requests that waited for that can be answered now.
+// Returns true when requests that waited for room can be answered now.
 bool ProxyLinks::send_replies(Client& client) {
   ChannelLink& connection = *links_.at(client.link).connection;
   ReplyQueue& replies = client.session.replies();
@@ -108,7 +108,7 @@ void ProxyLinks::on_replies(ConnectionId id) {
   const LinkId link = client.link;
   if (send_replies(client)) serve(id, client);
   links_.at(link).connection->flush();
-  if (clients_.contains(id)) client.session.charge();  // else serve() has refused it
+  if (clients_.contains(id)) client.session.charge();  // else serve() has refused the client
 }
 
 void ProxyLinks::on_room(LinkId id) {
@@ -148,7 +148,7 @@ void ProxyLinks::drop(LinkId id) {
   if (found == links_.end()) return;
   for (const auto& [channel, number] : found->second.clients) clients_.erase(number);
   links_.erase(found);
-  callbacks_.on_answered();  // others may have been woken by what arrived before
+  callbacks_.on_answered();  // requests that arrived before may have woken other clients
 }
 
 }  // namespace launcher::store

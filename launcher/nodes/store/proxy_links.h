@@ -1,5 +1,5 @@
-// The store's end of the links of other launchers' proxies: each carries all clients of a node, every one of which is
-// served as if it had a connection of its own.
+// The store's end of the connections to other launchers' proxies. Each connection carries all clients of a node, and
+// each client is served as if it had its own connection.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace launcher::store {
 
-// Replies waiting for a slow reader before its requests are no longer read.
+// When so many bytes of replies wait for a slow client, its requests are not read any more.
 inline constexpr std::size_t kMaxPendingReplies = std::size_t{1} << 20;
 
 // Even when the store is full, a connection may have this many bytes of an unfinished request, and of unread replies.
@@ -32,7 +32,7 @@ inline constexpr std::size_t kFreeBytes = std::size_t{1} << 17;
 
 class ClientSession {
  public:
-  // The references must outlive the session. At its end the client waits for nothing any more.
+  // The references must outlive the session. Its destructor ends all waits of the client.
   ClientSession(ConnectionId id, KeyValueStore& store, ReplyRouter& router, std::shared_ptr<MemoryBudget> budget)
       : id_(id), store_(store), router_(router), budget_(std::move(budget)) {
     router_.add(id_, replies_);
@@ -45,7 +45,7 @@ class ClientSession {
   ClientSession& operator=(const ClientSession&) = delete;
 
   void feed(std::string_view bytes) { parser_.feed(bytes); }
-  // Answers the requests that are whole. Returns why the client has to go, "" when it may stay.
+  // Answers the complete requests. Returns "", or why the client must be disconnected.
   [[nodiscard]] std::string answer() {
     while (true) {
       has_requests_waiting_ = replies_.size() > kMaxPendingReplies;
@@ -57,14 +57,14 @@ class ClientSession {
       if (std::string problem = store_.handle(id_, std::move(*request), router_); !problem.empty()) return problem;
     }
   }
-  // A request that is not complete, and replies that are not read, may be large: they count as what the store holds,
-  // from now on as they are. Returns why the client has to go if it is to keep that, else "".
+  // An incomplete request and replies that were not read may be large, so their present size is counted against the
+  // store's budget. Returns "", or why the client must be disconnected.
   std::string charge() {
     const std::size_t held = parser_.held_bytes() + replies_.own_bytes();
     charge_.resize(held);
     return held > kFreeBytes && !budget_->has_room(0) ? budget_->full_message() : "";
   }
-  // Requests were received but are not answered: the replies before them are not taken.
+  // Requests were received but are not answered yet, because the client does not read the replies before them.
   bool has_requests_waiting() const { return has_requests_waiting_; }
   bool is_known() const { return is_known_; }
   bool uses_store() const { return uses_store_; }
@@ -79,7 +79,7 @@ class ClientSession {
   ReplyQueue replies_;
   Charge charge_{budget_, 0};
   bool is_known_ = false;    // has sent a valid request
-  bool uses_store_ = false;  // one that asks the store for something
+  bool uses_store_ = false;  // has sent a request for the store's contents
   bool has_requests_waiting_ = false;
 };
 
@@ -87,7 +87,7 @@ class ProxyLinks {
  public:
   using LinkId = std::uint64_t;
   struct Callbacks {
-    // Requests were answered: clients with replies are to be sent them.
+    // Requests were answered, so replies may have to be sent to other clients.
     std::function<void()> on_answered{};
     // A client that came through link `name` was refused.
     std::function<void(const std::string& name, const std::string& reason)> on_refused{};
@@ -97,16 +97,16 @@ class ProxyLinks {
   ProxyLinks(const ProxyLinks&) = delete;
   ProxyLinks& operator=(const ProxyLinks&) = delete;
 
-  // A new link, by whose `store_channel` replies go; what comes by it is the caller's to pass to on_received(). `name`
-  // is for messages.
+  // Adds a link. Replies are sent through `store_channel`. The caller passes received bytes to on_received(). `name` is
+  // for messages.
   void add(LinkId id, std::string name, std::shared_ptr<StoreChannel> store_channel);
-  // False when that was not a proxy's: the link is dropped.
+  // Returns false when no proxy would send these bytes: the link is then dropped.
   [[nodiscard]] bool on_received(LinkId id, std::string_view bytes);
-  // There is room in its store channel again.
+  // The store channel of the link has room again.
   void on_room(LinkId id);
-  // The link has ended, and its clients with it.
+  // The link has ended, and with it all its clients.
   void drop(LinkId id);
-  // Replies for `id` are there, if it is one of these clients.
+  // There are replies for `id`, if it is one of these clients.
   void on_replies(ConnectionId id);
   std::size_t links() const { return links_.size(); }
   std::size_t clients() const { return clients_.size(); }
@@ -126,7 +126,7 @@ class ProxyLinks {
     ClientSession session;
     SendWindow to_client{};
     ReceiveWindow from_client{};
-    bool waits_for_room = false;  // on the connection
+    bool waits_for_room = false;  // in the connection's send buffer
   };
 
   void on_frame(LinkId id, const Frame& frame);
@@ -140,7 +140,7 @@ class ProxyLinks {
   ReplyRouter& router_;
   std::shared_ptr<MemoryBudget> budget_;
   Callbacks callbacks_;
-  ConnectionId next_client_ = ConnectionId{1} << 63;  // apart from the numbers of direct connections
+  ConnectionId next_client_ = ConnectionId{1} << 63;  // does not overlap with the numbers of direct connections
   std::unordered_map<LinkId, Link> links_;
   std::unordered_map<ConnectionId, std::unique_ptr<Client>> clients_;
 };

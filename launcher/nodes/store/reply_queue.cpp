@@ -13,9 +13,9 @@
 namespace launcher::store {
 namespace {
 
-// From this size a value is shared with the reply instead of copied.
+// A value of at least this size is shared with the reply, not copied.
 constexpr std::size_t kShareFrom = 128;
-// Bytes of a piece that were sent, and are worth moving the rest for.
+// If so many bytes of a piece were sent, the rest is moved to its beginning.
 constexpr std::size_t kForgetRepliesFrom = std::size_t{64} << 10;
 
 }  // namespace
@@ -74,7 +74,7 @@ std::string ReplyQueue::take(std::size_t size) {
   return taken;
 }
 
-// A slow peer may never empty the piece to which replies are appended, so its sent part is dropped.
+// If a peer reads slowly, the piece to which replies are appended may never become empty, so its sent part is removed.
 void ReplyQueue::forget_sent() {
   std::string& own = pieces_.front().own;
   if (sent_of_first_ < kForgetRepliesFrom || sent_of_first_ < own.size() / 2 || own.empty()) return;

@@ -1,4 +1,5 @@
-// Replies on their way to one connection: small ones are packed together, large values are shared with the store.
+// Replies that wait to be sent on one connection. Small ones are packed together, large values are shared with the
+// store.
 #pragma once
 
 #include <cstddef>
@@ -23,21 +24,21 @@ class ReplySink {
   virtual void send_u32(ConnectionId to, std::uint32_t value) = 0;
   virtual void send_i64(ConnectionId to, std::int64_t value) = 0;
   virtual void send_bytes(ConnectionId to, const Value& value) = 0;  // u64 length, bytes
-  virtual void send_raw(ConnectionId to, const Value& bytes) = 0;    // as they are
+  virtual void send_raw(ConnectionId to, const Value& bytes) = 0;    // without a length
 };
 
 class ReplyQueue {
  public:
   bool is_empty() const { return pieces_.empty(); }
-  // What has not been sent.
+  // The number of bytes that were not sent.
   std::size_t size() const { return size_; }
-  // What of it no value shares.
+  // The part of these bytes that is not shared with values of the store.
   std::size_t own_bytes() const { return own_bytes_; }
 
-  // Where to append `size` bytes of replies.
+  // Returns the string to which `size` bytes of replies can be appended.
   std::string& packed(std::size_t size);
   void add(const Value& bytes);
-  // Sends what the socket takes without blocking. False when the connection is broken.
+  // Sends as much as the socket accepts without blocking. Returns false when the connection is broken.
   bool send_to(int socket);
   std::string take(std::size_t size);
 
@@ -56,13 +57,13 @@ class ReplyQueue {
   std::size_t own_bytes_ = 0;
 };
 
-// From a connection's number to where its replies queue up, and who got some since they were last sent.
+// Maps connection numbers to reply queues, and records which queues got replies.
 class ReplyRouter : public ReplySink {
  public:
-  // `replies` must stay where it is until remove().
+  // `replies` must not be moved until remove().
   void add(ConnectionId id, ReplyQueue& replies) { queues_.emplace(id, &replies); }
   void remove(ConnectionId id) { queues_.erase(id); }
-  // Those whose queue was empty before; some may be gone.
+  // Returns the connections whose queue was empty before; some may be closed by now.
   std::vector<ConnectionId> take_woken();
 
   void send_u8(ConnectionId to, std::uint8_t value) override;

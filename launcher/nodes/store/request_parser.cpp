@@ -7,10 +7,10 @@
 namespace launcher::store {
 namespace {
 
-// The fields of a request, in the order of the wire.
+// The fields of a request, in the order in which they are sent.
 struct Layout {
   std::array<Field, 3> fields{};
-  bool is_list = false;  // a count, and these fields that often
+  bool is_list = false;  // a count, followed by so many times these fields
 };
 
 constexpr std::array<Layout, kOpcodes> kLayouts = {{
@@ -110,12 +110,13 @@ bool RequestParser::parse_bytes(std::vector<std::string>& target, std::size_t li
     received_bytes_ += sizeof(std::string);
     length_ = length;
   }
-  // A string grows as its bytes come, up to its exact length: never to more than twice what was received.
+  // A string grows while its bytes arrive, up to its exact length, so it never has more than twice the received bytes.
   std::string& text = target.back();
   const std::string_view part = unread().substr(0, *length_ - text.size());
   const std::size_t needed = text.size() + part.size();
   if (needed > text.capacity()) {
-    std::string larger;  // what reserve() does to a string that has room already is up to the library: it may double it
+    // The library decides how reserve() changes a string that already has memory: it may double it.
+    std::string larger;
     larger.reserve(std::min<std::size_t>(*length_, 2 * needed));
     larger.append(text);
     text = std::move(larger);

@@ -1,6 +1,6 @@
-// c10d TCPStore's wire protocol (base/store_protocol.h), server side: bytes of one connection -> requests. Incremental
-// and strict: it keeps only what was received, never reserves what a length merely announces, and stops for good at the
-// first malformed byte. Pure.
+// Server side of the wire protocol of c10d's TCPStore (base/store_protocol.h): parses the bytes of one connection into
+// requests. It is incremental and strict: it stores only received bytes, never reserves memory for an announced length,
+// and stops at the first malformed byte. Pure.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 20;
 struct Request {
   Opcode opcode{};
   std::vector<std::string> keys;
-  std::vector<std::string> values;  // kCompareSet: expected, desired
+  std::vector<std::string> values;  // for kCompareSet: expected, desired
   std::int64_t number = 0;          // kAdd: the increment; kPing: the nonce; kBarrier: the world size
 };
 
@@ -44,11 +44,12 @@ class RequestParser {
   explicit RequestParser(ParserLimits limits = {}) : limits_(limits) {}
 
   void feed(std::string_view bytes);
-  // The next complete request; nothing when more bytes are needed or after an error. The first one must be kValidate.
+  // Returns the next complete request; nothing when more bytes are needed or after an error. The first request must be
+  // kValidate.
   std::optional<Request> next();
   // What was wrong with the bytes; empty while all is well.
   const std::string& error() const { return error_; }
-  // About what it keeps of requests that are not complete.
+  // The approximate memory of incomplete requests.
   std::size_t held_bytes() const { return buffer_.capacity() + (in_request_ ? received_bytes_ : 0); }
 
  private:
@@ -71,8 +72,8 @@ class RequestParser {
   std::size_t field_ = 0;                // fields that are complete
   std::uint64_t items_ = 1;              // keys, or key-value pairs
   std::optional<std::uint64_t> length_;  // of the string being read
-  std::size_t request_bytes_ = 0;        // announced
-  std::size_t received_bytes_ = 0;       // with what a string costs beyond its characters
+  std::size_t request_bytes_ = 0;        // according to the announced lengths
+  std::size_t received_bytes_ = 0;       // includes the overhead of strings
 };
 
 }  // namespace launcher::store

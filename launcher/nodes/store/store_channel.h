@@ -1,5 +1,5 @@
 // The connection between a node's store proxy and the store: an ordered stream of bytes in both directions, carried by
-// a control link. The link and the user share this object, and either may be destroyed first.
+// a control link. The link and its user share this object, and either may be destroyed first.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,12 @@
 namespace launcher::store {
 
 struct StoreChannel {
-  // Set by the owner of the connection; all empty once the connection is closed.
-  std::function<void(std::string_view bytes)> send{};  // at the next flush() at the latest, or when there is room
+  // Set by the owner of the connection. All are empty once the connection is closed.
+  std::function<void(std::string_view bytes)> send{};  // sends at the next flush() at the latest, or when there is room
   std::function<void()> flush{};
   std::function<bool()> has_room{};  // whether more should be sent; on_room follows a "no"
 
-  // By who uses it; all empty once nobody does.
+  // Set by the user of the connection. All are empty once there is no user any more.
   std::function<void(std::string_view bytes)> on_bytes{};
   std::function<void()> on_room{};
   std::function<void()> on_closed{};

@@ -25,7 +25,7 @@ struct Beginning {
   std::string_view name;
 };
 
-// What servers of each protocol say first, or to a request that they do not understand.
+// The first bytes that servers of each protocol send, by themselves or to a request that they do not understand.
 constexpr std::array kBeginnings = std::to_array<Beginning>({
     {"SSH-", "an SSH server"},
     {"HTTP/", "an HTTP server"},
@@ -58,7 +58,7 @@ bool is_http2(std::string_view bytes) {
          static_cast<unsigned char>(bytes[4]) <= 1 && bytes.substr(5, 4) == std::string_view("\0\0\0\0", 4);
 }
 
-// "220 mail.example.org ESMTP": FTP and SMTP begin with it.
+// A line such as "220 mail.example.org ESMTP": FTP and SMTP servers send it first.
 bool has_reply_code(std::string_view line) {
   const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   return line.size() >= 4 && std::all_of(line.begin(), line.begin() + 3, is_digit) &&
@@ -92,9 +92,9 @@ std::string in_hexadecimal(std::string_view bytes) {
   return text + (bytes.size() > kMostBytes ? " ..." : "");
 }
 
-// More than any launcher writes; a greater length means that the other end is not a store.
+// More than any launcher writes. A greater length means that the other end is not a store.
 constexpr std::uint64_t kMaxReplyBytes = 1 << 20;
-// For the rest of the other service's first line, and as much of it.
+// The limits, in time and bytes, for the rest of another service's first line.
 constexpr std::chrono::milliseconds kOtherServiceWait{500};
 constexpr std::size_t kOtherServiceBytes = 256;
 
@@ -152,7 +152,7 @@ void StoreClient::send_pending() {
   while (!outgoing_.empty()) {
     const ssize_t sent = ::send(fd_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) break;  // full, or broken, which the loop reports
+    if (sent < 0) break;  // the buffer is full, or the connection is broken, which the event loop reports
     outgoing_.erase(0, static_cast<std::size_t>(sent));
   }
   loop_.change(fd_.get(), outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
@@ -180,8 +180,8 @@ void StoreClient::on_event(std::uint32_t events) {
   }
 }
 
-// Whether what has arrived cannot be the answer to the first request: a byte that is 0 or 1, alone where nothing else
-// was asked, or a text of a length that a store would send.
+// True when the received bytes cannot be the answer to the first request. An answer is a byte that is 0 or 1, with
+// nothing after it if there was only one request, or a text of a plausible length.
 bool StoreClient::is_no_reply() const {
   if (incoming_.empty() || replies_.empty()) return false;
   const Reply& reply = replies_.front();
@@ -191,7 +191,7 @@ bool StoreClient::is_no_reply() const {
 }
 
 void StoreClient::read_other_service() {
-  // A single byte of a check that was merely slow says nothing against a store.
+  // A single byte may be the late answer of a slow store.
   const bool is_late_answer = has_probed_ && incoming_.size() == 1 && (incoming_[0] == 0 || incoming_[0] == 1);
   if (!is_late_answer) other_service_ = describe_service(incoming_);
   lose();

@@ -1,4 +1,4 @@
-// A client of the store inside the event loop, for the launchers of several nodes. Requests are answered in their
+// A client of the store that runs in the event loop, for the launchers of several nodes. Requests are answered in their
 // order.
 #pragma once
 
@@ -17,8 +17,8 @@
 
 namespace launcher::store {
 
-// "an SSH server (SSH-2.0-OpenSSH_9.2)"; "another program, which sent 0x12 0x34" where the bytes are of no known
-// protocol. `bytes` are not empty.
+// Returns texts such as "an SSH server (SSH-2.0-OpenSSH_9.2)", or "another program, which sent 0x12 0x34" for an
+// unknown protocol. `bytes` must not be empty.
 std::string describe_service(std::string_view bytes);
 
 class StoreClient {
@@ -27,9 +27,9 @@ class StoreClient {
   using OnText = std::function<void(std::string)>;
   using OnDone = std::function<void()>;
 
-  // Connects to `host` and tries again until it succeeds; requests may be made at once. `on_lost` is called when a
-  // connection that existed breaks, or what listens there is no store; no reply comes after that. `early_pause`: see
-  // Connector.
+  // Connects to `host`, and tries again until it succeeds. Requests may be made at once. `on_lost` is called when an
+  // existing connection breaks, or when the program that listens is not a store; no reply arrives after that.
+  // `early_pause`: see Connector.
   StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost,
               std::chrono::milliseconds early_pause = Connector::kEarlyPause);
   ~StoreClient();
@@ -42,17 +42,17 @@ class StoreClient {
   void get(std::string_view key, OnText on_value);
   void wait(std::string_view key, OnDone on_ready);
   void check(std::string_view key, std::function<void(bool exists)> on_answer);
-  // As the last request, while connected: its reply, which comes before that of a wait, is not expected.
+  // Call it as the last request, while connected. Its reply, which arrives before that of a wait, is not expected.
   void remove_and_leave(std::string_view key);
 
   int fd() const { return fd_.get(); }
   bool is_connected() const { return state_ == State::kConnected; }
-  // Where nothing has been answered for so long after the connection, a line of text is sent: servers of protocols made
-  // of lines say nothing until they have got one. What a store that is merely slow answers then is not used, as it may
+  // If nothing was answered for `time` after the connection, sends a line of text: servers of text protocols send
+  // nothing before they receive one. Later answers of a store that was only slow are not used, because the store may
   // have taken the line for requests.
   void probe_after(std::chrono::milliseconds time) { silence_ = time; }
   bool has_probed() const { return has_probed_; }
-  // What listens there instead of a store, by what it sent; "" while nothing speaks against a store.
+  // The other program that listens instead of a store, according to what it sent; "" as long as it may be a store.
   const std::string& other_service() const { return other_service_; }
   const std::string& problem() const { return connector_.problem(); }
   bool is_unresolved() const { return connector_.is_unresolved(); }
@@ -84,7 +84,7 @@ class StoreClient {
   std::string outgoing_;
   std::string incoming_;
   std::deque<Reply> replies_;
-  std::optional<std::chrono::milliseconds> silence_;  // until a line is sent
+  std::optional<std::chrono::milliseconds> silence_;  // after which a line is sent
   bool has_probed_ = false;
   std::string other_service_;
   EventLoop::Timer timer_{loop_};

@@ -30,7 +30,7 @@ StoreProxy::StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options
   options_.store_channel->on_closed = [this] { on_lost(); };
 }
 
-// The store is to forget them, also where its connection continues.
+// Closes all channels, so that the store forgets the clients even if the connection continues.
 StoreProxy::~StoreProxy() {
   options_.store_channel->on_bytes = nullptr;
   options_.store_channel->on_room = nullptr;
@@ -64,7 +64,7 @@ void StoreProxy::add_client(UniqueFd fd, std::uint16_t peer_port) {
   Client& client = clients_.emplace(channel, Client{.fd = std::move(fd)}).first->second;
   client.is_held = options_.on_connection && options_.on_connection(peer_port);
   loop_.add(number, 0, [this, channel](std::uint32_t events) { on_client(channel, events); });
-  link_->send(FrameKind::kOpen, channel);  // goes with its first request
+  link_->send(FrameKind::kOpen, channel);  // sent together with the client's first request
   update_interest(client);
 }
 
@@ -80,7 +80,7 @@ void StoreProxy::on_room() {
   update_all();
 }
 
-// As if each client's own connection to the store had been closed.
+// Closes all clients' connections, as the end of the store would do.
 void StoreProxy::on_lost() {
   link_.reset();
   for (const auto& [channel, client] : clients_) loop_.remove(client.fd.get());
@@ -94,14 +94,14 @@ void StoreProxy::on_client(Channel channel, std::uint32_t events) {
   if (may_read) {
     if (!read_requests(channel, client)) return;
   } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
-    end(channel, true);  // it reads no replies either
+    end(channel, true);  // the client does not read replies any more either
     return;
   }
   update_interest(client);
   if (link_) link_->flush();
 }
 
-// False when the client is gone.
+// Returns false when the client is gone.
 bool StoreProxy::read_requests(Channel channel, Client& client) {
   std::array<char, kMaxFrameBytes> bytes;
   const ssize_t count = ::read(client.fd.get(), bytes.data(), std::min(bytes.size(), client.to_store.room()));
@@ -121,7 +121,7 @@ bool StoreProxy::read_requests(Channel channel, Client& client) {
   return true;
 }
 
-// False when the client is gone.
+// Returns false when the client is gone.
 bool StoreProxy::send_replies(Channel channel, Client& client) {
   std::size_t sent = 0;
   while (sent < client.replies.size()) {

@@ -1,6 +1,6 @@
-// The store of another node, for this node's ranks: listens on loopback, and carries all their requests and replies
-// over the launcher's own connection to that node. Their bytes pass as they are, so a client of any version works, and
-// no answer is ever older than the store's own.
+// Serves the store of another node to this node's ranks: it listens on loopback, and carries all requests and replies
+// over the launcher's own connection to that node. It does not interpret the bytes, so clients of any version work, and
+// it caches nothing.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,15 @@
 namespace launcher::store {
 
 struct ProxyOptions {
-  std::shared_ptr<StoreChannel> store_channel{};  // to the store, which must be one of ddprun's
-  // As ServerOptions has it.
+  std::shared_ptr<StoreChannel> store_channel{};  // to the store, which must belong to a ddprun
+  // See ServerOptions::on_connection.
   std::function<bool(std::uint16_t peer_port)> on_connection{};
 };
 
 class StoreProxy {
  public:
-  // Listens at once. When the store channel is closed, all clients' connections are closed, and those that come. Throws
-  // LaunchError when there is no port. `loop` and `messages` must outlive the proxy.
+  // Listens at once. When the store channel is closed, all clients' connections are closed, and so are later ones.
+  // Throws LaunchError when there is no port. `loop` and `messages` must outlive the proxy.
   StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options);
   ~StoreProxy();
   StoreProxy(const StoreProxy&) = delete;
@@ -37,14 +37,14 @@ class StoreProxy {
 
   std::uint16_t port() const { return listener_.port(); }
   std::size_t clients() const { return clients_.size(); }
-  // Reads from the connections that on_connection wanted to be held.
+  // Begins to read from the connections for which on_connection returned true.
   void release();
 
  private:
   struct Client {
     UniqueFd fd;
     bool is_held = false;
-    bool is_ending = false;  // the store is done with it; what is left of its replies is still to be sent
+    bool is_ending = false;  // the store has closed the channel; remaining replies must still be sent
     std::uint32_t interest = 0;
     SendWindow to_store{};
     ReceiveWindow from_store{};
@@ -69,8 +69,8 @@ class StoreProxy {
   Messages& messages_;
   ProxyOptions options_;
   Listener listener_;
-  std::unique_ptr<ChannelLink> link_;  // until it is lost
-  bool is_full_ = false;               // the link: no client is read from
+  std::unique_ptr<ChannelLink> link_;  // null once the link is lost
+  bool is_full_ = false;               // true when the link has no room: then no client is read
   Channel next_channel_ = 0;
   Clients clients_;
 };

@@ -15,9 +15,9 @@
 namespace launcher::store {
 namespace {
 
-// A process of this job that holds more connections than this loses the oldest.
+// If a process of this job has more connections than this, its oldest one may be closed.
 constexpr std::size_t kFairShare = 16;
-// On several nodes, a connection that has not used the store for this long belongs to no rank.
+// With several nodes, a connection that has not used the store for this long does not belong to a rank.
 constexpr auto kTimeToSpeak = std::chrono::seconds(1);
 
 template <typename MayGo>
@@ -31,9 +31,11 @@ std::optional<Eviction> oldest(const std::vector<EvictionCandidate>& candidates,
 }
 
 constexpr std::size_t kReadBytes = 64 << 10;
-// Refused connections are named one by one up to here: strangers must not flood the job's output.
+// The number of refused connections that are reported one by one: clients from outside the job must not flood its
+// output.
 constexpr std::size_t kMaxNamedRefusals = 8;
-// Descriptors that connections leave for what ends the job: looking at processes, reading error files.
+// The number of descriptors that connections must leave free. They are needed at the end of the job, to examine
+// processes and read error files.
 constexpr int kReservedDescriptors = 16;
 
 }  // namespace
@@ -69,7 +71,7 @@ struct StoreServer::Connection {
   EventLoop::Clock::time_point accepted = EventLoop::Clock::now();
   ClientSession session;
   std::uint32_t interest = EPOLLIN;
-  std::optional<pid_t> owner = std::nullopt;  // once looked for; 0: no process of this job
+  std::optional<pid_t> owner = std::nullopt;  // set once it was searched for; 0: no process of this job
   bool broken = false;
 };
 
@@ -95,16 +97,16 @@ void StoreServer::accept_all(int listener) {
     Accepted accepted = accept_connection(listener);
     if (accepted.is_out_of_resources) pause_accepting();
     if (!accepted.fd) return;
-    // The kernel gives out the lowest free number, so a high one means that few are left: so many connections and no
-    // more.
+    // The kernel assigns the lowest free number, so a high number means that few descriptors are left. The present
+    // number of connections then becomes the limit.
     if (accepted.fd.get() >= descriptor_limit_ - kReservedDescriptors)
       capacity_ = std::min(capacity_, connections_.size());
     try {
       add_connection(std::move(accepted.fd), accepted.peer_port);
-    } catch (const std::exception&) {  // no memory, or no more descriptors can be watched
+    } catch (const std::exception&) {  // there is no memory, or epoll cannot watch more descriptors
       return pause_accepting();
     }
-    // With the new one among them: it may be the one that has to go.
+    // The new connection is included: it may be the one that is closed.
     if (connections_.size() > capacity_ && !make_room()) {
       close(next_id_ - 1);
       return pause_accepting();
@@ -137,7 +139,7 @@ void StoreServer::release() {
   }
 }
 
-// Few descriptors are left. False when there is no connection that the job will not miss.
+// Closes a connection because few descriptors are left. Returns false when there is none that the job does not need.
 bool StoreServer::make_room() {
   const bool knows_all = options_.where.kind == ListenAt::Kind::kLoopback && options_.owners;
   const auto now = EventLoop::Clock::now();
@@ -162,7 +164,7 @@ std::vector<EvictionCandidate> StoreServer::eviction_candidates() const {
   return candidates;
 }
 
-// Of connections that were not looked at before: looking takes time.
+// Finds the processes of connections for which that was not done before, because the search takes time.
 void StoreServer::find_owners() {
   const std::map<std::uint16_t, pid_t> owners =
       options_.owners ? options_.owners(port()) : std::map<std::uint16_t, pid_t>();
@@ -197,7 +199,7 @@ void StoreServer::on_event(ConnectionId id, std::uint32_t events) {
 void StoreServer::serve(Connection& connection, std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) write_some(connection);
   if (connection.session.has_requests_waiting()) {
-    // A peer that is gone takes no more replies.
+    // A peer that has closed its connection does not read replies any more.
     if ((events & (EPOLLHUP | EPOLLERR)) != 0) connection.broken = true;
   } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
     read_some(connection);
@@ -253,7 +255,7 @@ void StoreServer::update_interest(Connection& connection) {
   }
 }
 
-// Writes the replies that one event produced, in one go per connection.
+// Sends the replies that one event produced, with one call for each connection.
 void StoreServer::flush_woken() {
   for (auto woken = router_.take_woken(); !woken.empty(); woken = router_.take_woken()) {
     for (const ConnectionId id : woken) {

@@ -1,6 +1,6 @@
-// The store on a TCP port, inside the launcher's event loop: never blocks it, reads no more from a connection that does
-// not take its replies, closes connections that do not speak the protocol or ask for more memory than there is, and
-// keeps places for the job's own processes. Its clients on other nodes may come by the launchers' own connections
+// The store on a TCP port, inside the launcher's event loop. It never blocks the loop. It stops reading from a
+// connection that does not read its replies, closes connections that violate the protocol or ask for too much memory,
+// and keeps connections free for the job's own processes. Clients on other nodes may connect through their launchers
 // (store_proxy.h).
 #pragma once
 
@@ -31,7 +31,7 @@ namespace launcher::store {
 
 struct EvictionCandidate {
   ConnectionId id = 0;                        // older ones have lower numbers
-  std::optional<pid_t> owner = std::nullopt;  // once looked for; 0: no process of this job
+  std::optional<pid_t> owner = std::nullopt;  // set once it was searched for; 0: no process of this job
   bool is_known = false;                      // has sent a valid request
   bool uses_store = false;                    // has asked the store for something
   std::chrono::steady_clock::time_point accepted{};
@@ -42,22 +42,23 @@ struct Eviction {
   const char* reason = "";
 };
 
-// The oldest one of no process of this job, silent ones before others. `knows_all`: who is not known to be of this job
-// is not; else, on several nodes, only who has not used the store for a while.
+// Returns the oldest connection that belongs to no process of this job; connections without a request come first.
+// `knows_all`: a connection without a known process does not belong to the job. Otherwise, with several nodes, that is
+// true only if it has not used the store for a while.
 std::optional<Eviction> find_outsider(const std::vector<EvictionCandidate>& candidates, bool knows_all,
                                       std::chrono::steady_clock::time_point now);
 
-// The oldest one of the process that has most, when that is more than its fair share.
+// Returns the oldest connection of the process that has the most, if it has more than its fair share.
 std::optional<Eviction> find_greediest(const std::vector<EvictionCandidate>& candidates);
 
 struct ServerOptions {
   std::uint16_t port = 0;  // 0: the kernel chooses a free one
-  ListenAt where{};        // loopback
-  // Called with the port of the other end when a connection was accepted. True: nothing is read from it, and so nothing
-  // answered, before release().
+  ListenAt where{};        // by default loopback
+  // Called with the remote port when a connection was accepted. If it returns true, the server reads nothing from the
+  // connection, and so answers nothing, before release().
   std::function<bool(std::uint16_t peer_port)> on_connection{};
-  // Which process of this job has the other end of each connection to `port`, by that end's port. Asked when
-  // descriptors run out and a connection has to go.
+  // Returns the process of this job for each connection to `port`, by the connection's remote port. Called when
+  // descriptors run out and a connection must be closed.
   std::function<std::map<std::uint16_t, pid_t>(std::uint16_t port)> owners{};
 };
 
@@ -70,22 +71,22 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   std::uint16_t port() const { return listener_.port(); }
-  // An address at which it can be reached from this machine.
+  // An address at which this machine can reach the store.
   const std::string& host() const { return listener_.host(); }
-  // The value of `key`, or "".
+  // Returns the value of `key`, or "".
   std::string look_up(const std::string& key) const {
     const Value value = store_.find(key);
     return value ? *value : std::string();
   }
-  // As a client would; also keys that no client of torch can write.
+  // Sets a key as a client would. It may also be a key that clients of torch cannot write.
   void set(const std::string& key, std::string value) {
     store_.set(key, std::move(value), router_);
     flush_woken();
   }
   std::size_t connections() const { return connections_.size(); }
-  // The clients of other nodes that come by their launchers.
+  // The clients of other nodes that connect through their launchers.
   ProxyLinks& proxies() { return proxies_; }
-  // Reads from the connections that on_connection wanted to be held.
+  // Begins to read from the connections for which on_connection returned true.
   void release();
 
  private:
@@ -113,7 +114,8 @@ class StoreServer {
   Messages& messages_;
   ServerOptions options_;
   int descriptor_limit_;
-  std::size_t capacity_ = std::numeric_limits<std::size_t>::max();  // connections that the descriptors suffice for
+  std::size_t capacity_ =
+      std::numeric_limits<std::size_t>::max();  // the number of connections for which there are descriptors
   Listener listener_;
   ConnectionId next_id_ = 0;
   std::shared_ptr<MemoryBudget> budget_;

@@ -74,7 +74,7 @@ std::optional<FailureNotice> parse_failure_notice(std::string_view text) {
   const auto status = integer(object, "exit_status", 0, 255);
   const auto words = object.find("text");
   if (!node || !status || words == object.end() || !words->is_string()) return std::nullopt;
-  // Every client of the store can write it.
+  // Every client of the store can write this value, so it is checked.
   const auto shown = [](const json& value) {
     return printable(beginning(value.get_ref<const std::string&>(), kMaxLineBytes));
   };

@@ -1,4 +1,4 @@
-// The keys that torchrun's launchers write into the store, below the name of the job. Pure.
+// The keys that torchrun's launchers write into the store, under the name of the job. Pure.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ class TorchrunKeys {
 
   std::string role_info(int node) const { return prefix_ + "torchelastic/role_info/" + std::to_string(node); }
   std::string assigned_ranks(int node) const { return prefix_ + "torchelastic/assigned_ranks/" + std::to_string(node); }
-  // The exit barrier: nodes that have ended, and a sign that all have.
+  // The exit barrier: the number of nodes that have ended, and a key that exists when all have.
   std::string ended() const { return prefix_ + "torchelastic/agent/terminal_state/num_members"; }
   std::string all_ended() const { return prefix_ + "torchelastic/agent/terminal_state/last_member"; }
-  // Of ddprun nodes that meet at the store of a torchrun node.
+  // For ddprun nodes that use the store of a torchrun node.
   std::string failure() const { return prefix_ + "ddprun/first_failure"; }
 
-  // Node 0 of torchrun counts who has arrived, whatever the job's name.
+  // torchrun's node 0 counts the arrived nodes in this key, which does not contain the job's name.
   static constexpr const char* kArrived = "init/";
   // The state of --rdzv_backend=c10d, a pickle.
   static std::string c10d_state(const std::string& run_id) { return "/torch.rendezvous." + run_id; }
@@ -26,8 +26,8 @@ class TorchrunKeys {
   std::string prefix_;
 };
 
-// Where the launcher that hosts the store listens for the other launchers: clients of torch cannot write it, as their
-// keys begin with a slash.
+// The port on which the launcher that hosts the store accepts the other launchers. Clients of torch cannot write this
+// key, as theirs begin with a slash.
 inline constexpr const char* kControlPortKey = "ddprun/control";
 
 }  // namespace launcher

@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMaxQuoted = 80;
-// A node's entry is read once; an entry that appears later is from another node.
+// Written over a node's entry when it was read, so that another entry shows that a second node has the same number.
 constexpr const char* kTaken = "taken";
 constexpr auto kLook = 100ms;
 
@@ -29,12 +29,13 @@ TorchrunPeers::TorchrunPeers(EventLoop& loop, store::StoreServer& store, const s
 void TorchrunPeers::expect(int node) {
   if (node == expected_) return;
   expected_ = node;
-  // A connection for each: a wait that is given up would answer later, in the middle of others.
+  // Each wait has a connection of its own: the reply to a wait that was given up would arrive later, between other
+  // replies.
   watch_ = std::make_unique<store::StoreClient>(loop_, store_.host(), store_.port(), [] {});
   watch_->wait(keys_.role_info(node), [this, node] { soon([this, node] { on_arrival(node); }); });
 }
 
-// The callee may expect another node, and so replace the connection whose reply this is.
+// Calls `action` later: it may expect another node, and so destroy the connection whose reply is being handled.
 void TorchrunPeers::soon(std::function<void()> action) {
   soon_.start_in({}, std::move(action));
 }

@@ -1,5 +1,5 @@
-// torchrun's nodes in a job whose store this launcher hosts: they say what they bring by keys of the store, and are
-// told their ranks by others. They learn of no failure.
+// torchrun's nodes in a job whose store this launcher hosts. They write their number of ranks into keys of the store,
+// and read their ranks from other keys. They are not informed of failures.
 #pragma once
 
 #include <functional>
@@ -20,22 +20,22 @@ class TorchrunPeers {
  public:
   struct Callbacks {
     std::function<void(const RoleInfo&)> on_arrived{};
-    // What one wrote cannot be used.
+    // A node has written something that cannot be used.
     std::function<void(const std::string& text)> on_nonsense{};
     // Every node of the job has ended well.
     std::function<void()> on_all_ended{};
-    // One more has arrived under a number that was assigned.
+    // A second node has arrived under a number that was already assigned.
     std::function<void(int node)> on_twice{};
   };
   // Both must outlive the object.
   TorchrunPeers(EventLoop& loop, store::StoreServer& store, const std::string& run_id, Callbacks callbacks);
 
-  // Waits for this node until it has arrived as one of torchrun's, or another one is expected.
+  // Waits until this node has arrived as a torchrun node, or until another one is expected.
   void expect(int node);
   // Whether a torchrun node has arrived under this number.
   bool has_arrived(int node) const { return !store_.look_up(keys_.role_info(node)).empty(); }
   void assign(int node, const NodeRanks& ranks);
-  // One of ddprun's nodes, of `nnodes` in all, has ended well.
+  // A ddprun node has ended well; `nnodes` is the number of all nodes.
   void node_ended(int nnodes);
   void watch_end();
 
@@ -52,7 +52,7 @@ class TorchrunPeers {
   std::set<int> assigned_;
   EventLoop::Timer look_{loop_};
   EventLoop::Timer soon_{loop_};
-  std::unique_ptr<store::StoreClient> watch_;  // for the expected one
+  std::unique_ptr<store::StoreClient> watch_;  // waits for the expected node
   store::StoreClient client_;
 };
 

@@ -44,7 +44,7 @@ TorchrunRound::TorchrunRound(EventLoop& loop, Messages& messages, TorchrunRoundO
 
 TorchrunRound::~TorchrunRound() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
-  // The others are not to count on us.
+  // Removes this node's entry, so that the others do not wait for it.
   if (!has_joined_) client_.remove_and_leave(keys_.role_info(options_.own.node));
 }
 
@@ -52,7 +52,7 @@ void TorchrunRound::fail_to_join(const std::string& reason) {
   if (!join_failure_) join_failure_ = JoinFailure{reason, to_int(ExitStatus::kTimeout)};
 }
 
-// From now on other nodes' failures are listened for.
+// From now on this node listens for failures of other nodes.
 void TorchrunRound::join(const std::string& text) {
   const auto ranks = parse_node_ranks(text);
   if (!ranks) {
@@ -70,7 +70,7 @@ void TorchrunRound::join(const std::string& text) {
 void TorchrunRound::on_lost() {
   if (has_left_) return;
   if (is_leaving_) {
-    has_left_ = true;  // node 0 left first, which it does only when the job has ended
+    has_left_ = true;  // node 0 ends only when the job has ended
   } else if (!has_joined_) {
     fail_to_join(client_.other_service().empty()
                      ? "node 0 closed the connection"
@@ -81,7 +81,7 @@ void TorchrunRound::on_lost() {
 }
 
 void TorchrunRound::announce(const FailureNotice& notice) {
-  // Only the first one stays; the answer shows whose it is.
+  // Only the first notice is stored; the answer shows whose it is.
   client_.compare_set(keys_.failure(), "", to_json(notice), [this](const std::string& text) { hear(text); });
 }
 

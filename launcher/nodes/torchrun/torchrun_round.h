@@ -1,5 +1,5 @@
-// A node in a job of which torchrun hosts the store: torchrun's static rendezvous from the side of any node but node 0.
-// ddprun nodes of such a job report the first failure to each other by a key of their own.
+// A ddprun node in a job whose store torchrun hosts: any node but node 0 of torchrun's static rendezvous. The ddprun
+// nodes of such a job report the first failure to each other with a key of their own.
 #pragma once
 
 #include <chrono>
@@ -21,13 +21,12 @@ struct TorchrunRoundOptions {
   RoleInfo own{};
   int nnodes = 1;
   std::string run_id = "none";
-  std::string host{};  // of node 0
+  std::string host{};  // the host of node 0
   std::uint16_t port = 0;
-  std::chrono::milliseconds join_timeout{900'000};  // torchrun's
-  // This node's ranks, once every node has arrived.
+  std::chrono::milliseconds join_timeout{900'000};  // the same as torchrun's
+  // The ranks of this node, called when every node has arrived.
   std::function<void(const NodeRanks&)> on_joined{};
-  // The first failure of the job is known, as far as ddprun nodes know of any. `is_own`: it is what this node
-  // announced.
+  // The first failure that a ddprun node of the job has reported. `is_own`: this node has announced it.
   std::function<void(const FailureNotice& notice, bool is_own)> on_failure{};
 };
 
@@ -39,14 +38,14 @@ class TorchrunRound {
   TorchrunRound(const TorchrunRound&) = delete;
   TorchrunRound& operator=(const TorchrunRound&) = delete;
 
-  // Why the nodes could not meet; then they never will.
+  // Why the nodes could not meet; this is final.
   const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
 
-  // Tells the other ddprun nodes. The first failure, which may be another one's, is then in first_failure().
+  // Informs the other ddprun nodes. first_failure() then has the first failure, which may be another node's.
   void announce(const FailureNotice& notice);
   const std::optional<FailureNotice>& first_failure() const { return first_failure_; }
 
-  // This node's ranks have all ended well; has_left() once every node's have.
+  // Call it when this node's ranks have all ended well; has_left() is true once those of every node have.
   void leave();
   bool has_left() const { return has_left_; }
 
@@ -62,7 +61,7 @@ class TorchrunRound {
   TorchrunRoundOptions options_;
   TorchrunKeys keys_;
   store::StoreClient client_;
-  std::optional<store::StoreClient> watcher_;  // its connection waits for the notice all the time
+  std::optional<store::StoreClient> watcher_;  // this connection waits for the notice all the time
   std::vector<EventLoop::TimerId> timers_;
   std::optional<JoinFailure> join_failure_;
   std::optional<FailureNotice> first_failure_;

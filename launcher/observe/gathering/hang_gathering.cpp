@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kRanksInWord = 16;
 constexpr milliseconds kLeastInterval{400};
-// So that node 0 has no more to read when there are more nodes.
+// The interval grows by this time for each node, so that the load of node 0 does not depend on the number of nodes.
 constexpr milliseconds kIntervalOfNode{15};
 
 using namespace std::chrono_literals;
@@ -26,15 +26,15 @@ using nlohmann::json;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// For all nodes to say what they see; and for node 0 to say what follows.
+// How long node 0 waits until all nodes have reported their ranks; and how long a node waits for node 0's verdict.
 constexpr auto kGathering = 3s;
 constexpr auto kSampleAnswer = 6s;
-// Others look at other moments, and at longer intervals.
+// The other nodes check their ranks at other moments and at longer intervals, so a part of the timeout is enough.
 constexpr double kNearlyIdle = 0.6;
 constexpr int kNodeZero = 0;
-// Where ranks have called different things, they differ not long ago.
+// If ranks have called different collectives, the first difference is among the last calls.
 constexpr std::size_t kMostCalls = 40;
-// What a word may hold, with some air.
+// The size limit of a message, with some reserve.
 constexpr std::size_t kMostStackBytes = 20'000;
 constexpr std::size_t kMostCulprits = 1000;
 
@@ -115,7 +115,7 @@ bool HangGathering::on_message(int from, const json& word) try {
   }
   return true;
 } catch (const json::exception&) {
-  return true;  // nothing of a launcher
+  return true;  // not a message of a launcher
 }
 
 void HangGathering::on_verdict(const json& word) {
@@ -129,7 +129,7 @@ void HangGathering::on_verdict(const json& word) {
   if (options_.reports) options_.on_report(report);
 }
 
-// Of all nodes, by rank.
+// Returns the ranks of all nodes, sorted by rank.
 std::vector<RankView> HangGathering::take_views() {
   std::vector<RankView> all;
   for (auto& [node, views] : std::exchange(views_, {})) {
@@ -150,7 +150,7 @@ void HangGathering::begin(milliseconds timeout) {
   for (int node = 0; node < options_.nodes; ++node) send(node, {{"hang", "look"}, {"number", number_}});
 }
 
-// A word for each rank, as words must be short.
+// Sends one message for each rank, as messages must be short.
 void HangGathering::answer(int number) {
   const std::vector<RankView> views = options_.views();
   const std::uint64_t now = ddp::detail::page_clock();
@@ -182,7 +182,7 @@ std::string HangGathering::absent_nodes() const {
 
 void HangGathering::judge_all() {
   gathers_ = false;
-  // Another gathering may begin before the verdict on this one has come back.
+  // The views are kept here, because another gathering may begin before this node has received the verdict.
   judged_ = take_views();
   const std::uint64_t idle = idle_time(judged_);
   const auto limit = static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(timeout_).count());

@@ -1,6 +1,6 @@
-// A report on ranks that make no progress, over all nodes: a node whose own ranks make no progress asks node 0, which
-// asks all for what they see, and says who is to blame. A node that does not answer is left out, so nothing waits for a
-// lost node.
+// The report on a hang of a job on several nodes. A node whose ranks make no progress asks node 0. Node 0 asks all
+// nodes for the state of their ranks, and finds the rank that causes the hang. A node that does not answer is left out,
+// so a lost node does not delay the report.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -26,9 +26,9 @@ class SampleExchange {
   // `tell`: see Rendezvous::tell().
   SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> tell);
 
-  // This node's, which go to node 0; not every time where there are very many nodes.
+  // Sends this node's samples to node 0. With very many nodes, some samples are skipped.
   void send(const std::vector<RankSample>& samples);
-  // False when the message is for another recipient.
+  // Returns false when the message is for another recipient.
   bool on_message(int from, const nlohmann::json& word);
   // On node 0: the last samples that the other nodes have sent.
   std::vector<RankSample> others() const;
@@ -42,19 +42,19 @@ class SampleExchange {
 };
 
 struct HangGatheringOptions {
-  int node = 0;  // this one
+  int node = 0;  // this node's number
   int nodes = 1;
-  // To another node, or to this one itself; see Rendezvous::tell().
+  // Sends a text to another node, or to this one; see Rendezvous::tell().
   std::function<void(int to, std::string text)> tell{};
-  // This node's ranks, as they are now; none while they are not expected to make progress.
+  // Returns the present state of this node's ranks; empty while they are not expected to make progress.
   std::function<std::vector<RankView>()> views{};
-  // Whether this node reports.
+  // Whether this node reports hangs.
   bool reports = true;
-  // Node 0 has judged.
+  // Called with node 0's verdict.
   std::function<void(const HangReport& report)> on_report{};
-  // Elsewhere ranks still make progress: this node is to look again.
+  // Called when ranks of other nodes make progress, so that this node must check again.
   std::function<void()> on_progress{};
-  // Node 0 does not answer.
+  // Called when node 0 does not answer.
   std::function<void()> on_silence{};
 };
 
@@ -63,9 +63,9 @@ class HangGathering {
   // `loop` must outlive this.
   HangGathering(EventLoop& loop, HangGatheringOptions options);
 
-  // This node's ranks have made no progress for `timeout`: one of the three calls follows.
+  // Call it when this node's ranks have made no progress for `timeout`. One of the three callbacks above follows.
   void ask(std::chrono::milliseconds timeout);
-  // A message of a node, which may be this one. False when it is for another recipient.
+  // Handles a message of a node, which may be this one. Returns false when it is for another recipient.
   bool on_message(int from, const nlohmann::json& word);
 
  private:
@@ -81,14 +81,14 @@ class HangGathering {
   EventLoop& loop_;
   HangGatheringOptions options_;
   bool has_asked_ = false;
-  EventLoop::Timer answer_timer_{loop_};  // of who has asked
-  // On node 0.
-  int number_ = 0;  // of the question
+  EventLoop::Timer answer_timer_{loop_};  // waits for node 0's answer to ask()
+  // The members below are used on node 0.
+  int number_ = 0;  // the number of the present gathering
   bool gathers_ = false;
   std::chrono::milliseconds timeout_{};
   std::map<int, std::vector<RankView>> views_;  // by node
-  std::set<int> complete_;                      // nodes
-  std::vector<RankView> judged_;                // until the verdict has come back to this node
+  std::set<int> complete_;                      // nodes that have reported all their ranks
+  std::vector<RankView> judged_;                // kept until this node has received the verdict
   EventLoop::Timer timer_{loop_};
 };
 

@@ -47,7 +47,7 @@ CollectiveRecord call_from(const json& object) {
                         .signature = text_in(object, "s"),
                         .hash = object.value("h", std::uint64_t{0}),
                         .is_message = object.value("m", false)};
-  if (!object.value("o", false)) call.end = 0;  // when is not asked for
+  if (!object.value("o", false)) call.end = 0;  // the time of its end is not needed
   return call;
 }
 

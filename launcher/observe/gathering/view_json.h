@@ -1,5 +1,5 @@
-// What the launchers of several nodes see of their ranks, as they send it to each other. Times travel as ages, since
-// each node has a clock of its own; nothing that is read is believed beyond its bounds. Pure.
+// The state of ranks as JSON, in which launchers send it to each other. Times are sent as ages, since each node has its
+// own clock. Everything that is read is checked. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,13 +12,13 @@
 
 namespace launcher {
 
-// `now`: microseconds of this node's clock of the pages. Of the collectives the last `most_calls`, and all that are
-// open.
+// `now` is in microseconds of this node's page clock. The JSON contains the last `most_calls` collectives, and all that
+// have not completed.
 nlohmann::json json_of(const RankView& view, std::uint64_t now, std::size_t most_calls);
-// Nothing when it is no such rank.
+// Returns nothing when the JSON does not describe a rank.
 std::optional<RankView> view_from(const nlohmann::json& json, std::uint64_t now);
 
-// What a rank did up to the end of a step; times between two samples of one rank are what counts.
+// A sample has the sums of a rank up to the end of a step. The receiver uses the differences between two samples.
 nlohmann::json json_of(const RankSample& sample);
 std::optional<RankSample> sample_from(const nlohmann::json& json);
 

@@ -31,13 +31,13 @@ std::uint64_t number_in(std::string_view text) {
   return number;
 }
 
-// 0 if `name` is not in `text`.
+// Returns 0 if `name` is not in `text`.
 std::uint64_t number_after(std::string_view text, std::string_view name) {
   const std::size_t at = text.find(name);
   return at == std::string_view::npos ? 0 : number_in(text.substr(at + name.size()));
 }
 
-// The file that says how long the process's cgroup was without CPU time.
+// Returns the file with the time for which the process's cgroup was throttled; "" if there is none.
 std::string cpu_stat_of(pid_t pid) {
   const std::string groups = text_of(file_of(pid, "cgroup"));
   const std::string mounts = text_of("/proc/self/mountinfo");
@@ -61,7 +61,8 @@ std::uint64_t throttled_us(std::string_view cpu_stat) {
   return nanoseconds != 0 ? nanoseconds / 1000 : number_after(cpu_stat, "throttled_usec ");
 }
 
-// The thread that has wanted a CPU most since the last look: the one that trains, or one for which that one waits.
+// Adds the times of the thread that has needed a CPU most since the last call: the thread that trains, or one for which
+// that thread waits.
 void KernelFigures::look_at_threads(pid_t pid, Known& known) {
   std::map<pid_t, Scheduled> threads;
   Scheduled busiest;
@@ -86,7 +87,7 @@ DelayCounters KernelFigures::look_at(pid_t pid) {
   const auto [found, is_new] = known_.try_emplace(pid);
   Known& known = found->second;
   if (is_new) known.cpu_stat = cpu_stat_of(pid);
-  // Of a process that has had no processor time since, nothing but its state may be new.
+  // If the process has used no processor time since the last call, only its state can have changed.
   const auto time = processor_time(pid);
   if (is_new || !time || time != known.processor_time) {
     known.processor_time = time;

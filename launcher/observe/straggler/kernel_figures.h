@@ -1,4 +1,4 @@
-// What the kernel knows of what delays a process.
+// The kernel's counters of events that delay a process.
 #pragma once
 
 #include <sys/types.h>
@@ -13,30 +13,31 @@
 
 namespace launcher {
 
-// From the text of /proc/<pid>/schedstat, or of a thread's: how long it ran, and how long it was ready and did not.
-// Pure.
+// Parsed from the text of /proc/<pid>/schedstat, or of a thread's: how long it ran, and how long it was ready but had
+// no CPU. Pure.
 struct Scheduled {
   std::uint64_t on_cpu_us = 0;
   std::uint64_t run_delay_us = 0;
 };
 Scheduled scheduled_in(std::string_view schedstat);
-// From the text of a cgroup's cpu.stat, v2 or v1. Pure.
+// Parses the text of a cgroup's cpu.stat, v2 or v1. Pure.
 std::uint64_t throttled_us(std::string_view cpu_stat);
 
 class KernelFigures {
  public:
-  // What is not to be known stays 0. Counts in how many looks it was seen waiting for a disk.
+  // Returns the counters; those that cannot be read are 0. Each call also counts whether the process is waiting for a
+  // disk.
   DelayCounters look_at(pid_t pid);
   // Forgets the processes that were looked at.
   void forget() { known_.clear(); }
 
  private:
   struct Known {
-    std::string cpu_stat{};                                      // of its cgroup; empty: none
-    std::optional<std::uint64_t> processor_time = std::nullopt;  // at the last look
+    std::string cpu_stat{};                                      // the file of its cgroup; empty: there is none
+    std::optional<std::uint64_t> processor_time = std::nullopt;  // at the last call
     DelayCounters delays{};
-    std::map<pid_t, Scheduled> threads{};  // at the last look
-    Scheduled busiest{};                   // sums of the busiest thread's of each look
+    std::map<pid_t, Scheduled> threads{};  // at the last call
+    Scheduled busiest{};                   // the sum over all calls of the busiest thread's times
   };
   static void look_at_threads(pid_t pid, Known& known);
 

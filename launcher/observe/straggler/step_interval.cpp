@@ -6,7 +6,7 @@
 namespace launcher {
 namespace {
 
-// A rank that is this many looks behind the others is left out: it may have finished, for example.
+// A rank that is this many samples behind the others is left out. It may have finished, for example.
 constexpr int kMostLooksBehind = 4;
 constexpr std::uint64_t kMostStepsBehind = 2;
 
@@ -37,11 +37,11 @@ RankShare share_of(const RankSample& a, const RankSample& b) {
   for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
     all_waited += difference(b.totals.waited[kind], a.totals.waited[kind]);
   }
-  // Threads that wait at once are counted one by one, and the rank waits once.
+  // Several threads may wait at the same time, but the rank waits only once.
   const double part = all_waited > share.time ? share.time / all_waited : 1;
   for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
     const double waited = part * difference(b.totals.waited[kind], a.totals.waited[kind]);
-    // Phases are measured with a coarse clock, waiting exactly: a phase may seem shorter than its waiting.
+    // Phases are measured with a coarse clock, waits with an exact one, so a phase may appear shorter than its waits.
     share.phases[kind] = difference(b.totals.spent[kind], a.totals.spent[kind]) - waited;
     share.waiting[kind] = waited;
     share.waited += waited;

@@ -1,5 +1,5 @@
-// What all ranks did between two moments at which all of them had ended a step: sums, of which a step's means are made.
-// Pure.
+// The work of all ranks between two moments at which each of them had ended a step. It consists of sums, from which the
+// means of a step are computed. Pure.
 #pragma once
 
 #include <array>
@@ -15,17 +15,17 @@
 
 namespace launcher {
 
-// What a rank had done when it was looked at, and what the kernel and the driver know of what may hold it up.
-// All but the number of CPUs since the process began.
+// What kernel and GPU driver report about possible delays of a rank. All members but the number of CPUs are sums since
+// the process began.
 struct DelayCounters {
-  std::uint64_t on_cpu_us = 0;     // its busiest thread of the moment ran; 0 where the kernel does not count
-  std::uint64_t run_delay_us = 0;  // that thread was ready to run, and had no CPU
-  std::uint64_t throttled_us = 0;  // its cgroup had used up its CPU time
+  std::uint64_t on_cpu_us = 0;     // time that its busiest thread ran; 0 if the kernel does not count it
+  std::uint64_t run_delay_us = 0;  // time that this thread was ready to run, but had no CPU
+  std::uint64_t throttled_us = 0;  // time for which its cgroup was throttled
   std::uint64_t major_faults = 0;  // pages that had to be read from swap or from a file
-  std::uint64_t disk_us = 0;       // it waited for a disk; 0 where the kernel does not count
-  std::uint64_t disk_looks = 0;    // times that it was seen waiting for a disk,
-  std::uint64_t looks = 0;         // of so many
-  int cpus = 0;                    // that it may use; 0: not known
+  std::uint64_t disk_us = 0;       // time that it waited for a disk; 0 if the kernel does not count it
+  std::uint64_t disk_looks = 0;    // how many samples found it waiting for a disk
+  std::uint64_t looks = 0;         // the number of samples
+  int cpus = 0;                    // the number of CPUs that it may use; 0: not known
 };
 
 struct RankSample {
@@ -42,11 +42,11 @@ struct RankShare {
   std::string host{};
   std::uint64_t steps = 0;
   double time = 0;
-  double waited = 0;                                       // for other ranks
-  std::array<double, ddp::detail::kPhaseKinds> phases{};   // own time, without waiting
-  std::map<std::string, double> named{};                   // of the program's own phases: by name
-  std::array<double, ddp::detail::kPhaseKinds> waiting{};  // by the phase in which it waited
-  DelayCounters delays{};                                  // what was added; `cpus` as they are now
+  double waited = 0;                                       // time that it waited for other ranks
+  std::array<double, ddp::detail::kPhaseKinds> phases{};   // its own time, without waits
+  std::map<std::string, double> named{};                   // its own time in the program's own phases, by name
+  std::array<double, ddp::detail::kPhaseKinds> waiting{};  // waits, by the phase in which they happened
+  DelayCounters delays{};  // the differences in the interval; `cpus` is the present number
   std::optional<GpuState> gpu{};
 
   double own_time() const { return time - waited; }
@@ -57,7 +57,7 @@ struct RankShare {
     const auto found = named.find(name);
     return found != named.end() && steps > 0 ? found->second / static_cast<double>(steps) : 0;
   }
-  // In phases of the program's own beyond those that are kept by name.
+  // The time in those phases of the program that are not kept by name.
   double unnamed() const;
   double unnamed_per_step() const { return steps > 0 ? unnamed() / static_cast<double>(steps) : 0; }
   void add(const RankShare& later);
@@ -67,22 +67,23 @@ using StepInterval = std::vector<RankShare>;  // by rank
 
 StepInterval sum_of(const std::vector<StepInterval>& intervals);
 
-// The middle one; of an even number of values the lower one of the two, so that of two ranks it is the faster one's.
-// 0 of none.
+// Returns the median. For an even number of values it is the lower one of the middle two, so for two ranks it is the
+// faster rank's. Returns 0 for no values.
 double low_median(std::vector<double> values);
-// Of what `value` says of each rank.
+// Returns the median of `value` over all ranks.
 double median_of(const StepInterval& interval, const std::function<double(const RankShare&)>& value);
 
-// Makes intervals of the steps and times that ranks report.
+// Makes intervals from the steps and times that ranks report.
 class StepIntervalBuilder {
  public:
-  // The ranks as they are now. An interval once each of those that take part has ended a step since the last one.
+  // `samples` are the present ones of all ranks. Returns an interval once each rank that takes part has ended a step
+  // since the last interval.
   std::optional<StepInterval> add(const std::vector<RankSample>& samples);
 
  private:
   struct Track {
     RankSample at_begin{};
-    int looks_without_step = 0;  // so often others had continued and it had not
+    int looks_without_step = 0;  // how many times in a row the others had ended a step and this rank had not
   };
   bool is_over(const std::vector<RankSample>& samples);
 

@@ -16,11 +16,11 @@ namespace {
 
 using RankPhase = ddp::progress::Phase;
 
-// Of the intervals, those in which a straggler is above the median by half of the threshold.
+// The least share of intervals in which a straggler is above the median by half of the threshold.
 constexpr double kMostIntervals = 0.7;
-// What is lost must be worth a line, whatever the rank's share of the step is.
+// The lost time must be at least this share of the step to be reported.
 constexpr double kLeastShareOfStep = 0.02;
-// Of what the rank takes longer the others must have waited so much.
+// The other ranks must have waited for at least this share of the time that the rank takes longer.
 constexpr double kLeastWaited = 0.5;
 
 const RankShare* find(const StepInterval& interval, int rank) {
@@ -29,7 +29,7 @@ const RankShare* find(const StepInterval& interval, int rank) {
   return found != interval.end() ? &*found : nullptr;
 }
 
-// In each interval, the rank's own time a step as a multiple of the median of all.
+// Returns, for each interval, the rank's own time per step divided by the median of all ranks.
 std::vector<double> ratios_of(const std::vector<StepInterval>& intervals, int rank) {
   std::vector<double> ratios;
   for (const StepInterval& interval : intervals) {
@@ -49,14 +49,14 @@ bool is_lasting(const std::vector<double>& ratios, double threshold) {
 
 bool is_waited_for(const RankShare& slow, const StepInterval& all, double excess_us) {
   const double waited = median_of(all, [](const RankShare& each) { return each.waited_per_step(); });
-  // Of two ranks the lower one of both is the slow one's own.
+  // With two ranks, the low median is that of the slow one, so the maximum is used.
   const auto& others = *std::max_element(
       all.begin(), all.end(), [](const auto& a, const auto& b) { return a.waited_per_step() < b.waited_per_step(); });
   const double others_waited = all.size() == 2 ? others.waited_per_step() : waited;
   return others_waited - slow.waited_per_step() >= kLeastWaited * excess_us;
 }
 
-// In which of its phases, the program's own by their names, it is furthest above the median of all.
+// Returns the phase in which the rank is furthest above the median of all. Phases of the program have their own names.
 std::string longest_phase(const RankShare& slow, const StepInterval& all) {
   std::string longest;
   double most = -1;
@@ -88,7 +88,7 @@ std::string short_time_text(double microseconds) {
   return text.data();
 }
 
-// A step's mean without the time for which the rank was ready and had no CPU.
+// Returns the mean own time of a step, without the time in which the rank was ready but had no CPU.
 double own_with_cpu(const RankShare& share) {
   return share.own_per_step() -
          static_cast<double>(share.delays.run_delay_us) / static_cast<double>(std::max<std::uint64_t>(share.steps, 1));
@@ -113,17 +113,17 @@ std::optional<Straggler> judge(const RankShare& slow, const StepInterval& all,
                    .for_want_of_cpu = own_with_cpu(slow) <= (1 + threshold / 2) * median_with_cpu};
 }
 
-// Shares of the time by which the rank must be above the median of all.
+// How far above the median of all ranks a value must be: most are shares of the time.
 constexpr double kThrottled = 0.03;
 constexpr double kWaitsForCpu = 0.03;
 constexpr double kWaitsForDisk = 0.05;
 constexpr double kSeenAtDisk = 0.1;
 constexpr double kFaultsPerSecond = 20;
 constexpr double kSlowerClock = 0.95;
-// Of its own time.
+// A share of the rank's own time.
 constexpr double kSleeps = 0.2;
 
-// Of nvmlClocksEventReasons.
+// Bits of nvmlClocksEventReasons.
 struct Limit {
   std::uint64_t bits;
   const char* text;
@@ -180,8 +180,8 @@ std::string reason_of_disk(const RankShare& slow, const StepInterval& all) {
   return "";
 }
 
-// What its own time is made of, where nothing sets the rank apart from the others. As the slow one it hardly waits for
-// them, so nearly all that it computes is in its own time; of the others that is not known.
+// Describes the rank's own time when no value distinguishes the rank from the others. A slow rank hardly waits for
+// others, so nearly all of its computation is in its own time. For the other ranks that is not known.
 std::string make_of_own_time(const RankShare& slow) {
   if (slow.delays.on_cpu_us == 0 || slow.own_time() <= 0) return "";
   const double computes = std::min(1.0, static_cast<double>(slow.delays.on_cpu_us) / slow.own_time());
@@ -193,11 +193,11 @@ std::string make_of_own_time(const RankShare& slow) {
   return "it computes " + percent(computes) + " of its own time: it has more to do than the others, or a slower CPU";
 }
 
-// A window is so many steps of each rank, and so many intervals.
+// A window has at least so many steps of each rank, and so many intervals.
 constexpr std::uint64_t kWindowSteps = 50;
 constexpr std::size_t kWindowIntervals = 8;
-// A rank is named once it was the straggler of so many windows in a row. Waits for a CPU come and go with whatever else
-// the machine does, so they must last longer.
+// A rank is reported once it was the straggler in so many windows in a row. The number is larger for waits for a CPU,
+// because they may be caused by other programs for a short time.
 constexpr int kWindows = 2;
 constexpr int kWindowsForWantOfCpu = 4;
 constexpr int kQuietWindows = 2;
@@ -272,7 +272,7 @@ bool StragglerTracker::is_window() const {
 
 std::vector<StragglerChange> StragglerTracker::add(StepInterval interval) {
   std::vector<StragglerChange> changes;
-  // Where ranks come and go there is nothing to compare.
+  // If the set of ranks has changed, the intervals cannot be compared.
   const auto is_other = [&](const StepInterval& before) {
     return !std::equal(before.begin(), before.end(), interval.begin(), interval.end(),
                        [](const RankShare& a, const RankShare& b) { return a.rank == b.rank; });
@@ -298,7 +298,7 @@ void StragglerTracker::judge_window(std::vector<StragglerChange>& changes) {
     suspicion.windows_with_cpu = straggler.for_want_of_cpu ? 0 : suspicion.windows_with_cpu + 1;
     suspicion.intervals.insert(suspicion.intervals.end(), window_.begin(), window_.end());
     if (suspicion.windows_with_cpu < kWindows && suspicion.windows < kWindowsForWantOfCpu) continue;
-    // In which phase, and by how much, is surer of all windows than of the last.
+    // The phase and the excess are computed from all windows, which is more precise than the last one alone.
     Straggler named = straggler;
     for (Straggler& of_all : find_stragglers(suspicion.intervals, threshold_ / 2)) {
       if (of_all.rank == straggler.rank) named = std::move(of_all);

@@ -1,4 +1,4 @@
-// Which rank makes the others wait, and where. Pure.
+// Finds the rank for which the others wait, and the phase in which it is slow. Pure.
 #pragma once
 
 #include <map>
@@ -13,29 +13,28 @@ struct Straggler {
   int rank = 0;
   std::string host{};
   std::string phase{};           // "data"
-  double excess = 0;             // of its own time above the median of all, as a share of that: 0.2
-  double own_us = 0;             // a step
-  double median_us = 0;          // the same of all ranks
+  double excess = 0;             // how far its own time is above the median of all, as a share of the median: 0.2
+  double own_us = 0;             // own time per step
+  double median_us = 0;          // the median of this time over all ranks
   std::string reason{};          // "" when it is not known
-  bool for_want_of_cpu = false;  // without its waits for a CPU it would be like the others
+  bool for_want_of_cpu = false;  // true if the rank would not be slow without its waits for a CPU
 };
 
-// The ranks whose own time in some intervals of training is above the median of all by more than `threshold` (0.1): in
-// the median of the intervals, in all of them together, and by half of it in most of them; and for which others have
-// waited.
+// Returns the ranks whose own time is above the median of all by more than `threshold` (0.1). This must be true of the
+// median of the intervals and of their sum, and half of it in most intervals. Other ranks must have waited for them.
 std::vector<Straggler> find_stragglers(const std::vector<StepInterval>& intervals, double threshold);
 
-// Why the own time of `slow` is above that of `all`, as far as kernel and driver know: "" when they do not.
+// Why the own time of `slow` is above that of `all`, as far as kernel and driver report it; "" when it is not known.
 std::string reason_of(const RankShare& slow, const StepInterval& all);
 
 // "rank 3 delays the others: ..."
 std::string to_text(const Straggler& straggler);
 
-// Follows a job's training and says when a rank begins to delay the others, and when it does so no more.
+// Reports when a rank begins to delay the others, and when it no longer does.
 struct StragglerChange {
   Straggler straggler{};
   bool is_over = false;
-  double seconds = 0;  // when it has ended: how long it has delayed the others
+  double seconds = 0;  // at the end: for how long it has delayed the others
 };
 
 class StragglerTracker {
@@ -43,14 +42,14 @@ class StragglerTracker {
   // `threshold`: 0.1 is 10 %.
   explicit StragglerTracker(double threshold) : threshold_(threshold) {}
 
-  // What has to be reported after this interval.
+  // Returns the changes to report after this interval.
   std::vector<StragglerChange> add(StepInterval interval);
 
  private:
   struct Suspicion {
-    int windows = 0;                        // in which it was the straggler
-    int windows_with_cpu = 0;               // and would have been it without its waits for a CPU
-    std::vector<StepInterval> intervals{};  // of all of them
+    int windows = 0;                        // windows in a row in which it was the straggler
+    int windows_with_cpu = 0;               // those in which its waits for a CPU were not the cause
+    std::vector<StepInterval> intervals{};  // the intervals of all these windows
   };
   bool is_window() const;
   void judge_window(std::vector<StragglerChange>& changes);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kLeastSteps = 50;
 constexpr double kLeastTime = 5e6;
-// Phases with less are not worth a word.
+// Phases with a smaller share are not reported.
 constexpr double kLeastShare = 0.005;
 constexpr auto kUser = static_cast<std::size_t>(ddp::progress::Phase::kUser);
 
@@ -84,7 +84,7 @@ void StragglerWatch::look() {
   take(options_.ranks());
 }
 
-// Ranks that report nothing are ignored.
+// Ranks without a progress page are ignored.
 std::vector<RankSample> StragglerWatch::samples_of(const std::vector<WatchedRank>& ranks) {
   std::vector<RankSample> samples;
   for (const WatchedRank& rank : ranks) {
@@ -135,7 +135,7 @@ const Straggler* StragglerWatch::straggler(int rank) const {
 
 std::string StragglerWatch::finish(const std::vector<WatchedRank>& ranks) {
   if (options_.threshold <= 0) return "";
-  options_.on_change = nullptr;  // it comes too late
+  options_.on_change = nullptr;  // no change is reported at the end of the job
   take(ranks);
   return efficiency_.text();
 }

@@ -1,4 +1,5 @@
-// Watches the ranks' steps while a job runs: says which rank delays the others, and in the end where the time went.
+// Watches the steps of the ranks while a job runs. Reports the rank that delays the others, and at the end how the time
+// was spent.
 #pragma once
 
 #include <chrono>
@@ -20,28 +21,29 @@ namespace launcher {
 class Efficiency {
  public:
   void add(const StepInterval& interval);
-  // "efficiency 83 %: ..."; "" for a job too short to say anything, or of one rank.
+  // Returns a text such as "efficiency 83 %: ..."; "" for a job that was too short, or that has one rank.
   std::string text() const;
 
  private:
-  std::vector<StepInterval> intervals_;  // at most one: the sum
-  double lost_ = 0;                      // microseconds of each rank, to the slowest of the moment
-  std::map<int, double> blame_;          // the same, by rank
+  std::vector<StepInterval> intervals_;  // at most one: the sum of all
+  double lost_ = 0;                      // microseconds per rank that were lost to the slowest rank of each interval
+  std::map<int, double> blame_;          // lost time by the rank that caused it
 };
 
 struct StragglerWatchOptions {
   double threshold = 0.1;  // 0: ranks are not watched
-  bool judges = true;      // else node 0 does
+  bool judges = true;      // false: node 0 finds the stragglers
   std::string host{};
   WatchedRanks ranks{};
   std::function<std::optional<GpuState>(int rank)> gpu_of{};
-  // The last samples that other nodes have sent; and this node's samples, to be sent to them. May be null.
+  // `others` returns the last samples that other nodes have sent. `on_samples` receives this node's samples, to send
+  // them on. Both may be null.
   std::function<std::vector<RankSample>()> others{};
   std::function<void(const std::vector<RankSample>&)> on_samples{};
   std::function<void(const StragglerChange&)> on_change{};
 };
 
-// Own and waited time of a rank over its last steps.
+// The own time and the waits of a rank in its last steps.
 struct StepTimes {
   double own_seconds = 0;
   double waited_seconds = 0;
@@ -52,11 +54,11 @@ class StragglerWatch {
   // `loop` must outlive this.
   StragglerWatch(EventLoop& loop, StragglerWatchOptions options);
 
-  // Of a step of this rank lately; nothing before there were any.
+  // The mean times of a recent step of this rank; nothing before its first interval.
   std::optional<StepTimes> step_times(int rank) const;
-  // Of the rank that delays the others, if one does and is this one.
+  // The rank that delays the others, if it is this one; else null.
   const Straggler* straggler(int rank) const;
-  // The last look, at ranks that have ended; where the time of all went: "" for a short job.
+  // Takes the last samples, of ranks that have ended. Returns how the time of all was spent; "" for a short job.
   std::string finish(const std::vector<WatchedRank>& ranks);
 
  private:

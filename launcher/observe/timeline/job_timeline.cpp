@@ -16,9 +16,9 @@ namespace {
 using namespace std::chrono_literals;
 using ddp::detail::RecordingMode;
 
-// How often what was recorded is sent on, and problems are looked for.
+// How often recorded events are sent, and errors are checked.
 constexpr auto kTimelineInterval = 50ms;
-// For what is left to get to the node that writes the file.
+// How long the last records may take to reach the node that writes the file.
 constexpr auto kSendingTime = 5s;
 constexpr std::size_t kSentAtOnce = std::size_t{64} << 10;
 
@@ -33,7 +33,7 @@ JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& opt
       plan_(recording_plan(options)) {
   channel_->on_member = [this](int node, auto clock, std::string_view bytes) { on_member(node, clock, bytes); };
   channel_->on_coordinator = [this](std::string_view bytes) { on_coordinator(bytes); };
-  // Others may know only later which of them they are.
+  // Other nodes learn their number only later.
   const bool is_first = options.nnodes == 1 || (options.rdzv_backend != "c10d" && options.node_rank == 0);
   if (options.timeline_file.empty() || !is_first || options.elastic.is_on()) return;
   try {
@@ -133,7 +133,7 @@ void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
   run_until([&] { return is_sent() || gives_up(); });
 }
 
-// Once for a job, whose next attempt may report more.
+// Printed once for a job, because its next attempt may record something.
 void JobTimeline::print_why_empty() {
   if (!writer_ || plan_.mode == RecordingMode::kOff || writer_->events() > 0 || std::exchange(has_said_empty_, true)) {
     return;
@@ -176,7 +176,8 @@ void JobTimeline::on_coordinator(std::string_view bytes) {
   if (!plan || channel_->to_members) return;
   const bool continues = plan_.mode == RecordingMode::kOff && plan->mode != RecordingMode::kOff && stream_;
   plan_ = *plan;
-  if (continues) collector_->end_all();  // the file may be another one, to which the ranks must be announced again
+  // The file may be a new one, so the ranks must be announced to it again.
+  if (continues) collector_->end_all();
   const bool begins = role_ == Role::kNone && plan_.mode != RecordingMode::kOff;
   if (begins) begin(Role::kSends, "");
   if (begins || continues) add_ranks();
@@ -217,7 +218,8 @@ void JobTimeline::print_problem() {
 void JobTimeline::look() {
   if (stream_) send_some();
   if (writer_) print_problem();
-  if (writer_ && writer_->holds_back()) collector_->post([] {});  // it sleeps while it has no rank to read
+  // The collector's thread sleeps while it has no rank to read.
+  if (writer_ && writer_->holds_back()) collector_->post([] {});
   timer_.start_in(kTimelineInterval, [this] { look(); });
 }
 
@@ -262,7 +264,7 @@ std::string JobTimeline::start(const std::string& file) {
   return "recording to " + target + (without.empty() ? "" : "; " + without);
 }
 
-// Whether recording continues in the file that was written last. Its content must be unchanged since then.
+// Whether recording continues in the file that was written last. The file's content must be unchanged since then.
 bool JobTimeline::continues_in(const std::string& target) {
   if (!writer_ || whole_path(writer_->path()) != target || !writer_->problem().empty()) return false;
   bool continues = plan_.mode != RecordingMode::kOff;

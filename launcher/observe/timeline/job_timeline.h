@@ -1,5 +1,5 @@
-// The timeline of a job, as this node's launcher sees it: reads what its ranks record, and writes it to the file, or
-// sends it to the node that does.
+// The timeline of a job in one launcher: reads the records of this node's ranks, and writes them to the file or sends
+// them to the node that writes it.
 #pragma once
 
 #include <atomic>
@@ -27,23 +27,23 @@ namespace launcher {
 
 class JobTimeline {
  public:
-  // References must outlive this. Opens the file where it is known that this node writes it; throws LaunchError when it
-  // cannot be written.
+  // References must outlive this. Opens the file if it is already known that this node writes it. Throws LaunchError
+  // when it cannot be written.
   JobTimeline(EventLoop& loop, Messages& messages, const Options& options, std::shared_ptr<SideChannel> channel);
   ~JobTimeline();
   JobTimeline(const JobTimeline&) = delete;
   JobTimeline& operator=(const JobTimeline&) = delete;
 
-  // The ranks of an attempt have been started on this node, after `restart` restarts.
+  // Call it when the ranks of an attempt have been started on this node, after `restart` restarts.
   void begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart);
-  // They are gone: reads what they have left. Where another node writes the file, stays until that has been sent, and
-  // await_others() where this one does until the others have sent theirs; for some seconds at most, and not longer than
-  // until `gives_up`.
+  // Call it when the ranks have ended: reads their last records. If another node writes the file, waits until the
+  // records have been sent. If this node writes it, await_others() waits until the other nodes have sent theirs. Both
+  // wait for some seconds at most, and until `gives_up` returns true.
   void end_attempt(const std::function<bool()>& gives_up);
   void await_others(const std::function<bool()>& gives_up);
 
-  // "start FILE", "start" or "stop", by the user at any time; the answer is one line. While it is kStopping, "stopped"
-  // is to be asked: what was recorded is on its way to the file, for which the event loop does not wait.
+  // Executes "start FILE", "start" or "stop" at any time; the answer is one line. While it is kStopping, the caller
+  // must ask "stopped" again: the records are being written to the file, and the event loop does not wait for that.
   static constexpr std::string_view kStopping = "stopping";
   std::string command(const std::string& words);
 
@@ -77,16 +77,16 @@ class JobTimeline {
   ddp::detail::RecordingPlan plan_;
   Role role_ = Role::kNone;
   int node_ = 0;
-  std::vector<WatchedRank> ranks_;  // of this attempt
+  std::vector<WatchedRank> ranks_;  // the ranks of this attempt
   OpenEvents open_events_;
   int restart_ = 0;
   bool has_said_empty_ = false;
-  std::uint64_t most_steps_ = 0;  // that a rank has had
-  std::string orders_;            // of the coordinator, not whole yet
+  std::uint64_t most_steps_ = 0;  // the largest number of steps of a rank
+  std::string orders_;            // from the coordinator; may be incomplete
   OwnFiles own_files_;
   std::unique_ptr<TimelineWriter> writer_;
   std::unique_ptr<NodeStreamWriter> stream_;
-  std::unique_ptr<ddp::detail::Collector> collector_;  // after what its thread uses
+  std::unique_ptr<ddp::detail::Collector> collector_;  // declared after the objects that its thread uses
   EventLoop::Timer timer_{loop_};
 };
 

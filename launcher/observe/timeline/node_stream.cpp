@@ -12,7 +12,7 @@ namespace {
 using ddp::detail::kLanes;
 using ddp::detail::kLaneWords;
 
-// What waits for the connection; with more, the newest is left out.
+// The most bytes that wait for the connection. Beyond this limit new records are dropped.
 constexpr std::size_t kMostWaiting = std::size_t{16} << 20;
 constexpr std::size_t kLongestMessage = 64 + kLaneWords * sizeof(std::uint64_t);
 
@@ -30,7 +30,7 @@ std::string message_of(MessageKind kind, int rank) {
   return text;
 }
 
-// Takes numbers from the front of a text; after the first that is not there, everything is 0.
+// Takes numbers from the front of a text. After the first missing number, all are 0.
 class Front {
  public:
   explicit Front(std::string_view text) : text_(text) {}

@@ -1,5 +1,5 @@
-// The records of a node's ranks on their way to the node that writes the file: as bytes, and back. Pure; what comes is
-// believed no further than a rank's memory is.
+// The records of a node's ranks as bytes, in which they are sent to the node that writes the file, and their parser.
+// Pure. Received data is checked like a rank's memory.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace launcher {
 
-// Any thread may call it.
+// Any thread may call its functions.
 class NodeStreamWriter : public ddp::detail::RecordSink {
  public:
   void begin_rank(int rank, const std::string& name) override;
@@ -23,10 +23,10 @@ class NodeStreamWriter : public ddp::detail::RecordSink {
   void settle(int rank, std::uint64_t lost) override;
   void pause_rank(int rank, std::uint64_t now) override;
   void end_rank(int rank, std::uint64_t now) override;
-  // Nothing more comes of this attempt.
+  // Marks the end of the records of this attempt.
   void end_node();
 
-  // Takes at most `most` bytes of what is to be sent.
+  // Returns at most `most` bytes that wait to be sent, and removes them.
   std::string take_bytes(std::size_t most);
   bool is_empty() const;
 
@@ -35,7 +35,7 @@ class NodeStreamWriter : public ddp::detail::RecordSink {
 
   mutable std::mutex mutex_;
   std::string waiting_;
-  std::uint64_t left_out_ = 0;  // messages that were not read in time
+  std::uint64_t left_out_ = 0;  // messages that were dropped, because they were not sent in time
 };
 
 class NodeStreamReader {
@@ -44,12 +44,12 @@ class NodeStreamReader {
     std::function<void(int rank, const ddp::detail::ClockPair& clocks)> on_clocks{};
     std::function<void()> on_node_end{};
   };
-  // Ranks are below `world_size`. `sink` must outlive this.
+  // Ranks must be below `world_size`. `sink` must outlive this.
   NodeStreamReader(ddp::detail::RecordSink& sink, int world_size, Callbacks callbacks);
 
-  // False once something came that no NodeStreamWriter writes; then it reads no further.
+  // Returns false once the bytes are not what a NodeStreamWriter writes; it then ignores all further bytes.
   bool feed(std::string_view bytes);
-  // The beginning of a message whose rest has not come.
+  // The first part of a message whose rest has not arrived.
   const std::string& rest() const { return buffer_; }
 
  private:
@@ -62,9 +62,9 @@ class NodeStreamReader {
   bool is_broken_ = false;
 };
 
-// What the writer of the file asks the others to record.
+// The recording that the node with the file requests from the others.
 std::string to_bytes(const ddp::detail::RecordingPlan& plan);
-// Takes the whole ones from the front of `bytes`; the last one counts. Nothing otherwise.
+// Removes all complete plans from the front of `bytes` and returns the last one; nothing if there is none.
 std::optional<ddp::detail::RecordingPlan> take_plan(std::string& bytes);
 
 }  // namespace launcher

@@ -58,7 +58,7 @@ std::vector<std::uint64_t> records(const ProgressSnapshot& before, const Progres
   const auto process = static_cast<std::uint64_t>(before.process);
   words.add({.type = RecordType::kThread, .time = begin, .number = process, .value = process, .text = "main"});
   if (is_same_phase) words.begin(ddp::detail::event_kind(before.phase), begin, before.phase_name);
-  // One that does nothing besides waits for them, within its phase.
+  // A rank whose activity has not changed only waits for its collectives, within its phase.
   if (!calls.empty() && before.activity == now.activity) {
     words.begin(EventKind::kWait, begin + 1, "wait for " + parse_signature(calls.front()->signature).name);
   }

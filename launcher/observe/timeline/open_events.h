@@ -1,5 +1,5 @@
-// What ranks were in the middle of when recording began, and are still when it ends: of a job that hangs there is
-// nothing else to record.
+// Phases and collectives that were open when recording began and are still open when it ends. For a job that hangs
+// there is nothing else to record.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace launcher {
 
 class OpenEvents {
  public:
-  // Recording begins: looks at the pages of the ranks.
+  // Call it when recording begins. Reads the pages of the ranks.
   void note(const std::vector<WatchedRank>& ranks);
-  // Recording ends: for each rank that told a phase or entered a collective before, and has not left it, the records
-  // of a thread that did so when recording began. Forgets what was noted.
+  // Call it when recording ends. Returns, for each rank that is still in the phase or collective that note() found, the
+  // records of a thread that entered it when recording began. Forgets what note() found.
   struct RankRecords {
     int rank = 0;
     std::vector<std::uint64_t> words{};

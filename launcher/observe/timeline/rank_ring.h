@@ -1,4 +1,5 @@
-// The memory into which one rank writes its timeline: without a name, and gone with those who have it.
+// The memory into which one rank writes its timeline. It has no name, and is freed when no process has it open any
+// more.
 #pragma once
 
 #include <fcntl.h>
@@ -16,11 +17,11 @@ namespace launcher {
 
 class RankRing {
  public:
-  // Without memory where the kernel has none to give; then nothing of the rank is recorded.
+  // If the kernel provides no memory, the object is empty, and the rank is not recorded.
   explicit RankRing(const ddp::detail::RecordingPlan& plan) {
     using ddp::detail::TimelineRing;
     UniqueFd fd(::memfd_create("ddprun-timeline", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    // The mode is for who opens /proc/<pid>/fd/<n>.
+    // The mode applies to processes that open /proc/<pid>/fd/<n>.
     if (!fd || ::fchmod(fd.get(), 0600) != 0 || ::ftruncate(fd.get(), sizeof(TimelineRing)) != 0 ||
         ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
       return;
@@ -33,7 +34,7 @@ class RankRing {
     fd_ = std::move(fd);
   }
 
-  // For the rank alone; -1 when there is no memory, and once close_descriptor() was called.
+  // The descriptor for the rank; -1 when there is no memory, and after close_descriptor().
   int descriptor() const { return fd_.get(); }
   void close_descriptor() { fd_.reset(); }
   const std::shared_ptr<ddp::detail::TimelineRing>& ring() const { return ring_; }
@@ -43,7 +44,7 @@ class RankRing {
   UniqueFd fd_;
 };
 
-// What --timeline and --timeline_steps ask for.
+// The recording that --timeline and --timeline_steps request.
 inline ddp::detail::RecordingPlan recording_plan(const Options& options) {
   using ddp::detail::RecordingMode;
   if (options.timeline_file.empty()) return {.mode = RecordingMode::kOff};

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For what was recorded to be in the file.
+// How many times the command asks whether the records are in the file.
 constexpr int kMostQuestions = 500;
 constexpr auto kBetweenQuestions = 20ms;
 
@@ -49,7 +49,7 @@ Order parse_order(std::span<const std::string> arguments) {
     }
   }
   if (order.file.find('\n') != std::string::npos) refuse_arguments("a file with a line break in its name");
-  // ddprun's folder is another one.
+  // ddprun's working folder may be another one.
   if (!order.file.empty()) order.file = std::filesystem::absolute(order.file).string();
   return order;
 }

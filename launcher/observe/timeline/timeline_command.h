@@ -1,4 +1,5 @@
-// `ddprun timeline start|stop [JOB] [-o FILE]`: records a running job's timeline, or ends that.
+// `ddprun timeline start
+// stop [JOB] [-o FILE]`: starts or stops recording the timeline of a running job.
 #pragma once
 
 #include <span>
@@ -6,12 +7,12 @@
 
 namespace launcher {
 
-// This word, as the first one and before one of its own, is for ddprun itself; a program of that name is started as
+// True if the first argument is "timeline", which ddprun handles itself. A program of that name can be started as
 // ./timeline.
 bool is_timeline_command(std::span<const std::string> arguments);
 
-// Returns the exit status: 0, or 1 when there is no such job or it refuses. Throws LaunchError when the words cannot be
-// understood.
+// Returns the exit status: 0, or 1 when there is no such job or it refuses. Throws LaunchError when the arguments are
+// invalid.
 int run_timeline_command(std::span<const std::string> arguments);
 
 }  // namespace launcher

@@ -12,10 +12,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// More than any job has; what else comes is nothing that a launcher sends.
+// More than any job has. A launcher sends no larger number.
 constexpr int kMostRanks = 1 << 20;
 constexpr std::chrono::milliseconds kFlushInterval{500};
-// For some answers on a node's clock, ten of which come in a second: one alone may have been on its way for long.
+// How long the first records of a node are kept, until its clock is known well. There are ten clock measurements in a
+// second, and a single one may have been delayed.
 constexpr std::chrono::milliseconds kHeldBack{600};
 constexpr std::size_t kMostWaitingEvents = std::size_t{16} << 20;
 constexpr std::size_t kMuchText = std::size_t{1} << 20;
@@ -56,7 +57,7 @@ TimelineWriter::Node& TimelineWriter::node_of(int number) {
         builder_, kMostRanks,
         NodeStreamReader::Callbacks{.on_clocks =
                                         [this, &node](int rank, const ddp::detail::ClockPair& theirs) {
-                                          // Where no answer has arrived: as far as the hosts agree on the time of day.
+                                          // If there is no clock measurement yet, the hosts' times of day are compared.
                                           const std::int64_t by_day =
                                               static_cast<std::int64_t>(theirs.steady - base_.steady) -
                                               (theirs.wall - base_.wall);

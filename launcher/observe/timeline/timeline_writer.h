@@ -1,5 +1,5 @@
-// The file of a job's timeline, on the node that writes it. Unless stated otherwise, everything runs in the collector's
-// thread, so that a slow disk does not delay other work.
+// Writes the file of a job's timeline, on one node. Unless a comment says otherwise, all functions run in the
+// collector's thread, so that a slow disk does not delay other work.
 #pragma once
 
 #include <atomic>
@@ -21,18 +21,17 @@
 
 namespace launcher {
 
-// The files that a job's timelines have been written to.
-// The absolute path without links, as it is reported to users, who may be in another folder.
+// Returns the absolute path without symbolic links. It is shown to users, who may be in another folder.
 std::string whole_path(const std::string& file);
 
-// trace.json -> trace.node1.json, and trace.node1.restart2.json on a node that has arrived later: where they come and
-// go, another one may have had its number before.
+// trace.json -> trace.node1.json; trace.node1.restart2.json on a node that has arrived later, because another node may
+// have had its number before.
 std::string file_of_node(const std::string& file, int node, int restart);
 
 class OwnFiles {
  public:
   void add(const ddp::detail::TraceFile::Identity& file) { files_.push_back(file); }
-  // Whether writing to `file` again would destroy an earlier recording. An empty file does not count.
+  // Whether a new recording to `file` would overwrite an earlier one of this job. An empty file does not count.
   bool has(const std::string& file) const;
 
  private:
@@ -41,40 +40,40 @@ class OwnFiles {
 
 class TimelineWriter {
  public:
-  // Beginnings of messages, by node, whose rest belongs to the next file.
+  // Incomplete messages, by node. Their rest belongs to the next file.
   using Rests = std::map<int, std::string>;
-  // Throws std::runtime_error, as TraceFile does. In any thread.
+  // Throws std::runtime_error, as TraceFile does. Any thread may call it.
   explicit TimelineWriter(const std::string& file, const Rests& rests = {});
 
   ddp::detail::RecordSink& sink() { return builder_; }
-  // What a node has sent, and what is known of its steady clock.
+  // Handles bytes that a node has sent. `clock` is what is known of its steady clock.
   void take(int node, std::optional<ClockDifference> clock, const std::string& bytes);
-  // Every now and then: what has arrived is in the file half a second later.
+  // Call it regularly. Writes received records to the file every half second.
   void after_pass();
 
-  // Writes all that has arrived, so that events() is what the file has; the file is closed.
+  // Writes all received records, so that events() equals the content of the file, and closes the file.
   void settle();
-  // Continues in the file; false if it is missing, was changed or is in use.
+  // Continues to write to the file; returns false if it is missing, was changed or is in use.
   bool resume();
-  // The same, once the thread has ended.
+  // Writes the rest after the collector's thread has ended.
   Rests finish();
 
-  // In any thread.
+  // Any thread may call it.
   const std::string& path() const { return path_; }
   std::uint64_t events() const { return events_; }
-  // settle() has been done since unsettle().
+  // Whether settle() was called after unsettle().
   bool is_settled() const { return is_settled_; }
   void unsettle() { is_settled_ = false; }
-  // What nodes sent first waits until their clocks are known well: after_pass() is to be called again.
+  // True while first records are kept until the clocks are known well; then after_pass() must be called again.
   bool holds_back() const { return holds_back_; }
   std::size_t ended_nodes() const { return ended_nodes_; }
   void forget_ended_nodes() { ended_nodes_ = 0; }
   ddp::detail::TraceFile::Identity identity() const { return file_.identity(); }
-  // Where the file is, which may have been renamed, once it is settled.
+  // The path of the file once it is settled; it may have been renamed.
   std::string place();
-  // Why the file grows no more; empty while all is well.
+  // Why nothing more is written to the file; empty while there is no problem.
   std::string problem();
-  // The same, but empty once it was told.
+  // Returns problem() once, and then an empty text.
   std::string take_problem();
 
  private:

@@ -8,8 +8,8 @@
 namespace launcher {
 namespace {
 
-// In a second of processor time; a rank that trains on a CPU has thousands. A loop in Python may wait for the
-// interpreter's lock now and then.
+// The most waits in a second of processor time. A rank that trains on a CPU has thousands. A loop in Python may
+// sometimes wait for the interpreter's lock.
 constexpr double kFew = 20;
 constexpr double kAtLeast = 3;
 
@@ -22,7 +22,7 @@ std::uint64_t growth(std::uint64_t before, std::uint64_t now) {
 void BusyLoop::look(const std::vector<pid_t>& family, std::uint64_t faults) {
   std::map<pid_t, Thread> threads;
   std::uint64_t most_ticks = 0;
-  std::uint64_t waits = 0;  // of the thread that has computed most
+  std::uint64_t waits = 0;  // waits of the thread that has computed most
   for (const pid_t process : family) {
     for (const pid_t id : thread_numbers(process)) {
       const auto state = process_stat(id);

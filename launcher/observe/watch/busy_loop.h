@@ -1,5 +1,5 @@
-// Distinguishes a process that only loops from one that works: a looping process computes, but reads and writes
-// nothing, touches no new memory, and its computing thread waits for nothing.
+// Distinguishes a process that only runs a loop from one that works: such a loop uses the CPU, but reads and writes
+// nothing, touches no new memory, and its thread never waits.
 #pragma once
 
 #include <sys/types.h>
@@ -12,11 +12,11 @@ namespace launcher {
 
 class BusyLoop {
  public:
-  // Looks at processes that have computed. `faults` are those of all of them so far.
+  // Examines processes that have used the CPU. `faults` is the number of page faults of all of them so far.
   void look(const std::vector<pid_t>& family, std::uint64_t faults);
-  // All that they did between the last two looks was to loop. So it is while they have no processor.
+  // True when they only ran a loop between the last two calls. The value remains while they have no processor.
   bool loops() const { return loops_; }
-  // They have done something else.
+  // Call it when they have done something else.
   void reset() { is_known_ = loops_ = false; }
 
  private:

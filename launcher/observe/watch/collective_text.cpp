@@ -51,7 +51,8 @@ std::optional<std::uint64_t> bytes_of(std::string_view dtype, const std::vector<
   return bytes;
 }
 
-// What fully_shard() adds to `how`: "parameters of unit encoder.0", "gradients of unit head without head.bias".
+// Returns what fully_shard() adds to the signature: "parameters of unit encoder.0", "gradients of unit head without
+// head.bias".
 std::string_view unit_in(std::string_view how) {
   const std::size_t unit = how.find(" of unit ");
   if (unit == std::string_view::npos) return {};

@@ -1,4 +1,4 @@
-// Collectives in words, from the signatures by which the library compares what ranks call. Pure.
+// Texts for collectives, made from the signatures with which the library compares the calls of ranks. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@
 
 namespace launcher {
 
-// What "all_reduce (sum) of Float [2, 3]" or "all_reduce of a gradient bucket of 332 bytes" says.
+// The parts of a signature such as "all_reduce (sum) of Float [2, 3]" or "all_reduce of a gradient bucket of 332
+// bytes".
 struct CollectiveParts {
   std::string name{};   // "all_reduce"
   std::string how{};    // "sum"; often empty
   std::string dtype{};  // LibTorch's name, or empty
   std::vector<std::int64_t> sizes{};
-  std::optional<std::uint64_t> bytes{};  // nothing where the signature does not say
+  std::optional<std::uint64_t> bytes{};  // nothing if the signature does not contain it
 };
 CollectiveParts parse_signature(std::string_view signature);
 
-// A message between two ranks of a group: "send (to rank 1, tag 0) of Float [2, 3]". Nothing for other calls.
+// The parts of a message between two ranks, "send (to rank 1, tag 0) of Float [2, 3]". Nothing for other calls.
 struct MessageParts {
   bool sends = false;
-  int peer = -1;  // in the group; -1: any, or several
+  int peer = -1;  // its rank in the group; -1: any rank, or several
   int tag = 0;
 
   bool fits(const MessageParts& other) const { return sends != other.sends && tag == other.tag; }
@@ -33,7 +34,7 @@ std::optional<MessageParts> message_of(const ddp::detail::CollectiveRecord& call
 
 // "332 bytes", "25.0 MB" (of 10^6 bytes).
 std::string bytes_text(std::uint64_t bytes);
-// "" for the job's, "subgroup1" for another one.
+// "" for the job's group, else a name such as "subgroup1".
 std::string name_of(const ddp::detail::GroupRecord& group);
 // "all_reduce #4711 of 25.0 MB"; "all_reduce #3 of 25.0 MB in subgroup1";
 // "all_gather #7 of 2.1 MB (parameters of unit encoder.0)".

@@ -1,5 +1,5 @@
-// What the watch of a job has found: the hang that lasts, and the last ranks that delayed the others. Status, metrics,
-// events and --on_hang_command all read it here. Pure.
+// The findings on a job: the present hang, and the last ranks that delayed the others. Status, metrics, events and
+// --on_hang_command read them here. Pure.
 #pragma once
 
 #include <chrono>
@@ -16,15 +16,15 @@ using WallTime = std::chrono::system_clock::time_point;
 
 struct Hang {
   Verdict verdict{};
-  WallTime since{};     // the last progress of any rank
-  WallTime reported{};  // the sentence's durations are those of this time
+  WallTime since{};     // when a rank last made progress
+  WallTime reported{};  // the time at which the durations in the sentence were computed
 };
 
 struct Delay {
   int rank = 0;
   std::string sentence{};
   WallTime begin{};
-  std::optional<WallTime> end{};  // nothing: it lasts
+  std::optional<WallTime> end{};  // nothing while it continues
 };
 
 class Findings {
@@ -35,7 +35,7 @@ class Findings {
   void end_hang() { hang_.reset(); }
   void begin_delay(int rank, std::string sentence, WallTime now);
   void end_delay(int rank, WallTime now);
-  // What lasts ends with the ranks.
+  // Ends the findings that still continue, as the ranks have ended.
   void end_attempt(WallTime now);
 
   const std::optional<Hang>& hang() const { return hang_; }

@@ -22,15 +22,15 @@ using ddp::detail::CollectiveRecord;
 using ddp::detail::GroupRecord;
 using nlohmann::ordered_json;
 
-// Of the recorder's form, in which collectives need not be paired by their ends.
+// The version of the recorder's format; in this one collectives need not be paired by their ends.
 constexpr const char* kVersion = "2.10";
-// The analyser of LibTorch 2.11 takes no other library's name than this one and xccl.
+// The analyser of LibTorch 2.11 accepts only this library name and xccl.
 constexpr const char* kLibrary = "nccl:";
-// Those that the analyser of every supported PyTorch knows by our names.
+// The collectives that the analyser of every supported PyTorch knows by these names.
 constexpr std::array<std::string_view, 7> kKnown = {"all_reduce", "broadcast", "reduce",    "all_gather",
                                                     "gather",     "scatter",   "all_to_all"};
 
-// The job's first group is "0", as PyTorch calls its own; a later one of the same name has a number after it.
+// The job's first group is "0", as in PyTorch. A later group of the same name gets a number appended.
 std::string name_of(const GroupRecord& group, const std::vector<GroupRecord>& before) {
   const auto same = std::count_if(before.begin(), before.end(), [&](const auto& each) { return each.is_same(group); });
   std::string name = group.path.empty() ? "0" : group.path + std::to_string(group.leader);
@@ -61,7 +61,7 @@ std::string members_of(const GroupRecord& group, const std::vector<RankView>& ra
       members.push_back(rank.rank);
     }
   }
-  // The job's members are known, those of other nodes as well.
+  // The members of the job's group are known, including those of other nodes.
   if (group.path.empty()) {
     members.resize(static_cast<std::size_t>(std::clamp(group.size, 0, 1 << 20)));
     std::iota(members.begin(), members.end(), 0);
@@ -69,7 +69,7 @@ std::string members_of(const GroupRecord& group, const std::vector<RankView>& ra
   return ordered_json(members).dump();
 }
 
-// Names, sizes and dtypes as the analyser compares them.
+// Names, sizes and dtypes in the form in which the analyser compares them.
 struct Shapes {
   std::string operation{};
   std::vector<std::int64_t> input{};
@@ -83,7 +83,8 @@ Shapes shapes_of(const CollectiveRecord& call, const GroupRecord& group) {
   if (parts.name == "reduce_scatter") {
     if (!shapes.output.empty()) shapes.output.front() /= std::max(group.size, 1);
   } else if (std::find(kKnown.begin(), kKnown.end(), parts.name) == kKnown.end()) {
-    shapes.operation = "all_reduce_barrier";  // what all ranks pass together, whatever it is for
+    // A collective that the analyser does not know is shown as a barrier, which all ranks enter, too.
+    shapes.operation = "all_reduce_barrier";
   }
   if (parts.name == "all_gather") shapes.output.insert(shapes.output.begin(), group.size);
   if (shapes.dtype.empty()) {
@@ -94,7 +95,7 @@ Shapes shapes_of(const CollectiveRecord& call, const GroupRecord& group) {
   return shapes;
 }
 
-// "send 0->1", as PyTorch's recorder names messages; the peer's number is in the group.
+// Returns a name such as "send 0->1", as PyTorch's recorder has it; the numbers are ranks of the group.
 std::string message_name(const CollectiveRecord& call, const GroupRecord& group) {
   const auto message = message_of(call);
   if (!message || message->peer < 0) return parse_signature(call.signature).name;
@@ -163,7 +164,8 @@ void append_text(std::string& out, const std::string& text) {
 }
 
 void append_integer(std::string& out, const ordered_json& value) {
-  out += '\x8a';  // LONG1, little endian and signed; nine bytes hold what has no sign as well
+  // LONG1 is little endian and signed; nine bytes can hold a large unsigned number, too.
+  out += '\x8a';
   out += '\x09';
   const bool is_negative = value.is_number_integer() && !value.is_number_unsigned() && value.get<std::int64_t>() < 0;
   append_number(
@@ -200,8 +202,8 @@ void append(std::string& out, const ordered_json& value) {
   }
 }
 
-// As Python's pickle, protocol 2, for programs that read nothing else: dict, list, str, int, float, bool and None.
-// Throws std::length_error for a text of 4 GiB.
+// Returns Python's pickle, protocol 2, for programs that read no other format: dict, list, str, int, float, bool and
+// None. Throws std::length_error for a text of 4 GiB.
 std::string pickle_of(const ordered_json& value) {
   std::string out = "\x80\x02";
   append(out, value);

@@ -11,7 +11,8 @@ namespace {
 using ddp::detail::CollectiveRecord;
 using ddp::detail::GroupRecord;
 
-// The index of the group in the rank's page: the last one, as a job may be formed again under the same name.
+// Returns the index of the group in the rank's page. If there are several, it is the last one, because a job may be
+// formed again under the same name.
 std::optional<std::uint32_t> index_of(const RankView& rank, const GroupRecord& group) {
   if (!rank.progress) return std::nullopt;
   const auto& groups = rank.progress->groups;
@@ -47,7 +48,8 @@ GroupCalls calls_in(const GroupRecord& group, const std::vector<RankView>& ranks
   const bool is_jobs = is_jobs_group(group);
   for (const RankView& rank : ranks) {
     const auto index = index_of(rank, group);
-    // What a rank that reports nothing has called is not known, nor what one in Python has for one in C++.
+    // A rank without a page is left out, because its calls are not known. So is a rank in Python for a group of ranks
+    // in C++, and the reverse.
     const bool is_silent = rank.progress && !is_in_jobs_group(*rank.progress);
     if (index || (is_jobs && (is_silent || !rank.runs()))) result.members.push_back(calls_of(rank, index));
   }
@@ -112,7 +114,7 @@ const CollectiveRecord* RankCalls::first_open() const {
   return found != calls.end() ? *found : nullptr;
 }
 
-// An earlier one may have been given up by its caller.
+// The last message counts, as the caller may have given an earlier one up.
 const CollectiveRecord* RankCalls::open_message() const {
   const auto found = std::find_if(messages.rbegin(), messages.rend(), [](const auto* call) { return call->is_open(); });
   return found != messages.rend() ? *found : nullptr;

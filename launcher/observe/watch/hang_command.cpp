@@ -36,7 +36,7 @@ std::vector<std::string> environment_with(const Hang& hang, const std::string& j
   return entries;
 }
 
-// ddprun blocks the signals that it reads from a descriptor; its commands must not.
+// The command gets an empty signal mask: ddprun blocks the signals that it reads from a descriptor.
 int spawn_shell(const std::string& command, std::vector<std::string> environment, pid_t& pid) {
   std::vector<char*> variables;
   for (std::string& entry : environment) variables.push_back(entry.data());

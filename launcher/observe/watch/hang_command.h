@@ -17,8 +17,8 @@ class HangCommand {
   // Both must outlive this.
   HangCommand(EventLoop& loop, Messages& messages) : loop_(loop), messages_(messages) {}
 
-  // `command` is for the shell. `done` is called when it has ended, or after 30 s, when it is killed; at once where
-  // it cannot be started. Whoever calls reaps its process.
+  // Runs `command` in a shell. Calls `done` when it has ended or was killed after 30 s, or at once when it cannot be
+  // started. The caller must reap the process.
   void run(const std::string& command, const Hang& hang, const std::string& job, std::function<void()> done);
 
  private:

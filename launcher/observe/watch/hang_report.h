@@ -11,8 +11,8 @@
 
 namespace launcher {
 
-// A table with one row per rank. `now`: microseconds of the clock of the pages. `columns`: of the terminal, 0 where
-// there is none.
+// A table with one row per rank. `now` is in microseconds of the page clock. `columns` is the width of the terminal, 0
+// without one.
 std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now, std::size_t columns = 0);
 
 // A rank's stack as lines, or why it is missing.
@@ -23,12 +23,12 @@ struct RankStack {
 
 struct HangReport {
   Verdict verdict{};
-  std::chrono::microseconds idle{};  // for so long no rank has made progress
+  std::chrono::microseconds idle{};  // how long no rank has made progress
   bool is_shown_elsewhere = false;   // node 0 prints the table
-  std::vector<RankView> views{};     // of the table
+  std::vector<RankView> views{};     // the ranks of the table
 };
 
-// Lines with "ddprun: " in front of the first and the last but the stacks.
+// Returns the text of the report. Only its first line and its sentence begin with "ddprun: ".
 std::string to_text(const HangReport& report, const std::vector<RankStack>& stacks, std::uint64_t now,
                     std::size_t columns = 0);
 

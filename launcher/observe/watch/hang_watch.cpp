@@ -17,13 +17,12 @@ using namespace std::chrono_literals;
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
 
-// Less may be a thread that looks after a connection.
+// A smaller share of a CPU may be a thread that only maintains a connection.
 constexpr double kComputes = 0.02;
 constexpr std::uint64_t kReadsOrWrites = 4096;
-// Each so many looks, which processes are below a rank that tells of itself is looked up, and what a rank that waits
-// has done.
+// How often, in checks, the child processes of a rank with a page and the work of a waiting rank are examined.
 constexpr unsigned kLooksAtFamily = 10;
-// Rates are means over at least so long.
+// A rate is the mean over at least this time.
 constexpr auto kRateTime = 2s;
 
 double in_seconds(Observer::Clock::duration time) {
@@ -33,7 +32,7 @@ double in_seconds(Observer::Clock::duration time) {
 bool has_begun_to_train(const ddp::detail::Page& page) {
   const auto phase = static_cast<ddp::progress::Phase>(ddp::detail::kind_of(page.phase.load()));
   if (!ddp::detail::is_python(page)) return phase != ddp::progress::Phase::kStart || page.next_collective.load() > 0;
-  // Much of what such a program does it does not report, such as the imports of a constructor.
+  // A Python program does not report much of its work, such as imports in a constructor.
   return phase != ddp::progress::Phase::kStart && phase != ddp::progress::Phase::kOther;
 }
 
@@ -42,16 +41,16 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestInterval = 1s;
 constexpr milliseconds kShortestInterval = 20ms;
-// Between looks for ranks that are connected to the store, in a job that is not known to train.
+// The longest pause between checks for connections to the store, in a job that is not known to train.
 constexpr milliseconds kLongestStorePause = 60s;
-// Of all nodes, after others were found to make progress.
+// The pause before all nodes are asked again, after some made progress.
 constexpr milliseconds kAskRankAgain = 1s;
 constexpr std::size_t kMostUnseenStacks = 8;
-// For a rank to answer with its stack.
+// How long a rank may take to answer with its stack.
 constexpr auto kStackTimeout = 2s;
-// For a program that prints its stack itself, before it is perhaps stopped.
+// How long a program that prints its stack itself has for that, before the job may be stopped.
 constexpr auto kPrintTimeout = 1s;
-// For the other nodes to say theirs before the job is perhaps stopped.
+// How long the other nodes have for their reports, before the job may be stopped.
 constexpr milliseconds kOthersTimeout = 2500ms;
 
 }  // namespace
@@ -59,24 +58,24 @@ constexpr milliseconds kOthersTimeout = 2500ms;
 Observer::Observer(std::chrono::milliseconds interval, std::string host)
     : interval_(interval), host_(std::move(host)) {}
 
-// What the family does.
+// Examines the rank's processes and returns the kind of their work.
 Observer::Work Observer::look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed,
                                         bool has_begun) {
-  // Who has had no processor time has started nothing, read nothing and written nothing: a rank that waits costs a
-  // system call for each of its processes. Now and then all is read, whatever that says.
+  // A process that has used no processor time has neither started processes nor read nor written. So a waiting rank
+  // costs one system call for each of its processes. Every kLooksAtFamily checks everything is read nevertheless.
   const bool is_family_due = track.looks++ % kLooksAtFamily == 0;
   const auto time = family_time(track.family);
   if (!is_family_due && time && time == track.processor_time) {
     track.cpu_share = 0;
     return !has_begun && is_any_ready(track.family) ? track.ready_work() : Work::kNone;
   }
-  // Child processes of a rank that reports its progress are not worth a scan of all threads each time.
+  // For a rank that reports its progress, a scan of all threads for child processes is not needed each time.
   if (!has_begun || is_family_due) track.family = family_of(rank.pid);
   track.processor_time = family_time(track.family);
   const FamilyWork work = family_work(track.family);
   if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks_since(track.work, work)) / in_seconds(elapsed);
-  // A wrapper of the program waits for it, and a program for workers of its own. On a busy machine nobody may get much
-  // time.
+  // A wrapper script waits for its program, and a program may wait for its workers, so the whole family counts. On a
+  // busy machine none of them may get much time.
   const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.work.cpu_ticks);
   const bool computes = elapsed > 0s && seconds_of_ticks(ticks) / in_seconds(elapsed) > kComputes;
   const bool reads_or_writes = work.io_bytes >= track.work.io_bytes + kReadsOrWrites;
@@ -108,7 +107,7 @@ void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration el
 
 void Observer::note_step(const WatchedRank& rank, Track& track, Clock::time_point now) {
   const std::uint64_t step = rank.page != nullptr ? rank.page->step.load() : 0;
-  // From the first step on, not from the start of the process.
+  // The rate is measured from the first step, not from the start of the process.
   if (step == 0 || track.step == 0) {
     track.step = step;
     track.step_time = now;
@@ -210,7 +209,7 @@ void HangWatch::resume_after_hang() {
   ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kAskRankAgain);
 }
 
-// Before they are in a group, ranks wait at the store for those that have not come there.
+// A rank that is not in a group yet may wait at the store for ranks that have not connected to it.
 std::vector<RankView> HangWatch::views(const std::vector<WatchedRank>& ranks) const {
   std::vector<RankView> views = observer_.views(ranks);
   for (std::size_t i = 0; i < views.size(); ++i) {
@@ -268,13 +267,13 @@ bool HangWatch::is_reported_at_all() {
   return !running.empty() && !options_.store_users(running).empty();
 }
 
-// The ranks whose stacks are shown: one that is to blame, and one that waits for it.
+// Selects the ranks whose stacks are shown: one that causes the hang, and one that waits for it.
 std::vector<int> HangWatch::begin_report() {
   views_ = views(options_.ranks());
   seen_at_ = ddp::detail::page_clock();
   std::vector<int> wanted;
   const Verdict& verdict = report_.verdict;
-  // Of those that report nothing all: what they wait in is in their stacks alone.
+  // Ranks without a page are all included, because only their stacks show what they wait for.
   for (const int culprit : verdict.culprits) {
     const auto view =
         std::find_if(views_.begin(), views_.end(), [&](const auto& each) { return each.rank == culprit; });
@@ -293,7 +292,7 @@ void HangWatch::print_report(const std::vector<RankStacks>& stacks) {
   const NameFrames name_frames = [&](int pid, const auto& addresses) { return names.frames(pid, addresses); };
   std::vector<RankStack> texts;
   for (const RankStacks& rank : stacks) texts.push_back({rank.rank, report_text(rank, name_frames)});
-  // The one that is to blame first.
+  // The stack of the rank that causes the hang comes first.
   const auto& culprits = report_.verdict.culprits;
   std::stable_partition(texts.begin(), texts.end(),
                         [&](const RankStack& each) { return !culprits.empty() && each.rank == culprits.front(); });

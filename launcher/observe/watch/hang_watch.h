@@ -1,4 +1,5 @@
-// Reports when no rank of this node makes progress: who delays whom, and where they are in their programs.
+// Reports when no rank of this node makes progress: which rank delays the others, and where the ranks are in their
+// programs.
 #pragma once
 
 #include <chrono>
@@ -24,27 +25,27 @@ class Observer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `interval`: how often look() will be called. If more than twice that passes between two calls, the excess counts
-  // for no rank, since it was ddprun that did not run.
+  // `interval`: how often look() will be called. If more than twice this time passes between two calls, the excess is
+  // not counted as idle time, since ddprun itself did not run.
   explicit Observer(std::chrono::milliseconds interval, std::string host);
 
-  // A rank makes progress when its page changes; one that has not begun to train, or reports nothing, also when it
-  // computes, reads or writes.
+  // A rank makes progress when its page changes. A rank that has not begun to train, or that has no page, also makes
+  // progress when it computes, reads or writes.
   void look(const std::vector<WatchedRank>& ranks, Clock::time_point now);
-  // idle_time() of what look() saw.
+  // The idle_time() of the ranks as look() found them.
   std::chrono::microseconds idle_time() const;
-  // A running rank has begun to train.
+  // True when a running rank has begun to train.
   bool has_begun() const { return has_begun_; }
 
-  // What look() saw, with all that the pages tell and what processes wait in.
+  // The ranks as look() found them, with the content of their pages and what their processes wait for.
   std::vector<RankView> views(const std::vector<WatchedRank>& ranks) const;
-  // The steps of a rank in a second, over the last looks; nothing until it is known.
+  // The steps of a rank per second in the last checks; nothing until it is known.
   std::optional<double> steps_per_second(int rank) const;
 
  private:
   enum class Work : std::uint8_t { kNone, kLoop, kProgress };
   struct Track {
-    // Of one that computes, or would if it had a processor.
+    // The kind of work of a rank that computes, or would compute if it had a processor.
     Work ready_work() const { return loop.loops() ? Work::kLoop : Work::kProgress; }
 
     pid_t pid = 0;
@@ -75,38 +76,39 @@ class Observer {
 
 struct HangWatchOptions {
   std::chrono::milliseconds timeout{};  // 0: nothing is reported
-  // Jobs of which nothing is known but that they exist are reported, too.
+  // Also reports jobs that are not known to train.
   bool was_asked_for = false;
   std::string host{};
   int stack_signal = 0;
   WatchedRanks ranks{};
-  // Which of these processes take part in a job: they, or processes below them, are connected to the store. Asked for
-  // all at once, as an answer costs a look at all sockets.
+  // Returns those of the processes that take part in a job: they, or their descendants, are connected to the store. All
+  // are passed in one call, because each call scans all sockets.
   std::function<std::set<pid_t>(const std::vector<pid_t>& pids)> store_users{};
-  // On several nodes: asks them all; report(), resume_after_hang() or judge_alone() follows. Null on a single node.
+  // On several nodes: asks all nodes; then report(), resume_after_hang() or judge_alone() is called. Null on a single
+  // node.
   std::function<void(std::chrono::milliseconds timeout)> ask_others{};
-  // Behind the report. `views` are this node's ranks.
+  // Called after the report. `views` are this node's ranks.
   std::function<void(const HangReport& report, const std::vector<RankView>& views)> on_hang{};
-  std::function<void()> on_progress{};  // after such a report: they make progress again
+  std::function<void()> on_progress{};  // after such a report, the ranks make progress again
 };
 
 class HangWatch {
  public:
-  // Both must outlive this.
+  // Both references must outlive this.
   HangWatch(EventLoop& loop, Messages& messages, HangWatchOptions options);
 
   const Observer& observer() const { return observer_; }
   // The ranks as a report shows them.
   std::vector<RankView> views(const std::vector<WatchedRank>& ranks) const;
 
-  // For `ddprun stack`.
+  // Used by `ddprun stack`.
   StackRequester& stacks() { return stacks_; }
 
-  // The ranks of all nodes make no progress, whether this node has asked or not.
+  // Call it when the ranks of no node make progress, even if this node has not asked.
   void report(const HangReport& report);
-  // Elsewhere ranks make progress.
+  // Call it when ranks of other nodes make progress.
   void resume_after_hang();
-  // There is no other node to ask.
+  // Call it when no other node can be asked.
   void judge_alone();
 
  private:
@@ -124,13 +126,13 @@ class HangWatch {
   std::chrono::milliseconds interval_;
   Observer observer_;
   EventLoop::Timer timer_{loop_};
-  bool is_reported_ = false;  // or asked for
+  bool is_reported_ = false;  // true when it was reported, or the other nodes were asked
   bool is_printed_ = false;
   EventLoop::Clock::time_point ask_after_{};
   EventLoop::Clock::time_point look_at_store_after_{};
-  std::chrono::milliseconds store_pause_;  // until the next such look
-  std::vector<RankView> views_;            // when it was seen that nobody makes progress
-  std::uint64_t seen_at_ = 0;              // by the clock of the pages
+  std::chrono::milliseconds store_pause_;  // until the next check for connections to the store
+  std::vector<RankView> views_;            // the ranks when the hang was found
+  std::uint64_t seen_at_ = 0;              // that moment by the page clock
   HangReport report_;
   StackRequester stacks_;
 };

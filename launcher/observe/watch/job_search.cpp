@@ -28,10 +28,10 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// For all of them together. Who runs answers within milliseconds.
+// The timeout for all jobs together. A ddprun that runs answers within milliseconds.
 constexpr auto kSearchTimeout = 5s;
 
-// That of a job with tens of thousands of ranks is shorter.
+// The answer of a job with tens of thousands of ranks is shorter.
 constexpr std::size_t kLongestAnswer = std::size_t{256} << 20;
 
 struct Asked {
@@ -41,7 +41,7 @@ struct Asked {
   bool is_over = false;
 };
 
-// False once there is nothing more to come.
+// Returns false when no more bytes will arrive.
 bool read_some(Asked& asked) {
   std::array<char, 1 << 16> buffer{};
   const ssize_t count = ::read(asked.fd.get(), buffer.data(), buffer.size());
@@ -49,7 +49,7 @@ bool read_some(Asked& asked) {
   if (count <= 0) return false;
   asked.answer.append(buffer.data(), static_cast<std::size_t>(count));
   if (asked.answer.size() <= kLongestAnswer) return true;
-  asked.answer.clear();  // of no ddprun
+  asked.answer.clear();  // not an answer of a ddprun
   return false;
 }
 
@@ -75,7 +75,7 @@ void ask_all(std::vector<Asked>& all, const std::string& question) {
   }
 }
 
-// The number in "/run/user/1000/ddprun/1234.sock"; 0: none.
+// Returns the process number in "/run/user/1000/ddprun/1234.sock"; 0 if there is none.
 pid_t number_in_name(const std::string& socket) {
   const std::string name = socket.substr(socket.rfind('/') + 1);
   pid_t pid = 0;
@@ -83,7 +83,7 @@ pid_t number_in_name(const std::string& socket) {
   return pid;
 }
 
-// A ddprun is three processes, each the child of the one before.
+// Returns why this ddprun does not answer. A ddprun has three processes, each a child of the one before.
 std::string why_silent(pid_t ddprun) {
   std::vector<pid_t> processes{ddprun};
   for (const pid_t child : children_of(ddprun)) {
@@ -115,7 +115,7 @@ bool has_name(const std::string& document, const std::string& job) try {
   const auto parsed = nlohmann::json::parse(document, nullptr, /*allow_exceptions=*/false);
   return parsed.is_object() && (parsed.value("job", "") == job || std::to_string(parsed.value("pid", 0)) == job);
 } catch (const nlohmann::json::exception&) {
-  return false;  // another user may have written anything
+  return false;  // the answer of another user may be anything
 }
 
 std::string user_name(uid_t number) {
@@ -174,7 +174,7 @@ std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose) {
     if (asked.is_over && !asked.answer.empty()) {
       if (job.empty() || has_name(asked.answer, job))
         found.push_back({.socket = asked.socket, .pid = pid, .user = user, .document = std::move(asked.answer)});
-    } else if (!asked.is_over || !asked.fd) {  // else it has ended meanwhile, too
+    } else if (!asked.is_over || !asked.fd) {  // else it has ended during the search
       silent.push_back({.socket = asked.socket, .pid = pid, .user = user, .problem = why_silent(pid)});
     }
   }

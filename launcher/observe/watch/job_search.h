@@ -1,4 +1,4 @@
-// This user's jobs on this machine, as other processes of the user find and ask them; for root also those of all users.
+// Finds this user's jobs on this machine and asks them questions; for root also the jobs of all users.
 #pragma once
 
 #include <sys/types.h>
@@ -14,23 +14,23 @@ enum class JobScope : std::uint8_t { kOwn, kAll };
 
 struct FoundJob {
   std::string socket{};
-  pid_t pid = 0;           // of its ddprun
+  pid_t pid = 0;           // the process number of its ddprun
   std::string user{};      // whose it is; "" where only one's own are looked for
   std::string document{};  // status_document()'s; "" when it does not answer,
-  std::string problem{};   // and then why, as far as that is known, and what to do
+  std::string problem{};   // if it does not answer: why, as far as that is known, and what to do
 };
 
-// All of them, or the one with this name or process number. Of those that do not answer the name is not known: they
-// are among all, and where no other one has the name. Throws LaunchError when the folder with their sockets cannot be
-// used. kAll is for root, whom every ddprun answers.
+// Returns all jobs, or those with this name or process number. The name of a job that does not answer is not known.
+// Such jobs are returned if `job` is empty, or if no other job has the name. Throws LaunchError when the folder with
+// the sockets cannot be used. kAll is for root, whom every ddprun answers.
 std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose = JobScope::kOwn);
-// --all_users among a subcommand's words.
+// Whether an argument of a subcommand is --all_users.
 bool names_all_users(const std::string& word);
-// What that is for this user: all for root, with a line for others.
+// The scope of --all_users: all users for root; for others their own jobs, with a message.
 JobScope scope_of_all_users();
-// What the ddprun at `socket` answers to a line; nothing when it ends meanwhile.
+// Sends one line to the ddprun at `socket` and returns its answer; nothing when it ends before it answers.
 std::optional<std::string> ask(const std::string& socket, const std::string& question);
-// Says that there is no such job; returns the exit status.
+// Prints that there is no such job, and returns the exit status.
 int refuse_job(const std::string& job, JobScope whose = JobScope::kOwn);
 
 }  // namespace launcher

@@ -41,7 +41,7 @@ std::string reply(const std::string& status, const std::string& type, const std:
          "\r\n" + fields + "Connection: close\r\n\r\n" + body;
 }
 
-// Empty lines in front of a request are left out, as RFC 9112 wants it.
+// Removes empty lines before a request, as RFC 9112 requires.
 std::string_view without_empty_lines(std::string_view request) {
   request.remove_prefix(std::min(request.size(), request.find_first_not_of("\r\n")));
   return request;
@@ -54,7 +54,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// The part before the first `end`, which is taken from `text` with it.
+// Returns the part before the first `end`, and removes it with `end` from `text`.
 std::string_view next_part(std::string_view& text, char end) {
   const std::string_view part = text.substr(0, text.find(end));
   text.remove_prefix(std::min(text.size(), part.size() + 1));
@@ -63,7 +63,7 @@ std::string_view next_part(std::string_view& text, char end) {
                                          : part.substr(first, part.find_last_not_of(" \t\r") + 1 - first);
 }
 
-// Of an entry of Accept, such as "text/plain;version=0.0.4;q=0.3": 0.3; 1 where it has none.
+// Returns the weight in an entry of Accept: 0.3 in "text/plain;version=0.0.4;q=0.3", 1 if there is none.
 double weight_of(std::string_view parameters) {
   while (!parameters.empty()) {
     const std::string parameter(next_part(parameters, ';'));

@@ -1,4 +1,5 @@
-// Serves what the job is doing for Prometheus and others, as OpenMetrics or in its text format: GET /metrics.
+// Serves the job's metrics for Prometheus and other programs at GET /metrics, as OpenMetrics or in Prometheus's text
+// format.
 #pragma once
 
 #include <functional>
@@ -11,8 +12,8 @@
 
 namespace launcher {
 
-// Where metrics are served: "9400" is loopback's, "0.0.0.0:9400" every address's, "10.0.0.7:9400" that one's; port 0 is
-// one that is free.
+// The address of the metrics server: "9400" means loopback, "0.0.0.0:9400" all addresses, "10.0.0.7:9400" this one.
+// Port 0 means any free port.
 struct MetricsAddress {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
@@ -22,10 +23,10 @@ using Metrics = std::function<std::string(MetricsFormat)>;
 
 class MetricsServer {
  public:
-  // Throws LaunchError when the address cannot be had.
+  // Throws LaunchError when the server cannot listen at the address.
   MetricsServer(EventLoop& loop, const MetricsAddress& at, Metrics metrics);
 
-  // "http://127.0.0.1:9400/metrics", with the port that it was given where none was asked for.
+  // Returns "http://127.0.0.1:9400/metrics", with the port that was assigned if none was requested.
   std::string url() const;
 
  private:
@@ -34,11 +35,11 @@ class MetricsServer {
   Listener listener_;
 };
 
-// Whether a request has its empty line. Pure.
+// Whether a request is complete, up to its empty line. Pure.
 bool is_whole_request(const std::string& text);
-// The reply to a request of HTTP. Pure but for `metrics`.
+// Returns the reply to an HTTP request. Pure except for `metrics`.
 std::string http_reply(const std::string& request, const Metrics& metrics);
-// What a request's Accept fields ask for: OpenMetrics where they prefer it to text, else text. Pure.
+// The format that the Accept fields of a request ask for: OpenMetrics if they prefer it to text, else text. Pure.
 MetricsFormat accepted_format(const std::string& request);
 
 }  // namespace launcher

@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A label's value; bytes that are not UTF-8 is replaced, as the whole page would be refused, and what a terminal would
-// obey.
+// Escapes the value of a label. Bytes that are not UTF-8 are replaced, as Prometheus would refuse the whole page, and
+// so are control characters of terminals.
 std::string escaped(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -34,7 +34,7 @@ std::string number_text(const ordered_json& value) {
   return value.is_number() ? value.dump() : "NaN";
 }
 
-// What Prometheus calls a family of metrics. Its name ends with its unit where it has one.
+// What Prometheus calls a metric family. Its name ends with its unit, if it has one.
 struct MetricFamily {
   const char* name;
   const char* type;
@@ -42,7 +42,7 @@ struct MetricFamily {
   const char* help;
 };
 
-// Families of ranks, and the field of a rank's object that is the value.
+// A family with one value for each rank, from this field of the rank's object.
 struct RankFamily {
   MetricFamily family;
   const char* field;
@@ -60,7 +60,7 @@ constexpr std::array kRankFamilies = {
     RankFamily{{"memory_bytes", "gauge", "bytes", "Resident memory of the rank's processes."}, "memory_bytes"},
     RankFamily{{"cpu_share", "gauge", "", "CPUs that the rank's processes use, as a number."}, "cpu_share"}};
 
-// The same of a rank's GPU; the driver's number is multiplied by `scale`.
+// A family with one value for each rank's GPU; the driver's number is multiplied by `scale`.
 struct GpuFamily {
   MetricFamily family;
   const char* field;
@@ -72,14 +72,14 @@ constexpr std::array kGpuFamilies = {
     GpuFamily{{"gpu_clock_hertz", "gauge", "hertz", "Clock frequency of the rank's GPU."}, "clock_mhz", 1e6},
     GpuFamily{{"gpu_temperature_celsius", "gauge", "celsius", "Temperature of the rank's GPU."}, "celsius", 1}};
 
-// "all": job's labels alone.
+// Returns the labels of a rank; with null those of the job.
 std::string label_text(const ordered_json& document, const ordered_json* rank) {
   const std::string host = (rank != nullptr ? *rank : document).value("host", std::string());
   const std::string number = rank != nullptr ? ",rank=\"" + std::to_string(rank->at("rank").get<int>()) + "\"" : "";
   return "run=\"" + escaped(document.at("job").get<std::string>()) + "\"" + number + ",host=\"" + escaped(host) + "\"";
 }
 
-// The text of a page: families with their samples, in either format.
+// The text of a page: metric families with their samples, in either format.
 class MetricsPage {
  public:
   MetricsPage(const ordered_json& document, MetricsFormat format) : document_(document), format_(format) {}
@@ -128,7 +128,7 @@ void add_stragglers(MetricsPage& page, const ordered_json& document) {
   }
 }
 
-// One sample for each entry of the rank's object `field`, with its name as a label.
+// Adds one sample for each entry of the rank's object `field`, with the entry's name as a label.
 void add_named(MetricsPage& page, const ordered_json& document, const char* field, const char* label) {
   for (const auto& rank : document.at("ranks")) {
     if (!rank.contains(field)) continue;

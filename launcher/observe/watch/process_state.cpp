@@ -23,7 +23,7 @@ Number number_in(std::string_view text, int base = 10) {
   return value;
 }
 
-// The words after the command, which may hold any character.
+// Returns the fields after the command, which may contain any character.
 std::vector<std::string_view> fields_after_command(std::string_view stat) {
   std::vector<std::string_view> fields;
   const std::size_t bracket = stat.rfind(')');
@@ -56,7 +56,7 @@ bool has_signal(std::string_view mask, int signal_number) {
          (number_in<std::uint64_t>(mask, 16) >> (signal_number - 1) & 1) != 0;
 }
 
-// "" when there is none. Without a stream: this is read again and again as long as a job runs.
+// Returns "" when it cannot be read. Uses no stream, because it is called again and again while a job runs.
 std::string proc_file(pid_t pid, const char* name) {
   const UniqueFd file(::open(("/proc/" + std::to_string(pid) + "/" + name).c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -72,7 +72,7 @@ std::string proc_file(pid_t pid, const char* name) {
 }  // namespace
 
 std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint64_t page_bytes) {
-  // The command's successor is field number 3, the state.
+  // Indexes count from the field after the command, which is field 3, the state.
   constexpr std::size_t kState = 0;
   constexpr std::size_t kMinorFaults = 7;
   constexpr std::size_t kMajorFaults = 9;
@@ -158,7 +158,7 @@ std::vector<pid_t> children_of(pid_t pid) {
 }
 
 std::vector<pid_t> family_of(pid_t pid) {
-  constexpr std::size_t kMost = 1000;  // who starts processes faster than they can be counted is not waited for
+  constexpr std::size_t kMost = 1000;  // the limit for a program that starts processes faster than they are counted
   std::vector<pid_t> family{pid};
   for (std::size_t i = 0; i < family.size() && family.size() < kMost; ++i) {
     const auto children = children_of(family[i]);

@@ -40,7 +40,7 @@ void append_utf8(std::string& text, std::uint32_t character) {
   }
 }
 
-// The text of a str object; "?" unless it is stored in one piece.
+// Returns the text of a str object; "?" if it is not stored in one block.
 std::string text_at(const ReadMemory& read, const PythonLayout& layout, std::uint64_t object) {
   std::uint32_t state = 0;
   if (object == 0 || !read(object + layout.text_state, &state, sizeof state)) return "?";
@@ -67,7 +67,7 @@ std::string bytes_at(const ReadMemory& read, const PythonLayout& layout, std::ui
   return read(object + layout.bytes_data, bytes.data(), bytes.size()) ? bytes : "";
 }
 
-// 2 bytes an instruction.
+// An instruction has 2 bytes.
 std::int64_t offset_in_code(const ReadMemory& read, const PythonLayout& layout, std::uint64_t frame,
                             std::uint64_t code) {
   if (layout.minor < 11) {
@@ -93,7 +93,7 @@ std::vector<PythonFrame> frames_of(const ReadMemory& read, const PythonLayout& l
   std::vector<PythonFrame> frames;
   for (std::size_t i = 0; frame != 0 && i < 2 * kMostFramesOfThread && frames.size() < kMostFramesOfThread; ++i) {
     std::uint8_t owner = 0;
-    // One that the interpreter has put between two of its own has no code.
+    // The interpreter inserts frames without code between frames of the program.
     if (layout.frame_owner) read(frame + *layout.frame_owner, &owner, sizeof owner);
     const std::uint64_t code = word_at(read, frame + layout.frame_code);
     if (owner < kOwnedByInterpreter && code != 0) frames.push_back(frame_at(read, layout, frame, code));
@@ -102,7 +102,7 @@ std::vector<PythonFrame> frames_of(const ReadMemory& read, const PythonLayout& l
   return frames;
 }
 
-// 6 bits a byte, lowest first.
+// Each byte has 6 bits of the number, lowest first.
 std::int64_t variable_number(std::string_view table, std::size_t& at) {
   std::uint64_t number = 0;
   for (unsigned shift = 0; at < table.size() && shift < 60; shift += 6) {
@@ -128,7 +128,7 @@ int line_in_location_table(std::string_view table, std::int64_t line, std::int64
     } else if (kind >= kOneLine && kind < kNoColumns) {
       line += kind - kOneLine;
     }
-    // The columns; the first byte of an entry alone has this bit.
+    // Skips the columns: only the first byte of an entry has this bit set.
     while (at < table.size() && (static_cast<unsigned char>(table[at]) & 0x80) == 0) ++at;
     begin += 2 * (std::int64_t{first & 7} + 1);
     if (offset < begin) return kind == kNoLine ? 0 : static_cast<int>(std::clamp<std::int64_t>(line, 0, 1 << 30));
@@ -148,7 +148,7 @@ int line_in_line_table(std::string_view table, std::int64_t line, std::int64_t o
   return 0;
 }
 
-// "distributed_c10d.py" in what torch.distributed does for a call of the program.
+// True for "distributed_c10d.py" and other files in which torch.distributed handles a call of the program.
 bool is_distributed(const PythonFrame& frame) {
   return frame.file.find("/torch/distributed/") != std::string::npos ||
          frame.file.ends_with("/torch/nn/parallel/distributed.py");
@@ -162,7 +162,7 @@ int line_in(std::string_view table, int minor, int first_line, std::int64_t offs
 }
 
 std::string PythonFrame::text() const {
-  // The folders of an installation say nothing.
+  // The folder of an installation is not informative, so it is removed.
   std::string_view shown = file;
   for (const std::string_view folder : {"/site-packages/", "/dist-packages/"}) {
     const std::size_t at = shown.rfind(folder);
@@ -184,7 +184,7 @@ PythonPlace place_of(const std::vector<PythonFrame>& frames) {
   PythonPlace place;
   const auto own = std::find_if_not(frames.begin(), frames.end(), [](const auto& each) { return each.is_library(); });
   if (own != frames.end()) place.line = own->text();
-  // The outermost one is what the program has called. Below it c10d has a wrapper of each function, which logs.
+  // The outermost frame is the function that the program has called. c10d has a wrapper for each function, which logs.
   for (auto frame = frames.begin(); frame != own; ++frame) {
     if (is_distributed(*frame) && !frame->file.ends_with("/c10d_logger.py")) place.call = frame->function;
     if (frame->file.ends_with("/torch/autograd/graph.py")) place.call = "backward";
@@ -206,7 +206,8 @@ std::map<std::int64_t, std::vector<PythonFrame>> python_frames(const ReadMemory&
       const auto number = static_cast<std::int64_t>(word_at(read, thread + *layout->thread_number));
       found[number] = frames_of(read, *layout, thread);
     } else if (next == 0) {
-      found[main] = frames_of(read, *layout, thread);  // new threads are put before the others
+      // New threads are inserted before the others.
+      found[main] = frames_of(read, *layout, thread);
     }
     thread = next;
   }

@@ -1,5 +1,5 @@
-// The Python functions that the threads of a CPython process are in, read from its memory: the program needs no
-// handler, is not stopped, and may hold the interpreter's lock. Pure but for `read`.
+// The Python functions in which the threads of a CPython process are, read from its memory. The program needs no
+// handler and is not stopped, and another thread may hold the interpreter's lock. Pure except for `read`.
 #pragma once
 
 #include <cstddef>
@@ -15,37 +15,39 @@ namespace launcher {
 
 struct PythonFrame {
   std::string function{};
-  std::string file{};  // as Python names it
+  std::string file{};  // as Python has it
   int line = 0;        // 0: not known
 
   // "load (train.py:12)"
   std::string text() const;
-  // The file is of Python's own library or of an installed package.
+  // True if the file belongs to Python's own library or to an installed package.
   bool is_library() const;
 };
 
-// Copies bytes of the process; false where they cannot be read.
+// Copies bytes of the process; returns false when they cannot be read.
 using ReadMemory = std::function<bool(std::uint64_t address, void* to, std::size_t bytes)>;
 
-// By the number of the thread, innermost first. `runtime` is the address of _PyRuntime, `minor` the 11 of Python 3.11;
-// 3.10 to 3.13 are known, others give nothing. 3.10 does not tell which thread is whose: there the main thread alone
-// has frames, as `main`. The process may run meanwhile, so nothing that is read is believed that could lead astray.
+// Returns the frames by thread number, innermost first. `runtime` is the address of _PyRuntime, `minor` is the 11 of
+// Python 3.11. Versions 3.10 to 3.13 are known; others give no frames. 3.10 does not store thread numbers, so it gives
+// only the frames of the main thread, as `main`. The process may run during the call, so everything that is read is
+// checked.
 std::map<std::int64_t, std::vector<PythonFrame>> python_frames(const ReadMemory& read, std::uint64_t runtime, int minor,
                                                                std::int64_t main);
 
-// Where a Python program is.
+// The position of a Python program.
 struct PythonPlace {
-  // What of torch.distributed it is in, such as "all_reduce"; "backward" in a backward pass; "" elsewhere.
+  // The function of torch.distributed in which it is, such as "all_reduce"; "backward" in a backward pass; ""
+  // elsewhere.
   std::string call{};
-  // The program's own innermost line: "load (train.py:12)".
+  // The innermost line of the program itself: "load (train.py:12)".
   std::string line{};
 
   bool is_same(const PythonPlace& other) const { return call == other.call && line == other.line; }
 };
 PythonPlace place_of(const std::vector<PythonFrame>& frames);
 
-// Of a location table of Python 3.11 or later (PEP 657), or a line table of 3.10: the line of the instruction at
-// `offset` bytes; 0 where it says none.
+// Returns the line of the instruction at `offset` bytes, from a location table of Python 3.11 or later (PEP 657) or a
+// line table of 3.10; 0 if the table has none.
 int line_in(std::string_view table, int minor, int first_line, std::int64_t offset);
 
 }  // namespace launcher

@@ -1,4 +1,4 @@
-// Where CPython keeps its threads, frames and code: offsets in the structures of its internal headers, by version.
+// Where CPython stores its threads, frames and code: offsets in the structures of its internal headers, by version.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace launcher {
 
-// A frame of 3.12 or later with this owner, or a greater one, runs no code of a program.
+// In 3.12 or later a frame with this owner, or a greater one, does not run code of the program.
 inline constexpr std::uint8_t kOwnedByInterpreter = 3;
 
 struct PythonLayout {
@@ -17,7 +17,7 @@ struct PythonLayout {
   std::uint64_t runtime_interpreter = 0;  // _PyRuntimeState.interpreters.head
   std::uint64_t interpreter_threads = 0;
   std::uint64_t thread_next = 0;
-  std::optional<std::uint64_t> thread_number{};  // the kernel's; nothing: it is not kept
+  std::optional<std::uint64_t> thread_number{};  // the kernel's thread number; nothing: it is not stored
   std::uint64_t thread_frame = 0;                // or of the C frame, which has it:
   std::optional<std::uint64_t> frame_in_c_frame{};
   std::uint64_t frame_code = 0;
@@ -25,7 +25,7 @@ struct PythonLayout {
   std::uint64_t frame_instruction = 0;  // a pointer; in 3.10 the index of the instruction
   std::optional<std::uint64_t> frame_owner{};
   std::uint64_t code_file = 0;
-  std::uint64_t code_name = 0;  // qualified where there is such a one
+  std::uint64_t code_name = 0;  // the qualified name, if there is one
   std::uint64_t code_first_line = 0;
   std::uint64_t code_lines = 0;
   std::uint64_t code_instructions = 0;
@@ -83,7 +83,7 @@ inline constexpr PythonLayout kPython312{.minor = 12,
                                          .ascii_size = 40,
                                          .compact_size = 56};
 
-// 3.13 says itself where everything is, in words at the begin of _PyRuntime (_Py_DebugOffsets).
+// 3.13 stores these offsets itself, in words at the beginning of _PyRuntime (_Py_DebugOffsets).
 inline std::optional<PythonLayout> python_layout_313(const std::array<std::uint64_t, 71>& words) {
   constexpr std::uint64_t kMostOffset = 1 << 20;
   std::uint64_t cookie = 0;

@@ -22,14 +22,14 @@ struct Runtime {
   int minor = 0;
 };
 
-// The interpreter is in a library of its own, or in the program.
+// The interpreter is a library, or part of the program's file.
 std::optional<Runtime> runtime_of(const std::string& process) {
   std::ifstream maps(process + "/maps", std::ios::binary);
   const auto files = executable_files(std::string(std::istreambuf_iterator<char>(maps), {}));
   for (const MappedFile& file : files) {
     const int minor = python_minor(std::string_view(file.path).substr(file.path.rfind('/') + 1));
     if (minor == 0) continue;
-    // As the process sees it, which may be in a container of its own.
+    // The path is as the process sees it, and the process may be in a container.
     if (const auto address = variable_at(process + "/root" + file.path, "_PyRuntime", file))
       return Runtime{*address, minor};
   }

@@ -1,4 +1,4 @@
-// The Python functions that a process of this user is in.
+// The Python functions in which a process of this user is.
 #pragma once
 
 #include <sys/types.h>
@@ -11,11 +11,11 @@
 
 namespace launcher {
 
-// By thread, innermost first; the main thread has the process's number. Empty where the process runs no CPython of a
-// version that is known, or the kernel does not let its memory be read. The process does not notice it.
+// Returns the frames by thread, innermost first; the main thread has the process's number. Empty if the process does
+// not run a known version of CPython, or if the kernel does not permit reading its memory. The process is not affected.
 std::map<std::int64_t, std::vector<PythonFrame>> python_stacks(pid_t pid);
 
-// The 11 in "libpython3.11.so.1.0" and "python3.11"; 0 for other names. Pure.
+// Returns the 11 in "libpython3.11.so.1.0" and "python3.11"; 0 for other names. Pure.
 int python_minor(std::string_view file_name);
 
 }  // namespace launcher

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMostSessions = 16;
 constexpr std::size_t kLongestQuestion = 8192;
 constexpr auto kReplyTimeout = 10s;
-// Who sends more than this after the question is cut off.
+// A client that sends more bytes than this after the question is disconnected.
 constexpr std::size_t kMostDiscarded = 1 << 20;
 
 bool is_this_users(int fd) {
@@ -82,7 +82,7 @@ void ReplyServer::begin_answer(Session& session, std::string answer) {
   loop_.change(session.fd.get(), EPOLLOUT);
 }
 
-// Closing a connection with unread bytes would take the answer from the client, so the client closes it first.
+// close() with unread bytes would discard the answer, so the server waits until the client closes first.
 void ReplyServer::discard(Session& session) {
   std::array<char, 16384> buffer{};
   const ssize_t count = ::read(session.fd.get(), buffer.data(), buffer.size());

@@ -1,4 +1,4 @@
-// Answers short questions on a listening socket, one for each connection, without ever making the event loop wait.
+// Answers short questions on a listening socket, one for each connection, without blocking the event loop.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,11 @@ namespace launcher {
 struct Questions {
   std::function<bool(const std::string& question)> is_whole{};
   std::function<std::string(const std::string& question)> answer{};
-  // The answer to a question that is too long, and to one that is not all there in time; empty: the connection is
-  // closed.
+  // The answer to a question that is too long, and to one that does not arrive completely in time; empty: the
+  // connection is closed.
   std::string too_long{};
   std::string too_late{};
-  // Only this user and root are answered.
+  // Only this user and root get an answer.
   bool for_this_user = false;
 };
 
@@ -30,8 +30,8 @@ class ReplyServer {
   ReplyServer(const ReplyServer&) = delete;
   ReplyServer& operator=(const ReplyServer&) = delete;
 
-  // A connection waits at `listener`. False when it could not be taken for want of descriptors or memory, and should
-  // not be tried again at once.
+  // Accepts a connection that waits at `listener`. Returns false when there were too few descriptors or too little
+  // memory; then the caller should not try again at once.
   bool accept_from(int listener);
 
  private:
@@ -39,7 +39,7 @@ class ReplyServer {
     UniqueFd fd{};
     std::string question{};
     std::string answer{};
-    bool is_answered = false;   // nothing more is sent, and what still comes is not read as a question
+    bool is_answered = false;   // the answer was sent, and further bytes are not read as a question
     std::size_t discarded = 0;  // bytes that came after the question
     EventLoop::TimerId deadline{};
   };

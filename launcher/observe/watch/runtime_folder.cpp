@@ -24,11 +24,11 @@ namespace launcher {
 namespace {
 
 constexpr const char* kEnding = ".sock";
-constexpr const char* kEarlyEnding = ".new";  // of a socket that does not listen yet
+constexpr const char* kEarlyEnding = ".new";  // the ending of a socket that does not listen yet
 // "/", the digits of a process's number, the ending and a zero.
 constexpr std::size_t kLongestFolder = sizeof(sockaddr_un::sun_path) - 1 - 10 - 5 - 1;
 
-// Nothing where the name is too long.
+// Returns nothing when the name is too long.
 std::optional<sockaddr_un> address_of(const std::string& socket) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -48,7 +48,7 @@ std::string runtime_folder(const char* xdg_runtime_dir, uid_t user) {
 std::string runtime_folder() {
   const char* folder = std::getenv("XDG_RUNTIME_DIR");
   struct stat status {};
-  // sudo may leave another user's.
+  // sudo may leave the variable of another user.
   const bool is_own = folder != nullptr && ::stat(folder, &status) == 0 && status.st_uid == ::geteuid();
   return runtime_folder(is_own ? folder : nullptr, ::geteuid());
 }
@@ -59,7 +59,7 @@ std::string make_runtime_folder(const std::string& folder) {
     return folder + " cannot be created: " + std::strerror(errno) + "; set XDG_RUNTIME_DIR to a folder of yours";
   }
   struct stat status {};
-  // Another user may have made the folder in /tmp.
+  // In /tmp another user may have made the folder.
   if (::lstat(folder.c_str(), &status) != 0) return folder + " cannot be examined: " + std::strerror(errno);
   if (status.st_uid != ::geteuid()) {
     return folder + " belongs to another user, with user ID " + std::to_string(status.st_uid) + ": have it removed" +
@@ -94,20 +94,20 @@ ListeningSocket listen_in(const std::string& folder, pid_t pid) {
   ListeningSocket result{.fd = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))};
   const auto address = address_of(early);
   ::unlink(early.c_str());
-  // There is no moment at which others could open it.
+  // The umask is set first, so that other users can open the socket at no moment.
   const mode_t mask = ::umask(0177);
   const bool is_bound = result.fd && address &&
                         ::bind(result.fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0;
   ::umask(mask);
   if (is_bound && ::listen(result.fd.get(), kBacklog) == 0) {
-    // Another container that shares the folder may have a ddprun of this number.
+    // Another container that shares the folder may have a ddprun with the same process number.
     for (int i = 1; i <= kMostTries && result.path.empty(); ++i) {
       std::string path = begin;
       if (i > 1) path.append("-").append(std::to_string(i));
       path += kEnding;
       if (::link(early.c_str(), path.c_str()) == 0) {
         result.path = path;
-      } else if (errno != EEXIST) {  // not every file system has links
+      } else if (errno != EEXIST) {  // some file systems have no links
         if (::rename(early.c_str(), path.c_str()) == 0) result.path = path;
         break;
       }
@@ -144,7 +144,7 @@ std::vector<std::string> listening_folders(const std::string& unix_sockets) {
   std::set<std::string> folders;
   std::istringstream lines(unix_sockets);
   for (std::string line; std::getline(lines, line);) {
-    // A socket keeps the name that it was bound to, with the early ending.
+    // The kernel lists a socket under the name that it was bound to, which has the early ending.
     const std::size_t begin = line.find('/');
     const std::size_t end = line.rfind('/');
     if (begin == std::string::npos || end == begin) continue;

@@ -35,7 +35,7 @@ std::string lines_of(const RankStacks& rank, const ThreadStack& thread, const st
   return frames.empty() ? "    " + printable(problem) + "\n" : relevant_lines(frames);
 }
 
-// It is in the program or its libraries; of a Python program, in the program itself.
+// True if the thread is in the program or its libraries. For a Python program: in the program itself.
 bool is_relevant(const ThreadStack& thread, const std::vector<StackFrame>& frames) {
   return std::any_of(frames.begin(), frames.end(), [](const auto& each) { return !is_system(each); }) ||
          std::any_of(thread.python.begin(), thread.python.end(), [](const auto& each) { return !each.is_library(); });
@@ -46,7 +46,7 @@ std::string name_of(const ThreadStack& thread) {
   return thread.is_process ? "process " + std::to_string(thread.thread) + ", " + thread.name : "thread " + thread.name;
 }
 
-// Threads with one stack.
+// Threads with the same stack.
 struct StackGroup {
   bool is_main = false;
   bool is_process = false;

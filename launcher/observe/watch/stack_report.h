@@ -1,4 +1,5 @@
-// The stacks of ranks as text: equal ones once, and those first that say most. Pure but for the names of functions.
+// The stacks of ranks as text. Equal stacks are shown once, the most informative ones first. Pure except for the names
+// of functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,29 +14,29 @@
 
 namespace launcher {
 
-// The frames of addresses in a process.
+// Returns the frames for addresses in a process.
 using NameFrames = std::function<std::vector<StackFrame>(int pid, const std::vector<std::uint64_t>& addresses)>;
 
-// Lines "    #3 read_sample(long) (train+0x4a31)": the innermost frame, and those from the first one of the program or
-// its libraries to the last one; those of the C and C++ libraries around them say nothing.
+// Returns lines such as "    #3 read_sample(long) (train+0x4a31)": the innermost frame, and the frames from the first
+// to the last one of the program or its libraries. Frames of the C and C++ libraries around them are left out.
 std::string relevant_lines(const std::vector<StackFrame>& frames);
 
-// The same of Python's functions, "    #0 load (train.py:12)".
+// Returns lines for Python functions: "    #0 load (train.py:12)".
 std::string python_lines(const std::vector<PythonFrame>& frames);
 
-// "ranks 0-62, main thread, sleeping in ...:" and its frames, for each stack that differs.
+// Returns "ranks 0-62, main thread, sleeping in ...:" and the frames, for each different stack.
 std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& name_frames);
 
-// Has `names` look up all frames of these at once.
+// Makes `names` look up all frames of these stacks at once.
 void learn_frames(SymbolNames& names, const std::vector<RankStacks>& ranks);
 
-// For the report on a hang: the main thread's stack, and those of other threads that are in the program or its
-// libraries; one line without a line's end where the main thread's is not known.
+// For the report on a hang: the main thread's stack, and the stacks of other threads that are in the program or its
+// libraries. If the main thread's is not known, one line without a line end.
 std::string report_text(const RankStacks& rank, const NameFrames& name_frames);
 
-// What `ddprun stack` asks a job for.
+// The answer of a job to `ddprun stack`.
 nlohmann::ordered_json json_of(const std::vector<RankStacks>& ranks);
-// Nothing when it is no such text.
+// Returns nothing when the text is not such an answer.
 std::optional<std::vector<RankStacks>> stacks_from(const std::string& text);
 
 }  // namespace launcher

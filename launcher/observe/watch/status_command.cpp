@@ -46,7 +46,7 @@ Question parse_question(std::span<const std::string> arguments) {
   return question;
 }
 
-// With the user in front where it is known.
+// Adds the user at the beginning if it is known.
 std::string document_of(const FoundJob& job) {
   if (job.user.empty()) return job.document;
   auto document = nlohmann::ordered_json::parse(job.document, nullptr, /*allow_exceptions=*/false);
@@ -60,7 +60,7 @@ void print(const std::string& text) {
     throw LaunchError("cannot write to standard output");
 }
 
-// Of one that does not answer its socket and its process are all that is known.
+// For a job that does not answer, only its socket and its process number are known.
 std::string json_of_silent(const FoundJob& job) {
   return nlohmann::ordered_json{
       {"job", ""}, {"pid", job.pid}, {"problem", job.problem}, {"ranks", nlohmann::ordered_json::array()}}

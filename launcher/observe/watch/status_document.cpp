@@ -25,7 +25,7 @@ ordered_json number_or_null(const std::optional<double>& number) {
   return number ? ordered_json(*number) : ordered_json(nullptr);
 }
 
-// The collective that the rank is in, else the last one that it has ended.
+// The collective in which the rank is, else the last one that it has completed.
 ordered_json collective_of(const ddp::detail::ProgressSnapshot& progress) {
   const auto& calls = progress.collectives;
   if (calls.empty()) return nullptr;
@@ -40,7 +40,8 @@ ordered_json collective_of(const ddp::detail::ProgressSnapshot& progress) {
           {"text", collective_text(call, progress.groups[call.group])}};
 }
 
-// By their names; what has none, as there are too many, is the rest.
+// Adds the times of the program's own phases by name. The rest is the time of phases without a name, when there are too
+// many.
 void add_own_phases(ordered_json& spent, const ddp::detail::ProgressSnapshot& progress, std::uint64_t all,
                     std::uint64_t going_on) {
   const std::string rest_name(ddp::progress::name_of(ddp::progress::Phase::kUser));
@@ -49,12 +50,12 @@ void add_own_phases(ordered_json& spent, const ddp::detail::ProgressSnapshot& pr
   std::uint64_t rest = all;
   for (const auto& [name, time] : times) {
     rest -= std::min(rest, time);
-    spent[name] = spent.value(name, 0.0) + seconds(time);  // it may be called as one of ours
+    spent[name] = spent.value(name, 0.0) + seconds(time);  // the program may use a name of the library's phases
   }
   if (rest > 0) spent[rest_name] = spent.value(rest_name, 0.0) + seconds(rest);
 }
 
-// JSON has no number for what is not finite.
+// JSON has no number for infinity and NaN.
 ordered_json number_json(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";

@@ -1,4 +1,4 @@
-// What a job is doing, as one JSON document: what `ddprun status --json` prints, and the others are made of. Pure.
+// The state of a job as one JSON document. `ddprun status --json` prints it, and other outputs are made from it. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -18,21 +18,21 @@ namespace launcher {
 
 struct JobView {
   std::string job{};  // TORCHELASTIC_RUN_ID
-  int pid = 0;        // of ddprun, as its user sees it
+  int pid = 0;        // the process number of ddprun, as its user sees it
   std::string host{};
   std::vector<std::string> program{};
   int attempt = 0;
   int world_size = 0;
   std::chrono::system_clock::time_point start{};
-  std::string metrics{};  // their URL; empty: none are served
+  std::string metrics{};  // the URL of the metrics; empty: none are served
   Findings findings{};
 };
 
 struct RankFigures {
   RankView view{};
   std::optional<double> steps_per_second = std::nullopt;
-  std::optional<double> own_step_seconds = std::nullopt;     // of a step lately, without waiting for other ranks
-  std::optional<double> waited_step_seconds = std::nullopt;  // and that
+  std::optional<double> own_step_seconds = std::nullopt;     // own time of recent steps, without waits for other ranks
+  std::optional<double> waited_step_seconds = std::nullopt;  // the waits of these steps
   std::string holds_up{};                                    // how it delays the others; empty: it does not
   std::optional<GpuState> gpu = std::nullopt;
 };
@@ -40,15 +40,15 @@ struct RankFigures {
 nlohmann::ordered_json status_document(const JobView& job, const std::vector<RankFigures>& ranks, std::uint64_t now,
                                        std::chrono::system_clock::time_point time);
 
-// A line on the job, one on a hang and on each rank that delays the others or did so, and a table of its ranks, from
-// such a document; "" if it is not such a document. No line is wider than `columns`; 0: no limit.
+// Returns a line on the job, one on a hang and on each rank that delays or delayed the others, and a table of its
+// ranks; "" if `document` is not such a document. No line is wider than `columns`; 0: no limit.
 std::string status_text(const std::string& document, std::size_t columns = 0);
 
-// "job cifar (ddprun 4711 on node0) for 62 min: train". These throw where it is not such a document.
+// Returns "job cifar (ddprun 4711 on node0) for 62 min: train". These functions throw if it is not such a document.
 std::string status_title(const nlohmann::ordered_json& document);
 // The table of ranks, with the titles in the first row.
 std::vector<std::vector<std::string>> status_rows(const nlohmann::ordered_json& document);
-// What is wrong with the job: a line for a hang, then one for each rank that delays the others, then one for each that
+// The problems of the job: a line for a hang, then one for each rank that delays the others, then one for each that
 // did.
 std::vector<std::string> finding_lines(const nlohmann::ordered_json& document);
 

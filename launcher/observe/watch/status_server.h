@@ -1,4 +1,4 @@
-// Tells this user's other processes what the job is doing, at a socket in the user's runtime folder.
+// Answers questions of this user's other processes about the job, at a socket in the user's runtime folder.
 #pragma once
 
 #include <sys/epoll.h>
@@ -21,8 +21,8 @@ inline constexpr std::chrono::seconds kStatusPause{1};
 
 class StatusServer {
  public:
-  // `pid` names the socket; a question is one line. Where there can be no socket, no question is answered, problem()
-  // says why, and no job fails for it.
+  // `pid` is in the name of the socket. A question is one line. If the socket cannot be made, problem() has the reason,
+  // and the job continues.
   StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& question)> answer)
       : loop_(loop),
         server_(loop, {.is_whole = [](const std::string& question) { return question.ends_with('\n'); },
@@ -43,7 +43,7 @@ class StatusServer {
  private:
   void listen(pid_t pid) {
     const std::string folder = runtime_folder();
-    living_sockets(folder);  // removes those of ddpruns that were killed
+    living_sockets(folder);  // removes sockets of ddpruns that were killed
     ListeningSocket socket = listen_in(folder, pid);
     problem_ = std::move(socket.problem);
     if (!socket.fd) return;

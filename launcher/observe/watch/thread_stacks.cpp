@@ -17,10 +17,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kStackInterval = 1ms;
-// For one thread; others are asked then.
+// How long one thread may take; then the next one is asked.
 constexpr auto kThreadTimeout = 500ms;
 constexpr std::size_t kMostThreads = 128;
-// The handler and the frame through which the kernel returns.
+// The signal handler, and the frame through which the kernel returns.
 constexpr std::size_t kHandlerFrames = 2;
 
 std::string proc_text(pid_t thread, const char* name) {
@@ -28,7 +28,7 @@ std::string proc_text(pid_t thread, const char* name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The main thread first, which has the process's number.
+// Returns the main thread, which has the process's number, first.
 std::vector<pid_t> threads_of(pid_t pid) {
   std::vector<pid_t> threads = thread_numbers(pid);
   std::sort(threads.begin(), threads.end());
@@ -47,7 +47,7 @@ ThreadStack seen_from_outside(pid_t thread) {
   return {.thread = thread, .name = printable(name), .state = state ? to_text(*state) : "ended"};
 }
 
-// False where the rank's program is not in Python, or its memory cannot be read.
+// Returns false if the rank's program is not in Python, or if its memory cannot be read.
 bool read_python(RankStacks& rank) {
   auto frames = python_stacks(rank.pid);
   if (frames[rank.pid].empty()) return false;
@@ -60,7 +60,7 @@ bool read_python(RankStacks& rank) {
     ThreadStack process = seen_from_outside(family[i]);
     process.is_process = true;
     process.python = std::move(python_stacks(family[i])[family[i]]);
-    // One that was forked has the frames of its parent below its own.
+    // A forked process has the frames of its parent below its own.
     const auto first = std::find_if(process.python.begin(), process.python.end(), [](const PythonFrame& frame) {
       return frame.function.ends_with("_bootstrap") && frame.file.ends_with("/multiprocessing/process.py");
     });
@@ -104,7 +104,8 @@ StackRequester::Asked StackRequester::begin(const WatchedRank& rank) const {
       rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0 && !ddp::detail::is_python(*rank.page);
   if (process && process->is_stopped()) {
     stacks.problem = "no stack: its process is stopped";
-  } else if (!takes_signal(proc_text(stacks.pid, "status"), signal_)) {  // others would be ended by it
+    // The signal would end a program without a handler.
+  } else if (!takes_signal(proc_text(stacks.pid, "status"), signal_)) {
     stacks.problem = "no stack: its program has no handler for signal " + std::to_string(signal_);
   } else if (!has_page) {
     stacks.problem = "its program was asked to print its stack";
@@ -125,7 +126,7 @@ void StackRequester::look() {
   timer_.start_in(kStackInterval, [this] { look(); });
 }
 
-// True while there is something to wait for.
+// Returns true while an answer is missing.
 bool StackRequester::advance(Asked& asked, const std::vector<WatchedRank>& ranks) {
   if (asked.prints) return EventLoop::Clock::now() - begin_ < requests_.front().print_time;
   const auto rank =
@@ -159,7 +160,7 @@ void StackRequester::send(Asked& asked, const ddp::detail::Page& page) const {
   ::syscall(SYS_tgkill, asked.stacks.pid, stack.thread, signal_);
 }
 
-// False while the answer is waited for.
+// Returns false while the answer is missing.
 bool StackRequester::take_answer(Asked& asked, const ddp::detail::Page& page) {
   const auto now = EventLoop::Clock::now();
   auto& threads = asked.stacks.threads;
@@ -182,7 +183,7 @@ bool StackRequester::take_answer(Asked& asked, const ddp::detail::Page& page) {
   }
   from->frames = std::move(*frames);
   from->problem.clear();
-  // One that was asked before may answer late, and take the place of this one's answer: then it is asked again.
+  // A thread that was asked before may answer late, in place of this one: then this one is asked again.
   if (from - threads.begin() == static_cast<std::ptrdiff_t>(asked.next)) ++asked.next;
   asked.is_waiting = false;
   return true;
@@ -198,7 +199,7 @@ void StackRequester::finish() {
   const StackRequest request = std::move(requests_.front());
   requests_.pop_front();
   if (!requests_.empty()) timer_.start_in(0ms, [this] { begin(); });
-  request.done(std::move(answers));  // may end this object
+  request.done(std::move(answers));  // it may destroy this object
 }
 
 }  // namespace launcher

@@ -1,6 +1,6 @@
-// Asks ranks for the stacks of their threads, by the signal on which programs of the library leave theirs in the
-// rank's page: one thread of a rank after the other, all ranks at the same time. Those of Python programs are read from
-// their memory, without a signal.
+// Asks ranks for the stacks of their threads, with the signal at which programs of the library write a stack to the
+// rank's page. In each rank the threads are asked one after the other, in all ranks at the same time. Stacks of Python
+// programs are read from their memory, without a signal.
 #pragma once
 
 #include <sys/types.h>
@@ -23,22 +23,22 @@ struct ThreadStack {
   std::string name{};
   std::string state{};                  // "sleeping in futex_wait_queue"
   std::vector<std::uint64_t> frames{};  // addresses in the process, innermost first
-  std::vector<PythonFrame> python{};    // of a Python program, in place of them
+  std::vector<PythonFrame> python{};    // for a Python program, instead of `frames`
   std::string problem{};                // why the stacks are missing
-  bool is_process = false;              // the main thread of one that the rank has started, such as a loader's worker
+  bool is_process = false;  // true: the main thread of a process that the rank has started, such as a loader's worker
 };
 
 struct RankStacks {
   int rank = 0;
-  pid_t pid = 0;                       // of the program
-  std::string problem{};               // why there are no stacks; the threads are known nevertheless
-  std::vector<ThreadStack> threads{};  // the main one first
+  pid_t pid = 0;                       // the program's process
+  std::string problem{};               // why there are no stacks; `threads` is filled nevertheless
+  std::vector<ThreadStack> threads{};  // the main thread is the first
 };
 
 struct StackRequest {
   std::vector<int> ranks{};
   std::chrono::milliseconds timeout{};
-  // For programs that print their stack themselves, before `done` is called.
+  // How long to wait before `done` is called, for programs that print their stack themselves.
   std::chrono::milliseconds print_time{};
   std::function<void(std::vector<RankStacks>)> done{};
 };
@@ -48,17 +48,17 @@ class StackRequester {
   // `loop` must outlive this.
   StackRequester(EventLoop& loop, int stack_signal, WatchedRanks ranks);
 
-  // Ranks that have ended or are not this node's are left out. One request after the other.
+  // Ranks that have ended or that belong to other nodes are left out. Requests are handled one after the other.
   void ask(StackRequest request);
 
  private:
   struct Asked {
     RankStacks stacks{};
-    std::size_t next = 0;      // the thread to ask, or that is asked
-    bool is_waiting = false;   // for that thread
+    std::size_t next = 0;      // the thread that is asked, or will be asked next
+    bool is_waiting = false;   // true while its answer is missing
     std::uint64_t answer = 0;  // the number of its answer
     EventLoop::Clock::time_point asked_at{};
-    bool prints = false;  // it has no page
+    bool prints = false;  // the program has no page and prints its stack
   };
   void begin();
   Asked begin(const WatchedRank& rank) const;

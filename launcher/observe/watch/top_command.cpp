@@ -31,7 +31,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kRefresh = std::chrono::seconds(1);
 
-// A terminal that gives each key at once, and is as before when this ends. Signals that end a program come from fd().
+// A terminal that delivers each key at once. The destructor restores its state. Signals that end a program can be read
+// from fd().
 class KeyTerminal {
  public:
   KeyTerminal() {
@@ -54,7 +55,7 @@ class KeyTerminal {
   KeyTerminal(const KeyTerminal&) = delete;
   KeyTerminal& operator=(const KeyTerminal&) = delete;
 
-  // Presses the keys that come until `end`. False when the program is to end.
+  // Handles the keys that are pressed until `end`. Returns false when the program must end.
   bool wait(TopState& state, Clock::time_point end) const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
     std::array<pollfd, 2> polled{pollfd{.fd = signals_.get(), .events = POLLIN, .revents = 0},
@@ -102,7 +103,7 @@ void draw(const std::vector<FoundJob>& found, const TopState& state) {
   }
 }
 
-// Of the job that is shown first.
+// The stacks of the job that is shown first.
 std::vector<std::string> shown_stacks(const std::vector<FoundJob>& found) {
   std::string socket;
   for (const FoundJob& job : found) {

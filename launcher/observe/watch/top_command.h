@@ -1,4 +1,4 @@
-// `ddprun top` on a terminal: its keys, and what it shows once a second.
+// `ddprun top` on a terminal: handles its keys, and draws the screen once a second.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace launcher {
 
-// Until all jobs have ended or the user quits. The terminal is as before then.
+// Returns when all jobs have ended or the user quits. The state of the terminal is then restored.
 void run_top(const std::string& job, JobScope whose);
 
 }  // namespace launcher

@@ -21,11 +21,12 @@ using nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 using Lines = std::vector<std::string>;
 
-// The last ones are left out first; the values of the program are before the collective.
+// If there is not enough room, the last columns are left out first. The program's own values come before the
+// collective.
 constexpr std::array kFirstColumns = {"rank", "phase", "since", "step", "process", "steps/s", "own", "waits"};
 constexpr std::array kLastColumns = {"collective", "memory", "GPU", "host"};
 constexpr std::size_t kColumnGap = 2;
-// A column that is cut off is worth its place.
+// A column that is cut off must have at least this width.
 constexpr std::size_t kLeastWidth = 10;
 constexpr std::size_t kWidestRanks = 18;
 
@@ -40,11 +41,11 @@ std::string cut(const std::string& text, std::size_t width) {
   return text.substr(0, end);
 }
 
-// Ranks of which the same can be said.
+// Ranks that share a row.
 struct RankRow {
-  bool is_odd = false;  // it causes a hang or delays others, or has ended
+  bool is_odd = false;  // true: it causes a hang or delays others, or has ended
   std::vector<int> ranks{};
-  std::vector<Cells> cells{};  // of each
+  std::vector<Cells> cells{};  // the cells of each rank
 };
 
 std::set<int> named_ranks(const ordered_json& job) {
@@ -117,7 +118,7 @@ std::vector<std::size_t> columns_by_worth(const Cells& titles) {
   return order;
 }
 
-// As many columns as fit; one of them may be cut off.
+// Returns as many columns as fit; one of them may be cut off.
 Lines fitted(const std::vector<Cells>& rows, std::size_t columns) {
   std::vector<std::size_t> widths(rows.front().size(), 0);
   for (const Cells& row : rows) {
@@ -163,7 +164,7 @@ void add_wrapped(Lines& lines, const std::string& text, std::size_t columns) {
   for (std::string& line : lines_of(ddp::detail::wrapped_text(text, columns))) lines.push_back(std::move(line));
 }
 
-// Throws where it is not a job's document.
+// Throws if `job` is not a job's document.
 Lines job_lines(const ordered_json& job, const std::string& filter, std::size_t columns, std::size_t rows) {
   Lines lines{cut(status_title(job), columns)};
   for (const std::string& finding : finding_lines(job)) add_wrapped(lines, finding, columns);
@@ -208,7 +209,7 @@ Lines body_of(std::vector<ordered_json> jobs, const Lines& problems, const TopSt
     try {
       for (std::string& line : job_lines(job, state.filter, columns, room)) lines.push_back(std::move(line));
     } catch (const ordered_json::exception&) {
-      continue;  // another user may have written anything
+      continue;  // the document of another user may be anything
     }
   }
   return lines;

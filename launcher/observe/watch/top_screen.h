@@ -1,4 +1,4 @@
-// What `ddprun top` shows on a terminal of any size, and what its keys do. Pure.
+// The screen of `ddprun top` for a terminal of any size, and what its keys do. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,10 +11,10 @@
 namespace launcher {
 
 struct TopState {
-  std::size_t first_line = 0;         // of what does not fit on the screen
+  std::size_t first_line = 0;         // the first line that is shown, if not all fit on the screen
   std::string filter{};               // rows without it are left out
-  bool is_typing = false;             // the filter
-  bool wants_stacks = false;          // was just asked for
+  bool is_typing = false;             // true while the filter is being typed
+  bool wants_stacks = false;          // true after the key for stacks was pressed
   std::vector<std::string> stacks{};  // shown instead of the jobs
   bool quits = false;
 };
@@ -22,9 +22,10 @@ struct TopState {
 // The bytes of one key, such as "q" or "\x1b[A".
 void press_key(TopState& state, std::string_view key);
 
-// At most `rows` lines of at most `columns` characters. Of each job: its name, a hang and stragglers, then its ranks:
-// those first that cause a hang, delay others or differ from most. Where they are too many, equal ones are one row.
-// Columns that do not fit are left out. Jobs that hang come first. `problems` are of jobs that do not answer.
+// Returns at most `rows` lines of at most `columns` characters. For each job: its name, a hang and stragglers, then its
+// ranks. Ranks that cause a hang, delay others or differ from most come first. If there are too many, equal ranks share
+// a row. Columns that do not fit are left out. Jobs that hang come first. `problems` are those of jobs that do not
+// answer.
 std::vector<std::string> top_screen(const std::vector<nlohmann::ordered_json>& jobs,
                                     const std::vector<std::string>& problems, const TopState& state,
                                     std::size_t columns, std::size_t rows);

@@ -11,10 +11,10 @@ namespace {
 
 using RankPhase = ddp::progress::Phase;
 
-// Ranks that are in the same place.
+// Ranks that are at the same place of their programs.
 struct PlaceGroup {
   std::string text{};  // "in all_reduce at main (train.py:20)"
-  bool waits = false;  // in a collective
+  bool waits = false;  // true: they wait in a collective
   bool is_known = false;
   std::vector<int> ranks{};
 };
@@ -23,11 +23,11 @@ constexpr double kMuchOfProcessor = 0.5;  // a processor
 
 std::string state_text(const RankView& rank) {
   if (!rank.process) return "gone";
-  // What it waits in may be another function of the kernel each time.
+  // A busy process may be found in another kernel function each time, so it counts as running.
   return rank.cpu_share > kMuchOfProcessor || rank.process->state == 'R' ? "running" : to_text(*rank.process);
 }
 
-// A rank that reports something is in a collective when it has not ended one.
+// A rank with a page is in a collective when it has not completed one.
 PlaceGroup place_group(const RankView& rank) {
   if (!rank.runs()) return {.text = "ended (" + rank.ended + ")", .is_known = true};
   if (rank.progress) {
@@ -43,7 +43,7 @@ PlaceGroup place_group(const RankView& rank) {
   return {.text = state_text(rank) + line, .is_known = true};
 }
 
-// The largest last.
+// The largest group comes last.
 std::vector<PlaceGroup> places_of(const std::vector<RankView>& ranks) {
   std::vector<PlaceGroup> places;
   for (const RankView& rank : ranks) {
@@ -77,7 +77,7 @@ void append(std::vector<int>& ranks, const PlaceGroup& place) {
   std::sort(ranks.begin(), ranks.end());
 }
 
-// Those that are elsewhere than most; all where there is no majority.
+// Returns the ranks that are at another place than most; all ranks if there is no majority.
 std::vector<int> odd_ones(const std::vector<PlaceGroup>& places) {
   std::vector<int> ranks;
   const bool has_majority = places.size() > 1 && places[places.size() - 2].ranks.size() < places.back().ranks.size();
@@ -89,7 +89,7 @@ std::vector<int> odd_ones(const std::vector<PlaceGroup>& places) {
 
 Verdict judge_unseen(const std::vector<RankView>& ranks) {
   std::vector<PlaceGroup> places = places_of(ranks);
-  // Who waits in a collective comes last.
+  // Ranks that wait in a collective come last.
   const auto waiting =
       std::stable_partition(places.begin(), places.end(), [](const auto& each) { return !each.waits; });
   Verdict verdict{.kind = Verdict::Kind::kUnseen, .sentence = sentence_of(places)};
@@ -111,7 +111,7 @@ Verdict judge_unseen(const std::vector<RankView>& ranks) {
                             : ", which does not complete: check the network between them, and their backend";
     return verdict;
   }
-  // Without Python, and without the library.
+  // The program uses neither Python nor the library.
   if (std::any_of(places.begin(), places.end(), [](const auto& each) { return !each.is_known; })) {
     const bool is_one = places.size() == 1;
     verdict.sentence = (is_one ? rank_ranges(places.front().ranks) + ": no CPU time used, and nothing read or written"

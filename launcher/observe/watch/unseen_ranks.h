@@ -1,5 +1,5 @@
-// Which rank delays a job whose ranks report nothing: from where their Python programs are, or else from what the
-// kernel tells of their processes. Pure.
+// Finds the rank that delays a job whose ranks have no progress pages: from the positions of their Python programs, or
+// else from what the kernel reports about their processes. Pure.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace launcher {
 
-// For ranks none of which waits in a collective that is seen; at least one that runs reports nothing.
+// For ranks of which none is known to wait in a collective, and of which at least one running rank has no page.
 Verdict judge_unseen(const std::vector<RankView>& ranks);
 
 }  // namespace launcher

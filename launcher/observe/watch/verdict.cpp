@@ -35,7 +35,7 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   return begin + " has been in " + rank.progress->phase_name + " for " + time + at;
 }
 
-// Of each, as far as there is room in a sentence.
+// The places of all of them, as far as a sentence has room.
 std::string whereabouts_of_all(const std::vector<const RankView*>& ranks, std::uint64_t now) {
   constexpr std::size_t kNamed = 4;
   std::string text;
@@ -72,7 +72,8 @@ std::string what_is_missing(const WaitEdge& wait) {
   return " not answered " + rank_ranges({wait.waiter->rank}) + "'s " + text;
 }
 
-// ", with barrier #0 in group1 under way": what the rank may wait for in another group than that of `wait`.
+// Returns ", with barrier #0 in group1 under way": a call of the rank in another group than that of `wait`, for which
+// it may wait.
 std::string other_call_of(const RankView& rank, const WaitEdge& wait) {
   if (!rank.runs() || !rank.progress || rank.progress->collectives.empty()) return "";
   const CollectiveRecord& last = rank.progress->collectives.back();
@@ -81,7 +82,7 @@ std::string other_call_of(const RankView& rank, const WaitEdge& wait) {
   return ", with " + collective_text(last, group) + " under way";
 }
 
-// `wait` is one of those that `culprits` cause.
+// `wait` is one of the waits that `culprits` cause.
 Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits, const std::vector<WaitEdge>& waits,
                 std::uint64_t now) {
   const auto is_culprit = [&](const RankView* rank) {
@@ -111,7 +112,7 @@ Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits
   return verdict;
 }
 
-// The ranks at the end of each chain of waits: other ranks wait for them, and they wait for none.
+// Returns the ranks at the end of each chain of waits: other ranks wait for them, but they wait for no rank.
 std::vector<const RankView*> free_ranks(const std::vector<WaitEdge>& waits) {
   std::set<const RankView*> waiting;
   for (const WaitEdge& wait : waits) waiting.insert(wait.waiter);
@@ -124,7 +125,7 @@ std::vector<const RankView*> free_ranks(const std::vector<WaitEdge>& waits) {
 }
 
 Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
-  // Where one of them computes, it is not there that it waits: what it has begun continues beside its work.
+  // A rank that computes is not waiting for its open collective, which runs beside its work.
   std::vector<const RankView*> busy;
   for (const WaitEdge& wait : waits) {
     const bool computes = wait.missing->cpu_share > 0.5;
@@ -145,7 +146,8 @@ Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
   return verdict;
 }
 
-// A rank that reaches the store waits there for all others. What a program without the library does is not known.
+// A rank that has connected to the store waits there for all others. The work of a program without the library is not
+// known.
 std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uint64_t now) {
   std::vector<const RankView*> missing_ranks;
   std::vector<const RankView*> there;
@@ -173,7 +175,7 @@ std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uin
   return verdict;
 }
 
-// All that have been seen are in the same collective.
+// For ranks that are all in the same collective.
 std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
   for (const GroupCalls& group : groups) {
     std::vector<int> inside;
@@ -199,7 +201,7 @@ std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
 }
 
 Verdict no_rank_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
-  // Who closes its group waits there for the others to do so.
+  // A rank that closes its group waits for the others to do so, too.
   std::vector<const RankView*> at_work;
   std::vector<const RankView*> running;
   for (const RankView& rank : ranks) {
@@ -215,7 +217,7 @@ Verdict no_rank_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
       if (closes && !verdict.waiter) verdict.waiter = rank->rank;
     }
   }
-  // Beside them another thread may be in an older one.
+  // Another thread of the rank may be in an older collective.
   const bool has_older = std::any_of(running.begin(), running.end(), [](const RankView* rank) {
     return rank->progress && rank->progress->collectives_begun > ddp::detail::kRingEntries;
   });

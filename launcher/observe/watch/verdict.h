@@ -1,4 +1,4 @@
-// Who delays a job in which no rank makes progress. Pure.
+// Finds the rank that delays a job in which no rank makes progress. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@ namespace launcher {
 
 struct Verdict {
   enum class Kind : std::uint8_t {
-    kDifferentCalls,  // ranks have called different collectives in the same place
+    kDifferentCalls,  // ranks have called different collectives with the same number
     kStopped,         // a process is stopped by a signal
     kMissing,         // ranks wait for one that has not entered their collective
     kCycle,           // ranks wait for each other, in different groups
-    kUnfinished,      // all have entered, and it does not end
+    kUnfinished,      // all ranks have entered a collective that does not complete
     kNoneWaits,       // no rank waits in a collective
-    kUnseen,          // no rank tells anything
-    kNotAtStore,      // ranks have not come to the store, where others are
+    kUnseen,          // no rank has a progress page
+    kNotAtStore,      // ranks have not connected to the store, where others wait
   };
   Kind kind = Kind::kUnseen;
-  std::vector<int> culprits{};  // ranks; those of kNoneWaits are all that make no progress
-  std::optional<int> waiter{};  // one that waits for them
+  std::vector<int> culprits{};  // ranks; for kNoneWaits all ranks that make no progress
+  std::optional<int> waiter{};  // a rank that waits for them
   std::string sentence{};
 };
 
-// `now`: microseconds of the clock of the pages.
+// `now` is in microseconds of the page clock.
 Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now);
 
 }  // namespace launcher

@@ -24,7 +24,7 @@ std::uint64_t idle_time(const std::vector<RankView>& ranks) {
 RankPage::RankPage() {
   using ddp::detail::Page;
   UniqueFd fd(::memfd_create("ddprun-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // The mode is for who opens /proc/<pid>/fd/<n>.
+  // The mode applies to processes that open /proc/<pid>/fd/<n>.
   if (!fd || ::fchmod(fd.get(), 0600) != 0 || ::ftruncate(fd.get(), sizeof(Page)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return;
@@ -43,7 +43,7 @@ RankPage::~RankPage() {
 pid_t writer_of(const WatchedRank& rank) {
   if (rank.page == nullptr || ddp::detail::last_activity(*rank.page) == 0) return rank.pid;
   const auto writer = static_cast<pid_t>(rank.page->process.load());
-  // The rank writes there what it likes.
+  // The rank can write any number to its page, so it is checked.
   return writer > 0 && ::getpgid(writer) == rank.pid ? writer : rank.pid;
 }
 
@@ -56,7 +56,7 @@ pid_t program_of(const WatchedRank& rank) {
     const auto children = children_of(program);
     if (!state || state->state != 'S' || children.size() != 1) break;
     const auto child = process_state(children.front(), /*in_detail=*/false);
-    // Where nobody may know what it sleeps in, a wrapper has done less than its program.
+    // If the function in which it sleeps may not be read, the process that has done less is the wrapper.
     const bool waits = state->waits_in.empty()
                            ? child && child->cpu_ticks > state->cpu_ticks
                            : state->waits_in.starts_with("do_wait") || state->waits_in.starts_with("__do_wait");

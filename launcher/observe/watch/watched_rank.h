@@ -23,33 +23,35 @@ struct RankView {
   int rank = 0;
   std::string host{};
   pid_t pid = 0;
-  // Nothing: no program of the library writes the rank's page, as with Python.
+  // Nothing: no program of the library writes the rank's page.
   std::optional<ddp::detail::ProgressSnapshot> progress{};
-  // Of the process that does the rank's work; the memory is of all processes of the rank. Nothing: it has ended.
+  // The state of the process that does the rank's work; the memory is that of all processes of the rank. Nothing: it
+  // has ended.
   std::optional<ProcessState> process{};
-  int processes = 0;          // the rank's own and those below it
+  int processes = 0;          // the rank's own process and its descendants
   std::string ended{};        // "exited with status 0"; empty while it runs
-  std::uint64_t idle_us = 0;  // how long no progress of it was seen
-  // The same, where a loop that does nothing else is not progress: at least idle_us.
+  std::uint64_t idle_us = 0;  // how long the rank has made no progress
+  // The same, where a process that only runs a loop counts as idle; at least idle_us.
   std::uint64_t unchanged_us = 0;
-  double cpu_share = 0;  // processors that it and those below it used between the last two looks
-  // Where a Python program is that reports nothing; nothing where that cannot be seen.
+  double cpu_share = 0;  // the number of processors that its processes used between the last two checks
+  // The position of a Python program without a page; nothing when it cannot be read.
   std::optional<PythonPlace> python{};
-  // It has a connection to the job's store. Nothing: not asked, as for ranks that are in a group.
+  // Whether it has a connection to the job's store. Nothing: not checked, as for ranks that are in a group.
   std::optional<bool> at_store{};
 
   bool runs() const { return ended.empty(); }
   bool is_in_group() const { return progress && !progress->groups.empty(); }
 };
 
-// How long none of the running ranks has made progress; 0 when none runs. A rank that loops makes none where others do
-// nothing at all: it is for that rank that they wait.
+// How long none of the running ranks has made progress; 0 when none runs. A rank that only runs a loop does not make
+// progress when all others are idle, because they are waiting for it.
 std::uint64_t idle_time(const std::vector<RankView>& ranks);
 
-// The progress page that one rank shares with ddprun: memory without a name, which is gone with those who have it.
+// The progress page that one rank shares with ddprun. It is memory without a name, and is freed when no process has it
+// open any more.
 class RankPage {
  public:
-  // Without a page where the kernel has no memory files; then the rank is seen from outside only.
+  // If the kernel has no memory files, there is no page, and only the rank's processes can be observed.
   RankPage();
   ~RankPage();
   RankPage(RankPage&& other) noexcept : page_(std::exchange(other.page_, nullptr)), fd_(std::move(other.fd_)) {}
@@ -57,7 +59,7 @@ class RankPage {
   RankPage(const RankPage&) = delete;
   RankPage& operator=(const RankPage&) = delete;
 
-  // For the rank alone; -1 when there is no page, and once close_descriptor() was called.
+  // The descriptor for the rank; -1 when there is no page, and after close_descriptor().
   int descriptor() const { return fd_.get(); }
   void close_descriptor() { fd_.reset(); }
 
@@ -73,24 +75,25 @@ struct WatchedRank {
   int rank = 0;
   pid_t pid = 0;
   const ddp::detail::Page* page = nullptr;                // null: none
-  std::string ended{};                                    // how; empty while it runs
-  std::shared_ptr<ddp::detail::TimelineRing> timeline{};  // what it records; null: it cannot
+  std::string ended{};                                    // how it ended; empty while it runs
+  std::shared_ptr<ddp::detail::TimelineRing> timeline{};  // memory for its records; null: it cannot record
 
   bool runs() const { return ended.empty(); }
 };
 
-// The process that writes the rank's page, which may run below what ddprun has started, a shell say; else the rank's.
+// The process that writes the rank's page. It may be a descendant of the process that ddprun has started, such as a
+// shell. Without a page it is the rank's process.
 pid_t writer_of(const WatchedRank& rank);
 
-// The process that does the rank's work: the one that writes its page; else, where it reports nothing, the rank's own,
-// or the one below it for which a shell waits.
+// The process that does the rank's work: the one that writes its page; without a page the rank's own process, or the
+// child for which a shell waits.
 pid_t program_of(const WatchedRank& rank);
 
-// The signal on which programs of the library leave their stack, one that neither LibTorch nor users' handlers take.
+// The signal at which programs of the library write their stack; neither LibTorch nor handlers of users take it.
 int stack_signal();
 
 // The current ranks. Empty while they are not expected to make progress: before they are started, while they are being
-// stopped, and while the job is suspended. Pages must live until the next call.
+// stopped, and while the job is suspended. Pages must remain valid until the next call.
 using WatchedRanks = std::function<std::vector<WatchedRank>()>;
 
 }  // namespace launcher

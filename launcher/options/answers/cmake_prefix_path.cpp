@@ -14,7 +14,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, unreadable);
 }
 
-// Where GNUInstallDirs puts libraries: Debian's /usr has a folder per architecture.
+// Searches the folders in which GNUInstallDirs puts libraries; in Debian's /usr there is one for each architecture.
 bool has_package(const fs::path& prefix) {
   for (const char* libraries : {"lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"}) {
     if (is_there(prefix / libraries / "cmake/ddprun/ddprunConfig.cmake")) return true;
@@ -22,7 +22,7 @@ bool has_package(const fs::path& prefix) {
   return false;
 }
 
-// 11 of "python3.11"; -1 for other names.
+// Returns 11 for "python3.11"; -1 for other names.
 int minor_version(std::string_view name) {
   constexpr std::string_view kPython = "python3.";
   int minor = -1;
@@ -40,7 +40,7 @@ fs::path newest_torch(const fs::path& prefix) {
     for (const fs::directory_entry& entry : fs::directory_iterator(prefix / libraries, missing)) {
       const int minor = minor_version(entry.path().filename().string());
       if (minor <= newest_minor) continue;
-      for (const char* packages : {"site-packages", "dist-packages"}) {  // the second is Debian's
+      for (const char* packages : {"site-packages", "dist-packages"}) {  // Debian has dist-packages
         const fs::path torch = entry.path() / packages / "torch/share/cmake";
         if (!is_there(torch)) continue;
         newest = torch;

@@ -7,10 +7,10 @@ namespace launcher {
 namespace {
 
 constexpr std::string_view kGap = "…";
-// Shorter parts of a message, such as " of ", are in every text.
+// A shorter part of a message, such as " of ", occurs in every text.
 constexpr std::size_t kFewestCharacters = 8;
 
-// In lower case, with single spaces and none at the ends.
+// Converts to lower case, with single spaces and without spaces at the ends.
 std::string normalized(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -35,12 +35,13 @@ void for_each_part(std::string_view text, std::string_view separator, const Use&
   }
 }
 
-// How many characters of `message` the known one has. `message` may be one as it was printed, or a piece of one.
+// The number of characters that `message` and the known message have in common. `message` may be a printed message or a
+// part of one.
 std::size_t agreement(std::string_view message, std::string_view known) {
   const std::string pattern = normalized(known);
   if (pattern.find(message) != std::string::npos) return message.size();
   std::size_t sum = 0;
-  std::size_t from = 0;  // the parts come in the order of the pattern
+  std::size_t from = 0;  // the parts must occur in the order of the pattern
   for_each_part(pattern, kGap, [&](std::string_view part) {
     const std::string words = normalized(part);
     const std::size_t at = words.size() < kFewestCharacters ? std::string_view::npos : message.find(words, from);

@@ -36,7 +36,7 @@ namespace {
 using namespace std::chrono_literals;
 using Kind = Finding::Kind;
 
-constexpr auto kPythonTimeout = 20s;  // cold, on a network file system
+constexpr auto kPythonTimeout = 20s;  // a first start on a network file system is slow
 
 Finding check_build() {
   std::string text =
@@ -117,7 +117,7 @@ void check_python(std::vector<Finding>& findings) {
     findings.push_back({Kind::kNote, "Python", name + " was not found: .py programs cannot run"});
     return;
   }
-  // The package's own description: importing torch takes seconds.
+  // Reads the package's metadata, since an import of torch takes seconds.
   const std::string script =
       "import importlib.metadata as m, platform\n"
       "print(platform.python_version())\n"

@@ -15,7 +15,7 @@ constexpr std::string_view kRandom = "<random>";
 constexpr std::string_view kCoordinator = "<node 0>";
 constexpr std::string_view kTemporaryFolder = "<temporary folder>";
 
-// The value that a rank gets for a variable: of its own entries, else of the inherited ones.
+// The value of a variable for a rank: from the rank's own entries, else from the inherited ones.
 std::optional<std::string> value_for(const std::string& name, const RankPlan& plan,
                                      const std::vector<std::string>& inherited) {
   for (const auto* entries : {&plan.variables, &inherited}) {
@@ -62,7 +62,7 @@ std::string preview(const Options& options, const std::optional<Program>& progra
   JobEnvironment environment = plan_environment(options, /*attempt=*/0, std::string(kRandom), usable_cpus());
   const bool is_etcd = options.nnodes > 1 && options.uses_etcd();
   if (is_etcd) environment.master_addr = kCoordinator;
-  if (is_etcd || options.elastic.is_on()) environment.master_port = 0;  // each round's
+  if (is_etcd || options.elastic.is_on()) environment.master_port = 0;  // each round has a new port
   LogLayout layout{.error_folder = std::string(kTemporaryFolder)};
   if (!options.log_folder.empty()) {
     layout.log_folder = options.log_folder + "/" + environment.run_id + "_" + std::string(kRandom);

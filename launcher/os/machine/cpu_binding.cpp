@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostCpus = 1 << 16;
 
-// Units 0 .. units-1 in `shares` contiguous parts: the one of `share` is [first, last).
+// Divides the units 0 .. units-1 into `shares` contiguous parts, and returns the part of `share` as [first, last).
 std::pair<std::size_t, std::size_t> part(std::size_t units, std::size_t shares, std::size_t share) {
   return {units * share / shares, units * (share + 1) / shares};
 }

@@ -24,13 +24,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The few functions of nvml.h that are needed; all return 0 on success.
+// The few functions of nvml.h that are used; all return 0 on success.
 using GetCount = int (*)(unsigned*);
 using GetHandle = int (*)(unsigned, void**);
 using GetUuid = int (*)(void*, char*, unsigned);
 using GetVersion = int (*)(char*, unsigned);
 
-// What the helper writes: the driver's version, a line per GPU and this one; nothing at all without a driver.
+// The last line of the helper's output. Before it are the driver's version and one line per GPU. Without a driver there
+// is no output.
 constexpr std::string_view kEndOfGpus = "end\n";
 
 std::string answer_of_library() {
@@ -48,7 +49,7 @@ std::string answer_of_library() {
   for (unsigned index = 0; index < count; ++index) {
     void* device = nullptr;
     text = {};
-    // A device that the container may not use is counted by the driver but has no handle.
+    // The driver counts devices that the container may not use, but gives no handle for them.
     if (get_handle(index, &device) == 0 && get_uuid(device, text.data(), text.size() - 1) == 0)
       answer.append(text.data()).append("\n");
   }
@@ -70,7 +71,8 @@ std::string answer_of_library() {
   ::_exit(0);
 }
 
-// Its status; nothing for one that not even SIGKILL ends, as where a driver hangs in the kernel.
+// Returns its status; nothing for a helper that even SIGKILL does not end, for example because the driver hangs in the
+// kernel.
 std::optional<int> reap(pid_t helper, bool was_silent) {
   int status = 0;
   if (was_silent) ::kill(helper, SIGKILL);

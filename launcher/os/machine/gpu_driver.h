@@ -1,4 +1,4 @@
-// What NVIDIA's driver says of this machine, without linking CUDA.
+// What NVIDIA's driver reports about this machine, without linking CUDA.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@ struct GpuDriver {
   std::string problem{};                           // why there is no answer
 };
 
-// Asks the driver's management library in a process of its own: the library leaves threads behind that take signals
-// away from the program, and can hang or crash. Waits for at most `limit`; waking many GPUs takes seconds.
+// Asks the driver's management library in a separate process: the library leaves threads that receive the program's
+// signals, and it can hang or crash. Waits for at most `limit`; waking many GPUs takes seconds.
 GpuDriver ask_gpu_driver(std::chrono::milliseconds limit = std::chrono::seconds(30));
 
 }  // namespace launcher

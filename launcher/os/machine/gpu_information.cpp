@@ -11,7 +11,7 @@
 namespace launcher {
 namespace {
 
-// The text after "name:" and spaces.
+// Returns the text after "name:" and spaces.
 std::string value_after(std::string_view line) {
   const std::size_t colon = line.find(':');
   const std::size_t first = line.find_first_not_of(" \t", colon + 1);
@@ -24,9 +24,9 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// What names the device that an entry means; nothing when it means none.
+// Returns the UUID of the device to which an entry refers; nothing if there is none.
 std::optional<std::string> device_of(std::string_view entry, const std::vector<std::string>& uuids) {
-  if (entry.starts_with("MIG-")) return std::string(entry);  // an instance of some GPU; the driver alone can check it
+  if (entry.starts_with("MIG-")) return std::string(entry);  // only the driver can check a MIG instance
   if (entry.starts_with("GPU-")) {
     const auto matches = [&](const std::string& uuid) { return uuid.compare(0, entry.size(), entry) == 0; };
     if (std::count_if(uuids.begin(), uuids.end(), matches) != 1) return std::nullopt;

@@ -1,5 +1,5 @@
-// The GPUs of this machine, from the NVIDIA driver's files: quick to read, where asking its library takes a while. And
-// which of them CUDA_VISIBLE_DEVICES shows.
+// The GPUs of this machine according to the NVIDIA driver's files, which are faster to read than its library; and which
+// of them CUDA_VISIBLE_DEVICES shows.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace launcher {
 
-// Those of `uuids` that CUDA would show, in CUDA's order, with this value of CUDA_VISIBLE_DEVICES (null: unset):
-// indices, UUIDs or unambiguous beginnings of them, MIG instances; CUDA stops at the first entry that names no device,
-// and at a repeated one shows none. Pure.
+// Returns those of `uuids` that CUDA would show, in CUDA's order, for this value of CUDA_VISIBLE_DEVICES (null: unset).
+// Entries are indices, UUIDs or unambiguous beginnings of them, or MIG instances. CUDA stops at the first entry that
+// refers to no device, and shows no device if one is repeated. Pure.
 std::vector<std::string> visible_gpu_uuids(const std::vector<std::string>& uuids, const char* cuda_visible_devices);
 
-// How many those are. Pure.
+// The number of these GPUs. Pure.
 int visible_gpus(const std::vector<std::string>& uuids, const char* cuda_visible_devices);
 
 struct GpuInformation {
@@ -22,13 +22,14 @@ struct GpuInformation {
   std::string uuid{};
 };
 
-// The GPUs under `folder`, in the order of their bus addresses: that of nvidia-smi. Empty without a driver.
+// The GPUs under `folder`, in the order of their bus addresses, which is the order of nvidia-smi. Empty without a
+// driver.
 std::vector<GpuInformation> driver_gpus(const std::string& folder = "/proc/driver/nvidia/gpus");
 
-// The entry of CUDA_VISIBLE_DEVICES (null: unset) that CUDA device `index` stands for: "" without such an entry. Pure.
+// The entry of CUDA_VISIBLE_DEVICES (null: unset) for the CUDA device `index`; "" if there is none. Pure.
 std::string visible_entry(const char* cuda_visible_devices, int index);
 
-// The GPU that an entry (a number, a UUID or the beginning of one) means; null when it is not in `gpus`. Pure.
+// The GPU to which an entry (a number, a UUID or the beginning of one) refers; null when it is not in `gpus`. Pure.
 const GpuInformation* find_gpu(const std::vector<GpuInformation>& gpus, std::string_view entry);
 
 // "GPU 2 (NVIDIA H200, GPU-3f...)", as far as it is known. Pure.

@@ -26,10 +26,10 @@ using namespace std::chrono_literals;
 
 constexpr auto kSamplePause = 1s;
 constexpr std::string_view kEndOfSample = "end";
-// Far more than the lines of one second are.
+// Much more than the lines of one sample.
 constexpr std::size_t kMostReport = std::size_t{1} << 20;
 
-// Of nvml.h.
+// Constants of nvml.h.
 constexpr unsigned kStreamingMultiprocessors = 1;
 constexpr unsigned kGpuItself = 0;
 struct Utilization {
@@ -42,7 +42,7 @@ struct Memory {
   unsigned long long used = 0;
 };
 
-// In the helper: what the driver says; 0 for what it does not.
+// Runs in the helper and returns the driver's values; 0 for values that it does not report.
 class Driver {
  public:
   std::string text() const {
@@ -94,7 +94,8 @@ void close_from(int first) {
   for (int fd = first; fd < kMost; ++fd) ::close(fd);
 }
 
-// It keeps none of ddprun's descriptors: the process that waits for the end of a pipe would wait for it.
+// The helper closes ddprun's descriptors: otherwise a process that reads from one of ddprun's pipes would see no end as
+// long as the helper runs.
 [[noreturn]] void run_monitor(pid_t launcher, int fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   sigset_t none;
@@ -136,7 +137,7 @@ void GpuMonitor::begin() {
   try {
     pipe = make_pipe(O_NONBLOCK);
   } catch (const LaunchError&) {
-    return;  // no job fails for it
+    return;  // the job continues without this information
   }
   const pid_t launcher = ::getpid();
   helper_ = ::fork();
@@ -163,8 +164,7 @@ void GpuMonitor::on_text() {
   }
 }
 
-// A helper that hangs in the driver is not waited for: it ends when it can, and the process that inherits it takes its
-// end.
+// Does not wait long for a helper that hangs in the driver. It ends later, and the process that inherits it reaps it.
 void GpuMonitor::end() {
   gpus_.clear();
   if (reader_) loop_.remove(reader_.get());

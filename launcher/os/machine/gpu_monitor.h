@@ -1,4 +1,4 @@
-// What this machine's GPUs are doing, once a second, from a process of its own that asks the driver.
+// The state of this machine's GPUs, once a second, from a separate process that asks the driver.
 #pragma once
 
 #include <sys/types.h>
@@ -14,28 +14,28 @@
 
 namespace launcher {
 
-// What NVIDIA's driver says of a GPU at one moment.
+// What NVIDIA's driver reports about a GPU at one moment.
 struct GpuState {
   std::string uuid{};
   int use_percent = 0;
-  std::uint64_t memory_bytes = 0;  // in use, by whomever
+  std::uint64_t memory_bytes = 0;  // used by any process
   std::uint64_t memory_total = 0;
   int clock_mhz = 0;
   int celsius = 0;
-  std::uint64_t limits = 0;  // nvmlClocksEventReasons
+  std::uint64_t limits = 0;  // the bits of nvmlClocksEventReasons
 };
 
 class GpuMonitor {
  public:
-  // `loop` must outlive this. Begins after a moment, so that short jobs never ask.
+  // `loop` must outlive this. The helper starts after a pause, so that short jobs need none.
   explicit GpuMonitor(EventLoop& loop);
   ~GpuMonitor();
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;
 
-  // In the driver's order; none without a driver, or before it has answered.
+  // In the driver's order; empty without a driver, or before it has answered.
   const std::vector<GpuState>& gpus() const { return gpus_; }
-  // The one that an entry of CUDA_VISIBLE_DEVICES means: a number, a UUID or the beginning of one.
+  // The GPU to which an entry of CUDA_VISIBLE_DEVICES refers: a number, a UUID or the beginning of one.
   std::optional<GpuState> gpu(std::string_view entry) const;
 
  private:
@@ -51,7 +51,7 @@ class GpuMonitor {
   std::vector<GpuState> gpus_;
 };
 
-// From a line of the process that asks the driver. Pure.
+// Parses a line of the helper. Pure.
 std::optional<GpuState> parse_gpu_state(const std::string& line);
 
 }  // namespace launcher

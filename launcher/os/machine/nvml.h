@@ -1,5 +1,5 @@
-// The driver's management library, as far as it is needed: all functions return 0 on success. Only in processes made
-// for it: the library leaves threads behind that take signals away from the program, and can hang or crash.
+// The functions of the driver's management library that are used; all return 0 on success. It is loaded only in
+// processes made for it: it leaves threads that receive the program's signals, and it can hang or crash.
 #pragma once
 
 #include <dlfcn.h>

@@ -23,7 +23,7 @@ bool has_mark(const std::string& folder, const char* name) {
   return ::getxattr(folder.c_str(), name, &value, 1) == 1 && value == '1';
 }
 
-// `list` is separated by commas; an empty one has the empty word.
+// `list` is separated by commas; an empty list contains the empty word.
 bool has_word(std::string_view list, std::string_view word) {
   while (true) {
     const std::size_t comma = list.find(',');
@@ -33,7 +33,7 @@ bool has_word(std::string_view list, std::string_view word) {
   }
 }
 
-// In mountinfo a blank is \040, and so on.
+// mountinfo writes a blank as \040, and other characters in the same way.
 std::string without_escapes(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -53,7 +53,7 @@ std::optional<std::string> cgroup_folder(std::string_view cgroups, std::string_v
   std::string group;
   std::istringstream lines{std::string(cgroups)};
   for (std::string line; std::getline(lines, line);) {
-    // number:controllers:/path, of v2 0::/path
+    // The format is number:controllers:/path, for v2 0::/path.
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (second == std::string::npos || line.compare(second + 1, 1, "/") != 0) continue;
@@ -66,7 +66,7 @@ std::optional<std::string> cgroup_folder(std::string_view cgroups, std::string_v
   const std::string type = controller.empty() ? " - cgroup2 " : " - cgroup ";
   std::istringstream mount_lines{std::string(mounts)};
   for (std::string line; std::getline(mount_lines, line);) {
-    // id parent device root point options... - type source options
+    // The format is: id parent device root point options... - type source options
     if (line.find(type) == std::string::npos) continue;
     if (!controller.empty() && !has_word(std::string_view(line).substr(line.rfind(' ') + 1), controller)) continue;
     std::istringstream fields(line);

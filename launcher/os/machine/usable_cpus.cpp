@@ -25,12 +25,12 @@ std::string read_small_file(const std::string& path) {
   return text.str();
 }
 
-// 0: no limit.
+// The smaller of two limits; 0 means no limit.
 int fewer(int a, int b) {
   return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
 }
 
-// cgroup v2 has both numbers in one file, v1 in two.
+// cgroup v2 has both numbers in one file, v1 in two files.
 int cpus_of_folder(const std::string& folder, bool is_unified) {
   if (is_unified) return cpus_from_cpu_max(read_small_file(folder + "/cpu.max"));
   const std::string quota = read_small_file(folder + "/cpu.cfs_quota_us");

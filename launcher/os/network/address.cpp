@@ -22,7 +22,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<SocketAddress>);
 
 constexpr std::size_t kMaxAddresses = 64;
-constexpr auto kByPidfd = static_cast<idtype_t>(3);  // P_PIDFD, which older C libraries do not name
+constexpr auto kByPidfd = static_cast<idtype_t>(3);  // P_PIDFD, for which older C libraries have no name
 
 std::vector<SocketAddress> ask_resolver(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
@@ -93,8 +93,8 @@ void AddressLookup::finish() {
   loop_.remove(answer_.get());
   answer_.reset();
   helper_ = -1;
-  // The process that reaps all children may have reaped it: by its number somebody else could be hit. Without a pidfd
-  // it is left to that reaper, and ends on its own: nobody reads its answer.
+  // The process that reaps all children may have reaped the helper, so its number may belong to another process.
+  // Without a pidfd the helper is not killed: it ends by itself, and is reaped there.
   if (!pidfd_ || ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0) != 0) return;
   siginfo_t info{};
   ::waitid(kByPidfd, static_cast<id_t>(pidfd_.get()), &info, WEXITED);

@@ -5,7 +5,7 @@
 
 namespace launcher {
 
-// Microseconds by which it is ahead of ours, and by how much that may be wrong at most, in either direction.
+// In microseconds: how far the other clock is ahead, and the largest error of this number in either direction.
 struct ClockDifference {
   std::int64_t ahead = 0;
   std::int64_t error = 0;

@@ -15,19 +15,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A pause is this part of the time waited so far, within limits; after a long wait it is this smaller part of it,
-// within others: the wait grows by no more than that.
+// A pause is 1/kPauses of the time waited so far, within limits. After a long wait it is 1/kLatePauses of that time,
+// within other limits. So a pause lengthens the wait by that part at most.
 constexpr int kPauses = 16;
 constexpr auto kShortestPause = 2ms;
 constexpr int kLatePauses = 512;
 constexpr auto kLongestPause = 200ms;
-// Asking for a name is a process each time.
+// Each resolution of a name starts a process, so these pauses are longer.
 constexpr int kUnresolvedPauses = 4;
 constexpr auto kShortestUnresolvedPause = 50ms;
 constexpr auto kLongestUnresolvedPause = 2s;
-// A name may come to mean another address: a pod that was moved.
+// A name may get another address, for example when a pod was moved.
 constexpr auto kResolveAgain = 10s;
-// The kernel itself asks a host that does not answer for two minutes, ever more seldom.
+// The kernel repeats a connection request for two minutes at growing intervals, so each attempt has a shorter limit.
 constexpr auto kAttempt = 3s;
 constexpr auto kAttemptOfSeveral = 500ms;
 
@@ -47,7 +47,7 @@ Connector::Connector(EventLoop& loop, std::string host, std::uint16_t port, std:
       early_pause_(std::clamp<std::chrono::milliseconds>(early_pause, kShortestPause, kLongestPause)) {
   addresses_ = numeric_addresses(host_, port_);
   is_numeric_ = !addresses_.empty();
-  // Not in the constructor: its caller may not be ready for the outcome.
+  // The constructor does not connect itself, since its caller may not be ready for the callback.
   pause(0ms);
 }
 
@@ -91,7 +91,7 @@ void Connector::begin() {
 void Connector::look_up() {
   lookup_ = std::make_unique<AddressLookup>(loop_, host_, port_, [this](std::vector<SocketAddress> addresses) {
     resolved_ = Clock::now();
-    if (!addresses.empty()) addresses_ = std::move(addresses);  // else those that it had, if any
+    if (!addresses.empty()) addresses_ = std::move(addresses);  // else the earlier addresses are kept
     if (!addresses_.empty()) {
       connect_next();
       return;
@@ -104,12 +104,12 @@ void Connector::look_up() {
 void Connector::connect_next() {
   const SocketAddress& address = addresses_[next_address_++];
   fd_.reset(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd_) {  // a machine without IPv6, say
+  if (!fd_) {  // for example on a machine without IPv6
     on_failed(errno);
     return;
   }
   const auto* peer = reinterpret_cast<const sockaddr*>(&address.storage);
-  // What the kernel knows at once, that there is no route, say, is not an outcome but a refusal as any other.
+  // An error that the kernel reports at once, such as a missing route, is handled as a failed attempt.
   if (::connect(fd_.get(), peer, address.length) != 0 && errno != EINPROGRESS && errno != EINTR) {
     const int error = errno;
     fd_.reset();

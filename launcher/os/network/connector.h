@@ -1,5 +1,5 @@
-// A TCP connection to a server that may not be there yet: tries again until it is, first within milliseconds, then less
-// and less often, so that the launcher that starts last is found at once and a long wait costs next to nothing.
+// A TCP connection to a server that may not have started. Tries again until it succeeds, first within milliseconds,
+// then at growing intervals. So a launcher that starts late is found quickly, and a long wait costs nearly nothing.
 #pragma once
 
 #include <chrono>
@@ -19,20 +19,20 @@ namespace launcher {
 
 class Connector {
  public:
-  // How long the pauses get within the first ten seconds, 200 ms at most.
+  // The longest pause within the first ten seconds, at most 200 ms.
   static constexpr std::chrono::milliseconds kEarlyPause{20};
 
-  // Begins at once. `on_connected` gets the connection, not blocking, once; then this does nothing more until retry().
+  // Begins at once. Calls `on_connected` once with a non-blocking connection; after that it does nothing until retry().
   Connector(EventLoop& loop, std::string host, std::uint16_t port, std::function<void(UniqueFd)> on_connected,
             std::chrono::milliseconds early_pause = kEarlyPause);
   ~Connector();
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
 
-  // The pause before the next attempt, when it has waited for so long. Pure.
+  // The pause before the next attempt, after `waited`. Pure.
   static EventLoop::Clock::duration pause_after(EventLoop::Clock::duration waited,
                                                 EventLoop::Clock::duration early_pause = kEarlyPause);
-  // Connects once more, after a pause: who was there was not who is wanted, or went away.
+  // Connects again after a pause, because the other end was not the right one, or has closed the connection.
   void retry(std::string problem);
   // The last attempt was refused: the host is up, but no process listens at the port.
   bool was_refused() const { return was_refused_; }
@@ -64,8 +64,8 @@ class Connector {
   Clock::time_point resolved_{};
   Clock::time_point begun_ = Clock::now();
   std::size_t next_address_ = 0;
-  UniqueFd fd_;                    // while it is connecting
-  EventLoop::Timer timer_{loop_};  // of the attempt, or of the pause before the next one
+  UniqueFd fd_;                    // exists during an attempt
+  EventLoop::Timer timer_{loop_};  // limits the attempt, or the pause before the next one
   std::string problem_;
   bool was_refused_ = false;
 };

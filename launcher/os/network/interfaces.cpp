@@ -53,7 +53,7 @@ bool contains(const Network& network, const SocketAddress& address) {
   return true;
 }
 
-// "10.1.0.0/16", or an address alone; nothing when it is neither.
+// Parses "10.1.0.0/16", or a single address; nothing for other text.
 std::optional<Network> parse_network(const std::string& text) {
   const std::size_t slash = text.find('/');
   const auto addresses = numeric_addresses(text.substr(0, slash), 0);

@@ -1,4 +1,4 @@
-// A TCP server's listening sockets inside the event loop: on one or several addresses, all with one port.
+// The listening sockets of a TCP server in the event loop: on one or several addresses, all with the same port.
 #pragma once
 
 #include <sys/epoll.h>
@@ -20,13 +20,14 @@ namespace launcher {
 struct ListenAt {
   enum class Kind : std::uint8_t { kLoopback, kEverywhere, kAddresses };
   Kind kind = Kind::kLoopback;
-  std::vector<SocketAddress> addresses{};  // whatever their port
+  std::vector<SocketAddress> addresses{};  // their ports are ignored
 };
 
 class Listener {
  public:
-  // `port` 0: the kernel chooses. `on_ready` is called with a socket from which connections can be accepted. Throws
-  // LaunchError when the port cannot be had, and PortInUse when somebody else has it. `loop` must outlive the listener.
+  // `port` 0: the kernel chooses. Calls `on_ready` with a socket from which connections can be accepted. Throws
+  // LaunchError when the port cannot be used, and PortInUse when another program has it. `loop` must outlive the
+  // listener.
   Listener(EventLoop& loop, const ListenAt& where, std::uint16_t port, std::function<void(int fd)> on_ready)
       : loop_(loop), port_(port) {
     open(where);
@@ -41,10 +42,10 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   std::uint16_t port() const { return port_; }
-  // An address at which it can be reached from this machine.
+  // An address at which this machine can reach the server.
   const std::string& host() const { return host_; }
-  // For so long on_ready is not called: too few descriptors are left, say. False during an earlier pause, which stays
-  // as it is.
+  // Does not call on_ready for this time, for example because there are too few descriptors. During an earlier pause it
+  // changes nothing and returns false.
   bool pause(std::chrono::milliseconds time) {
     if (pause_.is_running()) return false;
     watch(0);
@@ -62,7 +63,7 @@ class Listener {
     host_ = host_in(where.addresses.front());
     for (const SocketAddress& address : where.addresses) {
       sockets_.push_back(listen_or_throw(address, port_));
-      port_ = port_of(sockets_.back().get());  // the same for all
+      port_ = port_of(sockets_.back().get());  // all sockets have the same port
     }
   }
   void watch(std::uint32_t events) {

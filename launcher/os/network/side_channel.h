@@ -1,5 +1,6 @@
-// What launchers tell each other besides the rendezvous, on the same connections: bytes in order between the
-// coordinator and each of the others. Shared by who keeps the connections and who uses them; either may go first.
+// Data that launchers exchange besides the rendezvous, on the same connections: ordered bytes between the coordinator
+// and each other launcher. The owner of the connections and their user share the object, and either may be destroyed
+// first.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +16,18 @@ namespace launcher {
 
 class SideChannel {
  public:
-  // By who keeps the connections: this launcher's to the coordinator, while there is one.
+  // Set by the owner of the connections: this launcher's connection to the coordinator, while it exists.
   struct Connection {
     std::function<bool()> is_open{};
-    std::function<std::size_t()> waiting{};  // bytes that were sent and that the kernel does not have yet
-    std::function<bool()> is_idle{};         // the kernel has all that was sent
+    std::function<std::size_t()> waiting{};  // the number of bytes that were not passed to the kernel yet
+    std::function<bool()> is_idle{};         // all bytes were passed to the kernel
     std::function<void(std::string_view bytes)> send{};
   };
   void attach(Connection connection) { connection_ = std::move(connection); }
   void detach() { connection_.reset(); }
-  // And of a coordinator, those to all members, or null.
+  // In the coordinator: sends to all members; otherwise null.
   std::function<void(std::string_view bytes)> to_members{};
-  // How many of them there were when the round began, this launcher not counted; torchrun's nodes do not count.
+  // The number of members when the round began, without this launcher and torchrun nodes.
   std::function<std::size_t()> members{};
 
   void forget_members() {
@@ -34,15 +35,15 @@ class SideChannel {
     members = nullptr;
   }
 
-  // By who uses it. What has arrived from the coordinator, and from a member: its node, and what is known of its
-  // steady clock.
+  // Set by the user of the channel. They receive bytes from the coordinator, and from a member: its node, and what is
+  // known of its steady clock.
   std::function<void(std::string_view bytes)> on_coordinator{};
   std::function<void(int node, std::optional<ClockDifference> clock, std::string_view bytes)> on_member{};
 
   bool has_coordinator() const { return connection_ && connection_->is_open(); }
-  // Whether more should be sent now: the ranks' store uses the connection as well.
+  // Whether more should be sent now; the ranks' store uses the connection, too.
   bool has_room() const { return has_coordinator() && connection_->waiting() < kMostWaiting; }
-  // All that was sent is on its way.
+  // Whether all bytes were passed to the kernel.
   bool is_sent() const { return !has_coordinator() || connection_->is_idle(); }
   void send(std::string_view bytes) {
     if (has_coordinator()) connection_->send(bytes);

@@ -74,8 +74,8 @@ std::string peer_of(int fd) {
 
 namespace {
 
-// Two sockets with SO_REUSEADDR may have one port as long as only one of them listens. Empty, with errno set, when that
-// is impossible.
+// Two sockets with SO_REUSEADDR may be bound to the same port as long as only one of them listens. Returns an empty
+// descriptor, with errno set, when that is impossible.
 UniqueFd bound_socket(int family, std::uint16_t port, bool loopback_only) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return fd;
@@ -125,7 +125,7 @@ UniqueFd reserve_port() {
 UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only) {
   UniqueFd listener;
   if (!loopback_only) listener = listen_on(AF_INET6, port, false);
-  // No IPv6 on this machine, or only loopback wanted. A taken port is an error for either family.
+  // Tries IPv4 if this machine has no IPv6, or if only loopback is wanted. A port in use is an error for either family.
   if (!listener && (loopback_only || errno != EADDRINUSE)) listener = listen_on(AF_INET, port, loopback_only);
   if (!listener) throw_on_listening(port, errno);
   return listener;
@@ -197,7 +197,7 @@ std::uint16_t free_port() {
 }
 
 std::string loopback_problem() {
-  // Of a datagram socket this asks for the route, and sends nothing.
+  // connect() of a datagram socket only looks up the route, and sends nothing.
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;

@@ -1,4 +1,4 @@
-// TCP sockets: listening ones, and who is at the other end.
+// TCP sockets: how to listen, accept, and find the addresses of both ends.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,8 +12,8 @@
 
 namespace launcher {
 
-// Not blocking, on `port` (0: the kernel chooses) of loopback or of all addresses of the family, AF_INET or AF_INET6
-// (which takes IPv4 too). Empty, with errno set, when that is impossible.
+// Returns a non-blocking listening socket on `port` (0: the kernel chooses) of loopback, or of all addresses of the
+// family, AF_INET or AF_INET6 (which accepts IPv4, too). Empty, with errno set, when that is impossible.
 UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only);
 
 class PortInUse : public LaunchError {
@@ -21,57 +21,57 @@ class PortInUse : public LaunchError {
   using LaunchError::LaunchError;
 };
 
-// On loopback, or on every address of this machine, IPv6 and IPv4. Throws LaunchError when the port cannot be had, and
-// PortInUse when somebody else has it.
+// Listens on loopback, or on every address of this machine, IPv6 and IPv4. Throws LaunchError when the port cannot be
+// used, and PortInUse when another program has it.
 UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only);
 
-// The same on one address, whatever its port.
+// Listens on one address; its own port is ignored.
 UniqueFd listen_or_throw(const SocketAddress& address, std::uint16_t port);
 
-// Why connecting to 127.0.0.1 is impossible although listening works: a new network namespace has its loopback
-// interface down. Empty if it is possible.
+// Why a connection to 127.0.0.1 is impossible although listening works: in a new network namespace the loopback
+// interface is down. Empty if it is possible.
 std::string loopback_problem();
 
 struct Accepted {
   UniqueFd fd{};
   std::uint16_t peer_port = 0;
-  bool is_out_of_resources = false;  // descriptors or memory are short: to be tried again later
+  bool is_out_of_resources = false;  // there are too few descriptors or too little memory; try again later
 };
 
-// The next connection that waits at `listener`, not blocking; without a descriptor if none does.
+// Accepts the next connection that waits at `listener`, non-blocking; without a descriptor if there is none.
 Accepted accept_connection(int listener);
 
-// Then the event loop's other work comes first, however many connections wait.
+// After so many accepted connections the other work of the event loop comes first.
 inline constexpr int kAcceptedInARow = 64;
 
-// Of a connection: small messages go at once, and a peer that is gone is noticed.
+// Sets options of a connection: small messages are sent at once, and a lost peer is detected.
 void set_connection_options(int fd);
 
-// The error of a connection that was being made, 0 when it was made.
+// The error of a connection attempt; 0 when it succeeded.
 int pending_error(int fd);
 bool is_connected_to_itself(int fd);
-// This machine has it: a server could listen there.
+// Whether this machine has the address, so that a server could listen there.
 bool is_own_address(const SocketAddress& address);
 
 std::uint16_t port_in(const sockaddr_storage& address);
-// In numbers, as "10.0.0.1"; "" when that is impossible.
+// The numeric address, such as "10.0.0.1"; "" when that is impossible.
 std::string host_in(const SocketAddress& address);
 bool is_loopback(const SocketAddress& address);
-// The port of the socket's own end, or 0.
+// The local port of the socket, or 0.
 std::uint16_t port_of(int fd);
-// The address of the other end in numbers, or "".
+// The numeric address of the other end, or "".
 std::string peer_address(int fd);
-// That of this end.
+// The numeric address of this end, or "".
 std::string local_address(int fd);
 // "127.0.0.1 port 4711", for messages.
 std::string peer_of(int fd);
 
-// A socket that holds a free port on all addresses, so that no other program can take it, until a server of ours
-// listens there too. Empty otherwise.
+// Returns a socket bound to a free port on all addresses, so that no other program can take the port until a server of
+// this program listens there, too. Empty when that is impossible.
 UniqueFd reserve_port();
 
-// A port on loopback that was free a moment ago, for a server that another process starts. Another program may take it
-// first. Throws LaunchError if no port is free.
+// Returns a port on loopback that is free at this moment, for a server that another process starts. Another program may
+// take it first. Throws LaunchError if no port is free.
 std::uint16_t free_port();
 
 }  // namespace launcher

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMaxCapturedBytes = 64 << 10;
-// Between two looks at a command that has closed its output: nearly all have ended then.
+// The pause between two checks of a command that has closed its output; nearly all commands have ended by then.
 constexpr int kPauseMs = 2;
 
 }  // namespace
@@ -41,7 +41,7 @@ std::optional<std::string> read_to_end(int fd, Clock::time_point deadline) {
 
 namespace {
 
-// A command may continue without its output. True when it has ended.
+// A command may continue after it closed its output. Returns true when it has ended.
 bool wait_for_end(pid_t pid, Clock::time_point deadline) {
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {

@@ -8,7 +8,7 @@
 
 namespace launcher {
 
-// All that comes out of `fd`, at most 64 KiB; nothing when its end does not come by `deadline`.
+// Reads from `fd` up to its end, at most 64 KiB; nothing when the end is not reached by `deadline`.
 std::optional<std::string> read_to_end(int fd, std::chrono::steady_clock::time_point deadline);
 
 // Runs `file` with `arguments` (argv[0] included), an empty standard input and no standard error; returns its standard

@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kLongestSymbol = 160;
 constexpr std::size_t kMostFrames = 32;
 
-// `count` records of one kind at `offset`; none where they are not all in the file.
+// Returns `count` records of one kind at `offset`; empty if they are not all in the file.
 template <typename Record>
 std::vector<Record> records_at(std::string_view file, std::uint64_t offset, std::uint64_t count) {
   if (offset > file.size() || count > (file.size() - offset) / sizeof(Record)) return {};
@@ -42,7 +42,7 @@ std::optional<Elf64_Ehdr> header_of(std::string_view file) {
   return headers[0];
 }
 
-// Where the linker has put the byte at `offset`.
+// Returns the virtual address of the byte at `offset`.
 std::optional<std::uint64_t> address_of(std::string_view file, const Elf64_Ehdr& header, std::uint64_t offset) {
   for (const Elf64_Phdr& part : records_at<Elf64_Phdr>(file, header.e_phoff, header.e_phnum)) {
     if (part.p_type == PT_LOAD && offset >= part.p_offset && offset - part.p_offset < part.p_filesz) {
@@ -52,7 +52,7 @@ std::optional<std::uint64_t> address_of(std::string_view file, const Elf64_Ehdr&
   return std::nullopt;
 }
 
-// Where the linker has put the first byte of an executable mapping, which begins at a page.
+// Returns the virtual address of the first byte of an executable mapping, which begins at a page.
 std::optional<std::uint64_t> begin_of(std::string_view file, const Elf64_Ehdr& header, const MappedFile& mapped) {
   constexpr std::uint64_t kLargestPage = 65536;
   for (const Elf64_Phdr& part : records_at<Elf64_Phdr>(file, header.e_phoff, header.e_phnum)) {
@@ -71,14 +71,14 @@ std::string name_at(std::string_view file, const Elf64_Shdr& names, std::uint64_
   return std::string(text.substr(0, std::min(text.find('\0'), text.size())));
 }
 
-// An address, and the function with the highest one that is not above it.
+// An address, and the function with the highest start address that is not above it.
 struct Sought {
   std::uint64_t address = 0;
   Elf64_Sym symbol{};
   const Elf64_Shdr* names = nullptr;
 };
 
-// `sought` is sorted by address: a table may have half a million symbols, so it is read once for all.
+// `sought` is sorted by address. A table may have half a million symbols, so one pass serves all addresses.
 void search(std::string_view file, const Elf64_Shdr& table, const Elf64_Shdr& names, std::vector<Sought>& sought) {
   const std::uint64_t count = table.sh_size / sizeof(Elf64_Sym);
   if (table.sh_offset > file.size() || count > (file.size() - table.sh_offset) / sizeof(Elf64_Sym)) return;
@@ -225,7 +225,8 @@ std::optional<SymbolNames::Place> SymbolNames::place_of(int pid, const std::vect
     std::ifstream file("/proc/" + std::to_string(pid) + "/maps", std::ios::binary);
     known = files_.emplace(pid, executable_files(std::string(std::istreambuf_iterator<char>(file), {}))).first;
   }
-  // But for the innermost, what is there is where a call returns to, which may be the next function.
+  // Except for the innermost, these are return addresses, which may already be in the next function. So 1 is
+  // subtracted.
   const std::uint64_t address = addresses[i] - (i > 0 ? 1 : 0);
   const auto file = std::find_if(known->second.begin(), known->second.end(),
                                  [&](const auto& each) { return address >= each.begin && address < each.end; });
@@ -234,7 +235,8 @@ std::optional<SymbolNames::Place> SymbolNames::place_of(int pid, const std::vect
 }
 
 void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks) {
-  std::map<std::string, std::pair<int, std::set<std::uint64_t>>> wanted;  // by file: a process that has it, and offsets
+  std::map<std::string, std::pair<int, std::set<std::uint64_t>>>
+      wanted;  // by file: a process that has mapped it, and the offsets
   for (const auto& [pid, addresses] : stacks) {
     for (std::size_t i = 0; i < std::min(addresses.size(), kMostFrames); ++i) {
       const auto place = place_of(pid, addresses, i);
@@ -245,7 +247,7 @@ void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64
   }
   for (const auto& [path, what] : wanted) {
     const auto& [pid, offsets] = what;
-    // As the process sees it, which may be in a container of its own.
+    // The path is as the process sees it, and the process may be in a container.
     auto found = functions_in("/proc/" + std::to_string(pid) + "/root" + path, offsets);
     for (const std::uint64_t offset : offsets) functions_[{path, offset}] = std::move(found[offset]);
   }

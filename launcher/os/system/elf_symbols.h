@@ -12,8 +12,8 @@
 
 namespace launcher {
 
-// The functions of a 64-bit ELF file's bytes in which the bytes at these offsets of the file lie, by their symbols,
-// which are read once; without those of which the file does not say it, and without any where it is damaged. Pure.
+// Returns the functions that contain these offsets of a 64-bit ELF file, from its symbols, which are read once. Offsets
+// without a known function are missing; a damaged file gives none. Pure.
 std::map<std::uint64_t, std::string> functions_at(std::string_view file, const std::set<std::uint64_t>& offsets);
 
 struct MappedFile {
@@ -22,31 +22,32 @@ struct MappedFile {
   std::uint64_t offset = 0;  // in the file, of `begin`
   std::string path{};
 };
-// The executable ones in the text of /proc/<pid>/maps. Pure.
+// Returns the executable files in the text of /proc/<pid>/maps. Pure.
 std::vector<MappedFile> executable_files(std::string_view maps);
 
-// Where the variable `name` of a 64-bit ELF file's bytes is in a process that has mapped the file so. Pure.
+// Returns the address of the variable `name` of a 64-bit ELF file in a process that has mapped the file as `mapped`.
+// Pure.
 std::optional<std::uint64_t> variable_in(std::string_view file, std::string_view name, const MappedFile& mapped);
-// The same of the file at `path`, which is `mapped`'s as this process sees it.
+// The same for the file at `path`, which is the path of `mapped` as this process sees it.
 std::optional<std::uint64_t> variable_at(const std::string& path, std::string_view name, const MappedFile& mapped);
 
 // A place in a program or library.
 struct StackFrame {
   std::string function{};    // empty: not known
-  std::string file{};        // without its folder; empty: the address is in no file
+  std::string file{};        // without its folder; empty: the address belongs to no file
   std::uint64_t offset = 0;  // in the file, or the address
 
   // "train_step(Net&, Batch const&) (train+0x1234)"
   std::string text() const;
 };
 
-// Names the frames of processes of this user; looks up each place once.
+// Names the frames of processes of this user. Each place is looked up once.
 class SymbolNames {
  public:
-  // Looks up what frames() will be asked for, process and addresses, with one look at each file: it may have half a
-  // million symbols, and a few hundred places of it are wanted.
+  // Looks up the processes and addresses for which frames() will be called, in one pass over each file: a file may have
+  // half a million symbols, and only a few hundred places are needed.
   void learn(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks);
-  // `addresses` are return addresses in the process, but for the first, innermost one. At most 32 are named.
+  // `addresses` are return addresses in the process, except for the first, innermost one. At most 32 are named.
   std::vector<StackFrame> frames(int pid, const std::vector<std::uint64_t>& addresses);
 
  private:

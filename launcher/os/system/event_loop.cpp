@@ -17,7 +17,7 @@ EventLoop::EventLoop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw LaunchError(std::string("cannot create an epoll descriptor: ") + std::strerror(errno));
 }
 
-// A descriptor's number can be closed and given out again while its old event waits in the same batch; the generation
+// A descriptor may be closed and its number reused while an old event is still in the same batch. The generation
 // distinguishes the two.
 void EventLoop::add(int fd, std::uint32_t events, Handler handler) {
   auto watch = std::make_shared<Watch>();

@@ -1,5 +1,5 @@
-// One epoll set with a callback per descriptor, and timers. Descriptors that become ready while the loop is not looking
-// are delivered in the order in which they became ready; finding the rank that failed first rests on that.
+// One epoll set with a callback for each descriptor, and timers. Descriptors that become ready between two calls are
+// handled in the order in which they became ready; the search for the rank that failed first relies on that.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,8 @@ class EventLoop {
 
   EventLoop();
 
-  // The loop does not own `fd`; remove it before closing it. A handler may add and remove any descriptor, its own too.
+  // The loop does not own `fd`; remove it before closing it. A handler may add and remove any descriptor, including its
+  // own.
   void add(int fd, std::uint32_t events, Handler handler);
   void change(int fd, std::uint32_t events);
   void remove(int fd);
@@ -31,8 +32,8 @@ class EventLoop {
   TimerId call_at(Clock::time_point when, std::function<void()> action);
   void cancel(TimerId timer);
 
-  // One timer, which ends with this object. Starting it again replaces the earlier action. It does not run any more
-  // when its action is called, which may start it again or end the object.
+  // One timer, which is cancelled when this object is destroyed. A new start replaces the earlier action. When its
+  // action is called, the timer no longer runs; the action may start it again or destroy the object.
   class Timer {
    public:
     explicit Timer(EventLoop& loop) : loop_(loop) {}
@@ -54,7 +55,7 @@ class EventLoop {
     std::optional<TimerId> id_;
   };
 
-  // Waits for the next event or timer and runs what is due.
+  // Waits for the next event or timer, and handles what is due.
   void run_once();
 
  private:

@@ -8,7 +8,7 @@
 
 namespace launcher {
 
-// `pattern` takes one double, such as "%.3f s", and what comes of it has less than 64 bytes.
+// `pattern` takes one double, such as "%.3f s"; the result must have less than 64 bytes.
 inline std::string formatted(const char* pattern, double value) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), pattern, value);

@@ -6,7 +6,7 @@ namespace launcher {
 namespace {
 
 constexpr std::size_t kSizeBytes = 4;
-// An empty buffer of a connection that was busy is given back above this.
+// The memory of an empty buffer is freed if it is larger than this.
 constexpr std::size_t kKeptBytes = std::size_t{4} << 10;
 
 }  // namespace

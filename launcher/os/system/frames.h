@@ -1,4 +1,4 @@
-// Frames in a stream of bytes between two ddpruns: the size of the content, a u32, its kind, a byte, and the content.
+// Frames in a stream of bytes between two ddpruns: the size of the content (u32), its kind (one byte), and the content.
 // Each connection has its own kinds and contents. Pure.
 #pragma once
 
@@ -16,10 +16,11 @@ using ddp::detail::append_integer;
 using ddp::detail::read_integer;
 
 inline constexpr std::size_t kFrameHeadBytes = 5;
-// A content is never longer, whatever its kind: more than any arguments and environment that a kernel takes.
+// The limit for the content of any kind: more than any arguments and environment that a kernel accepts.
 inline constexpr std::size_t kMostContentBytes = std::size_t{64} << 20;
 
-// A frame begins at the end of `out`; what is appended until end_frame() is its content. Returns where it begins.
+// Begins a frame at the end of `out`; the bytes that are appended until end_frame() are its content. Returns its
+// position.
 std::size_t begin_frame(std::string& out, std::uint8_t kind);
 void end_frame(std::string& out, std::size_t begin);
 
@@ -29,8 +30,8 @@ struct ContentSizes {
   std::size_t most = 0;
 };
 
-// What has been received of such a stream. Strict: it ends for good at the first frame that the other end cannot have
-// sent, as soon as its head is there.
+// The received bytes of such a stream. It is strict: it fails permanently at the first frame that the other end cannot
+// have sent, as soon as the frame's header has arrived.
 class FrameBuffer {
  public:
   struct Frame {
@@ -38,22 +39,22 @@ class FrameBuffer {
     std::string_view content{};  // valid until the next call
   };
   void feed(std::string_view bytes);
-  // The next frame that is whole. `sizes_of` returns nothing for an unknown kind.
+  // Returns the next complete frame. `sizes_of` returns nothing for an unknown kind.
   std::optional<Frame> next(std::optional<ContentSizes> (*sizes_of)(std::uint8_t kind));
   bool is_broken() const { return is_broken_; }
-  // The bytes of frames that next() has not returned, which are no longer in the buffer.
+  // Returns the bytes that next() has not returned, and removes them.
   std::string take_rest();
 
  private:
   void discard_read();
 
   std::string buffer_;
-  std::size_t begin_ = 0;  // of the next frame
+  std::size_t begin_ = 0;  // the position of the next frame
   bool is_broken_ = false;
 };
 
-// The frames of one kind of connection: Format::sizes_of(kind), and Format::frame(kind, content) for a content of such
-// a size.
+// Reads frames of one kind of connection: with Format::sizes_of(kind), and Format::frame(kind, content) for a content
+// of such a size.
 template <typename Format>
 class FormatReader {
  public:

@@ -14,12 +14,12 @@
 
 namespace launcher {
 
-// 32 hexadecimal digits. Throws LaunchError where the kernel has no random numbers.
-// (Not std::random_device: that of the static libstdc++ needs the glibc that it was compiled with.)
+// Returns 32 hexadecimal digits. Throws LaunchError where the kernel has no random numbers. It does not use
+// std::random_device, because that of the static libstdc++ needs the glibc with which it was compiled.
 inline std::string random_id() {
   std::array<unsigned, 4> words{};
   ssize_t size = 0;
-  do {  // so few bytes come all at once
+  do {  // so few bytes are returned at once
     size = ::getrandom(words.data(), sizeof(words), 0);
   } while (size < 0 && errno == EINTR);
   if (size != sizeof(words)) throw LaunchError(std::string("no random numbers: getrandom: ") + std::strerror(errno));

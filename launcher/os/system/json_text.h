@@ -1,4 +1,4 @@
-// JSON on one line, whatever bytes are in its texts: what is not UTF-8 is replaced.
+// Formats JSON on one line. Bytes in its texts that are not UTF-8 are replaced.
 #pragma once
 
 #include <string>

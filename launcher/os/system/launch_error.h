@@ -7,12 +7,12 @@
 
 namespace launcher {
 
-// What ddprun's exit status means. A rank's own status passes through unchanged (the first failure's), so these are the
-// values that shells and timeout(1) use for the same situations.
+// The meaning of ddprun's exit status. A rank's own status is passed on unchanged (that of the first failure), so these
+// are the values that shells and timeout(1) use in the same situations.
 enum class ExitStatus : int {
   kSuccess = 0,
-  kSavedAndStopped = 85,  // asked to stop, and a rank ended with this status of its own: it saved and left
-  kTimeout = 124,         // --timeout or --start-timeout ran out
+  kSavedAndStopped = 85,  // asked to stop, and a rank ended with this status to say that it has saved its state
+  kTimeout = 124,         // --timeout or --start_timeout expired
   kLauncherError = 125,   // ddprun itself failed: bad option, port in use, no more processes
   kNotExecutable = 126,   // the program exists but cannot be executed
   kNotFound = 127,        // the program does not exist
@@ -23,11 +23,11 @@ constexpr int to_int(ExitStatus status) {
   return static_cast<int>(status);
 }
 
-// An errno in words, with the limit of this process that it comes from.
-// "File too large (limit on the size of files: ulimit -f)"
+// An errno as text, with the limit of this process that causes it: "File too large (limit on the size of files: ulimit
+// -f)".
 std::string error_text(int error);
 
-// The same of what fork() answers.
+// The same for an error of fork().
 std::string fork_error_text(int error);
 
 class LaunchError : public std::runtime_error {

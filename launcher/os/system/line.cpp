@@ -11,10 +11,10 @@
 namespace launcher {
 namespace {
 
-// For a reader that is busy; one that has stopped must not stop us.
+// How long to wait for a busy reader. A reader that does not read at all must not block ddprun.
 constexpr auto kLineTimeout = std::chrono::seconds(1);
-// Of a text beyond the two, which has room for three of the longest paths: a variable of 100 kB that a message quotes
-// would push all else off the screen.
+// The length of the beginning and of the end of a longer text. The limit has room for three of the longest paths; a
+// variable of 100 kB in a message would otherwise fill the screen.
 constexpr std::size_t kBeginning = 12 << 10;
 constexpr std::size_t kEnd = 4 << 10;
 

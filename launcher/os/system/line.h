@@ -1,5 +1,5 @@
-// Writes ddprun's own messages: each is one write to standard error, so lines of several processes do not mix. A reader
-// that takes nothing for a second loses the rest: no message is worth a process that stays.
+// Writes ddprun's own messages. Each is one write to standard error, so that lines of several processes do not mix. If
+// the reader reads nothing for a second, the rest is lost, because a message must not keep a process alive.
 #pragma once
 
 #include <chrono>
@@ -8,26 +8,26 @@
 
 namespace launcher {
 
-inline constexpr std::chrono::seconds kSilentWait{5};  // shorter waits need no explanation
+inline constexpr std::chrono::seconds kSilentWait{5};  // a shorter wait is not reported
 
 class Messages {
  public:
   virtual ~Messages() = default;
-  // One line, without "ddprun: " and the newline.
+  // Prints one line; "ddprun: " and the newline are added.
   virtual void print(std::string_view line) = 0;
-  // Lines as they are.
+  // Prints lines unchanged.
   virtual void print_lines(std::string_view lines) = 0;
 };
 
-// `text` as a message shows it: each control character, of a name perhaps, is a blank; of more than 16 KiB the
-// beginning and the end.
+// Returns `text` as a message shows it: each control character is replaced by a blank, and of more than 16 KiB only the
+// beginning and the end are shown.
 std::string message_text(std::string_view text);
 // "ddprun: <text>\n", see message_text().
 void print_line(std::string_view text);
-// As it is, in one write where the kernel allows it.
+// Prints the text unchanged, in one write if the kernel allows it.
 void print_block(std::string_view text);
 
-// Messages that go straight to standard error.
+// Messages that are written directly to standard error.
 class StderrMessages : public Messages {
  public:
   void print(std::string_view line) override { print_line(line); }

@@ -1,5 +1,5 @@
-// One of this process's output descriptors, written without ever blocking, and without making it non-blocking for the
-// programs that share it.
+// Writes to an output descriptor of this process without blocking, and without making it non-blocking for programs that
+// share it.
 #pragma once
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ namespace launcher {
 
 class NonBlockingOutput {
  public:
-  // `fd` must stay open as long as the object.
+  // `fd` must stay open as long as the object exists.
   explicit NonBlockingOutput(int fd) : fd_(fd) {
     struct stat status {};
     if (::fstat(fd_, &status) != 0) {
@@ -29,9 +29,10 @@ class NonBlockingOutput {
     } else if (S_ISSOCK(status.st_mode)) {
       kind_ = Kind::kSocket;
     } else if ((::fcntl(fd_, F_GETFL) & O_ACCMODE) == O_RDONLY) {
-      kind_ = Kind::kFile;  // writing is to fail, as it would without us
+      kind_ = Kind::kFile;  // a write fails, as it would without ddprun
     } else if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
-      // A description of our own can be made non-blocking without changing the one that the shell and others share.
+      // Opens the file once more: the new open file description can be made non-blocking without changing the one that
+      // the shell and others share.
       own_.reset(
           ::open(("/proc/self/fd/" + std::to_string(fd_)).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
       kind_ = own_ ? Kind::kOwnDescription : Kind::kShared;
@@ -39,13 +40,13 @@ class NonBlockingOutput {
     }
   }
 
-  // As write(2): what was taken, or -1 and errno, EAGAIN when nothing can be written now.
+  // Works like write(2): returns the number of written bytes, or -1 with errno, EAGAIN when nothing can be written now.
   ssize_t write(std::string_view bytes) const {
     switch (kind_) {
       case Kind::kSocket:
         return ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       case Kind::kShared: {
-        // A pipe that is ready takes this much without blocking.
+        // A pipe that is ready accepts this much without blocking.
         pollfd ready{fd_, POLLOUT, 0};
         if (::poll(&ready, 1, 0) == 0) {
           errno = EAGAIN;
@@ -59,11 +60,11 @@ class NonBlockingOutput {
     }
     return ::write(fd_, bytes.data(), bytes.size());
   }
-  // To wait for room with.
+  // The descriptor to wait for until there is room.
   int fd() const { return fd_; }
-  // A file takes everything at once; epoll refuses it.
+  // A file never blocks, and epoll does not accept it.
   bool is_file() const { return kind_ == Kind::kFile; }
-  // errno when the descriptor cannot be used at all, else 0.
+  // The errno when the descriptor cannot be used at all, else 0.
   int error() const { return error_; }
 
  private:

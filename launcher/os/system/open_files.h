@@ -5,7 +5,7 @@
 
 namespace launcher {
 
-// Raises this process's limit to the hard one, and returns what it was: the children get that back.
+// Raises this process's limit to the hard limit, and returns the old one, which the children get back.
 inline rlimit raise_open_files() {
   rlimit original{};
   ::getrlimit(RLIMIT_NOFILE, &original);

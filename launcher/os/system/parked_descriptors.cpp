@@ -11,7 +11,7 @@
 namespace launcher {
 namespace {
 
-// The kernel takes up to 253 in one message; few are not worth one.
+// The kernel accepts up to 253 descriptors in one message. A small number is not worth a message.
 constexpr std::size_t kBatch = 128;
 using Control = std::array<char, CMSG_SPACE(kBatch * sizeof(int))>;
 
@@ -24,7 +24,7 @@ void ParkedDescriptors::park(UniqueFd& fd) {
 
 void ParkedDescriptors::park_batch() {
   std::vector<UniqueFd*> batch = std::exchange(batch_, {});
-  if (is_refused_) return;  // they stay in the table: slower, nothing else
+  if (is_refused_) return;  // they stay in the table, which is only slower
   if (!sender_) {
     std::array<int, 2> pair{-1, -1};
     is_refused_ = ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()) != 0;

@@ -1,5 +1,5 @@
-// Takes descriptors out of this process's table for a while. Each rank that is forked copies the table and closes it at
-// its exec, so with n ranks the pipes of all others cost n * n: half of the start-up time of 1000 ranks.
+// Removes descriptors from this process's table for a time. Each fork copies the table, and each exec closes the
+// copies, so with n ranks the pipes of all other ranks cost n * n: half of the start-up time of 1000 ranks.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@ namespace launcher {
 
 class ParkedDescriptors {
  public:
-  // `fd` must stay where it is until take_back(), and may be empty until then.
+  // `fd` must not be moved until take_back(), and may be empty until then.
   void park(UniqueFd& fd);
-  // All descriptors are back, perhaps under other numbers. Throws LaunchError when the limit on open files is reached.
+  // Restores all descriptors, possibly under other numbers. Throws LaunchError when the limit on open files is reached.
   void take_back();
 
  private:

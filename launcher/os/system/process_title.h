@@ -1,4 +1,4 @@
-// How this process shows itself to ps, pkill and killall: its short name and its command line.
+// Sets how ps, pkill and killall show this process: its short name and its command line.
 #pragma once
 
 #include <sys/prctl.h>
@@ -14,18 +14,18 @@ namespace launcher {
 
 class ProcessTitle {
  public:
-  // Of main(); `argv` stays main's. The strings in it are overwritten by set().
+  // `argc` and `argv` are main()'s. set() overwrites the strings in `argv`.
   ProcessTitle(int argc, char** argv) {
     ::prctl(PR_GET_NAME, name_.data());
     if (argc == 0) return;
-    // The kernel puts the arguments one after the other; the process that changed argv before may have left gaps.
+    // The kernel stores the arguments one after the other; an earlier change of argv may have left gaps.
     arguments_ = argv[0];
     char* end = argv[0];
     for (int i = 0; i < argc && argv[i] == end; ++i) end += std::strlen(argv[i]) + 1;
     original_.assign(arguments_, static_cast<std::size_t>(end - arguments_));
   }
 
-  // The command line, as far as there is room for it, and its first word (15 bytes of it) as the short name.
+  // Sets the command line, as far as there is room, and its first word (15 bytes of it) as the short name.
   void set(std::string_view title) {
     const std::string name(title.substr(0, title.find(' ')));
     ::prctl(PR_SET_NAME, name.c_str());

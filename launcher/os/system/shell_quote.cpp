@@ -9,14 +9,14 @@
 namespace launcher {
 namespace {
 
-// What a shell takes as it is.
+// True for a character that a shell does not interpret.
 bool is_plain(std::string_view character) {
   constexpr std::string_view kPlain = "_-+=./:,@%";
   return character.size() > 1 || std::isalnum(static_cast<unsigned char>(character.front())) != 0 ||
          kPlain.find(character.front()) != std::string_view::npos;
 }
 
-// The first character of `text`; one byte of what would act on a terminal.
+// Returns the first character of `text`; one byte if a terminal would interpret it.
 std::string_view first_of(std::string_view text, bool& is_shown) {
   const std::size_t length = shown_character(text);
   is_shown = length > 0;
@@ -46,7 +46,7 @@ std::string shell_quote(std::string_view word) {
   for (std::string_view left = word; !left.empty();) {
     const std::string_view character = first_of(left, is_shown);
     if (!is_shown) {
-      // Each byte of a control character of eight bits: the one after it is not shown on its own either.
+      // A control character of eight bits has two bytes; both are escaped, as the second one cannot be shown alone.
       quoted += octal(character.front());
     } else if (character == "'") {
       quoted += is_all_shown ? "'\\''" : "\\'";

@@ -1,4 +1,4 @@
-// A word as one types it in a shell. Pure.
+// Quotes a word for a shell. Pure.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace launcher {
 
-// `word` itself where a shell takes it as it is, else in quotes. Control characters as $'\n' and the like, so that the
-// result is one line and cannot act on a terminal.
+// Returns `word` unchanged if a shell does not interpret it, else in quotes. Control characters are written as $'\n'
+// and so on, so that the result is one line without effect on a terminal.
 std::string shell_quote(std::string_view word);
 
 }  // namespace launcher

@@ -14,12 +14,12 @@
 namespace launcher {
 namespace {
 
-// Besides those that stop the job.
+// Handled in addition to the signals that stop the job.
 constexpr std::array kForwarded = {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
 
-// Blocked but not handled. SIGPIPE: writing to a reader that is gone must be an error, not the end. SIGTTOU, SIGTTIN:
-// the supervisor is not in the terminal's foreground group, and blocked they let it write nevertheless. SIGXFSZ: a file
-// at the limit of its size (ulimit -f) is an error too.
+// Blocked but not handled. SIGPIPE: a write to a closed reader must be an error, not the end of the process. SIGTTOU,
+// SIGTTIN: the supervisor is not in the terminal's foreground group, and can write only if they are blocked. SIGXFSZ: a
+// file at the size limit (ulimit -f) must be an error, too.
 constexpr std::array kOnlyBlocked = {SIGPIPE, SIGTTOU, SIGTTIN, SIGXFSZ};
 
 bool is_ignored(int signal_number) {

@@ -1,4 +1,5 @@
-// Signals as events: all that ddprun handles are blocked and read from a descriptor, so nothing ever runs in a handler.
+// Signals as events: all signals that ddprun handles are blocked and read from a descriptor, so no code runs in a
+// signal handler.
 #pragma once
 
 #include <signal.h>
@@ -15,19 +16,19 @@ namespace launcher {
 
 // "SIGTERM"; "signal 77" for a number without a name.
 std::string signal_name(int signal_number);
-// The number of "SIGTERM" or "TERM"; nothing when there is no such signal.
+// Returns the number of "SIGTERM" or "TERM"; nothing when there is no such signal.
 std::optional<int> signal_number(std::string_view name);
 
-// The signals that stop a job unless the user names others; torchrun's.
+// The signals that stop a job unless the user names others; the same as torchrun's.
 std::vector<int> default_stop_signals();
-// "SIGTERM,SIGINT", as TORCHELASTIC_SIGNALS_TO_HANDLE has it.
+// "SIGTERM,SIGINT", in the form of TORCHELASTIC_SIGNALS_TO_HANDLE.
 std::string signal_list(const std::vector<int>& signals);
 
 // Blocks the signals that ddprun handles and makes them readable. Signals that were ignored when ddprun started (nohup)
-// stay ignored. The mask stays until the process ends: an impatient Ctrl-C at the end must not replace the exit status.
+// stay ignored. The mask remains until the process ends: a Ctrl-C at the end must not replace the exit status.
 class SignalSource {
  public:
-  // `stop_signals` end the job; others of that kind keep their effect on every program, which is to end ddprun at once.
+  // `stop_signals` end the job. Other signals of that kind keep their default effect: they end ddprun at once.
   explicit SignalSource(std::vector<int> stop_signals);
   ~SignalSource() = default;
   SignalSource(const SignalSource&) = delete;

@@ -51,7 +51,7 @@ std::size_t StreamWriter::drop_all() {
   const std::size_t dropped = waiting();
   clear();
   watch(false);
-  if (dropped > 0) {  // the reader has perhaps half of a line, whose rest is gone
+  if (dropped > 0) {  // the reader may have received a part of a line whose rest was dropped
     last_byte_ = last_taken_;
     last_source_ = -1;
   }

@@ -12,26 +12,26 @@ namespace launcher {
 
 class StreamWriter {
  public:
-  // With more bytes of lines waiting for a slow reader, no more should be added.
+  // If so many bytes wait for a slow reader, no more should be added.
   static constexpr std::size_t kFull = 1 << 20;
 
-  // `on_room` is called when there is room again, and when the stream has failed.
+  // Calls `on_room` when there is room again, and when the stream has failed.
   StreamWriter(EventLoop& loop, int fd, std::function<void()> on_room);
   ~StreamWriter();
   StreamWriter(const StreamWriter&) = delete;
   StreamWriter& operator=(const StreamWriter&) = delete;
 
-  // Where to append lines of `source` (any number that identifies the writer); then call flush(). A source that takes
-  // over in the middle of another one's line begins a new line.
+  // Returns the buffer to which lines of `source` can be appended (any number that identifies the writer); call flush()
+  // afterwards. If another source's line is incomplete, a new line is begun first.
   std::string& lines_of(int source);
   void flush();
 
   bool is_full() const { return waiting() >= kFull; }
   bool is_empty() const { return waiting() == 0; }
-  // errno of the write that failed; 0 before that. EPIPE: the reader has closed.
+  // The errno of the write that failed; 0 before. EPIPE means that the reader has closed its end.
   int error() const { return error_; }
   EventLoop::Clock::time_point last_progress() const { return last_progress_; }
-  // Forgets what waits, and returns how many bytes that was.
+  // Drops the bytes that wait, and returns their number.
   std::size_t drop_all();
 
  private:
@@ -47,13 +47,13 @@ class StreamWriter {
   std::size_t written_ = 0;
   int last_source_ = -1;
   char last_byte_ = '\n';
-  char last_taken_ = '\n';  // by the reader
+  char last_taken_ = '\n';  // the last byte that the reader has received
   bool watched_ = false;
   int error_ = 0;
   EventLoop::Clock::time_point last_progress_{};
 };
 
-// Both descriptors are of one file, pipe or terminal.
+// Whether both descriptors refer to the same file, pipe or terminal.
 bool are_same_file(int a, int b);
 
 }  // namespace launcher

@@ -17,7 +17,7 @@ namespace launcher {
 TemporaryFolder::TemporaryFolder() {
   const char* parent = std::getenv("TMPDIR");
   path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/ddprun_" + random_id();
-  path_ = std::filesystem::absolute(path_).string();  // the ranks may be in another folder when they write
+  path_ = std::filesystem::absolute(path_).string();  // the ranks may have another working folder when they write
 }
 
 void TemporaryFolder::make() const {
@@ -28,8 +28,8 @@ void TemporaryFolder::make() const {
 }
 
 TemporaryFolder::~TemporaryFolder() {
-  if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return;  // it is empty as a rule
-  std::error_code ignored;  // a worker may have put things there that cannot be removed
+  if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return;  // usually it is empty
+  std::error_code ignored;  // a worker may have put files there that cannot be removed
   std::filesystem::remove_all(path_, ignored);
 }
 

@@ -1,5 +1,5 @@
-// A folder that lives as long as the object, for the workers' error files. Its name is chosen before it is made: every
-// process that has the object removes the folder, whichever of them is killed in between.
+// A folder for the workers' error files, which exists as long as the object. Its name is chosen before it is made:
+// every process with a copy of the object removes the folder, whichever of them is killed before.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  // Throws LaunchError when it cannot be made.
+  // Makes the folder. Throws LaunchError when that is impossible.
   void make() const;
   const std::string& path() const { return path_; }
 

@@ -1,4 +1,4 @@
-// Descriptors that are closed by their owner, and pipes of them.
+// Descriptors that their owner closes, and pipes of them.
 #pragma once
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ struct Pipe {
   UniqueFd writer;
 };
 
-// `flags` of pipe2 on top of O_CLOEXEC. Throws LaunchError when no descriptors are left.
+// `flags` are flags of pipe2, to which O_CLOEXEC is added. Throws LaunchError when no descriptors are left.
 inline Pipe make_pipe(int flags = 0) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | flags) != 0) {

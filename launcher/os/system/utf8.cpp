@@ -38,7 +38,7 @@ std::string printable(std::string_view text) {
 
 std::string_view beginning(std::string_view text, std::size_t most) {
   if (text.size() <= most) return text;
-  // The character that begins last before the end, if it goes beyond.
+  // Finds the last character before the end; it is left out if it extends beyond the end.
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, most); ++back) {
     const auto length = static_cast<std::size_t>(utf8_length(text[most - back]));
     if (length > back && is_character(text.substr(most - back, length))) return text.substr(0, most - back);

@@ -1,4 +1,4 @@
-// How many columns of a terminal a character takes. Terminals show UTF-8 whatever the locale of a program is.
+// The number of terminal columns of a character. Terminals show UTF-8 whatever the locale of a program is.
 #pragma once
 
 #include <locale.h>
@@ -30,7 +30,7 @@ class CharacterWidth {
   CharacterWidth(const CharacterWidth&) = delete;
   CharacterWidth& operator=(const CharacterWidth&) = delete;
 
-  // Of one character in UTF-8: 0 (joins the one before), 1 or 2; 1 for bytes that are not a character.
+  // The width of one UTF-8 character: 0 (it joins the one before), 1 or 2; 1 for bytes that are not a character.
   int of(std::string_view character) const {
     if (character.size() < 2 || !is_character(character)) return 1;
     if (!std::exchange(is_made_, true)) {
@@ -45,8 +45,8 @@ class CharacterWidth {
   }
 
  private:
-  // Whose wcwidth() knows all characters, or null. Made when it is needed: most jobs are not at a
-  // terminal, and most characters are ASCII.
+  // A locale whose wcwidth() knows all characters, or null. It is created when it is needed, because most jobs are not
+  // at a terminal, and most characters are ASCII.
   mutable locale_t locale_ = nullptr;
   mutable bool is_made_ = false;
 };

@@ -4,7 +4,7 @@
 
 namespace launcher {
 
-// `line` ends with a newline and has no other. Carriage returns in it end lines too, but "\r\n" is one end.
+// `line` ends with a newline and contains no other. Carriage returns in it end lines, too, but "\r\n" is one line end.
 void LinePrefixer::emit_line(std::string_view line, std::string& out) {
   while (true) {
     const std::size_t carriage_return = line.find('\r');
@@ -35,7 +35,7 @@ void LinePrefixer::feed(std::string_view bytes, std::string& out) {
   }
 }
 
-// Adds to the incomplete line and passes on what of it is complete: up to the last carriage return (unless it may be
+// Appends to the incomplete line, and passes on its complete part: up to the last carriage return (unless that may be
 // the first half of "\r\n"), and full pieces of an overlong line.
 void LinePrefixer::keep(std::string_view rest, std::string& out) {
   while (true) {
@@ -56,7 +56,7 @@ void LinePrefixer::keep(std::string_view rest, std::string& out) {
     }
     if (rest.empty()) return;
     if (partial_.size() < kMaxLineBytes) continue;
-    // A piece that ends within a character would not be UTF-8 any more, which the rank's output was.
+    // A piece must not end within a character, because its UTF-8 would become invalid.
     const std::size_t piece = ddp::detail::whole_characters(partial_);
     emit(std::string_view(partial_).substr(0, piece), out);
     out.append(kContinues);

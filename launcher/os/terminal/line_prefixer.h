@@ -1,5 +1,5 @@
-// Cuts one rank's output into lines and puts the prefix in front of each. Every byte of the rank is passed on
-// unchanged. Pure.
+// Splits one rank's output into lines, and puts the prefix before each. Every byte of the rank is passed on unchanged.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace launcher {
 
 class LinePrefixer {
  public:
-  // A line longer than this is passed on in pieces, each but the last marked with kContinues; it bounds the memory.
+  // A longer line is passed on in pieces, to limit the memory. Each piece but the last ends with kContinues.
   static constexpr std::size_t kMaxLineBytes = 64 << 10;
   static constexpr std::string_view kContinues = " [line continues]\n";
 
@@ -21,7 +21,7 @@ class LinePrefixer {
   // Appends the lines that `bytes` complete to `out`. A line ends with a newline, or with a carriage return: progress
   // bars rewrite their line with it and may not send a newline for hours.
   void feed(std::string_view bytes, std::string& out);
-  // The rank's output has ended: appends what is left, without a newline that was not there.
+  // The rank's output has ended: appends the rest, without adding a newline.
   void finish(std::string& out);
 
  private:
@@ -30,7 +30,7 @@ class LinePrefixer {
   void keep(std::string_view rest, std::string& out);
 
   std::string prefix_;
-  std::string partial_;  // of a line that is not complete; never holds a newline
+  std::string partial_;  // the incomplete line, without a newline
 };
 
 }  // namespace launcher

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Between "down" and "up again" of a program that draws several bars, which may be in different writes.
+// The time between "down" and "up" of a program that draws several bars; they may be in different writes.
 constexpr auto kSettleTime = 50ms;
 
 constexpr std::string_view kEraseToEndOfRow = "\x1b[K";
@@ -27,17 +27,17 @@ void go_up(std::size_t rows, std::string& out) {
 
 void paint_row(const ShownRow& row, std::size_t columns, std::string& out) {
   out.append(row.text);
-  // In a full row the cursor is on the last character, which would be erased.
+  // In a full row the cursor is on the last character, which the sequence would erase.
   if (row.columns < columns) out.append(kEraseToEndOfRow);
 }
 
 using namespace std::chrono_literals;
 
 constexpr auto kPaintInterval = 40ms;
-// Terminals that do not say how large they are.
+// The size for terminals that do not report theirs.
 constexpr std::size_t kUsualColumns = 80;
 constexpr std::size_t kUsualRows = 24;
-// The one writer to the stream besides us is nobody.
+// The source number of the display itself; there is no other writer to the stream.
 constexpr int kScreen = 0;
 
 std::string_view variable(const char* name) {
@@ -45,7 +45,7 @@ std::string_view variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// Nearly all terminals do, but for these.
+// Whether the terminal reflows long rows when it becomes narrower; nearly all do, except these.
 bool reflows() {
   if (!variable("TMUX").empty()) return true;
   const std::string_view type = variable("TERM");
@@ -107,7 +107,8 @@ void LiveScreen::go_to_first_row(std::size_t columns, std::string& out) const {
   go_up(rows, out);
 }
 
-// Row by row: some terminals keep what "erase to the end of the screen" erases, when that is all of the screen.
+// Erases row by row. Some terminals copy the screen to their history when "erase to the end of the screen" erases all
+// of it.
 void LiveScreen::erase_rows(std::size_t columns, std::string& out) const {
   if (painted_.empty()) return;
   go_to_first_row(columns, out);
@@ -143,7 +144,8 @@ void LiveScreen::paint(std::string_view lines, std::vector<ShownRow> rows, std::
       paint_row(rows[i], columns, out);
     }
   }
-  // What is typed now must not need a row of its own: the next one would be wrong by one.
+  // The cursor goes to the beginning of the row, so that typed text cannot start another row, which would move all
+  // later rows.
   if (!rows.empty()) out.append("\r");
   painted_ = std::move(rows);
   columns_ = columns;
@@ -179,7 +181,7 @@ void LiveDisplay::print(int source, std::string_view lines) {
 void LiveDisplay::rows_changed() {
   if (timer_.is_running() || suspended_) return;
   timer_.start_at(std::max(EventLoop::Clock::now(), last_paint_ + kPaintInterval), [this] {
-    if (!writer_.is_empty()) {  // a slow terminal: later, with what is to be seen by then
+    if (!writer_.is_empty()) {  // the terminal is slow: paint later, with the state at that time
       last_paint_ = EventLoop::Clock::now();
       rows_changed();
       return;
@@ -203,7 +205,7 @@ void LiveDisplay::paint(std::string_view lines) {
   writer_.flush();
 }
 
-// One row is left for what passes above.
+// Leaves one row for the lines that pass above.
 std::vector<ShownRow> LiveDisplay::fitting_rows(std::size_t columns, std::size_t height) const {
   std::vector<ShownRow> rows = rows_(columns);
   const std::size_t most = std::max<std::size_t>(1, height - std::min<std::size_t>(height, 1));
@@ -214,8 +216,8 @@ std::vector<ShownRow> LiveDisplay::fitting_rows(std::size_t columns, std::size_t
   return rows;
 }
 
-// Then the terminal is the shell's, or that of the program which runs now. A terminal that does not control us says
-// nothing.
+// In the background the terminal belongs to the shell or to another program. A terminal that is not the controlling one
+// gives no answer, and counts as foreground.
 bool LiveDisplay::is_in_background() const {
   const pid_t foreground = ::tcgetpgrp(terminal_);
   return foreground >= 0 && foreground != own_group_;

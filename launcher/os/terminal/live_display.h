@@ -1,4 +1,5 @@
-// One terminal on which ddprun shows its ranks: finished lines pass through, rows that ranks redraw stay at the bottom.
+// One terminal on which ddprun shows its ranks: finished lines scroll past, and rows that ranks redraw stay at the
+// bottom.
 #pragma once
 
 #include <sys/types.h>
@@ -21,17 +22,17 @@ namespace launcher {
 
 class LiveScreen {
  public:
-  // `reflows`: when the terminal becomes narrower, it moves the ends of rows that are too long to rows of their own.
+  // `reflows`: when the terminal becomes narrower, it wraps rows that are too long.
   explicit LiveScreen(bool reflows) : reflows_(reflows) {}
 
-  // Appends what puts `lines` (the last one perhaps without its newline) above and shows `rows`, each at most `columns`
-  // wide, instead of those before.
+  // Appends the bytes that print `lines` (the last one may lack its newline) above, and show `rows`, each at most
+  // `columns` wide, instead of the previous ones.
   void paint(std::string_view lines, std::vector<ShownRow> rows, std::size_t columns, std::string& out);
-  // The cursor to a new line below the rows, which stay as they are and are not ours any more.
+  // Moves the cursor to a new line below the rows. They remain on the screen and are not changed any more.
   void leave(std::string& out);
-  // Another program has written to the terminal: the cursor is in a line of its own.
+  // Call it when another program has written to the terminal: the cursor is on a new line.
   void forget() { painted_.clear(); }
-  // The cursor is at the end of a line without a newline.
+  // True when the cursor is at the end of a line without a newline.
   bool is_in_line() const { return in_line_; }
 
  private:
@@ -43,28 +44,28 @@ class LiveScreen {
   bool reflows_;
   std::vector<ShownRow> painted_;  // the cursor is at the beginning of the last one
   std::size_t columns_ = 0;
-  bool in_line_ = false;  // a line without its newline is above
+  bool in_line_ = false;  // a line without a newline is above
 };
 
 class LiveDisplay {
  public:
   using Rows = std::function<std::vector<ShownRow>(std::size_t columns)>;
 
-  // `writer` writes to `terminal`; both outlive it. Rows are shown while the process group `own_group` is in front
-  // there.
+  // `writer` writes to `terminal`; both outlive the display. Rows are shown while the process group `own_group` is in
+  // the foreground there.
   LiveDisplay(EventLoop& loop, int terminal, pid_t own_group, StreamWriter& writer, Rows rows);
 
-  // False where rows cannot be redrawn: no terminal, or TERM is "dumb".
+  // Returns false if rows cannot be redrawn: it is not a terminal, or TERM is "dumb".
   static bool is_possible(int terminal);
 
-  // Lines of `source` (any number that identifies the writer), the last one perhaps without its newline. At once.
+  // Prints lines of `source` (any number that identifies the writer) at once; the last one may lack its newline.
   void print(int source, std::string_view lines);
-  // Soon: at most 25 times a second.
+  // Redraws the rows soon, at most 25 times a second.
   void rows_changed();
-  // ddprun will be suspended: the rows stay where they are, and the shell's prompt comes below them.
+  // Call it before ddprun is suspended: the rows remain, and the shell's prompt appears below them.
   void suspend();
   void resume();
-  // No row will change any more.
+  // Call it when no row will change any more.
   void leave();
 
  private:
@@ -87,16 +88,16 @@ class LiveDisplay {
 // The live displays of ddprun's standard output and error, where these are terminals.
 class StandardDisplays {
  public:
-  // The rows to be shown at the bottom of `display`, at most `columns` wide.
+  // Returns the rows at the bottom of `display`, at most `columns` wide.
   using RowsOf = std::function<std::vector<ShownRow>(const LiveDisplay* display, std::size_t columns)>;
 
-  // `error` is null when standard error is the same file as standard output: then both share a display. `own_group`:
-  // the process group that the terminal knows. The references must outlive this.
+  // `error` is null when standard error is the same file as standard output: then both share a display. `own_group` is
+  // ddprun's process group as the terminal has it. The references must outlive this.
   StandardDisplays(EventLoop& loop, StreamWriter& output, StreamWriter* error, pid_t own_group, const RowsOf& rows_of);
   StandardDisplays(const StandardDisplays&) = delete;
   StandardDisplays& operator=(const StandardDisplays&) = delete;
 
-  // Null: no terminal.
+  // Null when it is not a terminal.
   LiveDisplay* output() const { return output_.get(); }
   LiveDisplay* error() const { return error_; }
   void for_each(const std::function<void(LiveDisplay&)>& action) const;
@@ -118,9 +119,9 @@ class LiveStream {
 
   void set_prefix(std::string prefix) { lines_.set_prefix(std::move(prefix)); }
   void feed(std::string_view bytes);
-  // The program writes a line elsewhere now, so that it will not go up again to rows that it has left.
+  // The program writes a line elsewhere now, so it will not return to rows above.
   void settle();
-  // The rank's output has ended: what it was redrawing stays as it is, above the rows of others.
+  // The rank's output has ended: the rows that it was redrawing remain, above the rows of other ranks.
   void finish();
   const LiveDisplay& display() const { return display_; }
   std::vector<ShownRow> rows(std::size_t columns) const { return lines_.rows(columns); }

@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::size_t kToTheEnd = static_cast<std::size_t>(-1);
 constexpr std::size_t kTabStop = 8;
-// Lines without going up again after which a rank has stopped to redraw.
+// After so many lines without moving up again, a rank no longer redraws.
 constexpr std::size_t kTimeout = 8;
 
-// The first parameter; `fallback` without one, or when it is 0 and counts something.
+// Returns the first parameter; `fallback` if there is none, or if it is 0.
 std::size_t number_in(std::string_view parameters, std::size_t fallback) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(parameters.data(), parameters.data() + parameters.size(), number);
@@ -37,7 +37,7 @@ bool redraws_itself(std::string_view line) {
     }
     const TerminalParser::Token token = parser.take(line[i]);
     if (token.again) {
-      --i;  // no sequence after all
+      --i;  // it was not a sequence
     } else if (token.kind == TerminalParser::Kind::kOther) {
       return true;
     } else if (token.kind == TerminalParser::Kind::kSequence && token.final != 'm') {
@@ -66,7 +66,7 @@ void LiveLines::feed(std::string_view bytes, std::string& finished) {
   }
 }
 
-// Takes one line from `bytes`, or all of them.
+// Handles one line of `bytes`, or all of them if they contain no line end.
 void LiveLines::feed_plain(std::string_view& bytes, std::string& finished) {
   const std::size_t newline = bytes.find('\n');
   const bool is_whole = newline != std::string_view::npos;
@@ -131,9 +131,9 @@ void LiveLines::apply_control(char control, std::string& finished) {
   }
 }
 
-// What goes beyond the rank's own rows has no meaning here, and is left out: other ranks are there.
+// Movements beyond the rank's own rows are ignored, because other ranks have those rows.
 void LiveLines::apply_sequence(std::string_view parameters, char final) {
-  if (parameters.find_first_not_of("0123456789;:") != std::string_view::npos) return;  // private ones
+  if (parameters.find_first_not_of("0123456789;:") != std::string_view::npos) return;  // private sequences
   const std::size_t count = number_in(parameters, 1);
   switch (final) {
     case 'A':
@@ -176,7 +176,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
 void LiveLines::put(std::string_view character, std::string& finished) {
   const auto width = static_cast<std::size_t>(widths_->of(character));
   if (column_ + width > kMostColumns) {
-    // As a terminal wraps its lines; nothing is lost.
+    // Wraps the line as a terminal would; no text is lost.
     if (row_ == 0 && rows_.size() == 1) {
       finished.append(prefix_).append(rows_[0].text()).append(LinePrefixer::kContinues);
       rows_[0].clear();
@@ -203,7 +203,7 @@ void LiveLines::line_feed(std::string& finished) {
 
 void LiveLines::go_up(std::size_t rows) {
   lines_since_up_ = 0;
-  // Who wants to go further means the top of the screen, which is not a rank's.
+  // A larger number means the top of the screen, which does not belong to the rank.
   climbed_ += std::min(rows, kMostRows + 1);
   if (rows > row_ && climbed_ <= kMostRows) kept_rows_ = std::max(kept_rows_, climbed_);
   row_ -= std::min(row_, rows);

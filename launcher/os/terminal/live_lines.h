@@ -1,5 +1,5 @@
-// Cuts what one rank writes to a terminal into lines that are finished and rows that it is still redrawing: a progress
-// bar that goes back with a carriage return, or several that go up and down. Pure.
+// Separates the output that one rank writes to a terminal into finished lines and rows that it still redraws: a
+// progress bar that returns with a carriage return, or several bars for which the cursor moves up and down. Pure.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct ShownRow {
 
 class LiveLines {
  public:
-  // Rows that one rank can redraw, and columns that one row can have; rows above and columns beyond are finished.
+  // The rows that one rank can redraw, and the columns of one row. Rows above and columns beyond are finished.
   static constexpr std::size_t kMostRows = 32;
   static constexpr std::size_t kMostColumns = 4096;
 
@@ -30,12 +30,12 @@ class LiveLines {
   explicit LiveLines(const CharacterWidth& widths) : widths_(&widths) {}
 
   void set_prefix(std::string prefix);
-  // Appends what `bytes` finish to `finished`, each line after the prefix. A line passes unchanged unless it redraws
-  // itself; then it is what a terminal would show in the end.
+  // Appends the lines that `bytes` finish to `finished`, each after the prefix. A line passes unchanged unless it
+  // redraws itself; then it is the text that a terminal would finally show.
   void feed(std::string_view bytes, std::string& finished);
-  // A row above the one that is being written is finished, unless the rank goes up again: it has a moment for that.
+  // True while a row above the current one may still be redrawn: the rank has a short time to move up again.
   bool is_waiting() const { return row_ > kept_rows_; }
-  // That moment has passed.
+  // Call it when that time has passed.
   void settle(std::string& finished);
   void finish(std::string& finished);
 
@@ -61,7 +61,7 @@ class LiveLines {
   const CharacterWidth* widths_;
   std::string prefix_;
   TerminalRow prefix_row_;
-  std::string partial_;  // of a line that has not redrawn itself yet
+  std::string partial_;  // a line that has not redrawn itself yet
 
   // Empty as long as nothing is redrawn.
   std::deque<TerminalRow> rows_;
@@ -69,12 +69,12 @@ class LiveLines {
   std::size_t column_ = 0;
   TextStyle style_;
   TerminalParser parser_;
-  std::size_t kept_rows_ = 0;       // above the cursor: the rank has come back to rows that far up
-  std::size_t climbed_ = 0;         // rows up since the last line, in one step or in several
-  std::size_t lines_since_up_ = 0;  // that end kept_rows_
+  std::size_t kept_rows_ = 0;       // rows above the cursor to which the rank has returned before
+  std::size_t climbed_ = 0;         // rows moved up since the last line feed, in one step or in several
+  std::size_t lines_since_up_ = 0;  // after too many, kept_rows_ is reset
 };
 
-// True when a line does more than add characters and colours at its end, its own line end not counted. Pure.
+// True when a line does more than append characters and colours; its own line end does not count. Pure.
 bool redraws_itself(std::string_view line);
 
 }  // namespace launcher

@@ -1,5 +1,5 @@
-// A pseudo-terminal for one stream of a rank, so that programs buffer by lines and show colours and progress bars as
-// they would at ddprun's own terminal.
+// A pseudo-terminal for one stream of a rank, so that programs use line buffering and show colours and progress bars as
+// at ddprun's own terminal.
 #pragma once
 
 #include <fcntl.h>
@@ -17,12 +17,12 @@
 namespace launcher {
 
 struct PseudoTerminal {
-  UniqueFd master;    // ddprun reads here: EIO, not the end of a file, when the last writer is gone
+  UniqueFd master;    // ddprun reads here; read() returns EIO when the last writer has closed its end
   UniqueFd terminal;  // the rank writes here
 };
 
 inline int open_terminal_of(int master) {
-  // Also right where /dev/pts is another instance's; kernels before 4.13 do not have it.
+  // Works also if /dev/pts belongs to another instance; kernels before 4.13 do not have it.
   const int fd = ::ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (fd >= 0) return fd;
   std::array<char, 64> name{};
@@ -38,9 +38,9 @@ inline void copy_window_size(int from_terminal, int to_terminal, std::size_t pre
   ::ioctl(to_terminal, TIOCSWINSZ, &size);
 }
 
-// Raw: what is written comes out byte for byte, without translated newlines or echo. Its window is as large as that of
-// the terminal `like`, less `prefix_columns` that stand in front of each line. Nothing where the system has no
-// pseudo-terminals (left).
+// Opens one in raw mode: bytes are passed on unchanged, without translated newlines or echo. Its window is as large as
+// that of the terminal `like`, less `prefix_columns` for the prefix of each line. Nothing if the system has no
+// pseudo-terminals, or none left.
 inline std::optional<PseudoTerminal> open_pseudo_terminal(int like, std::size_t prefix_columns) {
   PseudoTerminal pair;
   pair.master.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));

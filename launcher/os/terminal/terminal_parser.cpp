@@ -71,7 +71,7 @@ TerminalParser::Token TerminalParser::in_escape(char byte) {
     return {};
   }
   collected_.push_back(byte);
-  if (is_between(byte, 0x20, 0x2f) && collected_.size() < kMost) return {};  // more to come, as in ESC ( B
+  if (is_between(byte, 0x20, 0x2f) && collected_.size() < kMost) return {};  // more bytes follow, as in ESC ( B
   const bool belongs = is_between(byte, 0x30, 0x7e);
   return finish({.kind = Kind::kOther, .again = !belongs});
 }
@@ -85,7 +85,7 @@ TerminalParser::Token TerminalParser::in_sequence(char byte) {
   return finish({.kind = Kind::kSequence, .parameters = collected_, .final = byte});
 }
 
-// Titles, links and the like: up to BEL or ESC \. A line end is in none of them.
+// Titles, links and similar strings end with BEL or ESC \. None of them contains a line end.
 TerminalParser::Token TerminalParser::in_string(char byte) {
   if (byte == '\n' || byte == '\r') return finish({.kind = Kind::kOther, .again = true});
   if (byte == kBell || (state_ == State::kStringEscape && byte == '\\')) return finish({.kind = Kind::kOther});

@@ -1,4 +1,5 @@
-// Takes what a program writes to a terminal apart: characters, control characters, escape sequences (ECMA-48). Pure.
+// Splits the output of a program for a terminal into characters, control characters and escape sequences (ECMA-48).
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +11,27 @@ namespace launcher {
 class TerminalParser {
  public:
   enum class Kind {
-    kNone,       // a part of something longer
-    kCharacter,  // in `text`: one in UTF-8, or bytes that begin like one and are invalid
+    kNone,       // part of a longer token
+    kCharacter,  // in `text`: one UTF-8 character, or invalid bytes that begin like one
     kControl,    // `text`: one control character
     kSequence,   // ESC [ parameters final: `parameters`, `final`
-    kOther,      // any other escape sequence, with nothing in it for us
+    kOther,      // any other escape sequence, which ddprun ignores
   };
   struct Token {
     Kind kind = Kind::kNone;
     std::string_view text{};        // valid until the next call
     std::string_view parameters{};  // valid until the next call
     char final = 0;
-    bool again = false;  // the byte was not a part of this token: give it once more
+    bool again = false;  // the byte does not belong to this token: pass it again
   };
 
   Token take(char byte);
-  // Not in the middle of anything.
+  // True when no token is incomplete.
   bool is_at_start() const { return state_ == State::kStart; }
 
  private:
   enum class State { kStart, kCharacter, kEscape, kSequence, kString, kStringEscape };
-  // What is longer than this is not a sequence: it bounds the memory, and how much a stray ESC can swallow.
+  // A longer sequence is not valid. This limits the memory, and how much text a stray ESC can swallow.
   static constexpr std::size_t kMost = 4096;
 
   Token in_start(char byte);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kDefaultStyle = "\x1b[m";
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
-// Of characters that join another one, and of sequences in a row without a return to the default.
+// Limits the characters that join another one, and a series of sequences without a return to the default.
 constexpr std::size_t kMostCellBytes = 64;
 constexpr std::size_t kMostStyleBytes = 128;
 
@@ -79,7 +79,7 @@ TerminalRow TerminalRow::behind(const TerminalRow& left) const {
 std::string TerminalRow::text(std::size_t most) const {
   const std::size_t shown = columns();
   std::size_t end = std::min(most, shown);
-  if (end < shown && end > 0 && cells_[end].text.empty()) --end;  // not half a character
+  if (end < shown && end > 0 && cells_[end].text.empty()) --end;  // does not show half of a character
   std::string text;
   TextStyle style;
   for (std::size_t column = 0; column < end; ++column) {

@@ -1,4 +1,4 @@
-// One row of what a program shows on a terminal: characters in columns, with their colours. Pure.
+// One row that a program shows on a terminal: characters in columns, with their colours. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,26 @@
 
 namespace launcher {
 
-// SGR sequences that lead from a terminal's default to these colours; null: the default.
+// SGR sequences that change a terminal's default to these colours; null: the default.
 using TextStyle = std::shared_ptr<const std::string>;
 
 class TerminalRow {
  public:
-  // `width` 1 or 2: over whatever is at `column`, counted from 0. 0: joins the character before it.
+  // With `width` 1 or 2 the character replaces what is at `column`, counted from 0. With 0 it joins the character
+  // before it.
   void put(std::size_t column, std::string_view character, int width, const TextStyle& style);
-  // Blanks columns from `begin` to before `end`.
+  // Blanks the columns from `begin` up to, but not including, `end`.
   void erase(std::size_t begin, std::size_t end);
   void clear() { cells_.clear(); }
 
-  // Without blanks at the end.
+  // The number of columns without blanks at the end.
   std::size_t columns() const;
   bool is_blank() const { return columns() == 0; }
-  // With them, if they were written.
+  // The number of columns including written blanks at the end.
   std::size_t written_columns() const { return cells_.size(); }
-  // All that was written in `left`, followed by this row.
+  // Returns `left`, including its blanks at the end, followed by this row.
   TerminalRow behind(const TerminalRow& left) const;
-  // What shows the row, cut to `most` columns; its own colours end with it.
+  // Returns the bytes that show the row, cut to `most` columns; its colours are reset at the end.
   std::string text(std::size_t most = static_cast<std::size_t>(-1)) const;
 
  private:
@@ -38,16 +39,16 @@ class TerminalRow {
     TextStyle style{};
     bool is_blank() const { return text == " " && style == nullptr; }
   };
-  // Half of a wide character is nothing.
+  // The other half of a wide character is erased.
   void split_at(std::size_t column);
 
   std::vector<Cell> cells_;
 };
 
-// The row that a text without line ends makes, colours and all.
+// Returns the row for a text without line ends, with its colours.
 TerminalRow row_of(std::string_view text, const CharacterWidth& widths);
 
-// The colours after one more SGR sequence with these parameters.
+// Returns the colours after one more SGR sequence with these parameters.
 TextStyle with_parameters(const TextStyle& style, std::string_view parameters);
 
 }  // namespace launcher

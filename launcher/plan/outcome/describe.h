@@ -1,4 +1,4 @@
-// Ranks and their ends in words. Pure.
+// Formats ranks and how they ended. Pure.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace launcher {
 
 inline constexpr std::size_t kMaxRanksListed = 8;
 
-// "rank 3", "ranks 0, 1, 3", the rest of many as a number.
+// Returns "rank 3" or "ranks 0, 1, 3"; if there are many, the rest is a number.
 inline std::string rank_list(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   const std::size_t most = ranks.size() == kMaxRanksListed + 1 ? ranks.size() : kMaxRanksListed;

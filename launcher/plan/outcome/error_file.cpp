@@ -53,7 +53,7 @@ std::optional<ErrorRecord> parse_error_record(std::string_view text) {
 }
 
 std::optional<ErrorRecord> read_error_file(const std::string& path) {
-  // Not blocking: a worker can put anything there, a named pipe too.
+  // Opened without blocking, because a worker may have put anything there, also a named pipe.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file) return std::nullopt;
   std::string text(kMaxBytes, '\0');

@@ -10,14 +10,14 @@ namespace launcher {
 
 struct ErrorRecord {
   std::string message{};
-  std::optional<double> time = std::nullopt;  // seconds since 1970; often whole seconds only
+  std::optional<double> time = std::nullopt;  // in seconds since 1970; often rounded to whole seconds
 };
 
-// Understands {"message": {"message": ..., "extraInfo": {"timestamp": ...}}} and {"message": "...", "timestamp": ...};
-// of a file that is not JSON the text itself is the message. Nothing when there is no text. Pure.
+// Accepts {"message": {"message": ..., "extraInfo": {"timestamp": ...}}} and {"message": "...", "timestamp": ...}. If
+// the file is not JSON, its text is the message. Nothing when there is no text. Pure.
 std::optional<ErrorRecord> parse_error_record(std::string_view text);
 
-// Reads at most a megabyte; nothing when the worker wrote no such file.
+// Reads a megabyte at most; nothing when the worker wrote no such file.
 std::optional<ErrorRecord> read_error_file(const std::string& path);
 
 }  // namespace launcher

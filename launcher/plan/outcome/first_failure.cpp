@@ -14,17 +14,18 @@ double seconds(std::chrono::system_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-// True when the failure of `a` rather than that of `b` explains the other one.
+// True when the failure of `a` explains that of `b`, and not the other way round.
 bool outranks(const RankEnd& a, const RankEnd& b, const JobEnd& job) {
   if (is_consequence(a) != is_consequence(b)) {
     if (is_consequence(a)) return false;
-    // `b` says that its peer went away. A time in whole seconds may be up to one too early, which does no harm here.
+    // `b` reports that its peer is gone. A time in whole seconds may be up to one second too early, which does no harm
+    // here.
     return !a.stop_requested || !a.error->time || *a.error->time <= seconds(b.time);
   }
   return trouble_time(a, job) < trouble_time(b, job);
 }
 
-// What gloo, NCCL and the store say when the other end of a connection was closed, or cannot be reached.
+// Messages of gloo, NCCL and the store when the other end of a connection was closed or cannot be reached.
 constexpr std::array<std::string_view, 6> kLostPeer = {
     "Connection closed by peer", "Connection reset by peer", "Broken pipe",
     "remote process exited",     "connection was closed",    "Stop_waiting response"};
@@ -32,7 +33,7 @@ constexpr std::array<std::string_view, 1> kNoPeer = {"Connection refused"};
 
 template <std::size_t kCount>
 bool says_any_of(const RankEnd& rank, const std::array<std::string_view, kCount>& signs) {
-  // Programs that write no error file say it on standard error.
+  // Programs without an error file print the message on standard error.
   const std::string& words = rank.error ? rank.error->message : rank.last_lines;
   return std::any_of(signs.begin(), signs.end(),
                      [&](std::string_view sign) { return words.find(sign) != std::string::npos; });
@@ -45,7 +46,7 @@ double trouble_time(const RankEnd& rank, const JobEnd& job) {
   if (!rank.error || !rank.error->time) return end;
   double written = *rank.error->time;
   if (written == std::floor(written)) written += 1;
-  return written >= seconds(job.start) && written <= end ? written : end;  // and never NaN
+  return written >= seconds(job.start) && written <= end ? written : end;  // a NaN fails these comparisons
 }
 
 bool is_consequence(const RankEnd& rank) {
@@ -66,7 +67,7 @@ std::optional<std::size_t> first_failure(const JobEnd& job) {
     if (!first || outranks(job.ranks[i], job.ranks[*first], job)) first = i;
   }
   if (!first) return first;
-  // A rank that ended only after it was asked to stop is a candidate if it had written down its own trouble.
+  // A rank that ended only after it was asked to stop is a candidate if it had written an error file before.
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
     const RankEnd& rank = job.ranks[i];
     if (rank.failed() && rank.stop_requested && rank.error && outranks(rank, job.ranks[*first], job)) first = i;

@@ -1,4 +1,4 @@
-// The records of how ranks, and the job with them, ended.
+// Records of how the ranks and the job ended.
 #pragma once
 
 #include <chrono>
@@ -14,15 +14,15 @@ struct RankEnd {
   int rank = 0;
   int local_rank = 0;
   int pid = 0;
-  int exit_code = 0;  // when it exited on its own
-  int signal = 0;     // when a signal ended it
+  int exit_code = 0;  // if it exited by itself
+  int signal = 0;     // if a signal ended it
   bool core_dumped = false;
-  bool was_executed = true;     // false: the kernel refused the program, and `error` says why
+  bool was_executed = true;     // false: the kernel refused the program; `error` has the reason
   bool stop_requested = false;  // ddprun had asked it to stop before it ended
   std::chrono::system_clock::time_point time{};
   std::optional<ErrorRecord> error = std::nullopt;
-  std::string last_lines{};  // of its standard error; empty when ddprun does not see it
-  std::string log_file{};    // that holds its standard error; empty: none
+  std::string last_lines{};  // the end of its standard error; empty when ddprun does not read it
+  std::string log_file{};    // the file with its standard error; empty: there is none
 
   bool failed() const { return exit_code != 0 || signal != 0; }
 };
@@ -32,16 +32,17 @@ struct FailureNotice {
   int node = 0;
   int exit_status = 1;
   std::string text{};
-  std::chrono::system_clock::time_point time{};  // of that node's clock, or corrected to the coordinator's
-  bool is_consequence = false;                   // a rank says that its peer went away
-  bool is_final = false;                         // no restart: somebody stopped the job, or a node is gone
-  bool may_come_again = false;                   // the user who stopped the node, or ddprun on it, may start it again
-  int stop_signal = 0;                           // somebody stopped the job by this signal
-  bool is_regrouping = false;                    // no failure: the ranks continue with other nodes
-  std::vector<std::string> details{};            // lines of the report on it, that all nodes print
+  std::chrono::system_clock::time_point time{};  // by that node's clock, or corrected to the coordinator's
+  bool is_consequence = false;                   // the rank failed because its peer was gone
+  bool is_final = false;  // no restart follows, because the job was stopped by a user or a node is gone
+  // The node may be started again, by the user who stopped it or by ddprun.
+  bool may_come_again = false;
+  int stop_signal = 0;                 // the signal with which a user stopped the job; 0: none
+  bool is_regrouping = false;          // not a failure: the ranks continue with other nodes
+  std::vector<std::string> details{};  // lines of the report that all nodes print
 };
 
-// Why the nodes did not meet, in words that all of them print.
+// Why the nodes did not meet, as a text that all of them print.
 struct JoinFailure {
   std::string text{};
   int exit_status = 1;
@@ -54,14 +55,14 @@ struct JobEnd {
   std::chrono::system_clock::time_point start;
   int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
   std::string host;
-  std::string late_reason{};                              // when ddprun stopped it because it timed out
-  bool late_restarts = false;                             // and it is to be started again nevertheless
+  std::string late_reason{};                              // why ddprun stopped the job when it timed out
+  bool late_restarts = false;                             // the job is restarted nevertheless
   std::optional<FailureNotice> elsewhere = std::nullopt;  // another node's failure, when it was the job's first
   std::optional<int> announced = std::nullopt;            // the rank that all nodes name as the first to fail
-  std::optional<int> agreed_status = std::nullopt;        // what all nodes of a job that was stopped end with
+  std::optional<int> agreed_status = std::nullopt;        // the exit status for all nodes of a job that was stopped
   std::string gpu{};                                      // of the first failing rank, where known
   std::vector<std::string> hints{};                       // on the first failure
-  int attempt = 0;                                        // restarts before
+  int attempt = 0;                                        // the number of restarts before
 };
 
 }  // namespace launcher

@@ -1,4 +1,4 @@
-// From how the ranks ended to ddprun's exit status. Pure.
+// Derives ddprun's exit status from how the ranks ended. Pure.
 #pragma once
 
 #include "launcher/os/system/launch_error.h"
@@ -11,7 +11,8 @@ namespace launcher {
 inline int status_of(const RankEnd& rank) {
   return rank.signal != 0 ? to_int(ExitStatus::kSignalBase) + rank.signal : rank.exit_code;
 }
-// Of ranks that were asked to stop by `signal`: no failure when every one saved and left on its own, else 128 + signal.
+// The status when the ranks were asked to stop by `signal`: no failure if every rank saved its state and ended by
+// itself, else 128 + signal.
 inline int status_of_stop(const JobEnd& job, int signal) {
   bool saved = false;
   for (const RankEnd& rank : job.ranks) {
@@ -26,7 +27,7 @@ inline int exit_status(const JobEnd& job) {
   if (job.elsewhere) return job.elsewhere->exit_status;
   if (const auto first = first_failure(job)) {
     const RankEnd& culprit = job.ranks[*first];
-    // It was about to end on its own when our own signal ended it.
+    // The rank was about to end by itself when ddprun's signal ended it.
     if (culprit.stop_requested && culprit.signal != 0) return 1;
     return status_of(culprit);
   }
@@ -34,7 +35,7 @@ inline int exit_status(const JobEnd& job) {
   if (job.stop_signal == 0) return to_int(ExitStatus::kSuccess);
   return status_of_stop(job, job.stop_signal);
 }
-// The same with --exit_code torchrun: 1 for whatever comes from the ranks or from a signal.
+// The status with --exit_code torchrun: 1 for every failure of a rank and for every signal.
 inline int torchrun_exit_status(const JobEnd& job) {
   const int status = exit_status(job);
   const bool is_own = !job.elsewhere && job.is_late() && !first_failure(job);

@@ -7,13 +7,13 @@
 
 namespace launcher {
 
-// Because a rank failed: the first one of `job`, by its index in `ranks`.
+// A rank failed; `first` is its index in `ranks`.
 FailureNotice notice_of_failure(const JobEnd& job, std::size_t first);
-// Because a signal told ddprun to stop.
+// A signal told ddprun to stop.
 FailureNotice notice_of_stop(const std::string& host, int signal);
-// Because one of ddprun's own processes was killed.
+// One of ddprun's own processes was killed.
 FailureNotice notice_of_loss(const std::string& host);
-// Because the job has taken too long, for `reason`; with `restarts` it may be started again.
+// The job has taken too long, for `reason`. With `restarts` it may be started again.
 FailureNotice notice_of_lateness(const std::string& host, const std::string& reason, bool restarts);
 
 }  // namespace launcher

@@ -51,7 +51,7 @@ std::optional<ScheduledPlace> read_aws_batch(const ProcessContext& context) {
   ScheduledPlace place{.system = "AWS Batch"};
   read_nodes(context, count, index, place);
   const auto main = required(context, "AWS_BATCH_JOB_MAIN_NODE_INDEX", index, 0, place.nnodes->value - 1);
-  // The main node, which all can reach, is node 0; those before it move up by one.
+  // The main node, which all nodes can reach, becomes node 0; the nodes before it move up by one.
   int& rank = place.node_rank->value;
   if (rank == main.value) {
     rank = 0;
@@ -59,10 +59,12 @@ std::optional<ScheduledPlace> read_aws_batch(const ProcessContext& context) {
     ++rank;
   }
   place.node_rank->why += ", " + main.why;
-  const char* address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS";  // which the main node itself does not have
+  const char* address =
+      "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS";  // the main node itself does not have this variable
   if (const auto text = text_of(context, address)) place.master_addr = sourced_text(address, *text);
   if (const auto job = text_of(context, "AWS_BATCH_JOB_ID")) {
-    place.job_id = sourced_text("AWS_BATCH_JOB_ID", job->substr(0, job->find('#')));  // after it is the node's number
+    place.job_id =
+        sourced_text("AWS_BATCH_JOB_ID", job->substr(0, job->find('#')));  // the node's number comes after it
   }
   return place;
 }

@@ -49,7 +49,7 @@ std::string said(const ScheduledPlace& place) {
   return text;
 }
 
-// Two schedulers give this node's place.
+// Merges the places of two schedulers.
 void join(ScheduledPlace& place, const ScheduledPlace& other) {
   if (place.obstacle.empty()) place.obstacle = other.obstacle;
   if (are_unequal(place.nnodes, other.nnodes) || are_unequal(place.node_rank, other.node_rank)) {
@@ -80,7 +80,7 @@ void find_starter(const ProcessContext& context, Detection& found) {
 }
 
 void find_platform(const ProcessContext& context, Detection& found) {
-  // A starter that says nothing of nodes, such as a shell in an allocation of Slurm's, stays.
+  // The starter counts even if its variables contain no node, as in a shell within a Slurm allocation.
   if (found.place) return;
   for (const System& system : kPlatforms) {
     auto place = place_of(system, context);

@@ -1,4 +1,4 @@
-// Which scheduler started ddprun, of all whose variables are there. Pure.
+// Finds the scheduler that started ddprun, among all whose variables are set. Pure.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,14 @@ namespace launcher {
 
 struct Detection {
   std::optional<ScheduledPlace> place = std::nullopt;
-  std::vector<std::string> notes{};  // what else is there and why it does not count, a line each
+  std::vector<std::string>
+      notes{};  // other schedulers whose variables are set, and why they do not count, one line for each
 };
 
-// What started this very process counts before what gave it the machine: Open MPI, MPICH, jsrun and srun come in this
-// order before the operators and services that give a container or a machine its number. Of those all that are there
-// must agree. In a rank that another launcher started nothing counts. Throws nothing: what cannot be right is the
-// place's obstacle.
+// The system that started this process takes precedence over the system that provided the machine: first Open MPI,
+// MPICH, jsrun and srun, in this order, then the operators and services that number containers or machines. All of the
+// latter that are present must agree. In a rank that another launcher started, none of them counts. Throws nothing:
+// invalid values become the place's obstacle.
 Detection detect_scheduler(const ProcessContext& context);
 
 }  // namespace launcher

@@ -7,8 +7,8 @@
 
 namespace launcher {
 
-// RANK and WORLD_SIZE count processes where torchrun has set them, and then there is a LOCAL_RANK; these operators
-// count pods by them.
+// RANK and WORLD_SIZE count processes if torchrun has set them; then there is a LOCAL_RANK, too. These operators count
+// pods with them.
 std::optional<ScheduledPlace> read_pods(const ProcessContext& context) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     if (!has(context, name)) return std::nullopt;
@@ -16,7 +16,8 @@ std::optional<ScheduledPlace> read_pods(const ProcessContext& context) {
   if (has(context, "LOCAL_RANK")) return std::nullopt;
   ScheduledPlace place{.system = "RANK and WORLD_SIZE of pods, without LOCAL_RANK"};
   read_nodes(context, "WORLD_SIZE", "RANK", place);
-  // PyTorchJob v1 since 1.7: processes, while RANK continues counting pods; and it says how many each pod is to have.
+  // PyTorchJob v1 since 1.7 counts processes in WORLD_SIZE, but still pods in RANK; its variables also have the number
+  // of processes per pod.
   if (const auto nodes = number_of(context, "PET_NNODES", 1, kMostScheduledNodes)) place.nnodes = nodes;
   place.nproc_per_node = number_of(context, "NPROC_PER_NODE", 1, kMostScheduledNodes);
   return place;
@@ -32,7 +33,8 @@ std::optional<ScheduledPlace> read_leader_worker_set(const ProcessContext& conte
   return place;
 }
 
-// It knows its number only: such Jobs are as often many jobs of one node each, so --nnodes says that it is one job.
+// The variables contain only the node's number. Such Jobs are often many jobs of one node each, so the user must give
+// --nnodes if it is one job.
 std::optional<ScheduledPlace> read_indexed_job(const ProcessContext& context) {
   if (!has(context, "JOB_COMPLETION_INDEX")) return std::nullopt;
   return ScheduledPlace{.system = "indexed Job",

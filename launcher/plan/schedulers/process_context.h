@@ -1,4 +1,5 @@
-// What schedulers are read from: variables, this host's name, files. A value, so that tests bring their own.
+// The inputs from which schedulers are detected: variables, this host's name, files. It is a value, so that tests can
+// provide their own.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace launcher {
 struct ProcessContext {
   ddp::VariableLookup variable{};
   std::string host_name{};
-  // The content of a file; nothing when it cannot be read or is larger than any that schedulers write.
+  // Returns the content of a file; nothing when it cannot be read or is larger than any file that schedulers write.
   std::function<std::optional<std::string>(const std::string& path)> file{};
 };
 

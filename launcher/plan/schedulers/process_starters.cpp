@@ -1,4 +1,4 @@
-// mpirun and jsrun: ddprun is one of their processes, and must be the only one on its node.
+// mpirun and jsrun: they start ddprun as one of their processes, and must start only one on each node.
 #include <stdexcept>
 
 #include "base/schedulers/lsf_hosts.h"
@@ -14,7 +14,7 @@ struct Starter {
   const char* rank;
   const char* size;
   const char* local_size;
-  const char* one_per_node;  // how to start it once on each
+  const char* one_per_node;  // how to start one on each node
 };
 
 std::optional<ScheduledPlace> read(const ProcessContext& context, const Starter& starter) {
@@ -39,7 +39,7 @@ std::optional<ScheduledPlace> read_open_mpi(const ProcessContext& context) {
   auto place = read(context, {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
                               "mpirun --map-by ppr:1:node"});
   if (!place) return std::nullopt;
-  // Azure ML's name for the node of rank 0, "address:port"; the port is of something else.
+  // Azure ML's variable for the node of rank 0, "address:port"; the port has another purpose.
   if (const auto master = text_of(context, "AZ_BATCH_MASTER_NODE")) {
     place->master_addr = sourced_text("AZ_BATCH_MASTER_NODE", master->substr(0, master->find(':')));
   }
@@ -47,7 +47,7 @@ std::optional<ScheduledPlace> read_open_mpi(const ProcessContext& context) {
 }
 
 std::optional<ScheduledPlace> read_mpich(const ProcessContext& context) {
-  // srun --mpi=pmi2 sets them as well, and says more by its own.
+  // srun --mpi=pmi2 sets them as well, but srun's own variables have more information.
   if (has(context, "SLURM_STEP_ID") && !has(context, "MPI_LOCALNRANKS")) return std::nullopt;
   return read(context, {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun -ppn 1"});
 }
@@ -59,7 +59,7 @@ std::optional<ScheduledPlace> read_jsrun(const ProcessContext& context) {
   const auto job = text_of(context, "LSB_JOBID");
   const auto list = text_of(context, "LSB_MCPU_HOSTS");
   if (!job || !list) return place;
-  // The first host is the one on which the job's script runs, which is not for computing.
+  // The first host runs the job's script, and no ranks.
   const auto hosts = ddp::detail::lsf_hosts(*list);
   if (hosts.size() > 1) place->master_addr = {hosts[1], "the second host of " + shown("LSB_MCPU_HOSTS", *list)};
   place->master_port = {ddp::detail::port_of_job(*job), "derived from " + shown("LSB_JOBID", *job)};

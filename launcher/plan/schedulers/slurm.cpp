@@ -14,7 +14,7 @@ bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
 }
 
-// The value of a line "name=value" of a configuration file, whose names are written in any case.
+// Returns the value of a line "name=value" of a configuration file; names are not case-sensitive.
 std::optional<int> find_setting(std::string_view text, std::string_view name) {
   std::optional<int> found;
   while (!text.empty()) {
@@ -33,7 +33,7 @@ std::optional<int> find_setting(std::string_view text, std::string_view name) {
   return found;
 }
 
-// KillWait, for which scancel and the end of the time let a job live after TERM.
+// Returns KillWait: how long a job lives after TERM when scancel or the time limit ends it.
 Sourced<std::chrono::seconds> kill_wait(const ProcessContext& context) {
   constexpr int kDefault = 30;
   const std::string path = text_of(context, "SLURM_CONF").value_or("/etc/slurm/slurm.conf");
@@ -54,7 +54,7 @@ std::optional<ScheduledPlace> read_slurm(const ProcessContext& context) {
   const auto step = ddp::detail::slurm_step(context.variable);
   if (!step) {
     const auto nodes = number_of(context, "SLURM_JOB_NUM_NODES", 1, kMostScheduledNodes);
-    // A batch script has the number of a task, a shell of salloc has none: there one tries things on one node.
+    // A batch script has a task number; a shell of salloc has none, and is used to try things on one node.
     if (nodes && nodes->value > 1 && has(context, "SLURM_PROCID")) {
       place.obstacle = "this Slurm job has " + std::to_string(nodes->value) + " nodes (" + nodes->why +
                        "), and ddprun was started on one of them: start it on each with srun --ntasks-per-node=1 "

@@ -1,5 +1,5 @@
-// The systems that ddprun knows by their variables. Each function is pure; it gives nothing where its variables are not
-// there, and throws std::invalid_argument, naming the variable, where they cannot be right.
+// The systems that ddprun detects by their variables. Each function is pure. It returns nothing if its variables are
+// not set, and throws std::invalid_argument, which names the variable, if they are invalid.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace launcher {
 
-// A node's place in its job from a scheduler's variables, each value with the variable that it is from.
+// A node's place in its job according to a scheduler's variables; each value has the variable from which it comes.
 template <typename Value>
 struct Sourced {
   Value value{};
@@ -25,20 +25,22 @@ struct ScheduledPlace {
   std::optional<Sourced<int>> nproc_per_node = std::nullopt;
   std::optional<Sourced<std::string>> master_addr = std::nullopt;
   std::optional<Sourced<std::uint16_t>> master_port = std::nullopt;
-  std::optional<Sourced<std::string>> job_id = std::nullopt;              // equal on all nodes of the job
-  std::optional<Sourced<std::chrono::seconds>> kill_wait = std::nullopt;  // from the scheduler's TERM to its KILL
-  std::string obstacle{};  // why the variables give no place though they should, and what to do; else empty
+  std::optional<Sourced<std::string>> job_id = std::nullopt;  // equal on all nodes of the job
+  std::optional<Sourced<std::chrono::seconds>> kill_wait =
+      std::nullopt;        // the time between the scheduler's TERM and its KILL
+  std::string obstacle{};  // why the variables give no place although they should, and what to do; else empty
 };
 
 using ReadSystem = std::optional<ScheduledPlace> (*)(const ProcessContext&);
 
-// What starts processes: each variable has the number of its own process. ddprun is to be one for a node.
+// Systems that start processes: each variable has the number of its own process. They must start one ddprun on each
+// node.
 std::optional<ScheduledPlace> read_open_mpi(const ProcessContext& context);
 std::optional<ScheduledPlace> read_mpich(const ProcessContext& context);
 std::optional<ScheduledPlace> read_jsrun(const ProcessContext& context);
 std::optional<ScheduledPlace> read_slurm(const ProcessContext& context);
 
-// What starts containers or machines, and gives each its number.
+// Systems that start containers or machines, and number them.
 std::optional<ScheduledPlace> read_pods(
     const ProcessContext& context);  // RANK of Kubeflow's PyTorchJob v1, of PAI's DLC
 std::optional<ScheduledPlace> read_leader_worker_set(const ProcessContext& context);

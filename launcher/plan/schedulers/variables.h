@@ -1,4 +1,4 @@
-// Reads single variables of schedulers; what it refuses is an std::invalid_argument that names the variable.
+// Reads single variables of schedulers. For invalid values it throws std::invalid_argument, which names the variable.
 #pragma once
 
 #include <optional>
@@ -15,16 +15,16 @@ constexpr int kMostScheduledNodes = 1 << 16;
 // The variable's value; an empty one counts as unset, as it does for options.
 std::optional<std::string> text_of(const ProcessContext& context, const std::string& name);
 bool has(const ProcessContext& context, const std::string& name);
-// "NAME=value", as it can be shown in one line.
+// Returns "NAME=value" in a form that fits in one line.
 std::string shown(std::string_view name, std::string_view value);
 
 std::optional<Sourced<int>> number_of(const ProcessContext& context, const std::string& name, int lowest, int highest);
-// The same; throws where the variable is not set, and names `seen`, which is.
+// The same, but throws if the variable is not set; the text names `seen`, which is set.
 Sourced<int> required(const ProcessContext& context, const std::string& name, const std::string& seen, int lowest,
                       int highest);
 Sourced<std::string> sourced_text(const std::string& name, const std::string& value);
 
-// A job of which `name` has the number of nodes and `index` this one's number, from 0.
+// Reads the number of nodes from `name`, and this node's number, from 0, from `index`.
 void read_nodes(const ProcessContext& context, const std::string& name, const std::string& index,
                 ScheduledPlace& place);
 

@@ -45,7 +45,7 @@ VertexMember own_place(const std::string& variable, const Json& document) {
   const auto type = task->find("type");
   const auto index = task->find("index");
   if (type == task->end() || !type->is_string()) refuse(variable, "its task has no \"type\"");
-  // Some write the number as text.
+  // Some systems write the number as text.
   const std::string number = index == task->end()          ? ""
                              : index->is_string()          ? index->get<std::string>()
                              : index->is_number_unsigned() ? std::to_string(index->get<std::uint64_t>())
@@ -108,7 +108,7 @@ std::optional<ScheduledPlace> read_vertex(const ProcessContext& context) {
   for (const char* variable : {"CLUSTER_SPEC", "TF_CONFIG"}) {
     const auto text = text_of(context, variable);
     if (!text) continue;
-    // TF_CONFIG of one machine has no cluster.
+    // The TF_CONFIG of a single machine has no cluster.
     if (text->find("\"cluster\"") == std::string::npos) continue;
     return read(variable, *text);
   }

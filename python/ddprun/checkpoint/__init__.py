@@ -33,7 +33,7 @@ from ._shards import part_of
 __all__ = ["load", "save", "load_sharded", "save_sharded", "model_part", "flat_optimizer_state", "rng_state", "set_rng_state", "DistributedSampler",
            "DamagedCheckpoint"]
 
-# Whoever removes checkpoints faster than this many times in a row cannot be read beside.
+# If a writer removes the newest checkpoint so many times in a row, the read is given up.
 _LISTINGS = 100
 _OF_RANK = re.compile(r"rank\.(\d{1,7})\.(\w+)\.(.+)")
 
@@ -166,7 +166,7 @@ _DCP = ("of torch.distributed.checkpoint, which is not read here; "
 
 
 def _refuse_other(path):
-    """Names files and folders that are something else than their names say."""
+    """Raises an error that names files and folders whose content does not match their names."""
     if (path / ".metadata").is_file() and not (path / folders.MANIFEST).exists():
         raise ValueError(f"{path} is a folder {_DCP}")
     if path.is_dir():
@@ -246,7 +246,7 @@ def set_rng_state(state):
 
 
 def _newest(run, read):
-    """What `read(folder)` makes of a run's newest whole checkpoint; warns of those that it passes over."""
+    """The result of `read(folder)` for a run's newest complete checkpoint; warns about those that it skips."""
     for _ in range(_LISTINGS):
         listing, damages = folders.listing(run), []
         for folder, _ in listing:

@@ -97,7 +97,7 @@ def steps(run: pathlib.Path):
 
 
 def listing(run: pathlib.Path):
-    """The steps() of a run with what tells each from another of the same name that comes later."""
+    """The steps() of a run, each with a value that distinguishes it from a later one of the same name."""
     return [(folder, _identity(folder)) for folder in steps(run)]
 
 
@@ -164,7 +164,7 @@ class _Staged:
         self.folder.mkdir()
 
     def commit(self, world_size, metrics, known=()):
-        """Gives it its name and returns that path. `known` are size and checksum of files that are on the disk already, by name."""
+        """Renames the folder and returns its path. `known` are size and checksum of files that are on the disk already, by name."""
         files = dict(known)
         for path in sorted(self.folder.iterdir()):
             if path.name not in files:

@@ -269,7 +269,8 @@ void add_share(const HeldList& list, Holders holders, ShardedContent& content) {
     if (item.box != described.box) {
       rows = rows.narrow(0, item.box.offsets[0] - described.box.offsets[0], item.box.sizes[0]);
     }
-    if (rows.numel() == 0 && !described.is_whole()) continue;  // this rank has no row of the tensor
+    const bool has_elements = shards::numel(shards::whole(described.shape)) > 0;
+    if (has_elements && rows.numel() == 0) continue;  // this rank has no row of the tensor
     content[held.part].pieces.push_back(
         {.chunk = {.name = held.name, .dtype = described.dtype, .shape = described.shape, .box = std::move(item.box)},
          .rows = std::move(rows)});

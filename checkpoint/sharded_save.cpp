@@ -68,13 +68,17 @@ std::string encode(const Failure& failure, const Files& files) {
   return message.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+Failure on_rank(size_t rank, Failure failure) {
+  if (failure) failure.text = "on rank " + std::to_string(rank) + ": " + failure.text;
+  return failure;
+}
+
 Failure failure_in(const std::vector<json>& messages) {
   Failure all;
   for (size_t rank = 0; rank < messages.size(); ++rank) {
     const auto kind = static_cast<FailureKind>(messages[rank].at("kind").get<int>());
     if (kind == FailureKind::kNone) continue;
-    all +=
-        {.kind = kind, .text = "on rank " + std::to_string(rank) + ": " + messages[rank].at("text").get<std::string>()};
+    all += on_rank(rank, {.kind = kind, .text = messages[rank].at("text").get<std::string>()});
   }
   return all;
 }
@@ -100,11 +104,12 @@ Failure ShardedSave::open(const RunDestination& destination, Target& target) {
   target.destination = destination;
   Failure failure;
   if (writer_ != nullptr) {
-    failure = failure_of([&] {
-      writer_->claim();
-      target.destination.sequence = writer_->next_sequence();
-      target.staged = std::make_unique<storage::StagedFolder>(file_system_, destination.directory, destination.step);
-    });
+    failure = on_rank(0, failure_of([&] {
+                        writer_->claim();
+                        target.destination.sequence = writer_->next_sequence();
+                        target.staged = std::make_unique<storage::StagedFolder>(file_system_, destination.directory,
+                                                                                destination.step);
+                      }));
   }
   failure = failure_of_rank_0(failure, group_);
   if (failure) return failure;
@@ -119,18 +124,18 @@ Failure ShardedSave::commit(Target& target, RunContent content, Failure failure,
   for (const auto& text : all_gather_strings(encode(failure, files), group)) messages.push_back(json::parse(text));
   failure = failure_in(messages);
   if (target.staged && !failure) {
-    failure = failure_of([&] {
-      shards::BlockChecksums checksums;
-      for (const auto& message : messages) {
-        for (const auto& file : message.at("files")) {
-          const std::string name = file.at(0);
-          target.staged->adopt(name, {.size = file.at(1), .crc32c = file.at(2)});
-          checksums[name] = file.at(3).get<std::vector<uint32_t>>();
-        }
-      }
-      content.texts[shards::kBlockChecksumsFile] = shards::format_block_checksums(checksums);
-      finish_run(*target.staged, file_system_, target.destination, content, notify_);
-    });
+    failure = on_rank(0, failure_of([&] {
+                        shards::BlockChecksums checksums;
+                        for (const auto& message : messages) {
+                          for (const auto& file : message.at("files")) {
+                            const std::string name = file.at(0);
+                            target.staged->adopt(name, {.size = file.at(1), .crc32c = file.at(2)});
+                            checksums[name] = file.at(3).get<std::vector<uint32_t>>();
+                          }
+                        }
+                        content.texts[shards::kBlockChecksumsFile] = shards::format_block_checksums(checksums);
+                        finish_run(*target.staged, file_system_, target.destination, content, notify_);
+                      }));
   }
   target.staged.reset();  // removes what was not committed
   return not_saved(target.destination.step, failure_of_rank_0(failure, group));
@@ -168,7 +173,9 @@ Failure ShardedSave::write_later(const RunDestination& destination, RunContent c
     Failure outcome;
     auto broken =
         failure_of([&] { outcome = commit(*target, std::move(content), std::move(failure), files, committing); });
-    return broken ? not_saved(target->destination.step, std::move(broken)) : outcome;
+    if (!broken) return outcome;
+    commit_group_->abort();  // the other ranks must not wait for this rank, which can no longer take part in a commit
+    return not_saved(target->destination.step, std::move(broken));
   });
   try {
     stage(shards);

@@ -6,6 +6,8 @@ loading fail on some ranks; or "refuse", where no checkpoint in FOLDER is loaded
 
 import pathlib
 import re
+import resource
+import signal
 import sys
 import warnings
 
@@ -105,6 +107,15 @@ def fail(folder, rank, ranks, form):
         ddprun.checkpoint._sharded._write_part = full_disk
     assert message(save).startswith(f"RuntimeError: rank {ranks - 1}: [Errno 28]")
     ddprun.checkpoint._sharded._write_part = write_part
+    # As a full disk: no file may be longer.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    for limit in (0, 100):
+        for full in range(ranks):
+            if rank == full:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            text = message(save)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            assert re.match(rf"RuntimeError: rank {full}: .*{path}/step-00000001\.tmp-\w+/model-0000{full + 1}-of-0000{ranks}\.safetensors", text), text
     assert "rank 1 saves another step" in message(lambda: save(step=rank))
     assert message(lambda: save(step=-1)).startswith("ValueError: rank 0:")
     assert message(lambda: save(values={"a": object()} if rank == 0 else None)).startswith("TypeError: rank 0:")
@@ -120,10 +131,28 @@ def fail(folder, rank, ranks, form):
     load = lambda which: ddprun.checkpoint.load_sharded(path, model=which, optimizer=optimizer)  # noqa: E731
     assert message(lambda: load(model)).startswith("DamagedCheckpoint:") and saved.name in message(lambda: load(model))
     dist.barrier()
+    if rank == 0:  # what killed jobs leave
+        (path / "step-00000002.tmp-0123456789abcdef").mkdir()
+        (path / "latest.tmp-0123456789abcdef").write_text("step-00000001")
+        saved.parent.rename(path / "step-00000001.old-0123456789abcdef")
+    dist.barrier()
     save()
+    assert sorted(each.name for each in path.iterdir()) == ["latest", "step-00000001", "writer.lock"]
+    keep_hollow(folder / "hollow", ranks, form)
     other = torch.nn.Linear(2, 3)
     assert "ValueError" in message(lambda: load(other)) and "fc.weight" in message(lambda: load(other))
     load(model)
+
+
+def keep_hollow(path, ranks, form):
+    """Parameters without elements are saved and loaded."""
+    hollow = torch.nn.ParameterDict({"rows": torch.ones(3, 0), "columns": torch.ones(0, 3), "full": torch.ones(3, 2)})
+    if form == "fsdp":
+        fully_shard(hollow, mesh=init_device_mesh("cpu", (ranks,)))
+    ddprun.checkpoint.save_sharded(path, step=1, model=hollow)
+    ddprun.checkpoint.load_sharded(path, model=hollow)
+    loaded = ddprun.checkpoint.load(path)["model"]
+    assert {name: list(each.shape) for name, each in loaded.items()} == {"rows": [3, 0], "columns": [0, 3], "full": [3, 2]}
 
 
 def refuse(folder, rank, ranks, form):

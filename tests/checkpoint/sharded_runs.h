@@ -3,6 +3,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -37,7 +38,8 @@
 
 namespace ddp::test {
 
-/// Odd dimensions, fewer rows than ranks, a frozen layer, buffers of one and of no dimensions, and tied weights.
+/// Odd dimensions, fewer rows than ranks, rows without elements, a frozen layer, buffers of one and of no dimensions,
+/// and tied weights.
 struct ShardedNetImpl : torch::nn::Module {
   ShardedNetImpl()
       : embedding(register_module("embedding", torch::nn::Embedding(11, 5))),
@@ -45,19 +47,20 @@ struct ShardedNetImpl : torch::nn::Module {
         norm(register_module("norm", torch::nn::BatchNorm1d(7))),
         small(register_module("small", torch::nn::Linear(7, 2))),
         frozen(register_module("frozen", torch::nn::Linear(2, 5))),
-        head(register_parameter("head", embedding->weight)) {
+        head(register_parameter("head", embedding->weight)),
+        hollow(register_parameter("hollow", at::zeros({3, 0}))) {
     fill_parameters(*this);
     frozen->weight.set_requires_grad(false);
     frozen->bias.set_requires_grad(false);
   }
   at::Tensor forward(const at::Tensor& words) {
-    return at::linear(frozen(small(norm(first(embedding(words))).tanh())), head);
+    return at::linear(frozen(small(norm(first(embedding(words))).tanh())), head) + hollow.sum();
   }
   torch::nn::Embedding embedding;
   torch::nn::Linear first;
   torch::nn::BatchNorm1d norm;
   torch::nn::Linear small, frozen;
-  at::Tensor head;
+  at::Tensor head, hollow;
 };
 TORCH_MODULE(ShardedNet);
 

@@ -331,6 +331,9 @@ class ShardedTest(unittest.TestCase):
         cases = {
             "missing": (None, rf"{named} is missing; it holds a part of '(embed|fc|large|out|bn)\."),
             "short": (whole[:-1], rf"{named} has {len(whole) - 1} bytes, but the manifest says {len(whole)}; it lacks '"),
+            "empty": (b"", rf"{named} has 0 bytes, but the manifest says {len(whole)}; it held a part of '"),
+            "long": (whole + b"x", rf"{named} has {len(whole) + 1} bytes, but the manifest says {len(whole)}; it held a part of '"),
+            "header": (bytes([whole[0] ^ 255]) + whole[1:], rf"{named} is damaged: .*; the file holds a part of '"),
             "changed": (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], rf"{named} is damaged: .*; the first damaged bytes hold '"),
         }
         for case, (content, expected) in cases.items():

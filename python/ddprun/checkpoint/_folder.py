@@ -21,6 +21,7 @@ from ._manifest import (
 from ._shards import owner
 
 _REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]+$")
+_TEMPORARY = re.compile(r"(step-\d{8,}|latest)\.tmp-")
 
 
 @contextlib.contextmanager
@@ -42,12 +43,14 @@ def opened(folder: pathlib.Path, verify=True, files=None):
             found = os.fstat(descriptor).st_size
             if found != size:
                 lost = tensors_between(folder / name, found, size, size)
-                raise DamagedCheckpoint(f"{folder / name}{owner(name)} has {found} bytes, but the manifest says {size}" + (lost and f"; it lacks {lost}"))
+                lost = f"lacks {lost}" if lost else f"held {content_of_lost(folder, manifest['files'], name)}"
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} has {found} bytes, but the manifest says {size}; it {lost}")
             held = pathlib.Path(f"/proc/self/fd/{descriptor}")
             paths[name] = held if held.exists() else folder / name
         for name, (_, crc) in files.items():
             if verify and crc32c(file_bytes(paths[name])) != crc:
-                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum is another than the manifest's{_damaged_tensors(paths, name)}")
+                text = _damaged_tensors(paths, name) or f"; the file holds {content_of_lost(folder, manifest['files'], name)}"
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum is another than the manifest's{text}")
         yield manifest, paths
 
 
@@ -113,6 +116,31 @@ def sync(path):
 
 
 @contextlib.contextmanager
+def naming(path):
+    """Adds the path to errors that name no file, as those of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def _remove_leftovers(run):
+    """Removes the temporary folders that killed saves have left, as far as possible."""
+    for path in run.iterdir():
+        with contextlib.suppress(OSError):
+            if _TEMPORARY.match(path.name):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            elif replaced := _REPLACED.match(path.name):
+                target = run / replaced[1]
+                if target.exists():
+                    shutil.rmtree(path)
+                elif not target.is_symlink():
+                    path.rename(target)
+
+
+@contextlib.contextmanager
 def _only_writer(run):
     """Holds the lock of a run's folder, as a C++ writer does."""
     path = run / "writer.lock"
@@ -127,7 +155,9 @@ def _only_writer(run):
             pass  # a file system without locks
         else:
             os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}, Python\n".encode())
+            with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}, Python\n".encode())
+            _remove_leftovers(run)
         yield
     finally:
         os.close(descriptor)
@@ -136,7 +166,7 @@ def _only_writer(run):
 def commit(run: pathlib.Path, step, world_size, metrics, write_files):
     """Writes the checkpoint of `step` into the folder of a run: `write_files(folder)` writes its files. Returns its folder. Raises as
     staged() does."""
-    with staged(run, step) as new:
+    with staged(run, step) as new, naming(new.folder):
         write_files(new.folder)
         return new.commit(world_size, metrics)
 

@@ -13,6 +13,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
@@ -92,8 +93,9 @@ def _own_chunk(name, tensor):
     coordinates = tensor.device_mesh.get_coordinate()
     if coordinates is None or any(at for at, each in zip(coordinates, placements) if each.is_replicate()):
         return None
-    is_first = not any(coordinates)
-    if local.numel() == 0 and not (is_first and tensor.numel() == 0):
+    if tensor.numel() == 0:  # the shapes of the local tensors need not fit together then
+        return None if any(coordinates) else ([0] * tensor.dim(), local.new_empty(tensor.shape))
+    if local.numel() == 0:
         return None
     (chunk,) = tensor.__create_chunk_list__()
     return list(chunk.offsets), local
@@ -140,9 +142,13 @@ def _write_part(folder, part, tensors, metadata, ranks):
     if ranks.rank == 0:
         header.update(metadata)
     path = folder / f"{part}-{ranks.rank + 1:05d}-of-{ranks.count:05d}.safetensors"
-    save_file({name: local.cpu().contiguous().clone() for name, (_, local, _) in chunks.items()}, path, header)
-    blocks = crc32c_blocks(file_bytes(path))
-    folders.sync(path)
+    with folders.naming(path):
+        try:
+            save_file({name: local.cpu().contiguous().clone() for name, (_, local, _) in chunks.items()}, path, header)
+        except SafetensorError as error:
+            raise RuntimeError(f"{path} cannot be written: {error}") from error
+        blocks = crc32c_blocks(file_bytes(path))
+        folders.sync(path)
     size = path.stat().st_size
     return path.name, size, crc32c_of_blocks(blocks, size), blocks
 
@@ -171,10 +177,11 @@ def save(directory, run, model, optimizers, write_rest, ranks):
         return staged.folder
 
     def commit(records):
-        write_rest(staged.folder)
-        text = format_blocks({name: blocks for name, _, _, blocks in records})
-        (staged.folder / "block-checksums.txt").write_text(text)
-        return staged.commit(ranks.count, run["metrics"], {name: (size, crc) for name, size, crc, _ in records})
+        with folders.naming(staged.folder):
+            write_rest(staged.folder)
+            text = format_blocks({name: blocks for name, _, _, blocks in records})
+            (staged.folder / "block-checksums.txt").write_text(text)
+            return staged.commit(ranks.count, run["metrics"], {name: (size, crc) for name, size, crc, _ in records})
 
     lists = ranks.all(prepare)
     for rank, each in enumerate(lists):

@@ -39,13 +39,14 @@ class Contrastive(ProgramTest):
 
     def test_one_two_and_four_ranks_are_one_process_with_the_whole_batch(self):
         # The samples of a batch and their views are equal. Sums over a batch are in another order on every number of ranks, so the last
-        # bits of float32 (6e-8 of a number's size) differ, and each step passes them on. Weights and losses are of the size of 1.
+        # bits of float32 (6e-8 of a number's size) differ, and each step passes them on: after 18 steps by up to 1e-6 with AVX-512, and by 1e-5
+        # on processors without it. Weights and losses are of the size of 1; another scale of the gradient changes weights by more than 1e-4.
         options = ("--epochs", "3")
         expected = self.train(0, "alone", *options)
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
                 self.check_close(self.train(ranks, f"ranks{ranks}", *options), expected, 2e-6, least=18)
-                self.assertLess(self.largest_difference(f"ranks{ranks}", "alone"), 1e-6)
+                self.assertLess(self.largest_difference(f"ranks{ranks}", "alone"), 5e-5)
         self.assertEqual(read_bytes(self.weights("ranks1")), read_bytes(self.weights("alone")))
 
     def test_with_another_scale_of_the_gradient_the_weights_would_be_others(self):

@@ -14,8 +14,8 @@ struct JobPlace {
   int size = 1;
 };
 
-/// The rank and size in the launcher's variables. Rank 0 of 1 if there are none, and also if they are not numbers or
-/// contradict each other; init_process_group() reports that.
+/// The rank and size in the launcher's variables. Rank 0 of 1 if no launcher has set them, and also if they are not
+/// numbers or contradict each other; init_process_group() reports that.
 JobPlace job_of_environment(const VariableLookup& lookup = environment_variable);
 
 /// The place that the calling thread's innermost ThreadJob says; nothing without one.

@@ -9,7 +9,7 @@
 namespace ddp::detail {
 
 /// The rows, of which the first one has the titles, with their columns below each other. `columns`: of the terminal; 0
-/// where there is none. Where a line would be wider, the columns at the front that fit stay a table, and below each row
+/// without a terminal. Where a line would be wider, the columns at the front that fit stay a table, and below each row
 /// the others follow as "title text", in lines that are broken between words. Cells have no control characters.
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t columns = 0);
 

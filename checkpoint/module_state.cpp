@@ -134,8 +134,8 @@ struct Mismatches {
   }
 };
 
-// The entries of the file that hold everything the model has. If there are none, and the model takes nothing from the
-// file: all entries.
+// The entries of the file that hold everything the model has. If no entry holds all, and the model takes nothing from
+// the file: all entries.
 std::vector<std::string> entries_for(const StoredTensors& stored, const TensorMap& expected, bool takes_nothing) {
   std::vector<std::string> entries;
   if (!expected.empty()) {

@@ -17,6 +17,7 @@
 #include "launcher/os/system/launch_error.h"
 #include "launcher/os/system/line.h"
 #include "launcher/os/version.h"
+#include "launcher/plan/host_list.h"
 #include "launcher/plan/option_sources.h"
 #include "launcher/plan/scheduled_options.h"
 
@@ -39,10 +40,9 @@ GivenOptions given_options(const CLI::App& app, const std::vector<std::string>& 
   return given;
 }
 
-// The number of nodes as far as the command line shows it.
+// The number of nodes as far as the command line shows it. Throws LaunchError for an invalid list of hosts.
 int shown_nodes(const Options& options) {
-  return options.hosts.empty() ? options.nnodes
-                               : static_cast<int>(std::count(options.hosts.begin(), options.hosts.end(), ',')) + 1;
+  return options.hosts.empty() ? options.nnodes : static_cast<int>(parse_host_list(options.hosts).size());
 }
 
 bool is_about_a_job(Options::Mode mode) {
@@ -88,7 +88,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   if (is_about_a_job(options.mode) && !is_placed)
     take_from_scheduler(process_context(), given_options(app, options.own_arguments), options);
   check_options(options);
-  if (options.host_file.empty()) {
+  if (options.host_file.empty() && !split.all_ranks.empty() && !split.ranks_of_node.empty()) {
     if (const auto line = contradicting_ranks(split, shown_nodes(options))) options.remarks.push_back(*line);
   }
   return options;

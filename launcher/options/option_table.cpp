@@ -71,10 +71,12 @@ void OptionTable::group(const std::string& title, const std::string& introductio
   const auto same =
       std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) { return group.title == title; });
   current_group_ = static_cast<std::size_t>(same - groups_.begin());
-  if (same == groups_.end()) groups_.push_back({.title = title, .introduction = introduction});
-  CLI::App*& app = apps_[title];
-  if (app == nullptr) app = app_.add_option_group(title);
-  current_app_ = app;
+  if (same != groups_.end()) {
+    current_app_ = app_.get_option_group(title);
+    return;
+  }
+  groups_.push_back({.title = title, .introduction = introduction});
+  current_app_ = app_.add_option_group(title);
 }
 
 std::vector<const CLI::Option*> declared_options(const CLI::App& app) {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -107,7 +106,6 @@ class OptionTable {
   // The CLI11 option group of the present title. CLI11 compares each new option with all options of its group, which
   // would take a third of a millisecond if all were in one.
   CLI::App* current_app_ = &app_;
-  std::map<std::string, CLI::App*> apps_;
   std::vector<ShownGroup> groups_;
   std::size_t current_group_ = 0;
   std::vector<std::string> torchrun_names_;

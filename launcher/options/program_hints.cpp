@@ -250,10 +250,9 @@ std::optional<std::string> launcher_in_rank(const Options& options) {
 }
 
 std::optional<std::string> truth_as_program(const Options& options) {
-  if (options.program.size() < 2 || options.own_arguments.empty()) return std::nullopt;
-  const std::string& word = options.program.front();
-  const std::string& option = options.own_arguments.back();
-  if ((word != "true" && word != "false") || option.find('=') != std::string::npos) return std::nullopt;
+  const std::string word = options.program.empty() ? "" : options.program.front();
+  const std::string option = flag_before(word, options);
+  if (option.empty() || (word != "true" && word != "false")) return std::nullopt;
   return option + " takes no value, so " + word + " was started as the program. To start " + options.program[1] +
          " write ddprun " + option + " " + ddp::detail::joined(std::span(options.program).subspan(1), " ");
 }

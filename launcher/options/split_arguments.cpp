@@ -31,7 +31,7 @@ std::string with_dashes(std::string_view name) {
 }
 
 // Returns the name that begins with `beginning` (both without dashes, with underscores), as Python's argparse completes
-// names: --redirect=3, --nproc-per 2. Returns nothing if there is none; throws UsageError with the candidates if there
+// names: --redirect=3, --nproc-per 2. Returns nothing if no name does; throws UsageError with the candidates if there
 // are several.
 std::optional<std::string> complete_name(std::string_view beginning, std::span<const std::string> names) {
   if (beginning.empty()) return std::nullopt;

@@ -30,7 +30,7 @@ class StreamSelection {
   bool is_empty() const;
   // Returns the selection in that notation.
   std::string text() const;
-  // The highest local rank that is named; -1 if there is none.
+  // The highest local rank that is named; -1 if no rank is named.
   int highest_rank() const { return some_.empty() ? -1 : some_.rbegin()->first; }
 
  private:

@@ -32,8 +32,6 @@ bool is_own(const std::string& address) {
   return std::any_of(found.begin(), found.end(), is_own_address);
 }
 
-using namespace std::chrono_literals;
-
 // How long the hosts may take to end in addition to the grace time.
 constexpr auto kBeyondAgentsGrace = 30s;
 // How long connections may take to end when there is nothing more to send.

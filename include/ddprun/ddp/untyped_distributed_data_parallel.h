@@ -19,8 +19,8 @@ struct ModelTensors {
   /// Leaf tensors with unique names, in the same order on all ranks. The wrapper holds these tensors, so the model must
   /// not replace them by others.
   std::vector<NamedTensor> parameters{};
-  /// Returns the current buffers, in the same order on all ranks; an empty function means that there are none. The
-  /// constructor calls it, and before_forward() calls it when buffers are synchronised.
+  /// Returns the current buffers, in the same order on all ranks; an empty function means that the model has no
+  /// buffers. The constructor calls it, and before_forward() calls it when buffers are synchronised.
   std::function<std::vector<NamedTensor>()> buffers{};
   /// Names of the parameters whose gradients are sparse.
   std::vector<std::string> sparse_gradients{};

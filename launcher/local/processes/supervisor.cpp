@@ -23,8 +23,6 @@ constexpr auto kTearDown = 4s;
 // When the peer has really ended, other ranks fail soon, too, or the peer's process is seen to be ending.
 constexpr auto kOthersFollow = 500ms;
 
-using namespace std::chrono_literals;
-
 // timeout(1) and others signal a process and then its group: two interrupts this close are one.
 constexpr auto kSameInterrupt = 100ms;
 // A shorter wait is not reported.

@@ -51,7 +51,7 @@ struct RendezvousSettings {
   // Called when another node reports the first failure of the job, or cannot be reached any more. Called again if
   // another failure turns out to be the first.
   std::function<void(const FailureNotice&)> on_failure{};
-  // Other data that the launchers exchange; null: there is none.
+  // Other data that the launchers exchange; null if they exchange no other data.
   std::shared_ptr<SideChannel> side_channel{};
 };
 

@@ -30,7 +30,7 @@ class Waiters {
   // they wait no longer.
   std::vector<ConnectionId> take_ready(const std::string& key);
   // `key` is available to one connection only. Returns the first connection that waits for no other key; the rest
-  // continue to wait. If there is none, `key` counts as seen for all that wait for it.
+  // continue to wait. If every connection waits for other keys, `key` counts as seen for all that wait for it.
   std::vector<ConnectionId> take_first_ready(const std::string& key);
 
  private:

@@ -139,7 +139,7 @@ void StoreServer::release() {
   }
 }
 
-// Closes a connection because few descriptors are left. Returns false when there is none that the job does not need.
+// Closes a connection because few descriptors are left. Returns false when the job needs all connections.
 bool StoreServer::make_room() {
   const bool knows_all = options_.where.kind == ListenAt::Kind::kLoopback && options_.owners;
   const auto now = EventLoop::Clock::now();

@@ -37,7 +37,7 @@ std::uint64_t number_after(std::string_view text, std::string_view name) {
   return at == std::string_view::npos ? 0 : number_in(text.substr(at + name.size()));
 }
 
-// Returns the file with the time for which the process's cgroup was throttled; "" if there is none.
+// Returns the file with the time for which the process's cgroup was throttled; "" if the cgroup has no such file.
 std::string cpu_stat_of(pid_t pid) {
   const std::string groups = text_of(file_of(pid, "cgroup"));
   const std::string mounts = text_of("/proc/self/mountinfo");

@@ -33,7 +33,7 @@ class KernelFigures {
 
  private:
   struct Known {
-    std::string cpu_stat{};                                      // the file of its cgroup; empty: there is none
+    std::string cpu_stat{};                                      // the file of its cgroup; empty if it has no such file
     std::optional<std::uint64_t> processor_time = std::nullopt;  // at the last call
     DelayCounters delays{};
     std::map<pid_t, Scheduled> threads{};  // at the last call

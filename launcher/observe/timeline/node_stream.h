@@ -64,7 +64,7 @@ class NodeStreamReader {
 
 // The recording that the node with the file requests from the others.
 std::string to_bytes(const ddp::detail::RecordingPlan& plan);
-// Removes all complete plans from the front of `bytes` and returns the last one; nothing if there is none.
+// Removes all complete plans from the front of `bytes` and returns the last one; nothing if no plan is complete.
 std::optional<ddp::detail::RecordingPlan> take_plan(std::string& bytes);
 
 }  // namespace launcher

@@ -15,7 +15,7 @@ namespace launcher {
 struct RankCalls {
   const RankView* rank = nullptr;
   std::vector<const ddp::detail::CollectiveRecord*> calls{};  // by number
-  std::int64_t last_begun = -1;  // the number of the last call that has begun; -1: there is none
+  std::int64_t last_begun = -1;  // the number of the last call that has begun; -1: before the first call
   int rank_in_group = -1;        // -1: it has not reported its number
   // Calls with single ranks (send, receive), oldest first.
   std::vector<const ddp::detail::CollectiveRecord*> messages{};

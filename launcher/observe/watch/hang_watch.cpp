@@ -36,7 +36,6 @@ bool has_begun_to_train(const ddp::detail::Page& page) {
   return phase != ddp::progress::Phase::kStart && phase != ddp::progress::Phase::kOther;
 }
 
-using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestInterval = 1s;

@@ -75,7 +75,7 @@ void ask_all(std::vector<Asked>& all, const std::string& question) {
   }
 }
 
-// Returns the process number in "/run/user/1000/ddprun/1234.sock"; 0 if there is none.
+// Returns the process number in "/run/user/1000/ddprun/1234.sock"; 0 for other names.
 pid_t number_in_name(const std::string& socket) {
   const std::string name = socket.substr(socket.rfind('/') + 1);
   pid_t pid = 0;

@@ -63,7 +63,7 @@ std::string_view next_part(std::string_view& text, char end) {
                                          : part.substr(first, part.find_last_not_of(" \t\r") + 1 - first);
 }
 
-// Returns the weight in an entry of Accept: 0.3 in "text/plain;version=0.0.4;q=0.3", 1 if there is none.
+// Returns the weight in an entry of Accept: 0.3 in "text/plain;version=0.0.4;q=0.3", 1 if the entry has no weight.
 double weight_of(std::string_view parameters) {
   while (!parameters.empty()) {
     const std::string parameter(next_part(parameters, ';'));

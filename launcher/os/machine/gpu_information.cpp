@@ -24,7 +24,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// Returns the UUID of the device to which an entry refers; nothing if there is none.
+// Returns the UUID of the device to which an entry refers; nothing if no device matches.
 std::optional<std::string> device_of(std::string_view entry, const std::vector<std::string>& uuids) {
   if (entry.starts_with("MIG-")) return std::string(entry);  // only the driver can check a MIG instance
   if (entry.starts_with("GPU-")) {

@@ -26,7 +26,7 @@ struct GpuInformation {
 // driver.
 std::vector<GpuInformation> driver_gpus(const std::string& folder = "/proc/driver/nvidia/gpus");
 
-// The entry of CUDA_VISIBLE_DEVICES (null: unset) for the CUDA device `index`; "" if there is none. Pure.
+// The entry of CUDA_VISIBLE_DEVICES (null: unset) for the CUDA device `index`; "" if it has no such entry. Pure.
 std::string visible_entry(const char* cuda_visible_devices, int index);
 
 // The GPU to which an entry (a number, a UUID or the beginning of one) refers; null when it is not in `gpus`. Pure.

@@ -38,7 +38,7 @@ struct Accepted {
   bool is_out_of_resources = false;  // there are too few descriptors or too little memory; try again later
 };
 
-// Accepts the next connection that waits at `listener`, non-blocking; without a descriptor if there is none.
+// Accepts the next connection that waits at `listener`, non-blocking; without a descriptor if no connection waits.
 Accepted accept_connection(int listener);
 
 // After so many accepted connections the other work of the event loop comes first.

@@ -31,8 +31,6 @@ void paint_row(const ShownRow& row, std::size_t columns, std::string& out) {
   if (row.columns < columns) out.append(kEraseToEndOfRow);
 }
 
-using namespace std::chrono_literals;
-
 constexpr auto kPaintInterval = 40ms;
 // The size for terminals that do not report theirs.
 constexpr std::size_t kUsualColumns = 80;

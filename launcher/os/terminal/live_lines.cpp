@@ -14,7 +14,7 @@ constexpr std::size_t kTabStop = 8;
 // After so many lines without moving up again, a rank no longer redraws.
 constexpr std::size_t kTimeout = 8;
 
-// Returns the first parameter; `fallback` if there is none, or if it is 0.
+// Returns the first parameter; `fallback` if it is missing or 0.
 std::size_t number_in(std::string_view parameters, std::size_t fallback) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(parameters.data(), parameters.data() + parameters.size(), number);

@@ -22,7 +22,7 @@ struct RankEnd {
   std::chrono::system_clock::time_point time{};
   std::optional<ErrorRecord> error = std::nullopt;
   std::string last_lines{};  // the end of its standard error; empty when ddprun does not read it
-  std::string log_file{};    // the file with its standard error; empty: there is none
+  std::string log_file{};    // the file with its standard error; empty without a log
 
   bool failed() const { return exit_code != 0 || signal != 0; }
 };

@@ -102,10 +102,10 @@ void CoordinatorLease::step() {
     // A launcher that was frozen must check its own clock before it asks etcd.
     const std::string problem = etcd_.problem();
     lose(problem.empty() ? "this launcher was delayed" : "etcd: " + problem);
+  } else if (must_renew(now)) {  // before everything that may wait for etcd
+    renew();
   } else if (grant_missing()) {
     return;
-  } else if (must_renew(now)) {
-    renew();
   } else if (memory_ != 0 && phase_ == Phase::kHeld && now - memory_renewed_ >= kMemoryRenewal) {
     renew_memory();
   } else if (!is_up_to_date_ || phase_ == Phase::kReleasing) {

@@ -151,7 +151,7 @@ void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
     look_again();
     return;
   }
-  if (record->token == own_token_) {  // from an earlier search, or the reply to the last attempt was lost
+  if (own_tokens_.contains(record->token)) {  // from an earlier search, or the reply to an attempt was lost
     take({{Condition::kRevision, own_.key(), entry.revision}});
     return;
   }
@@ -208,8 +208,9 @@ void EtcdDiscovery::on_time_left(std::chrono::seconds left) {
 void EtcdDiscovery::take(std::vector<EtcdCondition> conditions) {
   if (has_taken_part_) conditions.push_back({Condition::kPresent, own_.history_key()});
   probe_.reset();
-  own_token_ = random_id();
-  own_.take({own_token_, settings_.local_addr.empty() ? etcd_.own_address() : settings_.local_addr, 0},
+  const std::string token = random_id();
+  own_tokens_.insert(token);
+  own_.take({token, settings_.local_addr.empty() ? etcd_.own_address() : settings_.local_addr, 0},
             std::move(conditions));
 }
 

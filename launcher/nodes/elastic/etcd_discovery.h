@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "launcher/nodes/elastic/coordinator_discovery.h"
@@ -60,7 +61,7 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   std::unique_ptr<Connector> connector_;
   CoordinatorRecord record_;  // the record that was found last, or this launcher's own
   std::string lost_token_;    // identifies the lost coordinator, until it renews its lease
-  std::string own_token_;
+  std::set<std::string> own_tokens_;  // of all attempts to become the coordinator
   std::optional<Clock::time_point> first_end_;  // when its lease ends, as first seen
   std::unique_ptr<Connector> probe_;            // tests whether its address accepts connections
   int refusals_ = 0;

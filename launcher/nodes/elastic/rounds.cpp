@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 // that return.
 constexpr auto kRegroup = 3s;
 
+constexpr const char* kLost = "the node that coordinated the job was lost, and the job is not restarted: ";
+
 std::string count_of(std::size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
@@ -85,9 +87,7 @@ Rounds::Decisions Rounds::end_with(const std::string& text) {
 
 Rounds::Decisions Rounds::arrived(Id id, const std::string& host, Time now) {
   if (phase_ == Phase::kOver) return {};
-  if (!overdraft_.empty()) {
-    return end_with("the node that coordinated the job was lost, and the job is not restarted: " + overdraft_);
-  }
+  if (!overdraft_.empty()) return end_with(kLost + overdraft_);
   if (is_left_out(host)) {
     const std::string text = "host " + host + " has failed " + std::to_string(options_.host_failures) +
                              " times and is left out of the job (--host_failures)";
@@ -106,8 +106,21 @@ Rounds::Decisions Rounds::ready(Id id, Time now, int round) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || phase_ == Phase::kOver || found->second.is_ready || found->second.takes_part) return {};
   found->second.is_ready = true;
-  if (phase_ == Phase::kJoining) round_ = std::max(round_, round);
+  if (phase_ == Phase::kJoining && round > round_) learn_round(round, now);
+  if (!overdraft_.empty()) return end_with(kLost + overdraft_);
   return phase_ == Phase::kRunning ? wait_for_next(id) : decide(now);
+}
+
+// Learns of a round that began after the previous coordinator wrote the history. That coordinator was lost, which is
+// already counted if the history contains an earlier round.
+void Rounds::learn_round(int round, Time now) {
+  const bool is_counted = !is_first_ || round_ > 0;
+  round_ = round;
+  if (is_counted) return;
+  options_.last_call = kRegroup;
+  last_call_.reset();
+  budget_.take(now);
+  overdraft_ = budget_.overdraft(now);
 }
 
 // Handles a node that is ready while a round runs.

@@ -99,7 +99,7 @@ class Rounds {
   // A node on `host` has connected; the first one is the coordinator's.
   Decisions arrived(Id id, const std::string& host, Time now);
   // The node is ready for round `round` or a later one. If the coordinator was lost just after a round began, only the
-  // nodes in that round know its number.
+  // nodes in that round know its number; the history does not contain this round.
   Decisions ready(Id id, Time now, int round = 0);
   // The node has left, or is leaving. If it takes part in the running round, that round ends soon, so call is_over(),
   // too. `is_silent`: it has sent nothing for too long.
@@ -138,6 +138,7 @@ class Rounds {
   void begin_joining(Time now);
   Decisions decide(Time now);
   Decisions begin();
+  void learn_round(int round, Time now);
   Decisions wait_for_next(Id id);
   std::string cause_to_end(Cause cause, const std::string& host, Time now);
 

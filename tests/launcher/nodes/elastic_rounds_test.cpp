@@ -470,6 +470,29 @@ TEST_CASE_METHOD(RoundsTest, "Rounds: the loss of a coordinator ends the job whe
         "it was restarted 4 times, as often as --max_restarts allows");
 }
 
+TEST_CASE("Rounds: a coordinator that was lost before it recorded the first round costs a restart, and no last call") {
+  const RoundsOptions options{.min_nodes = 2, .max_nodes = 3, .budget = {.max_restarts = 1}, .last_call = 100s};
+  Rounds rounds(options, kStart);
+  rounds.arrived(0, "a", kStart);
+  rounds.ready(0, kStart, 1);
+  rounds.arrived(1, "b", kStart);
+  CHECK_FALSE(rounds.ready(1, kStart, 1).begin);  // a third node may come
+  CHECK(rounds.history(kStart).restarts == 1);
+  const auto begun = rounds.at(*rounds.next_time()).begin;
+  REQUIRE(begun);
+  CHECK(begun->round == 1);
+  CHECK(*rounds.history(kStart).recent_restarts.begin() == kStart);
+  CHECK_THAT(rounds.is_over(Cause::kFailure, "b", kStart), ContainsSubstring("--max_restarts"));
+}
+
+TEST_CASE("Rounds: a coordinator that was lost in the first round ends a job without restarts") {
+  Rounds rounds({.min_nodes = 2, .max_nodes = 3}, kStart);
+  rounds.arrived(0, "a", kStart);
+  const auto end = rounds.ready(0, kStart, 1).end;
+  REQUIRE(end);
+  CHECK_THAT(end->text, ContainsSubstring("was lost, and the job is not restarted: --max_restarts is 0"));
+}
+
 TEST_CASE("Rounds: nodes that know of a later round than the new coordinator get one after that") {
   // The coordinator before was killed when round 4 had just begun, and could not record that.
   const History history{.rounds = 4, .nodes = 2};

@@ -95,7 +95,8 @@ size_t convert_sync_batchnorm(torch::nn::Module& model, const GroupHandle& group
     if (places.empty()) {
       throw std::invalid_argument(
           who(group.info()) + ": convert_sync_batchnorm: '" + (member.name.empty() ? "the model itself" : member.name) +
-          "' has neither running statistics nor weights to recognise it by (track_running_stats and affine are off). "
+          "' has neither running statistics nor weights (track_running_stats and affine are off), so its kind is "
+          "unknown. "
           "Turn one of them on, put it into a Sequential, or use ddp::SyncBatchNorm there. Nothing was converted.");
     }
     replacements.emplace_back(member, std::move(places));

@@ -71,7 +71,7 @@ void check_ranges(const std::vector<TensorEntry>& tensors, uint64_t data_bytes) 
   if (data_bytes < position) {
     const auto first =
         std::ranges::find_if(tensors, [&](const TensorEntry& tensor) { return tensor.end > data_bytes; });
-    message += ": it was cut short in tensor " + quote_name(first->name);
+    message += ": it was truncated in tensor " + quote_name(first->name);
   }
   throw FormatError(message);
 }
@@ -98,7 +98,7 @@ uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes) 
   }
   if (length > file_bytes - kLengthBytes) {
     throw FormatError("the header should have " + std::to_string(length) + " bytes, but only " +
-                      std::to_string(file_bytes - kLengthBytes) + " follow: the file was cut short");
+                      std::to_string(file_bytes - kLengthBytes) + " follow: the file was truncated");
   }
   return length;
 }

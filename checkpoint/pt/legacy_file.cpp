@@ -43,7 +43,7 @@ std::map<std::string_view, const StorageEntry*> by_key(const Pickle& pickle) {
 // A storage's number of elements and its bytes, off the front of `rest`.
 std::string_view take_storage(std::string_view& rest, const StorageEntry& storage) {
   int64_t elements = 0;
-  if (rest.size() < sizeof(elements)) throw FormatError("it is cut short within its storages");
+  if (rest.size() < sizeof(elements)) throw FormatError("it is truncated within its storages");
   std::memcpy(&elements, rest.data(), sizeof(elements));
   rest.remove_prefix(sizeof(elements));
   if (elements != storage.elements) {
@@ -52,7 +52,7 @@ std::string_view take_storage(std::string_view& rest, const StorageEntry& storag
   }
   const uint64_t each = storage.dtype.empty() ? 1 : storage_element_bytes(storage.dtype);
   if (each == 0 || static_cast<uint64_t>(elements) > rest.size() / each) {
-    throw FormatError("it is cut short within the storage " + quote_name(storage.key));
+    throw FormatError("it is truncated within the storage " + quote_name(storage.key));
   }
   const auto bytes = rest.substr(0, static_cast<uint64_t>(elements) * each);
   rest.remove_prefix(bytes.size());

@@ -30,7 +30,7 @@ class Storages {
  public:
   void add(Pickler& pickler, const PtTensor& tensor) {
     const auto* dtype = dtype_by_name(tensor.dtype);
-    if (dtype == nullptr) throw std::invalid_argument("a .pt file has no dtype " + tensor.dtype);
+    if (dtype == nullptr) throw std::invalid_argument("a .pt file cannot store tensors of dtype " + tensor.dtype);
     // Tied weights: one storage, named by where its bytes are. Empty ones have no place. Of another dtype the same
     // bytes are another storage: torch.load gives a storage the dtype by which it meets it first.
     const void* place = tensor.stream.writer ? tensor.stream.identity : tensor.bytes.data();

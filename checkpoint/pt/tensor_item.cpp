@@ -50,7 +50,7 @@ class Archive {
   uint64_t size() const { return size_; }
 
   std::string read(uint64_t position, uint64_t size) const {
-    if (position > size_ || size > size_ - position) throw FormatError("the archive is cut short");
+    if (position > size_ || size > size_ - position) throw FormatError("the archive is truncated");
     if (position + size <= head_.size()) return head_.substr(position, size);
     if (position >= tail_begin_) return tail_.substr(position - tail_begin_, size);
     return read_from_file(position, size);
@@ -225,7 +225,7 @@ std::string tensor_elements(std::string_view archive, const TensorItem& item) {
 std::string read_tensor_item(storage::FileSystem& file_system, const storage::FileDescriptor& file,
                              const std::filesystem::path& path, const TensorItem& item) {
   const auto file_bytes = file_system.size(file, path);
-  if (item.begin > file_bytes || item.size > file_bytes - item.begin) throw FormatError("its file is cut short");
+  if (item.begin > file_bytes || item.size > file_bytes - item.begin) throw FormatError("its file is truncated");
   std::string archive(item.size, '\0');
   file_system.read(file, archive.data(), archive.size(), item.begin, path);
   return tensor_elements(archive, item);

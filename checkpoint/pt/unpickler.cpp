@@ -205,7 +205,7 @@ class Machine {
   // --- bytes
 
   std::string_view take(uint64_t size) {
-    if (size > bytes_.size() - position_) fail("it is cut short");
+    if (size > bytes_.size() - position_) fail("it is truncated");
     const auto piece = bytes_.substr(position_, size);
     position_ += size;
     return piece;
@@ -254,7 +254,7 @@ class Machine {
 
   std::string_view read_line() {
     const auto end = bytes_.find('\n', position_);
-    if (end == std::string_view::npos) fail("it is cut short");
+    if (end == std::string_view::npos) fail("it is truncated");
     const auto line = take(end - position_);
     take(1);
     return line;

@@ -45,7 +45,7 @@ uint64_t find_end(const Tail& tail) {
     const auto comment = file.substr(position + kEndBytes);
     if (end.get<uint16_t>() == comment.size() && is_comment(comment)) return tail.begin + position;
   }
-  throw FormatError("the zip file has no end where it should be: it was cut short or has something appended");
+  throw FormatError("the zip file has no end where it should be: it was truncated or has something appended");
 }
 
 // Where the directory's lines are.
@@ -198,7 +198,7 @@ Directory read_directory(std::string_view file) {
 
 Directory read_directory(const Tail& tail) {
   const auto place = read_end(tail);
-  if (place.entries > place.size / kCentralBytes) throw FormatError("the zip file's directory is cut short");
+  if (place.entries > place.size / kCentralBytes) throw FormatError("the zip file's directory is truncated");
   Directory directory;
   directory.position = place.position;
   directory.is_torch_end = place.is_torch_end;

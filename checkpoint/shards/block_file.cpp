@@ -27,7 +27,7 @@ BlockFile::BlockFile(storage::FileSystem& file_system, std::filesystem::path pat
 void BlockFile::expect(uint64_t begin, uint64_t end) const {
   if (end <= size_ && begin <= end) return;
   throw DamagedBytes(path_.string() + " has " + std::to_string(size_) + " bytes, but those from " +
-                         std::to_string(begin) + " to " + std::to_string(end) + " are needed: it was cut short",
+                         std::to_string(begin) + " to " + std::to_string(end) + " are needed: it was truncated",
                      size_, std::max(begin, end));
 }
 

@@ -70,7 +70,7 @@ class Checker {
   }
 
   void check_chunk(const Chunk& chunk, size_t element) const {
-    if (chunk.file >= catalog_.files.size()) fail("has a chunk in no file");
+    if (chunk.file >= catalog_.files.size()) fail("has a chunk that is in none of the files");
     if (!is_inside(chunk.box, tensor_.shape)) {
       fail("of shape " + text_of(tensor_.shape) + " does not contain " + title(chunk));
     }

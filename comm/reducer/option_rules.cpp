@@ -73,7 +73,7 @@ void check_options(const DdpOptions& options, const std::string& rank) {
     refuse("delayed.names and delayed.trigger need to be set at the same time");
   if (std::ranges::find(options.delayed.names, options.delayed.trigger) != options.delayed.names.end())
     refuse("delayed.trigger '" + options.delayed.trigger +
-           "' is among delayed.names, whose gradients come before its own");
+           "' must not be one of delayed.names: their gradients are reduced before its own");
   if (options.skip_all_reduce_unused_params && !options.find_unused_parameters)
     refuse("skip_all_reduce_unused_params needs find_unused_parameters");
   if (const std::string why =

@@ -95,7 +95,7 @@ at::Tensor view_array(std::span<uint8_t> bytes, const std::shared_ptr<void>& own
   uint64_t position = 0;
   const NpyHeader header = read_npy_header(
       [&](std::span<uint8_t> out) {
-        if (out.size() > bytes.size() - position) throw DataError(path, "is cut short in the header of an array");
+        if (out.size() > bytes.size() - position) throw DataError(path, "is truncated in the header of an array");
         std::memcpy(out.data(), bytes.data() + position, out.size());
         position += out.size();
       },
@@ -103,7 +103,7 @@ at::Tensor view_array(std::span<uint8_t> bytes, const std::shared_ptr<void>& own
   const auto size = static_cast<uint64_t>(bytes_of(header));
   if (size > bytes.size() - position) {
     throw DataError(path, "expected " + std::to_string(size) + " bytes after the array's header, got " +
-                              std::to_string(bytes.size() - position) + ": the file is cut short");
+                              std::to_string(bytes.size() - position) + ": the file is truncated");
   }
   if (header.is_big_endian && header.item_bytes > 1) {
     throw DataError(path, "its elements are big-endian, so it cannot be mapped: load it, which converts them");
@@ -166,7 +166,7 @@ at::Tensor npy_of_bytes(std::span<const uint8_t> bytes, const std::filesystem::p
   const auto require = [&](uint64_t count) {
     if (count <= bytes.size()) return;
     throw DataError(path, "expected " + std::to_string(count) + " further bytes, got " + std::to_string(bytes.size()) +
-                              ": it is cut short");
+                              ": it is truncated");
   };
   const auto read = [&](std::span<uint8_t> out) {
     require(out.size());

@@ -57,7 +57,7 @@ struct Tokens::File {
       index = read_token_index(file.bytes(), path);
       if (static_cast<uint64_t>(index.tokens) > mapped.size() / static_cast<uint64_t>(index.token_bytes)) {
         throw DataError(mapped.path(), "expected the " + std::to_string(index.tokens) + " tokens of its index, got " +
-                                           std::to_string(mapped.size()) + " bytes: it is cut short");
+                                           std::to_string(mapped.size()) + " bytes: it is truncated");
       }
     } else {
       set_flat();
@@ -70,7 +70,7 @@ struct Tokens::File {
     const auto bytes = static_cast<uint64_t>(index.token_bytes);
     if (mapped.size() % bytes != 0) {
       throw DataError(mapped.path(), "expected whole tokens of " + std::to_string(bytes) + " bytes, got " +
-                                         std::to_string(mapped.size()) + " bytes: it is cut short or of another type");
+                                         std::to_string(mapped.size()) + " bytes: it is truncated or of another type");
     }
     index.tokens = static_cast<int64_t>(mapped.size() / bytes);
     if (options.document_end) {

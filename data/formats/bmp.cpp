@@ -38,7 +38,7 @@ class Fields {
   [[noreturn]] void refuse(const std::string& why) const { throw DataError(path_, "not a valid BMP file: " + why); }
 
   void require(size_t at, size_t count) const {
-    if (at > bytes_.size() || count > bytes_.size() - at) refuse("its header is cut short");
+    if (at > bytes_.size() || count > bytes_.size() - at) refuse("its header is truncated");
   }
   uint32_t u16(size_t at) const {
     require(at, 2);
@@ -210,7 +210,7 @@ class Bmp {
   }
 
   uint8_t byte() {
-    if (at_ == bytes_.size()) refuse("its pixels are cut short");
+    if (at_ == bytes_.size()) refuse("its pixels are truncated");
     return bytes_[at_++];
   }
 

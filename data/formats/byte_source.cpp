@@ -88,7 +88,7 @@ void ByteSource::read(std::span<uint8_t> bytes) {
     const uint64_t count = read_some(bytes);
     if (count == 0) {
       throw DataError(path_, "expected " + std::to_string(end) + " bytes or more, got " + std::to_string(position_) +
-                                 ": the file is cut short");
+                                 ": the file is truncated");
     }
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
@@ -119,7 +119,7 @@ void ByteSource::require(uint64_t count) const {
   }
   throw DataError(path_, "expected " + std::to_string(count) + " bytes after byte " + std::to_string(position_) +
                              ", but the file has " + std::to_string(size_) + (is_plain ? "" : " (compressed)") +
-                             ": it is cut short or damaged");
+                             ": it is truncated or damaged");
 }
 
 void ByteSource::require_end() {

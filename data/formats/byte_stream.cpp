@@ -77,7 +77,7 @@ struct ByteStream::Stream {
   std::string problem{};
 
  private:
-  static constexpr const char* kDamage = "the gzip data is damaged or cut short";
+  static constexpr const char* kDamage = "the gzip data is damaged or truncated";
   static constexpr int kGzipWindow = 15 + 16;
 
   size_t left() const { return end - begin; }

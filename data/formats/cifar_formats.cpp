@@ -39,7 +39,7 @@ Cifar100Content read_records(const std::filesystem::path& file) {
   if (error || size == 0 || size % kRecord != 0 || size / kRecord > kMostImages) {
     throw DataError(file, "expected whole records of " + std::to_string(kRecord) +
                               " bytes (two labels and 3x32x32 pixels), got " + std::to_string(error ? 0 : size) +
-                              " bytes: the file is cut short or not CIFAR-100's binary version; fetch it again");
+                              " bytes: the file is truncated or not CIFAR-100's binary version; fetch it again");
   }
   const auto count = static_cast<size_t>(size / kRecord);
   Cifar100Content content;
@@ -137,7 +137,7 @@ int64_t cifar10_image_count(const fs::path& file) {
   if (size == 0 || size % record != 0) {
     throw DataError(file, "expected whole records of " + std::to_string(record) +
                               " bytes (label and 3x32x32 pixels), got " + std::to_string(size) +
-                              " bytes: the file is cut short or not CIFAR-10's binary version; fetch it again");
+                              " bytes: the file is truncated or not CIFAR-10's binary version; fetch it again");
   }
   if (size / record > static_cast<uintmax_t>(kCifar10MaxImagesPerFile)) {
     throw DataError(file, "expected at most " + std::to_string(kCifar10MaxImagesPerFile) + " images, got " +

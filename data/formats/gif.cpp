@@ -174,7 +174,7 @@ class Gif {
   [[noreturn]] void refuse(const std::string& why) const { throw DataError(path_, "not a valid GIF file: " + why); }
 
   uint8_t byte() {
-    if (at_ >= bytes_.size()) refuse("it is cut short");
+    if (at_ >= bytes_.size()) refuse("it is truncated");
     return bytes_[at_++];
   }
   int64_t short_number() {
@@ -182,7 +182,7 @@ class Gif {
     return low | int64_t{byte()} << 8;
   }
   void skip(size_t count) {
-    if (count > bytes_.size() - at_) refuse("it is cut short");
+    if (count > bytes_.size() - at_) refuse("it is truncated");
     at_ += count;
   }
   void put(uint8_t* rgb, uint8_t index) const { std::copy_n(palette_[index].begin(), 3, rgb); }
@@ -231,7 +231,7 @@ class Gif {
     Strings strings(index_bits);
     while (count > 0) {
       const auto code = bits.read(strings.code_bits());
-      if (!code || strings.is_end(*code)) refuse("its pixels are cut short");
+      if (!code || strings.is_end(*code)) refuse("its pixels are truncated");
       const auto length = strings.append(*code, to.data(), to.size());
       if (!length) refuse("its pixels have an invalid code");
       take(*length);

@@ -169,11 +169,11 @@ Image decode_jpeg2000(const std::vector<uint8_t>& bytes, const std::filesystem::
   opj_image_t* header = nullptr;
   const bool has_header = opj_read_header(stream.get(), codec.get(), &header) != OPJ_FALSE;
   const Picture picture(header, opj_image_destroy);
-  if (!has_header || picture == nullptr || picture->numcomps < 1) refuse("its header is damaged or cut short");
+  if (!has_header || picture == nullptr || picture->numcomps < 1) refuse("its header is damaged or truncated");
   Image image = checked(*picture, source, path, options);
   if (opj_decode(codec.get(), stream.get(), picture.get()) == OPJ_FALSE ||
       opj_end_decompress(codec.get(), stream.get()) == OPJ_FALSE) {
-    refuse("its samples are damaged or cut short");
+    refuse("its samples are damaged or truncated");
   }
   fill(*picture, path, image);
   return image;

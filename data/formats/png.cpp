@@ -45,7 +45,7 @@ void ignore(png_structp /*png*/, png_const_charp /*message*/) {}
 
 void copy(png_structp png, png_bytep bytes, size_t count) {
   auto& source = *static_cast<Source*>(png_get_io_ptr(png));
-  if (count > source.left) png_error(png, "the file is cut short");
+  if (count > source.left) png_error(png, "the file is truncated");
   std::memcpy(bytes, source.next, count);
   source.next += count;
   source.left -= count;

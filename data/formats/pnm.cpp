@@ -67,7 +67,7 @@ class Pnm {
       if (at_ - begin == kMostDigits) refuse("a number of more than 10 digits");
       value = value * 10 + (bytes_[at_] - '0');
     }
-    if (at_ == bytes_.size() && at_ == begin) refuse("it is cut short");
+    if (at_ == bytes_.size() && at_ == begin) refuse("it is truncated");
     if (at_ == begin || (at_ < bytes_.size() && !is_space(bytes_[at_]) && bytes_[at_] != '#')) {
       refuse("expected a number at byte " + std::to_string(begin));
     }
@@ -77,7 +77,7 @@ class Pnm {
   /// As Pillow: the greatest value becomes 255, what lies between is rounded.
   void set_most(int64_t most) {
     if (most < 1 || most > kMostValue) {
-      refuse("expected a greatest value from 1 to 65535, got " + std::to_string(most));
+      refuse("expected a maximum value from 1 to 65535 in the header, got " + std::to_string(most));
     }
     for (int64_t value = 0; value <= most; ++value) {
       levels_.push_back(
@@ -121,7 +121,7 @@ class Pnm {
   void read_plain_bits(Image& image) {
     for (size_t i = 0; i < image.pixels.size(); i += 3) {
       skip_space();
-      if (at_ == bytes_.size()) refuse("it is cut short");
+      if (at_ == bytes_.size()) refuse("it is truncated");
       const uint8_t bit = bytes_[at_++];
       if (bit != '0' && bit != '1') refuse("expected 0 or 1 at byte " + std::to_string(at_ - 1));
       std::memset(&image.pixels[i], bit == '0' ? 255 : 0, 3);

@@ -137,7 +137,7 @@ TarReader::TarReader(const std::string& url, uint64_t most_file_bytes)
     : stream_(url), most_file_bytes_(most_file_bytes) {}
 
 void TarReader::fail(const std::string& problem) const {
-  throw DataError(stream_.url(), problem + " at byte " + std::to_string(at_) + ": the archive is damaged or cut short");
+  throw DataError(stream_.url(), problem + " at byte " + std::to_string(at_) + ": the archive is damaged or truncated");
 }
 
 void TarReader::refuse_sparse() const {

@@ -278,7 +278,7 @@ void TiffFile::read_rows(const TiffLayout& layout, int used, const std::function
       if (by_row) {
         const auto plane = static_cast<uint16_t>(row.plane);
         if (TIFFReadScanline(tiff_.get(), buffer_.data(), static_cast<uint32_t>(row.y), plane) != 1) {
-          refuse("its pixels are damaged or cut short");
+          refuse("its pixels are damaged or truncated");
         }
         row.samples = buffer_.data();
         take(row);
@@ -302,7 +302,7 @@ void TiffFile::read_chunk(const TiffLayout& layout, const Chunk& chunk, const Ti
           ? TIFFReadEncodedTile(tiff_.get(), TIFFComputeTile(tiff_.get(), static_cast<uint32_t>(corner.x), y, 0, plane),
                                 buffer_.data(), expected)
           : TIFFReadEncodedStrip(tiff_.get(), TIFFComputeStrip(tiff_.get(), y, plane), buffer_.data(), expected);
-  if (got < expected) refuse("its pixels are damaged or cut short");
+  if (got < expected) refuse("its pixels are damaged or truncated");
   TiffRow row = corner;
   row.columns = std::min(chunk.columns, layout.width - corner.x);
   for (int64_t i = 0; i < rows; ++i, ++row.y) {
@@ -334,7 +334,7 @@ void TiffFile::read_rgba(const TiffLayout& layout, const std::function<void(cons
     image.row_offset = static_cast<int>(begin);
     if (TIFFRGBAImageGet(&image, raster.data(), static_cast<uint32_t>(layout.width), static_cast<uint32_t>(rows)) ==
         0) {
-      refuse("its pixels are damaged, cut short or of an unknown kind");
+      refuse("its pixels are damaged, truncated or of an unknown kind");
     }
     for (int64_t y = 0; y < rows; ++y) {
       for (int64_t x = 0; x < layout.width; ++x) {

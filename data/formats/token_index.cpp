@@ -25,7 +25,7 @@ class Numbers {
   std::string_view take(uint64_t size) {
     if (size > bytes_.size()) {
       throw DataError(path_, "expected " + std::to_string(size) + " further bytes of the index, got " +
-                                 std::to_string(bytes_.size()) + ": it is cut short or damaged");
+                                 std::to_string(bytes_.size()) + ": it is truncated or damaged");
     }
     const auto piece = bytes_.substr(0, size);
     bytes_.remove_prefix(size);
@@ -36,7 +36,7 @@ class Numbers {
     if (count <= bytes_.size() / item) return take(count * item);
     throw DataError(path_, "expected " + std::to_string(count) + " numbers of " + std::to_string(item) +
                                " bytes in the rest of the index, got " + std::to_string(bytes_.size()) +
-                               " bytes: it is cut short or damaged");
+                               " bytes: it is truncated or damaged");
   }
 
  private:

@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-/// The stream is damaged or cut short.
+/// The stream is damaged or truncated.
 struct Damaged {};
 
 constexpr int kLongestCode = 15;

@@ -17,7 +17,7 @@ struct Vp8lSize {
 };
 
 /// Groups of the image stream in `bytes`, which begins after VP8L's header of five bytes, or after the first byte of an
-/// ALPH chunk. Nothing where the stream is damaged or cut short: libwebp refuses such a stream before it has tables.
+/// ALPH chunk. Nothing where the stream is damaged or truncated: libwebp refuses such a stream before it has tables.
 std::optional<int64_t> count_vp8l_groups(const uint8_t* bytes, size_t size, Vp8lSize picture);
 
 /// The largest number of groups of a stream among the chunks VP8L and ALPH of a WebP file, or of a frame of one.

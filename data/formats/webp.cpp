@@ -84,7 +84,7 @@ Image decode_part(WebPPart part, const std::filesystem::path& path, int64_t file
 
 /// Without libwebp's decoder of animations, which takes several canvases: the first frame stands on an empty one.
 Image decode_first_frame(const WebPData& data, const std::filesystem::path& path, Image image) {
-  const std::string damage = "its first frame is damaged or cut short";
+  const std::string damage = "its first frame is damaged or truncated";
   const std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)> demuxer(WebPDemux(&data), WebPDemuxDelete);
   WebPIterator frame{};
   if (demuxer == nullptr || WebPDemuxGetFrame(demuxer.get(), 1, &frame) == 0) refuse(path, damage);
@@ -98,14 +98,14 @@ Image decode_first_frame(const WebPData& data, const std::filesystem::path& path
 Image decode_webp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
   WebPBitstreamFeatures features;
   if (WebPGetFeatures(bytes.data(), bytes.size(), &features) != VP8_STATUS_OK) {
-    refuse(path, "its header is damaged or cut short");
+    refuse(path, "its header is damaged or truncated");
   }
   Image image{.height = features.height, .width = features.width};
   check_image_size(path, image.height, image.width, options);
   const WebPData data{.bytes = bytes.data(), .size = bytes.size()};
   if (features.has_animation != 0) return decode_first_frame(data, path, std::move(image));
   return decode_part({.data = data}, path, static_cast<int64_t>(bytes.size()), std::move(image),
-                     "the picture is damaged or cut short");
+                     "the picture is damaged or truncated");
 }
 
 }  // namespace ddp

@@ -58,7 +58,7 @@ class DirectoryFields {
   }
   bool is_empty() const { return bytes_.empty(); }
   [[noreturn]] void fail() const {
-    throw DataError(path_, "expected a zip file: its directory is damaged, or the file is cut short");
+    throw DataError(path_, "expected a zip file: its directory is damaged, or the file is truncated");
   }
 
  private:
@@ -240,7 +240,7 @@ ZipMemberReader::~ZipMemberReader() = default;
 void ZipMemberReader::read(std::span<uint8_t> bytes) {
   if (bytes.size() > member_.size - position_) {
     throw DataError(path_, "expected " + std::to_string(position_ + bytes.size()) + " bytes or more in a member, got " +
-                               std::to_string(member_.size) + ": it is cut short");
+                               std::to_string(member_.size) + ": it is truncated");
   }
   if (!inflate_) {
     std::memcpy(bytes.data(), member_.packed.data() + position_, bytes.size());

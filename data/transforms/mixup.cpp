@@ -73,7 +73,7 @@ BatchTransform mixup(const MixOptions& options) {
 BatchTransform cutmix(const MixOptions& options) {
   check(options, "cutmix");
   return [options](const Batch& batch, SampleRandom& random) {
-    if (batch.data.dim() != 4) throw std::invalid_argument("cutmix: expected pictures, (B, C, H, W)");
+    if (batch.data.dim() != 4) throw std::invalid_argument("cutmix: expected images of shape (B, C, H, W)");
     const int64_t height = batch.data.size(2), width = batch.data.size(3);
     const double half = 0.5 * std::sqrt(1 - draw_beta(options.alpha, random));
     const int64_t x = random.below(static_cast<uint64_t>(width)), y = random.below(static_cast<uint64_t>(height));

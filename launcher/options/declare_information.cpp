@@ -41,8 +41,9 @@ void declare_information(OptionTable& table, Options& options) {
   table.command({"--show_env", "Print each rank's variables and GPUs, and start nothing",
                  "Needs no program; also prints what the scheduler set and which of it is used."},
                 mode(Mode::kShowEnvironment));
-  table.command({"--check", "Print what was built and what this machine offers; status 0 when a job could run",
-                 "Otherwise 125. With `-H` it prints [what would fail on each host](many-nodes.md#before-it-runs)."},
+  table.command({"--check", "Check this ddprun and this machine; exit status 0 if a job can run here",
+                 "Otherwise the exit status is 125. With `-H` it prints [what would fail on each "
+                 "host](many-nodes.md#before-it-runs)."},
                 mode(Mode::kCheck));
   const auto explain = [&options](const std::string& text) {
     options.mode = Mode::kExplain;

@@ -33,7 +33,7 @@ void declare_times(OptionTable& table, RendezvousOptions& options) {
   table.choice({"--node_order", "How `--rdzv_backend c10d` numbers the nodes: as they arrive, or by their host names"},
                options.order_by_host, {{"arrival", false}, {"host", true}});
   table.seconds({"--start_timeout", "Longest time until every rank has reached the store; the missing ones are named",
-                 "The job is stopped then, with status 124."},
+                 "When the time expires, the job is stopped with exit status 124."},
                 options.start_timeout, std::chrono::milliseconds(1));
 }
 

@@ -160,7 +160,7 @@ std::vector<Entry> variables_of_ranks() {
        "Number of the descriptor of the memory for the rank's part of a [timeline](watching.md#timeline), which may be "
        "asked for at any time"},
       {"`DDPRUN_STACK_SIGNAL`",
-       "Number of the signal on which a rank is asked for its [stack](watching.md#when-it-hangs)"},
+       "Number of the signal with which ddprun asks a rank for its [stack](watching.md#when-it-hangs)"},
       {"`OMP_NUM_THREADS`",
        "Usable CPUs (affinity and the quota of cgroups v1 and v2) for each rank of this node, at least 1, unless set; "
        "ddprun says so in one line"},

@@ -49,13 +49,13 @@ inline std::vector<Subcommand> subcommands() {
   const ShownOption all_users{.names = {"--all_users"}, .meaning = "for root: the jobs of all users"};
   return {
       {.word = "status",
-       .meaning = "Shows what your jobs on this machine are doing: a line and a table of its ranks for each.",
+       .meaning = "Shows your jobs on this machine: for each job one line and a table of its ranks.",
        .job = id + "all jobs unless given",
        .forms = {{.options = {{.names = {"--json"}, .meaning = "one JSON document per job, each on its own line"},
                               all_users}}},
        .exit_status = not_answering},
       {.word = "top",
-       .meaning = "Shows what your jobs on this machine are doing, once a second, until they have ended or you press "
+       .meaning = "Shows your jobs on this machine, once a second, until they have ended or you press "
                   "q: a hang and ranks that delay others first. Keys: s shows stacks, / filters, arrows scroll. If "
                   "standard output is not a terminal: once.",
        .job = id + "all jobs unless given",

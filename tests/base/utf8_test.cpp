@@ -38,7 +38,7 @@ TEST_CASE("Utf8Length: every character has the length of its encoding, and no ot
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Utf8Length: what is cut short or continues nothing is not a character") {
+TEST_CASE("Utf8Length: what is truncated or continues nothing is not a character") {
   CHECK(utf8_length("") == 0);
   for (const std::string text : {"\x80", "\xBF", "\xF8\x80\x80\x80\x80", "\xFF"}) CHECK(utf8_length(text) == 0);
   for (const std::string text : {"\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"}) {
@@ -60,7 +60,7 @@ TEST_CASE("Utf8: replaces each byte that is not part of a character") {
   const std::string mark = "\xEF\xBF\xBD";
   CHECK(valid_utf8("a\xFF"
                    "b") == "a" + mark + "b");
-  INFO("cut short");
+  INFO("truncated");
   CHECK(valid_utf8("\xC3") == mark);
   CHECK(valid_utf8("\xE2\x82") == mark + mark);
   INFO("overlong");

@@ -38,7 +38,7 @@ TEST_CASE("BlockChecksums: are parsed as they were formatted") {
   CHECK(parse_block_checksums(format_block_checksums(large)) == large);
 }
 
-TEST_CASE("BlockChecksums: text that was cut short anywhere but between two lines is refused") {
+TEST_CASE("BlockChecksums: text that was truncated anywhere but between two lines is refused") {
   const auto text = format_block_checksums(kSome);
   for (size_t size = 0; size < text.size(); ++size) {
     INFO(size);

@@ -127,7 +127,7 @@ TEST_CASE_METHOD(BlockFiles, "BlockFile: a changed byte is found by who reads it
   }
 }
 
-TEST_CASE_METHOD(BlockFiles, "BlockFile: a file that was cut short or made longer is refused") {
+TEST_CASE_METHOD(BlockFiles, "BlockFile: a file that was truncated or made longer is refused") {
   for (const size_t size : {size_t{0}, size_t{1}, kBlockBytes, 3 * kBlockBytes, content_.size() - 1}) {
     test::write_file(path_, content_.substr(0, size));
     CHECK_THAT(refusal(content_.size() - 1, content_.size()),

@@ -175,7 +175,7 @@ TEST_CASE("PtFile: the message names the file, and what of it is missing or too 
   CHECK(file_refusal(file_of({pickle, {.name = "b/data.pkl", .data = pickle_of()}})) ==
         prefix + "it holds two pickles named data.pkl");
   CHECK_THAT(file_refusal(file_of({{.name = "a/data.pkl", .data = "cos\nsystem\nNR"}})),
-             ContainsSubstring(prefix + "the pickle is refused at byte 12: it is cut short"));
+             ContainsSubstring(prefix + "the pickle is refused at byte 12: it is truncated"));
   for (const auto* other : {"", "P", "PK\3", "safetensors"}) {
     CHECK_FALSE(looks_like_pt(other));
     CHECK_THAT(file_refusal(other), ContainsSubstring(prefix));

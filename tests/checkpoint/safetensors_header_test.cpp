@@ -122,7 +122,7 @@ TEST_CASE("SafetensorsHeader: refuses every broken rule by name") {
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
        2, "a hole or an overlap"},
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 3, "need 2 bytes of data, but the file has 3"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1, "the file has 1: it was cut short"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1, "the file has 1: it was truncated"},
       {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
        0, "tensor 'a' appears twice"},
       {R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, "two fields named dtype"},

@@ -157,7 +157,7 @@ TensorMap small_model() {
           {"mask", random_tensor(at::kBool, {7}, 4)}};
 }
 
-TEST_CASE("Safetensors: a file cut short anywhere is refused") {
+TEST_CASE("Safetensors: a file truncated anywhere is refused") {
   const test::TemporaryFolder folder;
   save_safetensors(folder / "whole", small_model(), {{"epoch", "1"}});
   const auto bytes = read_file(folder / "whole");

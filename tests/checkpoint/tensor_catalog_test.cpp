@@ -177,7 +177,7 @@ TEST_CASE("TensorCatalog: the bytes of a chunk fit its elements") {
                                       ContainsSubstring("beyond the largest position"));
   chunk.begin = 0;
   chunk.file = 1;
-  CHECK_THAT(refusal_of(catalog), ContainsSubstring("has a chunk in no file"));
+  CHECK_THAT(refusal_of(catalog), ContainsSubstring("has a chunk that is in none of the files"));
 }
 
 TEST_CASE("TensorCatalog: unknown dtypes are refused") {

@@ -228,7 +228,7 @@ TEST_CASE_METHOD(ArraysTest, "Tokens: a damaged index is refused in one line") {
   CHECK(open(index({2, 3}, {0, 4}, {0, 1, 2})).size() == 3);
   CHECK(open(index({2, 3}, {0, 4}, {0})).documents() == 1);
   refused([&] { open("MMID"); }, "expected a Megatron-LM index");
-  refused([&] { open(head); }, "cut short");
+  refused([&] { open(head); }, "truncated");
   refused([&] { open(index({2, 3}, {0, 6}, {0, 1, 2})); }, "sequence 1 does not begin where the one before it ends");
   refused([&] { open(index({2, -3}, {0, 4}, {0, 1, 2})); }, "sequence 1 does not");
   refused([&] { open(index({2, 3}, {0, 4}, {0, 2, 1})); }, "document 2 begins at sequence 1");

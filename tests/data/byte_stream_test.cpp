@@ -64,7 +64,7 @@ struct Outcome {
   bool is_damaged = false;
 };
 
-/// In one read of more than there is: gzread() does not notice that data is cut short where it was asked for as many
+/// In one read of more than there is: gzread() does not notice that data is truncated where it was asked for as many
 /// bytes as the data made.
 Outcome by_zlib(const std::string& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(::gzopen(path.c_str(), "rb"), ::gzclose);

@@ -54,7 +54,7 @@ TEST_CASE_METHOD(FormatsTest, "Formats: IDX is read plain and compressed") {
 TEST_CASE_METHOD(FormatsTest, "Formats: IDX of another kind or size is refused") {
   refused([&] { read_idx(file(test::idx({2}, "ab")), 3); }, "of 3 dimensions, got 1");
   refused([&] { read_idx(file("\x89PNG\r\n\x1a\n"), 3); }, "expected an IDX file");
-  refused([&] { read_idx(file(test::idx({3}, "ab")), 1); }, "cut short");
+  refused([&] { read_idx(file(test::idx({3}, "ab")), 1); }, "truncated");
   refused([&] { read_idx(file(test::idx({1}, "ab")), 1); }, "more follows");
   refused([&] { read_idx(file(std::string("\0\0\x08\x01", 4)), 1); }, "expected 8 bytes or more, got 4");
   // Sizes that would fill the memory, plain and compressed.
@@ -147,13 +147,13 @@ TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI-2 gives the same, and a series its
       CHECK(series.values[5] == 11.0F);
       CHECK(series.values[11] == -599.0F);
       refused([&] { read_nifti(path()); }, "dimension 4 has size 3; expected a single volume");
-      refused([&] { read_nifti(file(content.substr(0, content.size() - 1)), {.series = true}); }, "cut short");
+      refused([&] { read_nifti(file(content.substr(0, content.size() - 1)), {.series = true}); }, "truncated");
     }
   }
   std::string damaged = nifti.second_bytes<int16_t>(4, values);
   damaged[8] = '\n';
   refused([&] { read_nifti(file(damaged)); }, "magic n+1, n+2");
-  refused([&] { read_nifti(file(damaged.substr(0, 400))); }, "cut short");
+  refused([&] { read_nifti(file(damaged.substr(0, 400))); }, "truncated");
   const test::NiftiFile five{.dimensions = {5, 1, 1, 1, 1, 2}};
   refused([&] { read_nifti(file(five.bytes<uint8_t>(2, {1, 2})), {.series = true}); }, "dimension 5 has size 2");
 }
@@ -162,7 +162,7 @@ TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI that is damaged or no single volum
   const test::NiftiFile good{.dimensions = {3, 2, 2, 2}};
   const std::vector<uint8_t> values(8);
   const std::string content = good.bytes<uint8_t>(2, values);
-  refused([&] { read_nifti(file(content.substr(0, content.size() - 1))); }, "cut short");
+  refused([&] { read_nifti(file(content.substr(0, content.size() - 1))); }, "truncated");
   refused([&] { read_nifti(file(content.substr(0, 100))); }, "expected 348 bytes or more, got 100");
   refused([&] { read_nifti(file(std::string(400, 'x'))); }, "magic n+1");
   refused([&] { read_nifti(file(good.bytes<uint8_t>(128, values))); }, "data type 128 is not supported");
@@ -173,7 +173,7 @@ TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI that is damaged or no single volum
   refused([&] { read_nifti(with({.dimensions = {3, 2, -2, 2}})); }, "dimension 2 has size -2");
   refused([&] { read_nifti(with({.dimensions = {9, 2}})); }, "1 to 7 dimensions, got 9");
   refused([&] { read_nifti(with({.dimensions = {3, 32767, 32767, 32767}})); }, "more than 2^33");
-  refused([&] { read_nifti(with({.dimensions = {3, 2000, 2000, 2000}})); }, "cut short");
+  refused([&] { read_nifti(with({.dimensions = {3, 2000, 2000, 2000}})); }, "truncated");
   for (const float offset : {0.0F, 1e30F, -1.0F, std::nanf("")}) {
     refused([&] { read_nifti(with({.dimensions = {3, 2, 2, 2}, .offset = offset})); }, "not after the header");
   }

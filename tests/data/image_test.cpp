@@ -122,7 +122,7 @@ TEST_CASE("Image: a progressive JPEG is read unless its scans are past counting"
                        MessageMatches(ContainsSubstring("picture: not a valid JPEG file: more than 500 scans")));
 }
 
-TEST_CASE("Image: files cut short are refused wherever they end") {
+TEST_CASE("Image: files truncated are refused wherever they end") {
   constexpr size_t kEnd = 16;  // what comes after the last pixel
   std::vector<std::string> files = files_without_loss();
   files.push_back(test::jpeg(test::smooth_picture(40, 40), 80));

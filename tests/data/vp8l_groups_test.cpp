@@ -66,7 +66,7 @@ TEST_CASE("VP8L groups: transforms before are passed over") {
   CHECK_FALSE(count(stream({subtract_green, subtract_green, kNoTransform, kNoCache, {0, 1}})));
 }
 
-TEST_CASE("VP8L groups: a stream that is cut short has none") {
+TEST_CASE("VP8L groups: a stream that is truncated has none") {
   const std::string whole = many_groups();
   for (size_t size = 0; size + 1 < whole.size(); ++size) CHECK_FALSE(count(whole.substr(0, size)));
 }

@@ -162,7 +162,7 @@ TEST_CASE_METHOD(WebDatasetTest, "WebDataset: damage is an error, or is left out
     return std::pair(seen, dataset.skipped());
   };
   CHECK_THROWS_MATCHES(load(false), DataError,
-                       MessageMatches(ContainsSubstring(urls[0]) && ContainsSubstring("cut short")));
+                       MessageMatches(ContainsSubstring(urls[0]) && ContainsSubstring("truncated")));
   for (const bool has_index : {false, true}) {  // an index changes nothing
     if (has_index) test::write_file(urls[0] + ".index", "ddprun-shard-index 1 99 0\n");
     const auto [seen, skipped] = load(true);

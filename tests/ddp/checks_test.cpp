@@ -215,7 +215,7 @@ TEST_CASE("Checks: contradicting or unknown options are refused") {
     RANK_CHECK_THAT(message({.first_bucket_bytes = 0}), ContainsSubstring("both must be positive"));
     RANK_CHECK_THAT(message({.delayed = {.names = {"first.weight"}}}), ContainsSubstring("at the same time"));
     RANK_CHECK_THAT(message({.delayed = {.names = {"first.weight"}, .trigger = "first.weight"}}),
-                    ContainsSubstring("is among delayed.names"));
+                    ContainsSubstring("must not be one of delayed.names"));
     RANK_CHECK_THAT(message({.delayed = {.names = {"nothing"}, .trigger = "first.weight"}}),
                     ContainsSubstring("'nothing' is not a parameter"));
     RANK_CHECK_THAT(message({.bucket_ends = {"nothing"}}), ContainsSubstring("'nothing', which is not a parameter"));

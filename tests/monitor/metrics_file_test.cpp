@@ -62,7 +62,7 @@ TEST_CASE_METHOD(MetricsFiles, "MetricsFile: a resumed run goes on under the sam
   CHECK(test::read_file(path("a.csv")) == "new\n1\n");
 }
 
-TEST_CASE_METHOD(MetricsFiles, "MetricsFile: a row cut short by a crash does not swallow the next") {
+TEST_CASE_METHOD(MetricsFiles, "MetricsFile: a row truncated by a crash does not swallow the next") {
   MetricsFile(path("a.jsonl")).write({{"a", 1.0}});
   test::write_file(path("a.jsonl"), "{\"a\": 1}\n{\"a\": ");
   MetricsFile(path("a.jsonl"), {.append = true}).write({{"a", 2.0}});

@@ -22,7 +22,7 @@ namespace ddp {
 /// and strides, so an array in Fortran's order gives a tensor whose first dimension is the fastest. The dtypes are
 /// bool, whole numbers of 8 to 64 bits, signed or not, floats of 16, 32 and 64 bits, and complex numbers of 64 and 128.
 /// Big-endian elements are converted. A file may be gzip-compressed. Throws DataError, one line that names the file,
-/// for pickled objects, texts, dates and structures, and for a file that is cut short or damaged; nothing in a file is
+/// for pickled objects, texts, dates and structures, and for a file that is truncated or damaged; nothing in a file is
 /// executed.
 at::Tensor load_npy(const std::filesystem::path& file);
 

@@ -64,7 +64,7 @@ struct IdxArray {
 };
 
 /// Reads an IDX file of unsigned bytes with `dimensions` dimensions, plain or gzip-compressed. Throws DataError, one
-/// line that names the file, when it is another kind of file, is cut short or has more in it than its header says.
+/// line that names the file, when it is another kind of file, is truncated or has more in it than its header says.
 IdxArray read_idx(const std::filesystem::path& path, int dimensions);
 
 /// One volume. `values` has x fastest, so it is the tensor (depth, height, width) in row-major order.

@@ -91,7 +91,7 @@ class Cifar10 : public ByteImages {
 
   /// Reads data_batch_1.bin to data_batch_5.bin (the last ones may be absent) or test_batch.bin, and the class names in
   /// batches.meta.txt when it is there ("0" to "9" without). Throws DataError, one line that names the file, for
-  /// anything missing, cut short or out of range, and std::invalid_argument for a normalization that is not finite.
+  /// anything missing, truncated or out of range, and std::invalid_argument for a normalization that is not finite.
   Cifar10(const std::filesystem::path& dir, Split split, const Normalization& normalization = {});
 };
 
@@ -117,7 +117,7 @@ class Mnist : public ByteImages {
   enum class Split { kTrain, kTest };
 
   /// Reads {train,t10k}-images-idx3-ubyte and -labels-idx1-ubyte, plain or with .gz. `normalization`'s first channel is
-  /// used. Throws DataError, one line that names the file, for anything missing, cut short, of another kind or with
+  /// used. Throws DataError, one line that names the file, for anything missing, truncated, of another kind or with
   /// labels above 9, and std::invalid_argument for a normalization that is not finite.
   Mnist(const std::filesystem::path& dir, Split split, const Normalization& normalization = {});
 };

@@ -59,8 +59,7 @@ struct LastLine {
 
 constexpr std::array kLastLines = std::to_array<LastLine>({
     {"error while loading shared libraries",
-     "the dynamic linker does not find a library; ldd PROGRAM lists them, and -x LD_LIBRARY_PATH=FOLDER names its "
-     "folder"},
+     "a shared library was not found; ldd PROGRAM shows which one, and -x LD_LIBRARY_PATH=FOLDER sets its folder"},
     {"' not found (required by", "the program was built on a newer system than this one; build it here"},
     {"No module named", "the interpreter is the python3 in PATH; PYTHON_EXEC=FILE chooses another one"},
     {"Too many open files", "limit on open files: ulimit -n"},

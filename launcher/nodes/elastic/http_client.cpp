@@ -125,7 +125,8 @@ bool HttpReplyReader::read_head() {
                   printable(shown.substr(0, shown.find_first_of("\r\n"))) + "'");
   }
   const std::size_t end = pending_.find("\r\n\r\n");
-  if (end == std::string::npos) return pending_.size() > kMaxHead ? refuse("the head of its reply is too long") : false;
+  if (end == std::string::npos)
+    return pending_.size() > kMaxHead ? refuse("the headers of its HTTP reply are too long") : false;
   const std::string_view head = std::string_view(pending_).substr(0, end);
   const auto status = head.size() < 12 ? std::nullopt : number(head.substr(9, 3), 10);
   if (!status || *status < 100) return refuse("its reply has no HTTP status");
@@ -158,10 +159,11 @@ bool HttpReplyReader::read_until_end() {
 
 bool HttpReplyReader::read_chunk_size() {
   const std::size_t end = pending_.find(kLineEnd);
-  if (end == std::string::npos) return pending_.size() > kMaxChunkLine ? refuse("its reply has a broken chunk") : false;
+  if (end == std::string::npos)
+    return pending_.size() > kMaxChunkLine ? refuse("its HTTP reply has an invalid chunk") : false;
   const std::string_view line = std::string_view(pending_).substr(0, end);
   const auto size = number(trimmed(line.substr(0, line.find(';'))), 16);
-  if (!size) return refuse("its reply has a broken chunk");
+  if (!size) return refuse("its HTTP reply has an invalid chunk");
   if (*size > kMaxHttpReply - reply_.body.size()) return refuse("its reply is too long for etcd");
   expected_ = *size;
   pending_.erase(0, end + kLineEnd.size());
@@ -171,7 +173,7 @@ bool HttpReplyReader::read_chunk_size() {
 
 bool HttpReplyReader::read_chunk() {
   if (pending_.size() < expected_ + kLineEnd.size()) return false;
-  if (pending_.compare(expected_, kLineEnd.size(), kLineEnd) != 0) return refuse("its reply has a broken chunk");
+  if (pending_.compare(expected_, kLineEnd.size(), kLineEnd) != 0) return refuse("its HTTP reply has an invalid chunk");
   reply_.body.append(pending_, 0, expected_);
   pending_.erase(0, expected_ + kLineEnd.size());
   part_ = Part::kChunkSize;
@@ -180,7 +182,8 @@ bool HttpReplyReader::read_chunk() {
 
 bool HttpReplyReader::read_trailer() {
   const std::size_t end = pending_.find(kLineEnd);
-  if (end == std::string::npos) return pending_.size() > kMaxHead ? refuse("its reply has a broken trailer") : false;
+  if (end == std::string::npos)
+    return pending_.size() > kMaxHead ? refuse("its HTTP reply has an invalid trailer") : false;
   pending_.erase(0, end + kLineEnd.size());
   if (end == 0) part_ = Part::kDone;
   return end != 0;

@@ -60,7 +60,7 @@ void Coordinator::begin_joining() {
 void Coordinator::foreign_came_twice(int node) {
   add_failure({.node = node,
                .exit_status = to_int(ExitStatus::kLauncherError),
-               .text = "--node_rank " + std::to_string(node) + " was given twice, both times to a torchrun node",
+               .text = "--node_rank " + std::to_string(node) + " is used twice, both times by a torchrun node",
                .time = std::chrono::system_clock::now(),
                .is_final = true});
 }

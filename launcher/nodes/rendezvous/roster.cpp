@@ -74,13 +74,13 @@ std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
   }
   if (const auto twin = by_number_.find(hello.node_rank); twin != by_number_.end()) {
     const Hello& other = nodes_.at(twin->second).hello;
-    return disagreement("--node_rank " + std::to_string(hello.node_rank) + " was given twice: to host " + other.host +
-                        ", process " + std::to_string(other.pid) + ", and to host " + hello.host + ", process " +
-                        std::to_string(hello.pid) + "; give each node another number");
+    return disagreement("--node_rank " + std::to_string(hello.node_rank) + " is used twice: by host " + other.host +
+                        ", process " + std::to_string(other.pid) + ", and by host " + hello.host + ", process " +
+                        std::to_string(hello.pid) + "; give each node its own number");
   }
   if (foreign_.contains(hello.node_rank)) {
     return disagreement("--node_rank " + std::to_string(hello.node_rank) +
-                        " was given twice: to a torchrun node, and to host " + hello.host + ", process " +
+                        " is used twice: by a torchrun node, and by host " + hello.host + ", process " +
                         std::to_string(hello.pid));
   }
   if (nodes_.size() >= static_cast<std::size_t>(host_.nnodes)) {
@@ -100,7 +100,7 @@ std::optional<JoinFailure> Roster::admit_foreign(const RoleInfo& info) {
   if (const auto twin = by_number_.find(info.node); twin != by_number_.end()) {
     const Hello& other = nodes_.at(twin->second).hello;
     return disagreement("--node_rank " + std::to_string(info.node) +
-                        " was given twice: to a torchrun node, and to host " + other.host + ", process " +
+                        " is used twice: by a torchrun node, and by host " + other.host + ", process " +
                         std::to_string(other.pid));
   }
   foreign_[info.node] = info;

@@ -53,7 +53,9 @@ void StoreProxy::accept_all(int listener) {
 
 void StoreProxy::pause_accepting() {
   if (listener_.pause(std::chrono::milliseconds(200))) {
-    messages_.print("the store's proxy cannot take more connections: too few descriptors are left (ulimit -n)");
+    messages_.print(
+        "the store's proxy cannot accept more connections: too few file descriptors are left; raise the limit with "
+        "ulimit -n");
   }
 }
 

@@ -177,7 +177,8 @@ void StoreServer::find_owners() {
 
 void StoreServer::pause_accepting() {
   if (listener_.pause(std::chrono::milliseconds(200))) {
-    messages_.print("the store cannot take more connections: too few descriptors are left (ulimit -n)");
+    messages_.print(
+        "the store cannot accept more connections: too few file descriptors are left; raise the limit with ulimit -n");
   }
 }
 

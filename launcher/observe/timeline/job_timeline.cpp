@@ -139,8 +139,8 @@ void JobTimeline::print_why_empty() {
     return;
   }
   const std::string why = plan_.mode == RecordingMode::kSteps && most_steps_ > 0
-                              ? "no rank reached step " + std::to_string(plan_.first) + "; the number of steps was " +
-                                    std::to_string(most_steps_)
+                              ? "no rank reached step " + std::to_string(plan_.first) + "; the ranks ran " +
+                                    std::to_string(most_steps_) + " steps"
                               : "no rank recorded anything; only programs that use ddprun's library do";
   messages_.print("the timeline in " + writer_->path() + " is empty: " + why);
 }

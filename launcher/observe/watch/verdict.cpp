@@ -191,8 +191,8 @@ std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
     const bool sees_all = static_cast<int>(group.members.size()) >= group.group.size;
     verdict.sentence =
         rank_ranges(inside) + (inside.size() == 1 ? " is in " : " are in ") + collective_text(*call, group.group) +
-        (sees_all ? ", which all ranks have entered and which does not complete: check the network between them, and "
-                    "their backend"
+        (sees_all ? "; all ranks have entered it, but it does not complete: check the network between the ranks, and "
+                    "the backend"
                   : ", which all observed ranks have entered; the missing ranks are on a node that has not reported "
                     "what they do");
     return verdict;

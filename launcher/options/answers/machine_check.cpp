@@ -65,9 +65,11 @@ Finding check_subreaper() {
 
 Finding check_cgroup() {
   const auto folder = own_cgroup_folder();
-  if (!folder) return {Kind::kNote, "cgroup v2", "not mounted: leftover processes are found by their parents"};
+  if (!folder)
+    return {Kind::kNote, "cgroup v2", "not mounted: ddprun finds leftover processes by their parent process IDs"};
   if (is_delegated(*folder)) return {Kind::kGood, "cgroup v2", "delegated: each job gets its own cgroup"};
-  return {Kind::kNote, "cgroup v2", "not delegated (" + *folder + "): leftover processes are found by their parents"};
+  return {Kind::kNote, "cgroup v2",
+          "not delegated (" + *folder + "): ddprun finds leftover processes by their parent process IDs"};
 }
 
 Finding check_terminals() {

@@ -74,7 +74,8 @@ void ParkedDescriptors::take_back() {
       count = bytes / sizeof(int);
     }
     for (std::size_t i = 0; i < count; ++i) batch[i]->reset(numbers[i]);
-    if (count < batch.size()) throw LaunchError("too few descriptors for all ranks' output (limit: ulimit -n)");
+    if (count < batch.size())
+      throw LaunchError("too few file descriptors for the output of all ranks; raise the limit with ulimit -n");
   }
   batch_.clear();
   sender_.reset();

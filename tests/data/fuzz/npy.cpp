@@ -32,7 +32,7 @@ ddp::NpyHeader header_of(std::string_view bytes, const std::filesystem::path& pa
   std::size_t position = 0;
   return ddp::read_npy_header(
       [&](std::span<std::uint8_t> out) {
-        if (out.size() > bytes.size() - position) throw ddp::DataError(path, "is cut short");
+        if (out.size() > bytes.size() - position) throw ddp::DataError(path, "is truncated");
         std::memcpy(out.data(), bytes.data() + position, out.size());
         position += out.size();
       },

@@ -35,7 +35,7 @@ class TorchNodes(WithTorchrun):
         self.torchrun(*self.place(port), *theirs)
         status, _, err = ours.finish(120)
         self.assertEqual(status, 125, err)
-        self.assertIn("--node_rank 1 was given twice, both times to a torchrun node", err)
+        self.assertIn("--node_rank 1 is used twice, both times by a torchrun node", err)
 
     def endpoint(self, port):
         return ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "job")

@@ -36,7 +36,7 @@ TEST_CASE("ProcessStat: who is on its way out is known") {
   }
 }
 
-TEST_CASE("ProcessStat: what is cut short is refused") {
+TEST_CASE("ProcessStat: what is truncated is refused") {
   const std::string whole = "123 (sh) S 77" + kTail;
   const std::size_t needed = whole.find(" 111");
   for (std::size_t length = 0; length < needed - 6; ++length) {

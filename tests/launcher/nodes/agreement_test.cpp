@@ -56,7 +56,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: another --max_restarts is noticed by
 }
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: the same --node_rank twice is noticed by all") {
-  disagree(settings_of(1, 1), "--node_rank 1 was given twice: to host " + host_name(), ", and to host " + host_name());
+  disagree(settings_of(1, 1), "--node_rank 1 is used twice: by host " + host_name(), ", and to host " + host_name());
 }
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: node 0 twice on one machine is noticed by all") {
@@ -68,7 +68,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: node 0 twice on one machine is notic
   run_until([&] { return cannot_meet(*nodes[0]) && cannot_meet(*nodes[1]) && cannot_meet(*second); });
   for (const Rendezvous* node : std::vector<const Rendezvous*>{nodes[0].get(), nodes[1].get(), second.get()}) {
     CHECK(node->join_failure()->exit_status == 125);
-    CHECK_THAT(node->join_failure()->text, ContainsSubstring("--node_rank 0 was given twice: to host " + host_name()));
+    CHECK_THAT(node->join_failure()->text, ContainsSubstring("--node_rank 0 is used twice: by host " + host_name()));
   }
 }
 
@@ -77,7 +77,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: a node 0 that starts while the job r
   const auto second = launcher(0, 1);
   second->begin_round(0);
   run_until([&] { return cannot_meet(*second); });
-  CHECK_THAT(second->join_failure()->text, ContainsSubstring("--node_rank 0 was given twice"));
+  CHECK_THAT(second->join_failure()->text, ContainsSubstring("--node_rank 0 is used twice"));
   run_for(50ms);
   for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
 }
@@ -105,7 +105,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: a launcher that an address leads bac
   const control::Hello another{.host = "there", .launcher = "another", .nnodes = 2, .node_rank = 0};
   const DuplicateCoordinator real(loop, messages, {"127.0.0.1", static_cast<std::uint16_t>(port), another}, note);
   run_until([&] { return !found.empty() && itself->join_failure(); });
-  CHECK_THAT(found.front(), ContainsSubstring("--node_rank 0 was given twice"));
+  CHECK_THAT(found.front(), ContainsSubstring("--node_rank 0 is used twice"));
 }
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: what keeps a node from starting is told to all, whichever node it is") {
@@ -131,7 +131,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: who comes when the job runs is refus
   const auto late = launcher(1, 1);
   late->begin_round(0);
   run_until([&] { return late->join_failure().has_value(); });
-  CHECK_THAT(late->join_failure()->text, ContainsSubstring("--node_rank 1 was given twice"));
+  CHECK_THAT(late->join_failure()->text, ContainsSubstring("--node_rank 1 is used twice"));
   run_for(50ms);
   for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
 }

@@ -93,7 +93,7 @@ class Answers(LauncherTest):
     def test_broken_answers_are_said(self):
         self.said_of(124, "it closed the connection without a reply", b"")
         self.said_of(124, "in the middle of a reply", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}")
-        self.said_of(124, "its reply has a broken chunk", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        self.said_of(124, "its HTTP reply has an invalid chunk", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         self.said_of(124, "too long", reply("x" * (2 << 20)))
         self.said_of(124, "too long", b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (2 << 20))
 

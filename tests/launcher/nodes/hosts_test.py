@@ -128,7 +128,7 @@ class TwoHosts(OnHosts):
             for node in (early, late, other):
                 status, _, err = node.finish()
                 self.assertEqual(status, 125, err)
-                self.assertIn("--node_rank 0 was given twice: to host ", err)
+                self.assertIn("--node_rank 0 is used twice: by host ", err)
                 self.assert_nothing_left(node)
             self.assertLess(time.monotonic() - begin, 10)  # 0.2 s on a quiet machine
 

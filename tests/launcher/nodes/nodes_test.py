@@ -245,7 +245,7 @@ class Nodes(LauncherTest):
         for node in nodes:
             status, _, err = node.finish()
             self.assertEqual(status, 125, err)
-            self.assertIn("--node_rank 1 was given twice", err)
+            self.assertIn("--node_rank 1 is used twice", err)
 
     def test_other_numbers_of_nodes_are_noticed(self):
         nodes = [self.node(rank, 2 + rank, 1, "/bin/true") for rank in (0, 1)]

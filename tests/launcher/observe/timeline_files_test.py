@@ -143,7 +143,7 @@ class TimelineFiles(Recordings):
 
     def test_where_nothing_is_recorded_it_is_said_why(self):
         _, err = self.record("--timeline_steps", "5000:")
-        self.assertIn(f"the timeline in {self.file} is empty: no rank reached step 5000; the number of steps was 20", err)
+        self.assertIn(f"the timeline in {self.file} is empty: no rank reached step 5000; the ranks ran 20 steps", err)
         done = subprocess.run(["bash", "-c", 'ulimit -f 1000; exec "$@"', "-", DDPRUN, "-n", "2", "--timeline", self.file, PROGRAM, self.folder,
                                "steps", "20"], env=dict(os.environ, **self.variables), capture_output=True, text=True, timeout=180)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -51,7 +51,7 @@ void check(torch::optim::Optimizer& inner, const GroupHandle& group, const Distr
   }
   if (options.num_groups < 0)
     refuse(group, "num_groups=" + std::to_string(options.num_groups) + ": expected at least 0");
-  if (options.num_groups > 0 && !options.groups.empty()) refuse(group, "num_groups and groups exclude each other");
+  if (options.num_groups > 0 && !options.groups.empty()) refuse(group, "num_groups and groups cannot be combined");
   if (options.fusion_threshold_bytes <= 0) refuse(group, "fusion_threshold_bytes must be positive");
 }
 

@@ -145,7 +145,7 @@ TEST_CASE("OddItems: an optimizer's number that is not Python's own does not cou
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
   auto group = init_process_group({.rank_info = RankInfo{}});
   CHECK_THROWS_WITH(load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group),
-                    ContainsSubstring("holds no value that SGD can take as its hyper-parameter lr"));
+                    ContainsSubstring("holds no value that SGD can use as its hyper-parameter lr"));
 }
 
 TEST_CASE("OddItems: weights under keys that are not usual are named, beside an optimizer too") {

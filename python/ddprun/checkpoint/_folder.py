@@ -50,7 +50,7 @@ def opened(folder: pathlib.Path, verify=True, files=None):
         for name, (_, crc) in files.items():
             if verify and crc32c(file_bytes(paths[name])) != crc:
                 text = _damaged_tensors(paths, name) or f"; the file holds {content_of_lost(folder, manifest['files'], name)}"
-                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum is another than the manifest's{text}")
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum differs from the manifest's{text}")
         yield manifest, paths
 
 

@@ -134,7 +134,7 @@ std::string hint_on_word(const Options& options) {
   const std::size_t equals = name.find('=');
   if (equals != std::string::npos && equals > 0 && name.find('/') > equals) return hint_on_assignment(name);
   if (name == "python" && executable_in_path("python3"))
-    return "python3 is there; a .py file needs neither: ddprun script.py";
+    return "python3 is in PATH; a .py file needs neither name: ddprun script.py";
   return "";
 }
 

@@ -160,7 +160,7 @@ def model_part(state, name):
 _OTHERS = ((b"version https://git-lfs.github.com/spec/", "a Git LFS pointer, which stands for the file itself: run `git lfs pull`"),
            (b"<!doctype html", "an HTML page: the download brought a web page instead of the file"), (b"<html", "an HTML page"),
            (b"\x1f\x8b", "packed with gzip: unpack it first"))  # fmt: skip
-_DCP = ("of torch.distributed.checkpoint, which is not read here; "
+_DCP = ("of torch.distributed.checkpoint, which is not supported here; "
         "ddprun-checkpoint convert makes a .pt file of it, and so does "
         "torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder, 'model.pt')")
 
@@ -225,7 +225,7 @@ def _flat_optimizer_of(folder, name, verify):
         options = states.python_group(saved["type"], group, {} if name else states.schedule_options(schedule, number))
         for parameter in group["params"]:
             if parameter.startswith("#"):
-                raise ValueError(f"{folder} only numbers the optimizer's parameters; save it with its model")
+                raise ValueError(f"{folder} names the optimizer's parameters by numbers only; save the optimizer together with its model")
             flat.update({f"param_groups.{parameter}.{key}": value for key, value in options.items()})
     return flat
 
@@ -262,8 +262,8 @@ def _newest(run, read):
             return result
         if folders.listing(run) == listing:
             raise DamagedCheckpoint(f"{run} holds no complete checkpoint" + "".join(f"; {text}" for text in damages))
-    raise DamagedCheckpoint(f"{run} was changed each of the {_LISTINGS} times that its newest whole checkpoint was looked for; the "
-                            "last time" + "".join(f" {text};" for text in damages) + " try again")
+    raise DamagedCheckpoint(f"{run} changed during each of {_LISTINGS} searches for its newest complete checkpoint: try again"
+                            + "".join(f"; {text}" for text in damages))
 
 
 def _load_folder(folder, verify):

@@ -119,7 +119,7 @@ DdpCore::DdpCore(std::unique_ptr<const ModelParameters> parameters, GroupHandle 
   require_unwrapped(tensors_of(parameters_->with_ignored()), rank_ + ": DistributedDataParallel");
   require_memory(tensors_of(parameters_->with_ignored()), rank_);
   refuse_shards(tensors_of(parameters_->with_ignored()), "DistributedDataParallel",
-                "fully_shard() reduces the gradients itself.");
+                "fully_shard() reduces the gradients itself: train its result without DistributedDataParallel.");
   check_parameters(*parameters_, options_, group_);
   const std::vector<NamedTensor> trainable = parameters_->trainable();
   device_ = parameters_->all().empty() ? group_.device() : parameters_->all().front().tensor.device();

@@ -70,7 +70,7 @@ NamedTensors named_parameters_of(torch::optim::Optimizer& inner, const GroupHand
   size_t unnamed = 0;
   for (auto& parameter_group : inner.param_groups()) {
     refuse_shards(parameter_group.params(), "DistributedOptimizer",
-                  "fully_shard() has reduced the gradients: step the optimizer without it.");
+                  "fully_shard() has reduced the gradients: step the optimizer without DistributedOptimizer.");
     for (const at::Tensor& parameter : parameter_group.params()) {
       const auto name = name_of.find(parameter.unsafeGetTensorImpl());
       if (!named.empty() && name == name_of.end()) ++unnamed;

@@ -184,13 +184,13 @@ class FolderReader {
         auto option = value.is(Kind::kNone) ? json() : pt::option_json(value, budget);
         options_[number] = option ? std::move(*option) : json(json::value_t::discarded);
       } else if (!tree_->put(metadata_.entries[number].path, places_[number].begin, value)) {
-        run_.skipped.emplace(metadata_.entries[number].key, "a value at the place of another");
+        run_.skipped.emplace(metadata_.entries[number].key, "a value whose place is taken by another value");
       }
     });
   }
 
   void skip_unknown(const Entry& entry) {
-    run_.skipped.emplace(entry.key, entry.is_tensor ? "a tensor beside the model" : "a value below an unknown key");
+    run_.skipped.emplace(entry.key, entry.is_tensor ? "a tensor beside the model" : "a value under an unknown key");
   }
 
   // A number that was saved as a tensor: lr=torch.tensor(0.1).

@@ -169,7 +169,7 @@ TEST_CASE("DCP folder: scaler, schedule, sampler and plain values are as of a .p
   CHECK(json::parse(run.texts.at("sampler.state")) == json{{"epoch", 2}});
   CHECK(json::parse(run.texts.at("trainer.json")) ==
         json{{"iteration", 70}, {"step", 70}, {"best", {{"__float__", "inf"}}}, {"name", "net"}});
-  CHECK(run.skipped == std::map<std::string, std::string>{{"app.other.x", "a value below an unknown key"},
+  CHECK(run.skipped == std::map<std::string, std::string>{{"app.other.x", "a value under an unknown key"},
                                                           {"odd", "a list or tuple"}});
 }
 

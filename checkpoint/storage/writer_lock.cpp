@@ -47,7 +47,7 @@ WriterLock::~WriterLock() {
 bool WriterLock::hold() {
   if (file_.is_open()) {
     if (owner_ != ::getpid()) {
-      throw DirectoryInUse(directory_.string() + " is saved into by process " + std::to_string(owner_) +
+      throw DirectoryInUse(directory_.string() + " is already in use for saving by process " + std::to_string(owner_) +
                            ", from which this process was forked: save in that process, or into another directory");
     }
     if (file_system_.is_named(file_, path_)) return false;
@@ -92,8 +92,9 @@ std::string WriterLock::describe_holder(const FileDescriptor& file) {
       entry.begin(), entry.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   if (entry.empty()) entry = "another process";
   const bool is_own = entry.starts_with(this_process_name() + ",");
-  return directory_.string() + " is saved into by " + (is_own ? "another CheckpointManager of this process: " : "") +
-         entry + "; only one at a time can save there: " + (is_own ? "destroy that one" : "end that one") +
+  return directory_.string() + " is already in use for saving by " +
+         (is_own ? "another CheckpointManager of this process: " : "") + entry +
+         "; only one at a time can save there: " + (is_own ? "destroy that one" : "end that one") +
          ", or save into another directory";
 }
 

@@ -162,7 +162,7 @@ TEST_CASE("WriterLock: a full disk or a hostile entry do not matter") {
   CHECK(lock.hold());
   FileSystem file_system;
   WriterLock other(file_system, folder / "run", 0);
-  CHECK_THROWS_WITH(other.hold(), ContainsSubstring("saved into by another process"));
+  CHECK_THROWS_WITH(other.hold(), ContainsSubstring("in use for saving by another process"));
   test::write_file(folder / "run" / kLockName, "\x1b[2J" + std::string(100'000, 'x'));
   const auto message = error_of([&] { other.hold(); });
   CHECK_THAT(message, ContainsSubstring("by ?[2Jxxx"));

@@ -150,7 +150,7 @@ def _only_writer(run):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(descriptor, 400).decode("ascii", "replace").strip() or "another process"
-            raise RuntimeError(f"{run} is saved into by {holder}; end that, or save into another folder") from None
+            raise RuntimeError(f"{run} is already in use for saving by {holder}; end that, or save into another folder") from None
         except OSError:
             pass  # a file system without locks
         else:

@@ -55,8 +55,8 @@ void check_optimizers(const Optimizers& optimizers, const Properties& properties
     }
     if (properties.master_weights && dynamic_cast<const ZeroCore*>(&optimizer) != nullptr) {
       throw std::invalid_argument(rank +
-                                  "amp.initialize: ZeroRedundancyOptimizer cannot work on masters, since ranks own "
-                                  "shares of the parameters themselves: use O1, or master_weights = false");
+                                  "amp.initialize: ZeroRedundancyOptimizer cannot use master weights, because each "
+                                  "rank owns a part of the model's own parameters: use O1, or master_weights = false");
     }
     const bool loses_type = properties.cast_model_type.value_or(at::kFloat) != at::kFloat && !properties.master_weights;
     if (loses_type && !optimizer.state().empty() && dynamic_cast<const optim::FusedOptimizer*>(&optimizer) == nullptr) {

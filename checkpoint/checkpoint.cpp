@@ -25,7 +25,7 @@ namespace {
 
 void write_checkpoint(const std::filesystem::path& path, const CheckpointState& state, Metadata metadata) {
   const auto model = module_state(state.model.get());
-  require_whole(model, "a checkpoint in one file", "Save with CheckpointManager, to which each rank gives its rows.");
+  require_whole(model, "a checkpoint in one file", "Save with CheckpointManager, for which each rank writes its rows.");
   auto tensors = model;
   if (metadata.count(kOptimizerKey) != 0) {
     throw std::invalid_argument(std::string("the metadata key ") + kOptimizerKey + " is reserved");

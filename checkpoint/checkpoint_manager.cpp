@@ -173,7 +173,7 @@ std::vector<std::filesystem::path> CheckpointManager::list_candidates() const {
       }
       if (names.empty()) throw_if_failed(unusable, "no valid checkpoint is left: ");
       const auto what = names.empty() ? describe_unsupported_folder(directory_) : "";
-      if (!what.empty()) throw std::runtime_error("it holds no checkpoint of this project: " + what);
+      if (!what.empty()) throw std::runtime_error("it holds no checkpoint of ddprun: " + what);
     });
   }
   agree(failure, "cannot load from");
@@ -210,7 +210,8 @@ LoadedCheckpoint CheckpointManager::load(const std::filesystem::path& folder, co
     if (!std::filesystem::is_directory(folder)) return;
     const auto inside = storage::list_checkpoints(*options_.file_system, folder);
     if (inside.empty()) return;
-    failure.text = "this is the folder of a run, whose newest checkpoint is " + inside.front().folder.string();
+    failure.text =
+        "this is the folder of a run, not a checkpoint; its newest checkpoint is " + inside.front().folder.string();
   }));
   throw std::runtime_error("cannot load from " + folder.string() + ": " + failure.text);
 }
@@ -254,10 +255,10 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
     }
     if (writer_ && state.rng && !result.rng_restored) {
       options_.notify(!prepared->starts_new_streams()
-                          ? "the checkpoint holds no random streams: they are left as they are"
-                          : "the ranks start new random streams: the checkpoint was saved by " +
+                          ? "the checkpoint holds no random-number states: the ranks keep their current ones"
+                          : "the ranks start with new random-number states: the checkpoint was saved by " +
                                 std::to_string(result.world_size) + (result.world_size == 1 ? " rank" : " ranks") +
-                                ", and these are " + std::to_string(group_.size()));
+                                ", and this job has " + std::to_string(group_.size()));
     }
     return result;
   }

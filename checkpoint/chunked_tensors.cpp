@@ -31,7 +31,7 @@ ChunkedTensors::ChunkedTensors(storage::FileSystem& file_system, const ChunkedPa
     const auto dtype = scalar_type_of_python_name(tensor.dtype);
     if (!dtype) {
       throw std::runtime_error(described_.source + ": the tensor " + quote_name(name) + " has the dtype " +
-                               tensor.dtype + ", which is not read");
+                               tensor.dtype + ", which is not supported");
     }
     const auto meta = at::empty(tensor.shape, at::TensorOptions(*dtype).device(c10::kMeta));
     by_value_.emplace(meta.unsafeGetTensorImpl(), Described{.value = meta, .name = name, .tensor = &tensor});

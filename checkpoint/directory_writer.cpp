@@ -35,8 +35,8 @@ void DirectoryWriter::claim() {
   if (!lock_.excludes_others()) {
     if (!std::exchange(has_warned_, true)) {
       notify_(directory_.string() +
-              " is on a file system without locks: take care that no other process saves there; "
-              "what interrupted saves left stays");
+              " is on a file system without locks: make sure that no other process saves there; leftovers of "
+              "interrupted saves are not removed");
     }
     return;
   }
@@ -77,7 +77,7 @@ int64_t DirectoryWriter::next_sequence() {
 // What killed processes left; best effort, since nothing depends on it.
 void DirectoryWriter::clean() {
   const auto failure = failure_of([&] { storage::remove_leftovers(file_system_, directory_); });
-  if (failure) notify_("leftovers of an interrupted save stay: " + failure.text);
+  if (failure) notify_("cannot remove the leftovers of an interrupted save: " + failure.text);
 }
 
 }  // namespace ddp

@@ -185,7 +185,7 @@ class Loaded : public LoadedOptimizerState {
         read_option(values.at(key), value);
       } catch (const json::exception&) {
         fail(stored_, std::string("the metadata ") + kOptimizerKey + " holds no value that " + name() +
-                          " can take as its hyper-parameter " + key);
+                          " can use as its hyper-parameter " + key);
       }
     });
   }
@@ -234,7 +234,8 @@ class Loaded : public LoadedOptimizerState {
       // The state of a parameter "a" is not a state of "a.b".
       if (field.find('.') != std::string::npos && !(std::is_same_v<Kind, LbfgsKind> && list_item(field))) continue;
       if (!has_field(field)) {
-        fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is not a tensor that " + name() + " has");
+        fail(stored_,
+             "the optimizer's tensor " + quote_name(each->first) + " does not belong to the state of " + name());
       }
       has_state = true;
       tensors.emplace(field, as_wanted(each->second, parameter));
@@ -264,7 +265,7 @@ class Loaded : public LoadedOptimizerState {
     int64_t numel = 0;
     for (const auto& each : parameters) numel += each.numel();
     try {
-      if (!is_first) throw std::invalid_argument("LBFGS has a state for its first parameter alone");
+      if (!is_first) throw std::invalid_argument("LBFGS has a state for its first parameter only");
       states_[parameter.unsafeGetTensorImpl()] = lbfgs_state(tensors, parameter, numel, options.history_size());
     } catch (const std::invalid_argument& error) {
       fail(stored_, "the optimizer's tensors " + quote_name(prefix) + "* do not fit: " + error.what());
@@ -291,7 +292,8 @@ class Loaded : public LoadedOptimizerState {
   void read(const std::string& name, const at::Tensor& raw, const at::Tensor& parameter, at::Tensor& value) {
     const auto stored = as_wanted(raw, parameter);
     if (parameter.sizes() != stored.sizes() || parameter.scalar_type() != stored.scalar_type()) {
-      fail(stored_, "the optimizer's tensor " + quote_name(name) + " has another shape or dtype than its parameter");
+      fail(stored_,
+           "the optimizer's tensor " + quote_name(name) + " has a different shape or dtype than its parameter");
     }
     if (can_keep(stored, parameter)) {
       value = stored.detach();

@@ -58,7 +58,7 @@ Candidates candidates_in(const StoredTensors& stored, const std::set<std::string
     const auto renamed = rename(name);
     if (renamed.empty()) continue;
     if (!candidates.tensors.emplace(renamed, tensor).second) {
-      throw std::runtime_error(stored.source + ": two names become " + quote_name(renamed) + " by the given renaming");
+      throw std::runtime_error(stored.source + ": the given renaming maps two names to " + quote_name(renamed));
     }
   }
   // The metadata lists the names that share a tensor. These names may have the wrappers' prefix too.
@@ -311,7 +311,8 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     throw std::runtime_error(stored.source + " does not fit the model: " + text + hint_of_entries(entries));
   }
   if (takes_nothing) {
-    throw std::runtime_error(stored.source + " does not fit the model: no name of the model is among those to load");
+    throw std::runtime_error(stored.source +
+                             " does not fit the model: none of the names to load is the name of a tensor in the model");
   }
   return result;
 }

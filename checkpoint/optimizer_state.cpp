@@ -31,7 +31,7 @@ void store(TensorMap& tensors, const std::string& name, const at::Tensor& value)
   // Modules list a tied weight under each of its names, so LibTorch's optimizers may have it twice.
   const bool is_same = found->second.is_alias_of(value) || (value.dim() == 0 && found->second.equal(value));
   if (!is_new && !is_same) {
-    throw std::invalid_argument("the model has a tensor named " + quote_name(name) + ", as the optimizer's state has");
+    throw std::invalid_argument("the model and the optimizer's state both have a tensor named " + quote_name(name));
   }
 }
 
@@ -113,7 +113,7 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
   const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer);
   if (fused != nullptr && fused->is_state_divided() && of == StateOf::kAllRanks) {
     throw std::invalid_argument(
-        title + " cannot be saved by one rank: each rank keeps the state of other parameters; " +
+        title + " cannot be saved by one rank: each rank keeps the state of different parameters; " +
         "leave CheckpointOptions::sharded out, or let every rank call consolidate_state(0) " + "after the last step");
   }
   json root;

@@ -43,10 +43,9 @@ SavedOptimizer regrouped(const SavedOptimizer& saved, const torch::optim::Optimi
       if (place == nullptr) return saved;
       if (first == nullptr) first = place->group;
       if (!has_same_options(*first, *place->group)) {
-        throw std::invalid_argument("the parameter " + safetensors::quote_name(place->key) +
-                                    " has other hyper-parameters in the file than the first one of its group in the "
-                                    "optimizer, " +
-                                    safetensors::quote_name(group.parameters.front()));
+        throw std::invalid_argument(
+            "the parameter " + safetensors::quote_name(place->key) + " has other hyper-parameters in the file than " +
+            safetensors::quote_name(group.parameters.front()) + ", the first parameter of its group in the optimizer");
       }
       group.parameters.push_back(place->key);
     }

@@ -126,7 +126,8 @@ std::vector<RankPart> gather_parts(int64_t step, const TrainingState& state, con
     places.push_back(part.place);
     std::string problem = part.failure.text;
     if (!part.failure && part.step != parts[0].step) {
-      problem = "it saves step " + std::to_string(part.step) + ", but rank 0 step " + std::to_string(parts[0].step);
+      problem =
+          "it saves step " + std::to_string(part.step) + ", but rank 0 saves step " + std::to_string(parts[0].step);
     }
     if (!problem.empty()) failures += {FailureKind::kError, "on rank " + std::to_string(rank) + ": " + problem};
   }

@@ -82,8 +82,9 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
     const auto state = pt::find_run(file, key);
     const auto ranks = state.world_size.value_or(state.rng.empty() ? world_size : int64_t(state.rng.size()));
     if (!state.foreign_step.empty()) {
-      throw std::runtime_error("its " + safetensors::quote_name(state.foreign_step) +
-                               ", which says how far the run is, is an object that is not read: save it with int()");
+      throw std::runtime_error(
+          "its " + safetensors::quote_name(state.foreign_step) +
+          ", which says how far the run is, is an object, which is not supported: save it with int()");
     }
     if (ranks < 1 || ranks > storage::kMaxWorldSize) {
       throw std::runtime_error("its world_size is " + std::to_string(ranks) + ", expected 1 to " +
@@ -127,7 +128,7 @@ void map_run(storage::FileSystem& file_system, const std::filesystem::path& fold
   if (std::filesystem::status(folder, ignored).type() == std::filesystem::file_type::not_found)
     throw std::runtime_error("there is no " + folder.string());
   const auto what = std::filesystem::exists(folder / storage::kManifestName) ? "" : describe_unsupported_folder(folder);
-  if (!what.empty()) throw std::runtime_error(folder.string() + " is not a checkpoint of this project: " + what);
+  if (!what.empty()) throw std::runtime_error(folder.string() + " is not a checkpoint of ddprun: " + what);
   auto opened = storage::open_checkpoint(file_system, folder);
   run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};
 }
@@ -185,7 +186,8 @@ Failure compare_manifests(const std::filesystem::path& folder, const ReceivedRun
   const auto manifest = storage::format_manifest(run.manifest);
   if (broadcast_string(manifest, 0, group) == manifest) return combined_failures({}, group);
   return combined_failures(
-      {.kind = FailureKind::kError, .text = folder.string() + " holds another checkpoint here than on rank 0"}, group);
+      {.kind = FailureKind::kError, .text = folder.string() + " holds a different checkpoint here than on rank 0"},
+      group);
 }
 
 Failure receive_files(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,

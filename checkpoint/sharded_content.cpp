@@ -191,9 +191,9 @@ std::string first_difference(const HeldState& held, int rank, const GroupHandle&
     if (found->second != line) return "rank 0 has " + line + ", " + other + " " + found->second;
   }
   for (const auto& [name, line] : right) {
-    if (!left.contains(name)) return other + " has " + line + ", which rank 0 has not";
+    if (!left.contains(name)) return other + " has " + line + ", which rank 0 does not have";
   }
-  return "rank 0 and " + other + " have them in another order";
+  return "rank 0 and " + other + " have them in a different order";
 }
 
 // This rank's index among the ranks that hold the same tensors, and the number of these ranks.
@@ -220,7 +220,7 @@ void report_other_values(const std::vector<nlohmann::json>& all, const Notify& n
       name = other_values(all[first].at("own_sample"), all[rank].at("own_sample"));
     }
     if (!name) continue;
-    return notify("rank " + std::to_string(rank) + " has other values of " + quote_name(*name) + " than rank " +
+    return notify("rank " + std::to_string(rank) + " has different values of " + quote_name(*name) + " than rank " +
                   std::to_string(first) +
                   ", and the checkpoint has rows of both. Make the ranks' values equal before a sharded save, or save "
                   "those of rank 0 with CheckpointOptions::sharded = false");
@@ -239,7 +239,7 @@ Holders compare(const HeldState& held, const GroupHandle& group, const Notify& n
     if (each.at("common") != all[0].at("common")) {
       throw std::runtime_error(
           "the ranks' tensors differ: " + first_difference(held, static_cast<int>(rank), group) +
-          "; a sharded checkpoint needs the same tensors on all ranks, beside those that are sharded");
+          "; a sharded checkpoint needs the same tensors on all ranks, apart from those that are sharded");
     }
     if (each.at("wholes") != all[0].at("wholes")) {
       throw std::runtime_error("rank " + std::to_string(rank) + " has shards of other tensors than rank 0");

@@ -14,7 +14,8 @@ namespace ddp::detail {
 
 std::string save_module(const torch::nn::Module& module) {
   const auto state = module_state(module);
-  require_whole(state, "the bytes of an object", "Give a sharded model as TrainingState::model, maybe one of several.");
+  require_whole(state, "the bytes of an object",
+                "Pass a sharded model as TrainingState::model, which may be one of several models.");
   check_loadable(state);
   TextSink sink;
   write_safetensors(sink, state);

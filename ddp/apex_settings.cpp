@@ -39,7 +39,8 @@ DdpOptions apex_options(const ApexSettings& settings, const GroupHandle& group, 
     throw std::invalid_argument(begin + "gradient_predivide_factor must be positive");
   if (settings.delay_allreduce && !settings.allreduce_trigger_params.empty())
     throw std::invalid_argument(begin + "allreduce_trigger_params is only valid without delay_allreduce");
-  if (others.comm_hook) throw std::invalid_argument(begin + "apex's settings exclude another comm_hook");
+  if (others.comm_hook)
+    throw std::invalid_argument(begin + "apex's settings cannot be combined with another comm_hook");
   others.bucket_cap_bytes = settings.delay_allreduce ? kOnePiece : settings.message_size * kBytesPerElement;
   others.first_bucket_bytes = others.bucket_cap_bytes.bytes();
   others.bucket_ends = settings.allreduce_trigger_params;

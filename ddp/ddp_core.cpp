@@ -60,8 +60,8 @@ void require_memory(const std::vector<at::Tensor>& parameters, const std::string
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.key_set().has(c10::DispatchKey::DeferredInit)) continue;
     throw std::logic_error(rank + ": DistributedDataParallel: a parameter of the model has no memory. Call " +
-                           "materialize() on a model of deferred_init() first; the gradients of one of fully_shard() "
-                           "are reduced already.");
+                           "materialize() on a model of deferred_init() first. Do not wrap a model of fully_shard(), "
+                           "which reduces its gradients itself.");
   }
 }
 
@@ -119,7 +119,7 @@ DdpCore::DdpCore(std::unique_ptr<const ModelParameters> parameters, GroupHandle 
   require_unwrapped(tensors_of(parameters_->with_ignored()), rank_ + ": DistributedDataParallel");
   require_memory(tensors_of(parameters_->with_ignored()), rank_);
   refuse_shards(tensors_of(parameters_->with_ignored()), "DistributedDataParallel",
-                "fully_shard() reduces the gradients itself.");
+                "fully_shard() reduces the gradients itself: train its result without DistributedDataParallel.");
   check_parameters(*parameters_, options_, group_);
   const std::vector<NamedTensor> trainable = parameters_->trainable();
   device_ = parameters_->all().empty() ? group_.device() : parameters_->all().front().tensor.device();
@@ -223,10 +223,10 @@ void DdpCore::refuse_output(const std::type_info& type, OutputFault fault) const
       case OutputFault::kConst:
         return "and to put copies in their place, but " + name +
                " holds some of them const (through a pointer to const, in a const member, as const references): return "
-               "what can be written to";
+               "tensors that can be written to";
       case OutputFault::kCopies:
         return "and to put copies in their place, but a visit_tensors() or a range in " + name +
-               " gives copies itself: let it give references to the output's own tensors";
+               " returns copies: let it return references to the output's own tensors";
       case OutputFault::kNothing:
         return "and this one returns nothing: return the tensors that the loss is computed from";
       case OutputFault::kUnknown:
@@ -349,7 +349,7 @@ DdpLoggingData DdpCore::logging_data() const {
 std::unique_ptr<JoinHook> DdpCore::join_hook(const JoinOptions& options) {
   if (delayed_) {
     throw std::logic_error(rank_ +
-                           ": DistributedDataParallel: join() and delayed parameters exclude each other: a rank " +
+                           ": DistributedDataParallel: join() and delayed parameters cannot be combined: a rank " +
                            "that has joined could not take part in their reduction");
   }
   divide_by_initial_world_size_ = options.divide_by_initial_world_size;

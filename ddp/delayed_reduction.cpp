@@ -84,8 +84,9 @@ struct DelayedReduction::State : std::enable_shared_from_this<State> {
   }
   [[noreturn]] void refuse(size_t late) const {
     throw std::runtime_error(what + " '" + names.names[late] + "' gets its gradient after the trigger '" +
-                             names.trigger + "', whose gradient begins the reduction of all of them: name as trigger " +
-                             "a parameter of an earlier layer, whose gradient is ready after theirs");
+                             names.trigger +
+                             "', whose gradient begins the reduction of all of them: choose as trigger a parameter of "
+                             "an earlier layer, whose gradient is ready after theirs");
   }
   void finish() {
     const auto pending = std::exchange(reduction, nullptr);

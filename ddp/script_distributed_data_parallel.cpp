@@ -92,7 +92,7 @@ c10::IValue ScriptDistributedDataParallel::forward(std::vector<c10::IValue> inpu
     throw std::logic_error(
         who(core().join_group().info()) +
         ": DistributedDataParallel with find_unused_parameters or static_graph has to see the tensors in the forward's "
-        "output, but this one has an object of a class in it, type " +
+        "output, but this output contains an object of a class, of type " +
         output.type()->repr_str() + ": return tensors, in tuples, lists, dicts or optionals");
   }
   const std::vector<at::Tensor> replacements = core().after_forward(found, typeid(output));

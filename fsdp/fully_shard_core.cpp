@@ -69,7 +69,7 @@ bool runs_python(const ShardGroups& groups) {
 void check_policy(const MixedPrecisionPolicy& policy, const std::string& rank) {
   for (const auto& dtype : {policy.param_dtype, policy.reduce_dtype, policy.output_dtype}) {
     if (!dtype || at::isFloatingType(*dtype)) continue;
-    throw std::invalid_argument(rank + kName + "the dtypes of the policy have to be floating-point ones, got " +
+    throw std::invalid_argument(rank + kName + "the dtypes of the policy must be floating-point types, got " +
                                 c10::toString(*dtype));
   }
 }
@@ -118,7 +118,7 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
   if (!module_) throw std::invalid_argument(rank + kName + "the module holder is empty");
   check_policy(options_.policy, rank);
   require_unwrapped(*module_, rank + ": fully_shard()");
-  refuse_shards(module_->parameters(), "fully_shard()", "Call it once for a model.");
+  refuse_shards(module_->parameters(), "fully_shard()", "Call it only once for each model.");
   const std::vector<SelectedUnit> units = fsdp::select_units(*module_, options_.units, options_.ignored_params, rank);
   const c10::Device device = computing_device(units, groups_->shard, options_.offload.has_value());
   compare(units, *groups_);

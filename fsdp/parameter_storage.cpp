@@ -63,13 +63,13 @@ void fill_parameters(ParameterUse& use, const c10::FunctionSchema& schema, c10::
   for (const ParameterStorage* storage : use.parameters) {
     if (storage->owner() == owner) continue;
     throw std::logic_error(rank_prefix() + "the operator " + schema.name() +
-                           " is called with parameters of two models of fully_shard(), or of one whose wrapper has "
-                           "ended. Wrap one model that contains both.");
+                           " is called with parameters of two models of fully_shard(), or of a model whose wrapper was "
+                           "destroyed. Wrap one model that contains both.");
   }
   if (owner == nullptr) {
     throw std::logic_error(rank_prefix() + "the operator " + schema.name() +
-                           " is called with a parameter of a model whose fully_shard() wrapper has ended: its values "
-                           "ended with the wrapper. Keep what fully_shard() returned, and save its parameters.");
+                           " is called with a parameter of a model whose fully_shard() wrapper was destroyed, and its "
+                           "values with it. Keep the object that fully_shard() returned, and save its parameters.");
   }
   owner->before_use(use);
 }

@@ -186,8 +186,8 @@ void ShardedModel::before_use(const ParameterUse& use) {
     throw std::logic_error(rank_ + ": fully_shard(): the operator " + use.op->schema().name() +
                            " changes the parameter " +
                            one.parameters()[static_cast<size_t>(use.written->parameter())].name() +
-                           " in place; the change would be lost when it is freed. Change model->parameters(), the "
-                           "shards, outside of forwards.");
+                           " in place; the change would be lost when the parameter is freed. Change the shards, "
+                           "model->parameters(), outside of the forward.");
   }
   if (thread_is_in_backward()) {
     for (const ParameterStorage* storage : use.parameters) use_in_backward(storage->unit());
@@ -206,8 +206,8 @@ void ShardedModel::before_use(const ParameterUse& use) {
   }
   if (forward_thread_ != std::this_thread::get_id()) {
     refuse_use(use,
-               " in another thread than the model's forward. Threads of one forward would free each other's "
-               "parameters: compute in one thread, or shard their parts as models of their own.");
+               " in a thread other than that of the model's forward. Threads of one forward would free each other's "
+               "parameters: compute in one thread, or shard the part of each thread as a separate model.");
   }
   use_in_forward(use);
 }
@@ -346,7 +346,7 @@ int ShardedModel::unit_named(const std::string& module) const {
   const auto found = unit_of_module_.find(module);
   if (found != unit_of_module_.end()) return found->second;
   throw std::invalid_argument(rank_ + ": fully_shard(): no unit has a module '" + module +
-                              "'. Units are the modules that FullyShardOptions::units selects, and '' the root.");
+                              "'. Units are the modules that FullyShardOptions::units selects, and '' is the root.");
 }
 
 void ShardedModel::set_divide_factor(int number, double factor) {

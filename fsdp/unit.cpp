@@ -61,7 +61,7 @@ void Unit::check_trainable_dtypes() const {
                                 " has trainable parameters of two dtypes, " +
                                 c10::toString(first->shard().scalar_type()) + " (" + first->name() + ") and " +
                                 c10::toString(parameter.shard().scalar_type()) + " (" + parameter.name() +
-                                "). Make them units of their own.");
+                                "). Put them into separate units.");
   }
 }
 
@@ -156,7 +156,7 @@ void Unit::check_unchanged_since_forward() const {
     if (!parameter.was_in_forward()) {
       throw std::logic_error(who(around_.groups.shard.info()) + ": fully_shard(): the parameter " + parameter.name() +
                              " has a gradient, but no operator of the forward used it: the forward used a view or a "
-                             "copy that was taken before fully_shard(), which has old values. Take it in the forward.");
+                             "copy that was made before fully_shard() and has old values. Make it in the forward.");
     }
     if (!parameter.has_changed_since_forward()) continue;
     throw std::runtime_error(who(around_.groups.shard.info()) + ": fully_shard(): the parameter " + parameter.name() +

@@ -122,7 +122,7 @@ class Selection {
       const int parent = unit_around(members_[unit].front());
       for (const int node : members_[unit]) {
         if (unit_around(node) == parent && parent != static_cast<int>(unit)) continue;
-        refuse("the modules " + detail::joined(names) + " cannot be one unit: they are not in the same one");
+        refuse("the modules " + detail::joined(names) + " cannot be one unit: they are not inside the same outer unit");
       }
       units_.push_back(
           {.name = unit == 0 ? "the root" : detail::joined(names), .parent = parent, .modules = std::move(names)});
@@ -161,7 +161,7 @@ class Selection {
 
   void check(const std::string& name, const at::Tensor& tensor) const {
     if (parameter_storage_of(*tensor.unsafeGetTensorImpl()) != nullptr) {
-      refuse("the parameter " + name + " is sharded already: call fully_shard() once for a model");
+      refuse("the parameter " + name + " is sharded already: call fully_shard() only once for each model");
     }
     if (tensor.layout() != at::kStrided) refuse("the parameter " + name + " is not dense");
     if (tensor.dim() == 0) refuse("the parameter " + name + " has no dimension to divide: give it the shape [1]");

@@ -51,7 +51,7 @@ void check(torch::optim::Optimizer& inner, const GroupHandle& group, const Distr
   }
   if (options.num_groups < 0)
     refuse(group, "num_groups=" + std::to_string(options.num_groups) + ": expected at least 0");
-  if (options.num_groups > 0 && !options.groups.empty()) refuse(group, "num_groups and groups exclude each other");
+  if (options.num_groups > 0 && !options.groups.empty()) refuse(group, "num_groups and groups cannot be combined");
   if (options.fusion_threshold_bytes <= 0) refuse(group, "fusion_threshold_bytes must be positive");
 }
 
@@ -70,7 +70,7 @@ NamedTensors named_parameters_of(torch::optim::Optimizer& inner, const GroupHand
   size_t unnamed = 0;
   for (auto& parameter_group : inner.param_groups()) {
     refuse_shards(parameter_group.params(), "DistributedOptimizer",
-                  "fully_shard() has reduced the gradients: step the optimizer without it.");
+                  "fully_shard() has reduced the gradients: step the optimizer without DistributedOptimizer.");
     for (const at::Tensor& parameter : parameter_group.params()) {
       const auto name = name_of.find(parameter.unsafeGetTensorImpl());
       if (!named.empty() && name == name_of.end()) ++unnamed;

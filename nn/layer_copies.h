@@ -31,7 +31,7 @@ class GeneratorGuard {
 template <typename Layer>
 torch::nn::ModuleList copies_of(const Layer& layer, int64_t count) {
   if (layer.is_empty()) {
-    throw std::invalid_argument(rank_prefix() + "an encoder or decoder needs a layer to copy, and its holder is empty");
+    throw std::invalid_argument(rank_prefix() + "an encoder or decoder needs a layer to copy, but its holder is empty");
   }
   if (count < 1) {
     throw std::invalid_argument(rank_prefix() + "num_layers is " + std::to_string(count) + "; at least 1 is needed");

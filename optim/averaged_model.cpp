@@ -75,7 +75,7 @@ std::pair<Tensors, Tensors> matched(const auto& of_copy, const auto& of_model, c
     const at::Tensor& copy = copies[i].tensor;
     if (copy.sizes() != currents[i].tensor.sizes()) {
       throw std::invalid_argument(rank_prefix() + "AveragedModel: expected the model that was copied; its '" +
-                                  currents[i].name + "' has another shape than '" + copies[i].name + "'");
+                                  currents[i].name + "' has a different shape than '" + copies[i].name + "'");
     }
     if (!seen.insert(copies[i].identity).second) continue;
     averaged.push_back(copy);

@@ -32,7 +32,8 @@ double& weight_decay_of(torch::optim::OptimizerOptions& options) {
 
 SuspendedWeightDecay::SuspendedWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups) : groups_(groups) {
   for (const auto& group : groups_) {
-    refuse_shards(group.params(), "Larc", "Its rates need the norms of whole parameters: step without it.");
+    refuse_shards(group.params(), "Larc",
+                  "Its rates need the norms of whole parameters: step the optimizer without Larc.");
   }
   for (auto& group : groups_) values_.push_back(weight_decay_of(group.options()));
   for (auto& group : groups_) weight_decay_of(group.options()) = 0;

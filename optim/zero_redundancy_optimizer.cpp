@@ -62,7 +62,8 @@ void ZeroCore::check_parameters() const {
   };
   bool any = false;
   for (const auto& each : param_groups_) {
-    refuse_shards(each.params(), "ZeroRedundancyOptimizer", "Shards have no redundancy: use the optimizer without it.");
+    refuse_shards(each.params(), "ZeroRedundancyOptimizer",
+                  "Shards have no redundancy: use the optimizer without ZeroRedundancyOptimizer.");
     for (const auto& parameter : each.params()) {
       any = true;
       if (parameter.layout() != at::kStrided) refuse("only supports using the same dense type for all parameters");

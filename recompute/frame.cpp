@@ -306,7 +306,7 @@ void Frame::check(const Collected& collected, size_t position, const at::Tensor&
 std::string Frame::explanation() const {
   if (options_.debug) {
     const std::string difference = first_difference(first_calls_.all, second_calls_.all);
-    return node_in_backward() + ": " + (difference.empty() ? "both called the same" : difference) + ".";
+    return node_in_backward() + ": " + (difference.empty() ? "both called the same operators" : difference) + ".";
   }
   const auto& calls = second_calls_.active.empty() ? second_calls_.all : second_calls_.active;
   const std::string where = calls.empty() ? "" : ": the recomputation was in " + calls.back();

@@ -51,10 +51,11 @@ bool goes_beyond(const edge_list& roots, const edge_list& targets, const std::ve
 }
 
 void refuse_backward_through_kept() {
-  throw RecomputeError(rank_prefix() +
-                       "keep(): the region goes backward through a result of keep(), which the recomputation has "
-                       "without its graph. Call autograd::grad() or backward() within keep()'s function, or compute "
-                       "this part without keep().");
+  throw RecomputeError(
+      rank_prefix() +
+      "keep(): the region runs a backward through a result of keep(), but the recomputation has this result without "
+      "its autograd graph. Call autograd::grad() or backward() within keep()'s function, or compute "
+      "this part without keep().");
 }
 
 }  // namespace ddp::recompute

@@ -72,7 +72,7 @@ void check(const std::string& name, const c10::OperatorHandle& op) {
   }
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     refuse(name,
-           ", which is made of other operators: name those, as autograd's nodes have them (aten::linear is "
+           ", which consists of other operators: name those that appear in autograd's nodes (aten::linear is "
            "aten::addmm or aten::mm, aten::matmul is aten::mm or aten::bmm, aten::conv2d is aten::convolution)");
   }
 }

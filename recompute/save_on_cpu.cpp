@@ -36,7 +36,7 @@ class save_on_cpu::Hooks final : public torch::autograd::SavedVariableHooks {
     if (version() != version_) {
       throw std::runtime_error(rank_prefix() + "save_on_cpu: a tensor of shape " + c10::str(saved_.sizes()) +
                                " that the backward needs was changed in place after the forward (version " +
-                               std::to_string(version_) + " was saved, it has " + std::to_string(version()) +
+                               std::to_string(version_) + " was saved, it is now " + std::to_string(version()) +
                                "). Use the operator that returns a new tensor.");
     }
     return saved_;

@@ -157,9 +157,8 @@ class Handler : public json::json_sax_t {
  private:
   [[noreturn]] static void refuse() {
     throw TraceError(
-        "it is not a timeline of ddprun: expected a file of `ddprun --timeline` or ddp::Timeline, whose otherData "
-        "names "
-        "its writer (traces of PyTorch's profiler and of Horovod cannot be read)");
+        "it is not a timeline of ddprun: expected a file that `ddprun --timeline` or ddp::Timeline has written (traces "
+        "of PyTorch's profiler and of Horovod cannot be read)");
   }
   // Only the first levels of nesting matter; deeper ones are only counted.
   void push() {

@@ -69,7 +69,7 @@ RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, c
   checkpoints.check(state);
   if (!continues_run(resume, group)) {
     if (const auto aside = checkpoints.set_aside()) {
-      print_on_main(group, "a new run: the earlier one's checkpoints are in ", aside->string(), " now");
+      print_on_main(group, "starting a new run: the earlier run's checkpoints are now in ", aside->string());
     }
     return {};
   }

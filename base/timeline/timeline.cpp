@@ -91,7 +91,7 @@ Timeline::Timeline(const std::filesystem::path& file, const TimelineOptions& opt
   const std::string problem = job_prefix(job) + "no timeline can be written to " + file_.string() + ": ";
   if (!ring) throw std::runtime_error(problem + "not enough memory");
   if (ring->mode.load(std::memory_order_relaxed) != 0) {
-    throw std::runtime_error(problem + "this process has a ddp::Timeline already; destroy that one first");
+    throw std::runtime_error(problem + "this process already has a ddp::Timeline; destroy it first");
   }
   if (!detail::redirect_events_to(ring)) return;
   try {

@@ -56,13 +56,13 @@ std::string different_positions(const std::vector<std::optional<SamplerPosition>
                          (place.consumed == first.consumed || (has_ended(place) && has_ended(first)));
     if (is_same) continue;
     const bool with_seed = place.seed != first.seed;
-    text += (text.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": its sampler stands " +
-            described(place, with_seed) + ", but rank 0's " + described(first, with_seed);
+    text += (text.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": its sampler is " +
+            described(place, with_seed) + ", but rank 0's is " + described(first, with_seed);
   }
   if (!text.empty()) {
     text +=
-        "; save where all ranks have used as many batches of one epoch (a sampler that is each rank's own goes "
-        "into .per_rank)";
+        "; save when all ranks have used the same number of batches of the same epoch (a sampler that differs between "
+        "ranks belongs in .per_rank)";
   }
   return text;
 }

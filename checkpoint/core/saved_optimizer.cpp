@@ -70,7 +70,7 @@ std::string decay_objection(const json& options, std::string_view type) {
   const std::string is = flag->get<bool>() ? "AdamW" : "Adam";
   return "it holds the state of Python's " + is + " (decoupled_weight_decay is " +
          (flag->get<bool>() ? "True" : "False") + "), but the optimizer is " + std::string(type) +
-         ", whose weight decay is another; load it into " + is;
+         ", whose weight decay works differently; load it into " + is;
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ constexpr std::array kBeginnings = {
     Beginning{"Rar!\x1a\x07"sv, "it is a RAR archive: unpack it first"},
     Beginning{"\x93NUMPY"sv, "it is an array of NumPy (.npy): save a dict of tensors with torch.save instead"},
     Beginning{"\x89HDF\r\n\x1a\n"sv, "it is an HDF5 file, as Keras writes: convert it in Python"},
-    Beginning{"GGUF"sv, "it is a GGUF file of llama.cpp: take the model's safetensors files"},
+    Beginning{"GGUF"sv, "it is a GGUF file of llama.cpp: use the model's safetensors files"},
     Beginning{"\x89PNG\r\n\x1a\n"sv, "it is a PNG picture"},
     Beginning{"\xff\xd8\xff"sv, "it is a JPEG picture"},
     Beginning{"%PDF-"sv, "it is a PDF document"},
@@ -78,7 +78,8 @@ std::string describe_text(std::string_view text) {
   if (begins_with(content, "<?xml")) return "it is an XML document: the download brought an error instead of the file";
   if (content.starts_with('{') || content.starts_with('[')) {
     if (content.find("\"weight_map\"") != std::string_view::npos) {
-      return "it is the index of a model in several files: give it a name that ends in .index.json, beside those files";
+      return "it is the index of a model in several files: rename it to end in .index.json, and keep it next to those "
+             "files";
     }
     return "it is JSON text, not a file with tensors";
   }
@@ -153,7 +154,7 @@ std::string describe_unsupported_file(std::string_view bytes, const std::filesys
            "tensors with torch.save";
   }
   if (std::ranges::all_of(beginning, [](char c) { return c == '\0'; })) {
-    return "it begins with zeros alone: a download or a copy of it was interrupted";
+    return "its beginning is all zeros: a download or a copy of it was interrupted";
   }
   return is_text(beginning) ? describe_text(beginning) : "";
 }
@@ -165,8 +166,8 @@ std::string describe_unsupported_folder(const std::filesystem::path& folder) {
   std::filesystem::directory_iterator entry(folder, ignored);
   for (; !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
     if (entry->path().extension() != ".distcp") continue;
-    return "it has files of torch.distributed.checkpoint (DCP), but not their .metadata, which is written last: it was "
-           "not saved to the end, or not copied as a whole";
+    return "it has files of torch.distributed.checkpoint (DCP), but not their .metadata, which is written last: the "
+           "save did not finish, or the folder was not copied completely";
   }
   return "";
 }

@@ -80,10 +80,10 @@ class FolderReader {
     if (!std::filesystem::exists(folder_ / kMetadataFile)) {
       if (const auto name = metadata_of_rank(folder_)) {
         fail("it has " + *name +
-             ", metadata of each rank by itself, which is not read: it does not say which parts other ranks have; save "
-             "it in Python without no_dist and use_collectives=False");
+             ", the metadata of a single rank, which is not supported: it does not say which parts other ranks have; "
+             "save it in Python without no_dist and use_collectives=False");
       }
-      fail("it has no .metadata: it was not written to the end");
+      fail("it has no .metadata: it was not written completely");
     }
     const auto path = folder_ / kMetadataFile;
     const auto file = file_system_.open(path);
@@ -160,7 +160,7 @@ class FolderReader {
       const auto& entry = metadata_.entries[i];
       if (!is_wanted(i)) {
         if (places_[i].role == Role::kOther) skip_unknown(entry);
-        if (places_[i].role == Role::kModel && !entry.is_tensor) run_.skipped.emplace(entry.key, "no tensor");
+        if (places_[i].role == Role::kModel && !entry.is_tensor) run_.skipped.emplace(entry.key, "not a tensor");
       } else if (entry.is_tensor) {
         read_number(i);
       } else if (entry.item.size > kMaxValueBytes) {
@@ -184,13 +184,13 @@ class FolderReader {
         auto option = value.is(Kind::kNone) ? json() : pt::option_json(value, budget);
         options_[number] = option ? std::move(*option) : json(json::value_t::discarded);
       } else if (!tree_->put(metadata_.entries[number].path, places_[number].begin, value)) {
-        run_.skipped.emplace(metadata_.entries[number].key, "a value at the place of another");
+        run_.skipped.emplace(metadata_.entries[number].key, "a value whose place is taken by another value");
       }
     });
   }
 
   void skip_unknown(const Entry& entry) {
-    run_.skipped.emplace(entry.key, entry.is_tensor ? "a tensor beside the model" : "a value below an unknown key");
+    run_.skipped.emplace(entry.key, entry.is_tensor ? "a tensor beside the model" : "a value under an unknown key");
   }
 
   // A number that was saved as a tensor: lr=torch.tensor(0.1).
@@ -309,7 +309,8 @@ class FolderReader {
       if (range.begin == range.end) continue;
       if (before != nullptr && before->file == range.file && range.begin < before->end) {
         fail("its .metadata has " + quote_name(before->entry->key) + " and " + quote_name(range.entry->key) +
-             " at the same bytes of " + describe_file(metadata_.files[range.file]) + ": one of them is elsewhere");
+             " at the same bytes of " + describe_file(metadata_.files[range.file]) +
+             ": one of the two places is wrong");
       }
       before = &range;
     }

@@ -48,7 +48,7 @@ std::vector<Item> items_of(const std::vector<DcpRecord>& records) {
     for (const auto* record : item.records) {
       const bool has_elements = shards::numel(record->box) > 0;
       if (record->is_tensor && has_elements && !full.insert(record->box.offsets).second) {
-        throw std::invalid_argument("two chunks of " + quote_name(item.key) + " begin at one place");
+        throw std::invalid_argument("two chunks of " + quote_name(item.key) + " begin at the same place");
       }
     }
     std::erase_if(item.records, [&](const DcpRecord* record) {

@@ -53,7 +53,7 @@ class Assembler {
   const json* option_of(size_t number) {
     const auto found = options_.find(number);
     if (found == options_.end() || found->second.is_discarded()) {
-      skip(number, "no number, text or list of those");
+      skip(number, "not a number, a text or a list of them");
       return nullptr;
     }
     return found->second.is_null() ? nullptr : &found->second;
@@ -68,7 +68,7 @@ class Assembler {
       if (index) {
         by_group[*index].push_back(number);
       } else {
-        skip(number, "an option of no group");
+        skip(number, "an option that belongs to no group");
       }
     }
     for (const auto& [index, numbers] : by_group) add_nested_group(index, numbers);
@@ -128,7 +128,7 @@ class Assembler {
       const auto text = flat_key(path_of(number), places_[number].begin).substr(kFlatGroup.size());
       const auto dot = text.rfind('.');
       if (dot == std::string::npos) {
-        skip(number, "an option of no parameter");
+        skip(number, "an option that belongs to no parameter");
         continue;
       }
       const auto [known, is_new] = by_parameter.try_emplace(text.substr(0, dot));
@@ -152,7 +152,7 @@ class Assembler {
 
   void add_state(size_t number) {
     const auto& place = places_[number];
-    if (!metadata_.entries[number].is_tensor) return skip(number, "no tensor, as an optimizer's state has");
+    if (!metadata_.entries[number].is_tensor) return skip(number, "not a tensor, as the state of an optimizer needs");
     std::string parameter, field;
     if (place.is_flattened) {
       split_flattened(flat_key(path_of(number), place.begin).substr(kFlatState.size()), parameter, field);

@@ -190,7 +190,7 @@ ShardedFolder open_folder_of_shards(FileSystem& file_system, const std::filesyst
     } else if (shards::parse_shard_file_name(name)) {
       others.insert(name);
     } else if (name.ends_with(kEnding)) {
-      opened.skipped[name] = "a file beside the shards";
+      opened.skipped[name] = "a file that is not one of the shards";
     }
   }
   const auto checksums = std::make_shared<const BlockChecksums>();

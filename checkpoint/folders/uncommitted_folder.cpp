@@ -27,10 +27,10 @@ void refuse_uncommitted(const std::filesystem::path& folder) {
   // A writer may have replaced the folder between these checks.
   if (found == kOwnFiles.end() || !has_none() || !is_there(folder / *found)) return;
   storage::throw_damaged(
-      folder, std::string("it has ") + *found + ", but no " + storage::kManifestName +
-                  ": it was not written to the end, or its manifest was removed, so that nothing says whether its "
-                  "files are whole; load another checkpoint, or copy the files with weights into a folder of their own "
-                  "and load those");
+      folder,
+      std::string("it has ") + *found + ", but no " + storage::kManifestName +
+          ": it was not written completely, or its manifest was removed, so nothing tells whether its files are "
+          "complete; load another checkpoint, or copy the files with weights into another folder and load that");
 }
 
 }  // namespace ddp

@@ -88,7 +88,7 @@ void CopyAllowance::spend(const TensorEntry& tensor) {
   const auto size = gathered_size(tensor);
   if (size > left_) {
     throw FormatError("a tensor that is expanded to " + std::to_string(size) +
-                      " bytes; save it with .contiguous() if it shall have them");
+                      " bytes; to store all of them, save it with .contiguous()");
   }
   left_ -= size;
 }

@@ -89,7 +89,7 @@ LegacyFile read_legacy(std::string_view file) {
       throw FormatError("it has two storages " + quote_name(key.text()));
     }
   }
-  if (!rest.empty()) throw FormatError("it has something appended");
+  if (!rest.empty()) throw FormatError("other bytes follow its end");
   return result;
 }
 

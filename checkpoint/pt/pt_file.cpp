@@ -38,12 +38,12 @@ std::string describe_other_zip(const ZipReader& zip) {
   return text + ": it begins with " + quote_name(first) + "; unpack it first, if it holds the file";
 }
 
-constexpr const char* kPackNothing = "; save it again with torch.save, which packs nothing";
+constexpr const char* kPackNothing = "; save it again with torch.save, which does not compress";
 
 // In a deflated pickle, every unpacked byte may make a value, although the file holds only a small part of these bytes.
 void check_pickle_size(const ZipEntry& pickle, size_t file_bytes) {
   constexpr size_t kAlways = 1'000'000;
-  if (pickle.size > kMaxPickleBytes) throw FormatError("its pickle is larger than any that is read");
+  if (pickle.size > kMaxPickleBytes) throw FormatError("its pickle is too large to be read");
   if (!pickle.is_deflated || pickle.size <= std::max(kAlways, file_bytes)) return;
   throw FormatError("its pickle would have " + std::to_string(pickle.size) + " bytes when unpacked: expected at most " +
                     std::to_string(kAlways) + " or the file's size" + kPackNothing);
@@ -132,7 +132,7 @@ class PtFile::Content {
     constexpr std::string_view kLittle = "little";
     const auto* order = zip_->find(folder_ + "/byteorder");
     if (order != nullptr && (order->size != kLittle.size() || bytes_of(*order) != kLittle)) {
-      throw FormatError("its numbers are big-endian");
+      throw FormatError("its numbers are big-endian, which is not supported");
     }
     pickle_ = unpickle(bytes_of(pickle));
     find_weights();

@@ -240,8 +240,8 @@ const Value& select(const Value& root, const std::string& key) {
           if (const auto name = key_text(items[i])) detail::append_item(there, safetensors::quote_name(*name));
         }
       }
-      throw FormatError("it has no entry " + safetensors::quote_name(key) + ", but " +
-                        (there.empty() ? "none" : there));
+      throw FormatError("it has no entry " + safetensors::quote_name(key) +
+                        "; its entries: " + (there.empty() ? "none" : there));
     }
     value = next;
     begin = end + 1;

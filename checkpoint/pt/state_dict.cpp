@@ -191,7 +191,7 @@ void add_optimizer(const Value& value, StateDict& result, Budget& budget, const 
     }
     for (const auto& key : group.odd) {
       result.left_out["param_groups." + std::to_string(root["param_groups"].size()) + "." + key] =
-          "no number, text or list of those";
+          "not a number, a text or a list of them";
     }
     group.options["params"] = std::move(names);
     root["param_groups"].push_back(std::move(group.options));
@@ -235,8 +235,8 @@ void add_optimizer_beside_model(std::string_view key, const Value& value, StateD
   const auto check = [&](const auto& names) {
     for (const auto& [name, ignored] : names) {
       if (!result.tensors.contains(name) && !result.skipped.contains(name)) continue;
-      throw FormatError("its model has a tensor of the name " + safetensors::quote_name(name) +
-                        ", as its optimizer's state has: name one of them");
+      throw FormatError("its model and its optimizer's state both have a tensor named " +
+                        safetensors::quote_name(name) + ": rename one of them");
     }
   };
   check(optimizer.tensors);

@@ -99,7 +99,7 @@ class Contents {
   std::string small_entry(const DirectoryEntry& entry) const {
     if (entry.header.stored > kMostPickle) throw FormatError("its " + quote_name(entry.name) + " is too long");
     auto data = archive_.read(data_position(entry), entry.header.stored);
-    if (entry.header.method != zip::kStored) throw FormatError("its " + quote_name(entry.name) + " is packed");
+    if (entry.header.method != zip::kStored) throw FormatError("its " + quote_name(entry.name) + " is compressed");
     if (entry.header.crc32 != 0 && crc32(data.data(), data.size()) != entry.header.crc32) {
       throw FormatError("the bytes of " + quote_name(entry.name) + " are not those that were written (CRC-32)");
     }
@@ -181,7 +181,7 @@ ElementPlace find_elements(storage::FileSystem& file_system, const storage::File
   const Archive archive(file_system, file, path, item.begin, item.size);
   const Contents contents(archive);
   if (const auto* order = contents.find("byteorder"); order != nullptr && contents.small_entry(*order) != "little") {
-    throw FormatError("its numbers are big-endian");
+    throw FormatError("its numbers are big-endian, which is not supported");
   }
   const auto pickle = unpickle(contents.small_entry(contents.pickle()));
   ElementPlace place;

@@ -45,7 +45,7 @@ uint64_t find_end(const Tail& tail) {
     const auto comment = file.substr(position + kEndBytes);
     if (end.get<uint16_t>() == comment.size() && is_comment(comment)) return tail.begin + position;
   }
-  throw FormatError("the zip file has no end where it should be: it was truncated or has something appended");
+  throw FormatError("the zip file has no end where it should be: it was truncated, or other bytes follow it");
 }
 
 // Where the directory's lines are.

@@ -177,7 +177,7 @@ class ArchiveReader {
     } catch (const DamagedBytes& error) {
       throw storage::DamagedCheckpoint(std::string(error.what()) + "; they hold " + name);
     } catch (const pt::FormatError& error) {
-      throw storage::DamagedCheckpoint(file_.path().string() + ": what it holds of " + name +
+      throw storage::DamagedCheckpoint(file_.path().string() + ": its part of " + name +
                                        " is damaged: " + error.what());
     }
   }

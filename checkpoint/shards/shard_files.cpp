@@ -176,8 +176,9 @@ std::vector<std::string> missing_files(const std::filesystem::path& folder, cons
     auto& ranks = parts[name->part];
     if (ranks.found.empty()) ranks = {.count = name->ranks, .file = file};
     if (ranks.count != name->ranks) {
-      storage::throw_damaged(folder, file + " is of " + std::to_string(name->ranks) + " ranks, but " + ranks.file +
-                                         " of " + std::to_string(ranks.count) + " ranks: they are of two checkpoints");
+      storage::throw_damaged(folder, file + " belongs to a checkpoint of " + std::to_string(name->ranks) +
+                                         " ranks, but " + ranks.file + " to one of " + std::to_string(ranks.count) +
+                                         " ranks: they belong to different checkpoints");
     }
     ranks.found.insert(name->rank);
   }

@@ -42,11 +42,11 @@ class Checker {
 
   void run() {
     const auto* dtype = pt::dtype_by_name(tensor_.dtype);
-    if (dtype == nullptr) fail("has the dtype " + quote_name(tensor_.dtype) + ", which is not read");
+    if (dtype == nullptr) fail("has the dtype " + quote_name(tensor_.dtype) + ", which is not supported");
     const auto elements = checked_numel(tensor_.shape);
     int64_t bytes = 0;
     if (!elements || __builtin_mul_overflow(*elements, static_cast<int64_t>(dtype->bytes), &bytes)) {
-      fail("has the shape " + text_of(tensor_.shape) + ", which no memory holds");
+      fail("has the shape " + text_of(tensor_.shape) + ", which is too large for any memory");
     }
     for (const auto& chunk : tensor_.chunks) check_chunk(chunk, dtype->bytes);
     std::erase_if(tensor_.chunks, [](const Chunk& chunk) { return numel(chunk.box) == 0; });

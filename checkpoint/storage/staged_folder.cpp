@@ -57,9 +57,9 @@ void StagedFolder::adopt(const std::string& name, const FileRecord& record) {
     seen = error.code().message();
   }
   if (!seen.empty()) {
-    throw std::runtime_error(path.string() + ", which another process has written with " + std::to_string(record.size) +
-                             " bytes, is not there for this one (" + seen +
-                             "): all ranks must reach the directory, on a disk that they share");
+    throw std::runtime_error(path.string() + " was written by another process with " + std::to_string(record.size) +
+                             " bytes, but this process does not find it (" + seen +
+                             "): the directory must be on a disk that all ranks share");
   }
   manifest_.files[name] = record;
 }
@@ -108,7 +108,7 @@ void StagedFolder::take_the_name() {
 void StagedFolder::verify(const std::string& manifest_text) {
   try {
     if (format_manifest(read_manifest(file_system_, final_)) == manifest_text) return;
-    throw DamagedCheckpoint(final_.string() + " holds another manifest");
+    throw DamagedCheckpoint(final_.string() + " holds a different manifest");
   } catch (const UnreadableCheckpoint&) {
     give_the_name_back();
     throw;
@@ -117,7 +117,7 @@ void StagedFolder::verify(const std::string& manifest_text) {
     throw;
   } catch (const DamagedCheckpoint& error) {
     give_the_name_back();
-    throw DamagedCheckpoint(std::string("something else changes this directory: once committed, ") + error.what());
+    throw DamagedCheckpoint(std::string("another program changes this directory: after the commit, ") + error.what());
   }
 }
 

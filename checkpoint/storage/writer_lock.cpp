@@ -47,8 +47,8 @@ WriterLock::~WriterLock() {
 bool WriterLock::hold() {
   if (file_.is_open()) {
     if (owner_ != ::getpid()) {
-      throw DirectoryInUse(directory_.string() + " is saved into by process " + std::to_string(owner_) +
-                           ", from which this one was forked: save there, or into another directory");
+      throw DirectoryInUse(directory_.string() + " is already in use for saving by process " + std::to_string(owner_) +
+                           ", from which this process was forked: save in that process, or into another directory");
     }
     if (file_system_.is_named(file_, path_)) return false;
     file_ = {};  // the directory was removed, or replaced by another
@@ -92,9 +92,10 @@ std::string WriterLock::describe_holder(const FileDescriptor& file) {
       entry.begin(), entry.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   if (entry.empty()) entry = "another process";
   const bool is_own = entry.starts_with(this_process_name() + ",");
-  return directory_.string() + " is saved into by " +
-         (is_own ? "another CheckpointManager of this very process: " : "") + entry +
-         "; one at a time can: " + (is_own ? "destroy that one" : "end that one") + ", or save into another directory";
+  return directory_.string() + " is already in use for saving by " +
+         (is_own ? "another CheckpointManager of this process: " : "") + entry +
+         "; only one at a time can save there: " + (is_own ? "destroy that one" : "end that one") +
+         ", or save into another directory";
 }
 
 }  // namespace ddp::storage

@@ -148,7 +148,8 @@ void write_safetensors_file(const Parts& parts, storage::ByteSink& sink, bool we
   const auto optimizer = parts.optimizers.find("");
   if (!weights_only && parts.optimizers.size() > (optimizer != parts.optimizers.end() ? 1 : 0)) {
     throw std::invalid_argument(
-        "a .safetensors file holds one optimizer, but there are some by name: convert to .pt, or give --weights-only");
+        "a .safetensors file holds one optimizer, but the source has optimizers with names: convert to .pt, or give "
+        "--weights-only");
   }
   if (!weights_only && optimizer != parts.optimizers.end()) {
     metadata[pt::kOptimizerMetadata] = optimizer->second.groups;

@@ -119,8 +119,8 @@ void check_model(const TensorSource& source, const Parts& parts, bool weights_on
   }
   if (!entries.empty()) {
     throw std::invalid_argument(
-        "the source has no tensors of a model under the usual keys (model, state_dict, …), but some under " + entries +
-        ": say which with --key");
+        "the source has no tensors of a model under the usual keys (model, state_dict, …), but it has some under " +
+        entries + ": choose one with --key");
   }
   if (weights_only) throw std::invalid_argument("the source has no tensors of a model: nothing is written");
 }

@@ -14,7 +14,7 @@ namespace ddp::tool {
 /// Names of what a target lacks, by what they are: "values, which need a .pt file".
 using LeftOut = std::map<std::string, std::vector<std::string>>;
 
-inline constexpr const char* kTakenNames = "values whose names other entries of the file have";
+inline constexpr const char* kTakenNames = "values whose names are already used by other entries of the file";
 
 struct OptimizerPart {
   std::string groups{};  ///< JSON, see saved_optimizer.h

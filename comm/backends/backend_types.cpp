@@ -53,7 +53,7 @@ void register_backend(BackendType type) {
   if (!type.make) refuse("its function `make` is empty");
   const std::lock_guard lock(table().mutex);
   const auto same = [&](const BackendType& known) { return known.traits.name == name; };
-  if (std::ranges::any_of(table().types, same)) refuse("a backend of that name is registered already");
+  if (std::ranges::any_of(table().types, same)) refuse("a backend with that name is already registered");
   table().types.push_back(std::move(type));
 }
 

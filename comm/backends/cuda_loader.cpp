@@ -83,8 +83,9 @@ void require_in_time() {
                            c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount() > 0 && !at::globalContext().hasCUDA();
   if (!late) return;
   throw std::runtime_error(
-      "CUDA was requested too late: this program asked LibTorch about CUDA before (torch::manual_seed, "
-      "torch::cuda::is_available and a backward do), and LibTorch has noted that there is none. Link ddprun::cuda, or "
+      "CUDA was requested too late: this program asked LibTorch about CUDA earlier (torch::manual_seed, "
+      "torch::cuda::is_available and a backward do), and LibTorch has recorded that there is no CUDA. Link "
+      "ddprun::cuda, or "
       "ddprun::ddp without the target property DDPRUN_CUDA OFF; or call init_process_group first; or train on the CPU "
       "with backend 'gloo' or DDPRUN_CUDA=0.");
 }

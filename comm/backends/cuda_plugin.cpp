@@ -23,10 +23,11 @@ class Plugin final : public CudaPlugin {
     int loaded = 0;
     if (ncclGetVersion(&loaded) != ncclSuccess) throw std::runtime_error("NCCL does not report its version");
     if (loaded != NCCL_VERSION_CODE) {
-      throw std::runtime_error("the NCCL that was loaded is " + version_text(loaded) +
-                               ", but ddprun was compiled for " + version_text(NCCL_VERSION_CODE) +
-                               ", whose data layout ProcessGroupNCCL shares. Remove other libnccl.so.2 from "
-                               "LD_LIBRARY_PATH and LD_PRELOAD, or rebuild ddprun against this NCCL.");
+      throw std::runtime_error(
+          "the NCCL that was loaded is " + version_text(loaded) + ", but ddprun was compiled for " +
+          version_text(NCCL_VERSION_CODE) +
+          ", and ProcessGroupNCCL depends on the data layout of that version. Remove other copies of libnccl.so.2 from "
+          "LD_LIBRARY_PATH and LD_PRELOAD, or rebuild ddprun against this NCCL.");
     }
   }
 

@@ -78,7 +78,7 @@ class FirstRank {
     if (left.count() > 0) return left;
     throw std::runtime_error("Rank 0 timed out in monitoredBarrier after " + limit_of(barrier_) + ": " +
                              std::to_string(arrived_) + " of " + std::to_string(backend_.getSize() - 1) +
-                             " other ranks had been heard of");
+                             " other ranks had arrived");
   }
 
   template <typename Begin>

@@ -72,7 +72,7 @@ Backend make_between(const GroupPlan& plan, const ShmRendezvous& meeting, const 
 std::string why_gloo(const ShmRendezvous& meeting) {
   if (!meeting.why_not.empty()) return meeting.why_not;
   if (meeting.python) return "rank " + std::to_string(*meeting.python) + " uses the backend gloo of torch.distributed";
-  return "each of them is on a host of its own";
+  return "each rank is on a different host";
 }
 
 }  // namespace

@@ -373,7 +373,7 @@ ShmBackend::WorkPtr ShmBackend::start_message(c10d::OpType type, const char* tit
   TORCH_CHECK(tag >= 0, title, ": expected a tag of at least 0, got ", tag);
   TORCH_CHECK(peer == shm::Message::kAnyRank || (peer >= 0 && peer < size_), title, ": expected a rank from 0 to ",
               size_ - 1, ", got ", peer);
-  TORCH_CHECK(size_ > 1 && peer != rank_, title, ": expected another rank than its own, ", rank_, " of ", size_);
+  TORCH_CHECK(size_ > 1 && peer != rank_, title, ": expected a rank other than its own, ", rank_, " of ", size_);
   const auto message =
       std::make_shared<shm::Message>(direction, peer, static_cast<uint64_t>(tag), bytes_of(tensor), tensor.nbytes());
   message->set_timeout(timeout_);

@@ -91,10 +91,10 @@ void join(const std::vector<Joinable*>& joinables, const std::function<void()>& 
                                " exhausted all inputs.");
     }
     if (iteration == kWarnAfterIterations) {
-      std::fprintf(
-          stderr,
-          "ddprun: %s: join: has %d fewer inputs than other ranks; takes part in their collectives without inputs\n",
-          who(group.info()).c_str(), kWarnAfterIterations);
+      std::fprintf(stderr,
+                   "ddprun: %s: join: the rank has %d fewer inputs than other ranks; it takes part in their "
+                   "collectives without inputs\n",
+                   who(group.info()).c_str(), kWarnAfterIterations);
     }
     for (const auto& hook : hooks) hook->main_hook();
     is_last_joiner = false;

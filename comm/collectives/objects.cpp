@@ -38,8 +38,8 @@ at::Tensor header_of(const char* operation, std::vector<int64_t> numbers, c10::D
 at::Tensor checked_numbers(const at::Tensor& header, int from, const GroupHandle& group, const char* operation) {
   const at::Tensor numbers = header.narrow(0, 1, header.numel() - 1);
   if (header[0].item<int64_t>() == mark_of(operation) && numbers.ge(0).all().item<bool>()) return numbers;
-  throw std::runtime_error(who(group.info()) + ": " + operation + ": what arrived from rank " + std::to_string(from) +
-                           " was not sent by " + operation +
+  throw std::runtime_error(who(group.info()) + ": " + operation + ": the data that arrived from rank " +
+                           std::to_string(from) + " was not sent by " + operation +
                            ": all ranks must call the same operations in the same order");
 }
 
@@ -173,7 +173,7 @@ std::vector<std::string> recv_strings(int from, const GroupHandle& group, int ta
     if (is_list) return;
     throw std::runtime_error(who(group.info()) + ": " + kName + ": the message from rank " + std::to_string(from) +
                              " with tag " + std::to_string(tag) + " is not a list that " + kSendStrings +
-                             "() has sent: give messages of other kinds another tag");
+                             "() has sent: use a different tag for messages of other kinds");
   };
   const c10::Device device = detail::host_value_device(group);
   at::Tensor header = at::zeros({3}, at::TensorOptions(at::kLong).device(device));

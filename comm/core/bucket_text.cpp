@@ -52,7 +52,7 @@ BucketIndices buckets_from(const std::string& text, size_t parameters) {
     for (const size_t index : buckets.back()) {
       if (index >= parameters) {
         throw std::invalid_argument("the gradient buckets name parameter " + std::to_string(index) +
-                                    ", the model has " + std::to_string(parameters));
+                                    ", but the model has only " + std::to_string(parameters));
       }
       if (has[index]) {
         throw std::invalid_argument("the gradient buckets name parameter " + std::to_string(index) + " twice");
@@ -62,8 +62,8 @@ BucketIndices buckets_from(const std::string& text, size_t parameters) {
     }
   }
   if (!buckets.empty() && found != parameters) {
-    throw std::invalid_argument("the gradient buckets have " + std::to_string(found) + " parameters, the model " +
-                                std::to_string(parameters));
+    throw std::invalid_argument("the gradient buckets have " + std::to_string(found) +
+                                " parameters, but the model has " + std::to_string(parameters));
   }
   return buckets;
 }

@@ -96,7 +96,7 @@ InitMethod parse_init_method(const std::string& url) {
   rest = rest.substr(0, question);
   if (scheme == "env") {
     if (!rest.empty() && rest != "/")
-      refuse(url, "expected env:// without an address: MASTER_ADDR and MASTER_PORT have it");
+      refuse(url, "expected env:// without an address: MASTER_ADDR and MASTER_PORT give the address");
   } else if (scheme == "tcp") {
     method.kind = InitMethod::Kind::kTcp;
     if (rest.ends_with('/')) rest.remove_suffix(1);

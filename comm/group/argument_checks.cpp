@@ -73,8 +73,8 @@ void check_dtype(const at::Tensor& tensor, const GroupHandle& group, const char*
   // not count them would fall out of step.
   if (!ranks_running_python(group).empty()) return;
   refuse(group, operation,
-         backend->title + "'s collectives have no " + c10::toString(dtype) + ", got a " + describe(tensor) +
-             ": convert it to one of " + joined(backend->dtypes) + " and the complex ones");
+         backend->title + "'s collectives do not support " + c10::toString(dtype) + ", got a " + describe(tensor) +
+             ": convert it to one of " + joined(backend->dtypes) + " or a complex dtype");
 }
 
 void check_rank(int rank, const char* role, const GroupHandle& group, const char* operation) {

@@ -313,7 +313,8 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& dimensions) const {
     for (const size_t dim : axes.back().dims) {
       if (!own.contains(dim)) {
         detail::refuse(group(), "DeviceMesh::slice",
-                       "dimension '" + name + "' is not made of those that this slice has: " + detail::names_of(axes_));
+                       "dimension '" + name +
+                           "' is not a combination of the dimensions of this slice: " + detail::names_of(axes_));
       }
       if (used.insert(dim).second) continue;
       detail::refuse(

@@ -67,7 +67,7 @@ void refuse_shards(const std::vector<at::Tensor>& parameters, const std::string&
   for (const at::Tensor& parameter : parameters) {
     if (shard_storage_of(parameter) == nullptr) continue;
     throw std::invalid_argument(rank_prefix() + user +
-                                " would take a shard of fully_shard() for the whole parameter. " + instead);
+                                " would treat a shard of fully_shard() as the whole parameter. " + instead);
   }
 }
 

@@ -171,9 +171,10 @@ void claim_rank(c10d::Store& space, const RankInfo& info, const std::string& fil
   const std::string me = host_name() + ", process " + std::to_string(getpid());
   const std::string holder = set_once(space, keys::holder(info.rank), me);
   if (holder != me) {
-    throw std::runtime_error(who(info) + " (" + me + "): rank " + std::to_string(info.rank) + " is already taken by " +
-                             holder + ". Every process of the job needs its own RANK." +
-                             (file.empty() ? "" : " If that one is of an earlier job: remove the file " + file + "."));
+    throw std::runtime_error(
+        who(info) + " (" + me + "): rank " + std::to_string(info.rank) + " is already taken by " + holder +
+        ". Every process of the job needs its own RANK." +
+        (file.empty() ? "" : " If that process belongs to an earlier job, remove the file " + file + "."));
   }
 }
 

@@ -226,7 +226,9 @@ BackendMap sub_group_backends(const std::string& named, const std::vector<int>& 
   const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda);
   if (exclusive != nullptr && of_parent.with(&BackendTraits::needs_cuda) == nullptr) {
     refuse(parent, operation,
-           "backend '" + exclusive->name + "' needs a group that has a GPU per rank, not '" + of_parent.text() + "'");
+           "backend '" + exclusive->name +
+               "' needs a parent group that has a GPU per rank, but the parent group's backend is '" +
+               of_parent.text() + "'");
   }
   if (!can_connect(backends, static_cast<int>(ranks.size()))) {
     refuse(parent, operation,

@@ -74,9 +74,10 @@ bool PythonBackend::is_forked() const {
 
 c10d::Backend& PythonBackend::other() {
   if (is_forked()) {
-    throw std::runtime_error(who(plan_.info) + ": a process that was forked from rank " +
-                             std::to_string(plan_.info.rank) + "'s (process " + std::to_string(process_) +
-                             ") cannot use its group: call collectives in the process that called init_process_group");
+    throw std::runtime_error(
+        who(plan_.info) + ": a process that was forked from rank " + std::to_string(plan_.info.rank) + " (process " +
+        std::to_string(process_) +
+        ") cannot use that rank's group: call collectives in the process that called init_process_group");
   }
   return *target();
 }

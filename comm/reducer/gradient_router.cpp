@@ -102,7 +102,7 @@ void GradientRouter::begin(size_t parameter) {
   // c10d averages their values and not their graphs, refuses most of them, and divides some twice.
   if (at::GradMode::is_enabled()) {
     throw std::logic_error(context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
-                           " got a gradient that has a graph of its own (create_graph), which cannot be averaged over "
+                           " got a gradient that has its own autograd graph (create_graph) and cannot be averaged over "
                            "the ranks. Compute such gradients with autograd::grad(), or under model->no_sync()");
   }
   mode_ = Mode::kReducing;

@@ -28,7 +28,9 @@ void check_bucket_list(const DdpOptions& options, const Refuse& refuse) {
   if (std::ranges::min(list) <= 0) refuse("bucket_cap_bytes_list = " + joined(list) + ": all must be positive");
   const bool has_other_sizes = !options.bucket_cap_bytes.is_default() || options.first_bucket_bytes;
   if (has_other_sizes || !options.bucket_ends.empty()) {
-    refuse("bucket_cap_bytes_list excludes bucket_cap_bytes, first_bucket_bytes and bucket_ends: leave them out");
+    refuse(
+        "bucket_cap_bytes_list cannot be combined with bucket_cap_bytes, first_bucket_bytes or bucket_ends: leave them "
+        "out");
   }
 }
 
@@ -70,7 +72,7 @@ void check_options(const DdpOptions& options, const std::string& rank) {
   }
   check_bucket_list(options, refuse);
   if (options.delayed.names.empty() != options.delayed.trigger.empty())
-    refuse("delayed.names and delayed.trigger need to be set at the same time");
+    refuse("delayed.names and delayed.trigger must be set together");
   if (std::ranges::find(options.delayed.names, options.delayed.trigger) != options.delayed.names.end())
     refuse("delayed.trigger '" + options.delayed.trigger +
            "' must not be one of delayed.names: their gradients are reduced before its own");
@@ -82,7 +84,7 @@ void check_options(const DdpOptions& options, const std::string& rank) {
     refuse(why);
   }
   if (options.bucket_cap_bytes.is_automatic() && !options.bucket_ends.empty())
-    refuse("an automatic bucket_cap_bytes and bucket_ends exclude each other");
+    refuse("an automatic bucket_cap_bytes and bucket_ends cannot be combined");
 }
 
 bool copies_in_batches(const DdpOptions& options, const ReducedModel& model, int ranks) {

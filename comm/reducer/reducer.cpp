@@ -166,7 +166,7 @@ void GradientReducer::use_bucket_layout(const std::string& text) {
   if (buckets.empty() || tuning_ || reducing_forwards_ > 0 || engine_->has_rebuilt()) return;
   if (!engine_->can_have(buckets)) {
     throw std::invalid_argument(context_->rank() +
-                                ": the gradient buckets are of another model: they hold parameters " +
+                                ": the gradient buckets belong to another model: they hold parameters " +
                                 "of several dtypes or devices");
   }
   const auto held = remove_held_gradients();

@@ -130,7 +130,7 @@ void Collective::check_signature(SlotAccess& slots, int rank, uint64_t round) co
   if (theirs == plan_.signature) return;
   throw std::runtime_error("rank " + std::to_string(rank) + " called " + text_of(theirs) + ", rank " +
                            std::to_string(slots.rank()) + " " + text_of(plan_.signature) +
-                           ": all ranks must call the same");
+                           ": all ranks must call the same collective");
 }
 
 Awaited Collective::awaited(const SlotAccess& slots) const {

@@ -51,7 +51,7 @@ void check_file_limit(size_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {
     throw std::runtime_error("the limit on the size of files, " + std::to_string(limit.rlim_cur) +
-                             " bytes, is below the " + std::to_string(bytes) + " of the ranks' shared memory");
+                             " bytes, is below the " + std::to_string(bytes) + " bytes of the ranks' shared memory");
   }
 }
 

@@ -89,8 +89,8 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
     }
   }
   const std::string problem = std::string(error.what()).substr(error.path().string().size() + 2);
-  throw DataError(error.path(),
-                  problem + "; and of " + std::to_string(tries) + " pictures tried as a replacement, none can be read");
+  throw DataError(error.path(), problem + "; none of the " + std::to_string(tries) +
+                                    " pictures tried as a replacement can be read either");
 }
 
 ResizedPart ImageFolder::part_of(int64_t height, int64_t width, SampleRandom& random) const {

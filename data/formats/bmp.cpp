@@ -86,7 +86,7 @@ void read_masks(const Fields& fields, BmpHeader& header) {
 size_t read_palette(const Fields& fields, const std::vector<uint8_t>& bytes, size_t at, uint32_t colors,
                     size_t entry_bytes, BmpHeader& header) {
   if (colors == 0) colors = 1U << header.bits;
-  if (colors > 65536) fields.refuse("a palette of " + std::to_string(colors) + " colours");
+  if (colors > 65536) fields.refuse("its palette has " + std::to_string(colors) + " colours, expected at most 65536");
   for (uint32_t i = 0; i < std::min(colors, 1U << header.bits); ++i) {
     const size_t entry = at + i * entry_bytes;
     fields.require(entry, 3);

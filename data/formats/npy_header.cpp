@@ -148,7 +148,7 @@ class Literal {
     if (rest.starts_with('<') || rest.starts_with('>')) header.is_big_endian = rest.starts_with('>') != kIsBig;
     if (!rest.empty() && std::string_view("<>|=").find(rest.front()) != std::string_view::npos) rest.remove_prefix(1);
     if (rest.starts_with('O')) {
-      throw DataError(path_, "holds pickled Python objects, which are not read: save an array of numbers");
+      throw DataError(path_, "holds pickled Python objects, which are not supported: save an array of numbers");
     }
     static constexpr std::array<std::string_view, 14> kKnown = {"b1", "i1", "i2", "i4", "i8", "u1", "u2",
                                                                 "u4", "u8", "f2", "f4", "f8", "c8", "c16"};

@@ -141,8 +141,9 @@ void TarReader::fail(const std::string& problem) const {
 }
 
 void TarReader::refuse_sparse() const {
-  throw DataError(stream_.url(), "the file at byte " + std::to_string(at_) +
-                                     " is sparse, which is not read: make the archive without tar's option --sparse");
+  throw DataError(stream_.url(),
+                  "the file at byte " + std::to_string(at_) +
+                      " is sparse, which is not supported: make the archive without tar's option --sparse");
 }
 
 bool TarReader::read_header(Header& header) {

@@ -148,7 +148,7 @@ ZipMember read_entry(DirectoryFields& fields, std::string_view file, const std::
   member.name = fields.take(name);
   read_zip64(fields.take(extra), {&member.size, &packed, &position}, path);
   fields.take(comment);
-  if ((flags & kFlagEncrypted) != 0) throw DataError(path, "is encrypted, which is not read");
+  if ((flags & kFlagEncrypted) != 0) throw DataError(path, "is encrypted, which is not supported");
   if (method != 0 && method != kDeflated) {
     throw DataError(path, "is compressed with method " + std::to_string(method) +
                               ", expected none or deflate: numpy.savez or numpy.savez_compressed write these");
@@ -259,7 +259,7 @@ void ZipMemberReader::read(std::span<uint8_t> bytes) {
       done += made;
       const bool has_ended = status == Z_STREAM_END && done < bytes.size();
       if ((status != Z_OK && status != Z_STREAM_END) || has_ended || (made == 0 && stream.avail_in == in.size())) {
-        throw DataError(path_, "the packed data of a member is damaged");
+        throw DataError(path_, "the compressed data of a member is damaged");
       }
     }
   }

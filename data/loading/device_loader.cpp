@@ -15,8 +15,8 @@ namespace {
 
 void refuse_while_capturing() {
   refuse_capture("a loader's copy to the device",
-                 "it runs on another stream. Take the batch before the capture, and before each replay copy "
-                 "the next one into the tensors of the captured batch");
+                 "it runs on another stream. Fetch the batch before the capture, and before each replay copy the next "
+                 "batch into the tensors of the captured one");
 }
 
 }  // namespace

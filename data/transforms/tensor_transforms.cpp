@@ -193,7 +193,7 @@ Transform random_erasing(const RandomErasingOptions& options) {
 Transform normalize(std::vector<double> mean, std::vector<double> stddev) {
   if (mean.size() != stddev.size() || mean.empty() ||
       !std::ranges::all_of(stddev, [](double value) { return value > 0; })) {
-    throw std::invalid_argument("normalize: expected as many means as deviations, and these above 0, got " +
+    throw std::invalid_argument("normalize: expected as many means as deviations, and deviations above 0, got " +
                                 std::to_string(mean.size()) + " and " + std::to_string(stddev.size()));
   }
   const auto as_channels = [](const std::vector<double>& values) {

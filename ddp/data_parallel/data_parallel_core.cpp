@@ -26,7 +26,8 @@ std::vector<c10::Device> choose_devices(const DataParallelOptions& options) {
   if (options.replicas < 0) throw std::invalid_argument("DataParallel: replicas must be at least 0");
   if (options.replicas > 0) {
     if (!options.device_ids.empty() || options.output_device) {
-      throw std::invalid_argument("DataParallel: replicas are for the CPU, device_ids and output_device for GPUs");
+      throw std::invalid_argument(
+          "DataParallel: replicas applies to the CPU only, device_ids and output_device to GPUs only");
     }
     return std::vector<c10::Device>(static_cast<size_t>(options.replicas), c10::Device(c10::kCPU));
   }

@@ -228,13 +228,13 @@ void Recorder::compute(DeferredStorage& storage) {
   const c10::Storage computed = replay(storage.number(), storage.log->last_writer);
   if (computed.nbytes() != storage.nbytes()) {
     throw std::runtime_error(rank_prefix() + "deferred_init(): computing " + text_of(storage) +
-                             " again gave another size. Construct this model without deferred_init().");
+                             " again gave a different size. Construct this model without deferred_init().");
   }
   storage.put_values(computed.unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(nullptr, storage.device())));
   if (checksum_of(storage) == storage.log->checksum) return use(storage);
   storage.free_memory();
   throw std::runtime_error(rank_prefix() + "deferred_init(): computing " + text_of(storage) +
-                           " again gave other values: an operator of its construction does not repeat itself. "
+                           " again gave different values: an operator of its construction is not deterministic. "
                            "Construct this model without deferred_init().");
 }
 

@@ -305,7 +305,7 @@ void JobRun::on_timeout() {
 void JobRun::print_why_not_restarted(const JobEnd& end) {
   if (rendezvous_->counts_restarts()) return;
   if (attempt_ < options_.max_restarts && !rendezvous_->can_restart()) {
-    messages().print("the job is not restarted: it has nodes of torchrun, which would not restart with it");
+    messages().print("the job is not restarted: some of its nodes run torchrun, which would not restart with it");
   } else if (timed_out_at_ && !end.is_late() && options_.max_restarts > 0) {
     messages().print("the job is not restarted: --timeout expired");
   }

@@ -115,8 +115,9 @@ int print_cmake_prefixes(const Answer& answer) {
                       "wheel or unpack the archive, or build ddprun and `cmake --install` it");
   }
   if (prefixes.torch.empty()) {
-    print_line("there is no PyTorch below " + prefixes.package.string() +
-               "; add what python3 -c 'import torch; print(torch.utils.cmake_prefix_path)' prints");
+    print_line(
+        "there is no PyTorch below " + prefixes.package.string() +
+        "; add to CMAKE_PREFIX_PATH what python3 -c 'import torch; print(torch.utils.cmake_prefix_path)' prints");
   }
   answer.print(to_text(prefixes));
   return to_int(ExitStatus::kSuccess);

@@ -159,10 +159,10 @@ void check_prefixes(const Options& options) {
 
 void check_options(Options& options) {
   if (options.on_hang == Options::OnHang::kRestart && options.max_restarts == 0 && !options.elastic.is_on()) {
-    throw UsageError("--on_hang restart needs --max_restarts: how often the job may be started again");
+    throw UsageError("--on_hang restart needs --max_restarts N, which says how often the job may be started again");
   }
   if (options.timeline_steps && options.timeline_file.empty()) {
-    throw UsageError("--timeline_steps needs --timeline: the file to write");
+    throw UsageError("--timeline_steps needs --timeline FILE, the file to write");
   }
   check_program(options);
   check_hosts(options);

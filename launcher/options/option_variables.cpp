@@ -78,7 +78,7 @@ const char* value_of(const char* name) {
 void take_grace(const CLI::App& app, Options& options) {
   const bool has_grace = app.count("--grace") > 0;
   if (has_grace && options.shutdown_timeout) {
-    throw UsageError("--grace and --shutdown_timeout are two names of one option: give one of them");
+    throw UsageError("--grace and --shutdown_timeout are two names of one option: give only one of them");
   }
   if (options.shutdown_timeout) options.grace = *options.shutdown_timeout;
   if (has_grace || options.shutdown_timeout) return;

@@ -112,14 +112,15 @@ std::string hint_on_word(const Options& options) {
   }
   if (name.find_first_of(" \t") != std::string::npos) {
     if (name.find_first_of(";&|<>$") != std::string::npos) {
-      return "the quotes make it one word, the name of a program; as a command of the shell: ddprun ... sh -c '" +
+      return "the quotes make it one word, the name of a program; to run it as a command of the shell: ddprun ... sh "
+             "-c '" +
              name + "'";
     }
     return "the quotes make it one word, the name of a program; leave them out: ddprun ... " + name;
   }
   constexpr std::array<std::string_view, 10> kLaunchers = {"torchrun",  "mpirun",     "mpiexec", "srun", "horovodrun",
                                                            "deepspeed", "accelerate", "launch",  "run",  "start"};
-  if (is_one_of(kLaunchers, name)) return "ddprun takes the place of " + name + ": leave it out";
+  if (is_one_of(kLaunchers, name)) return "ddprun replaces " + name + ": leave it out";
   constexpr std::array<std::string_view, 8> kOfTheShell = {"cd",     "source", ".",     "export",
                                                            "module", "ulimit", "alias", "set"};
   if (is_one_of(kOfTheShell, name) && options.program.size() > 1)
@@ -133,7 +134,7 @@ std::string hint_on_word(const Options& options) {
   const std::size_t equals = name.find('=');
   if (equals != std::string::npos && equals > 0 && name.find('/') > equals) return hint_on_assignment(name);
   if (name == "python" && executable_in_path("python3"))
-    return "python3 is there; a .py file needs neither: ddprun script.py";
+    return "python3 is in PATH; a .py file needs neither name: ddprun script.py";
   return "";
 }
 
@@ -246,7 +247,7 @@ std::optional<std::string> launcher_in_rank(const Options& options) {
   } else if (shown != "torchrun") {
     return std::nullopt;
   }
-  return shown + " starts ranks of its own, in each rank of ddprun: ddprun takes its place; leave " + shown + " out";
+  return shown + " would start its own ranks in each rank of ddprun, which replaces it: leave " + shown + " out";
 }
 
 std::optional<std::string> truth_as_program(const Options& options) {
@@ -260,7 +261,7 @@ std::optional<std::string> truth_as_program(const Options& options) {
 std::optional<std::string> doubtful_module(const Options& options) {
   if (!options.module || options.program.empty()) return std::nullopt;
   const std::string& name = options.program.front();
-  if (is_module_of_torchrun(name)) return "-m " + name + ": ddprun takes its place; leave -m " + name + " out";
+  if (is_module_of_torchrun(name)) return "-m " + name + ": ddprun replaces it; leave -m " + name + " out";
   if (name.ends_with(".py")) {
     const std::string module = name.substr(0, name.size() - 3);
     return "-m " + name + ": the name of a module has no .py: ddprun -m " + module + ", or for the file: ddprun " +

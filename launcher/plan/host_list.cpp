@@ -45,7 +45,7 @@ bool is_number(std::string_view text) {
   std::string text = "-H: expected HOST[:RANKS],..., such as node1:4,node2:4, got '" +
                      printable(beginning(list, kMostQuoted)) + (list.size() > kMostQuoted ? "...'" : "'");
   if (entry.empty()) {
-    text += ": a host is missing beside a comma";
+    text += ": a host is missing next to a comma";
   } else if (entry.find_first_of(" \t") != std::string_view::npos) {
     text += ": remove the blanks";
   } else if (is_number(entry)) {

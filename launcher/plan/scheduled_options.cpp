@@ -58,13 +58,13 @@ class Taker {
 
   void take_place() {
     const auto number = [](int value) { return std::to_string(value); };
-    if (const std::string why = option_conflict(); !why.empty()) return note_line("one node, as " + why);
+    if (const std::string why = option_conflict(); !why.empty()) return note_line("one node, because " + why);
     const ScheduledPlace place = found_.place.value_or(ScheduledPlace{});
     const bool has_both = is_given("nnodes") && is_given("node_rank");
     if (!place.obstacle.empty() && !has_both) throw LaunchError(place.obstacle);
     check_agreement(place);
     if (!take_one("nnodes", place.nnodes, options_.nnodes, number))
-      note_line("one node, as no option and no variable gives their number");
+      note_line("one node, because no option and no variable gives the number of nodes");
     if (options_.nproc_per_node == Options::kUnset && options_.gpus.empty()) {
       take_one("nproc_per_node", place.nproc_per_node, options_.nproc_per_node, number);
     }
@@ -120,7 +120,8 @@ class Taker {
     const std::string why =
         found_.place->system + " kills " + seconds + " s after TERM (" + found_.place->kill_wait->why + ")";
     if (is_given("grace")) {
-      if (options_.grace > longest) note_line("--grace is longer than the time that a cancelled job has, as " + why);
+      if (options_.grace > longest)
+        note_line("--grace is longer than the time that a cancelled job has, because " + why);
       return;
     }
     if (longest >= options_.grace) return;

@@ -160,9 +160,9 @@ std::vector<std::uint32_t> input_nodes(const std::vector<JobNode>& nodes, const 
     const int ranks = nodes[number].ranks;
     if (input.rank == 0) return {0};
     if (ranks < 0) {
-      throw LaunchError("--stdin " + std::to_string(input.rank) +
-                        ": the host of that rank is not known before "
-                        "each host has counted its ranks; use --stdin 0, all or none");
+      throw LaunchError(
+          "--stdin " + std::to_string(input.rank) +
+          ": the host of that rank is not known until each host has counted its ranks; use --stdin 0, all or none");
     }
     if (input.rank < first_rank + ranks) return {number};
     first_rank += ranks;

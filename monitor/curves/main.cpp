@@ -131,7 +131,7 @@ void leave_out_lone_metrics(const std::set<std::string>& metrics, const Options&
   if (!options.tags.empty() || std::all_of(charts.begin(), charts.end(), is_lone)) return;
   for (const Chart& chart : charts) {
     if (!is_lone(chart)) continue;
-    std::printf("left out: %s, one value and no curve (--tag %s draws it)\n",
+    std::printf("left out: %s, which has only one value (--tag %s draws it)\n",
                 ddp::detail::shown_text(chart.title).c_str(), as_word(chart.title).c_str());
   }
   std::erase_if(charts, is_lone);

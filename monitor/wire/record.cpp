@@ -47,7 +47,7 @@ std::optional<std::string> RecordReader::next() {
   const auto length = detail::read_integer<uint64_t>(header);
   const std::string at = file_.string() + ": record at byte " + std::to_string(offset_);
   if (detail::read_integer<uint32_t>(std::string_view(header).substr(8)) != masked_crc32c(header.substr(0, 8))) {
-    throw std::runtime_error(at + ": wrong checksum of the length; the file is damaged or no TFRecord file");
+    throw std::runtime_error(at + ": wrong checksum of the length; the file is damaged or not a TFRecord file");
   }
   if (length > left - kRecordOverhead) return std::nullopt;
   std::string payload = read(length);

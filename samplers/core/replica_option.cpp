@@ -8,9 +8,9 @@ namespace ddp {
 namespace {
 
 [[noreturn]] void refuse(const JobPlace& job, const std::string& sampler, const std::string& why) {
-  throw std::invalid_argument(job_prefix(job) + sampler + ": " + why + ". Give it the group, " + sampler +
-                              "(…, group), or `.num_replicas` and `.rank`; `.num_replicas = 1` if every rank shall "
-                              "have all samples.");
+  throw std::invalid_argument(
+      job_prefix(job) + sampler + ": " + why + ". Give it the group, " + sampler +
+      "(…, group), or `.num_replicas` and `.rank`; `.num_replicas = 1` to give all samples to every rank.");
 }
 
 }  // namespace

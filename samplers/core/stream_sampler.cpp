@@ -50,7 +50,7 @@ StreamState stream_state_from_json(const std::string& text) {
     const auto choice = [&](const char* key, int most) {
       const int value = json.at(key).get<int>();
       if (value < 0 || value > most)
-        throw std::invalid_argument(std::string("Stream state: \"") + key + "\" is unknown");
+        throw std::invalid_argument(std::string("Stream state: \"") + key + "\" has an unknown value");
       return value;
     };
     StreamState state{.seed = json.at("seed").get<uint64_t>(),
@@ -121,7 +121,7 @@ void StreamSampler::load_state(const StreamState& state) {
   const StreamSamplerOptions& options = state_->options;
   if (!state.stages.empty() && (state.buffer != options.buffer || state.shuffle != options.shuffle ||
                                 state.tail != options.tail || state.sharding != options.sharding)) {
-    throw std::invalid_argument("StreamSampler: the state is of the middle of an epoch with a buffer of " +
+    throw std::invalid_argument("StreamSampler: the state was saved in the middle of an epoch with a buffer of " +
                                 std::to_string(state.buffer) + ", but this sampler has " +
                                 std::to_string(options.buffer) +
                                 ", or another shuffle, tail or sharding: use the options of the saved run");

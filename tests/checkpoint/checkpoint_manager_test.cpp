@@ -152,7 +152,7 @@ TEST_CASE("CheckpointManager: another world size starts new random streams and s
     RANK_CHECK(loaded->world_size == 2);
     RANK_CHECK_FALSE(loaded->rng_restored);
   });
-  CHECK_THAT(notices.all(), ElementsAre(ContainsSubstring("saved by 2 ranks, and these are 3")));
+  CHECK_THAT(notices.all(), ElementsAre(ContainsSubstring("saved by 2 ranks, and this job has 3")));
 }
 
 TEST_CASE("CheckpointManager: a damaged checkpoint is passed over loudly") {
@@ -254,7 +254,7 @@ TEST_CASE("CheckpointManager: a failure on any rank is every rank's and training
                  ContainsSubstring("step 1 was not saved") && ContainsSubstring("No space left"),
                  ContainsSubstring("step 3 was not saved") && ContainsSubstring("on rank 1: no state to be had"),
                  ContainsSubstring("step 4 was not saved") &&
-                     ContainsSubstring("on rank 1: it saves step 5, but rank 0 step 4")));
+                     ContainsSubstring("on rank 1: it saves step 5, but rank 0 saves step 4")));
 }
 
 TEST_CASE("CheckpointManager: a rank that is gone during a save leaves the older checkpoint intact") {

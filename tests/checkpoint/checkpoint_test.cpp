@@ -350,7 +350,7 @@ TEST_CASE("LbfgsCheckpoint: a state that does not fit is refused and changes not
   CHECK_THAT(refusal(lacking), ContainsSubstring("the state prev_flat_grad is missing"));
   auto elsewhere = tensors;
   elsewhere.emplace("state.fc1.bias.n_iter", torch::tensor(1));
-  CHECK_THAT(refusal(elsewhere), ContainsSubstring("LBFGS has a state for its first parameter alone"));
+  CHECK_THAT(refusal(elsewhere), ContainsSubstring("LBFGS has a state for its first parameter only"));
 }
 
 TEST_CASE_METHOD(OptimizerCheckpoint, "OptimizerCheckpoint: a resumed run has the same bits") {
@@ -428,7 +428,8 @@ TEST_CASE_METHOD(OptimizerCheckpoint, "OptimizerCheckpoint: a state that does no
   const auto first_field = "state.fc1.weight." + kind_.fields.back();
   tensors[first_field] = torch::zeros({3});
   save_safetensors(folder / "reshaped", tensors, file.header().metadata);
-  CHECK_THAT(refusal(*optimizer, "reshaped"), ContainsSubstring("'" + first_field + "' has another shape or dtype"));
+  CHECK_THAT(refusal(*optimizer, "reshaped"),
+             ContainsSubstring("'" + first_field + "' has a different shape or dtype"));
   tensors.erase(first_field);
   if (kind_.fields.size() > 1) {
     save_safetensors(folder / "partial", tensors, file.header().metadata);

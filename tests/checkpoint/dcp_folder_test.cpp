@@ -169,7 +169,7 @@ TEST_CASE("DCP folder: scaler, schedule, sampler and plain values are as of a .p
   CHECK(json::parse(run.texts.at("sampler.state")) == json{{"epoch", 2}});
   CHECK(json::parse(run.texts.at("trainer.json")) ==
         json{{"iteration", 70}, {"step", 70}, {"best", {{"__float__", "inf"}}}, {"name", "net"}});
-  CHECK(run.skipped == std::map<std::string, std::string>{{"app.other.x", "a value below an unknown key"},
+  CHECK(run.skipped == std::map<std::string, std::string>{{"app.other.x", "a value under an unknown key"},
                                                           {"odd", "a list or tuple"}});
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("DCP folder: missing and short files, and metadata of each rank, are n
   refused("the file __1_0.distcp of rank 1 is missing, which holds 'model.w'");
   std::filesystem::rename(path / ".metadata", path / "__1.metadata");
   CHECK(dcp::is_dcp_folder(path));
-  refused("it has __1.metadata, metadata of each rank by itself");
+  refused("it has __1.metadata, the metadata of a single rank");
   std::filesystem::remove(path / "__1.metadata");
   CHECK_FALSE(dcp::is_dcp_folder(path));
   refused("it has no .metadata");

@@ -276,7 +276,7 @@ class DcpInteropTest(unittest.TestCase):
         (folder / "__1_0.distcp").unlink()
         self.assertRegex(self.refused("list", folder), r"__1_0.distcp of rank 1 is missing, which holds '")
         (folder / ".metadata").rename(folder / "__0.metadata")
-        self.assertIn("__0.metadata, metadata of each rank by itself", self.refused("list", folder))
+        self.assertIn("__0.metadata, the metadata of a single rank", self.refused("list", folder))
         (folder / ".metadata").write_bytes(b"\x80\x02cposix\nsystem\nX\x02\x00\x00\x00id\x85R.")
         self.assertIn("asks for 'posix.system'", self.refused("list", folder))
 

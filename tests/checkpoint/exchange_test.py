@@ -197,7 +197,7 @@ class ExchangeTest(unittest.TestCase):
         rounded = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in half.items()}
         for key, expected in (("", states[0]), ("ema", rounded), ("extra.best", states[2])):
             pt_python.same(self.weights(self.folder / "several.pt", key), expected)
-        with self.assertRaisesRegex(AssertionError, "no entry 'ema2', but 'model', 'ema', 'extra'"):
+        with self.assertRaisesRegex(AssertionError, "no entry 'ema2'; its entries: 'model', 'ema', 'extra'"):
             self.weights(self.folder / "several.pt", "ema2")
 
         folder = self.folder / "hub"

@@ -96,7 +96,7 @@ TEST_CASE("LoadOptions: rename takes beginnings or any function") {
   CHECK(loads({.rename = [](const std::string& name) { return name.substr(6); }}));
   CHECK_THROWS_WITH(loads({}), ContainsSubstring("unexpected 'model.bn.bias'"));
   CHECK_THROWS_WITH(loads({.rename = [](const std::string&) { return std::string("one"); }}),
-                    ContainsSubstring("two names become 'one'"));
+                    ContainsSubstring("the given renaming maps two names to 'one'"));
   const auto without_fc2 = [](const std::string& name) { return name.find("fc2") == 6 ? "" : name.substr(6); };
   Net target;
   const auto loaded = load_weights(folder / "file", target, {.strict = false, .rename = without_fc2});
@@ -218,8 +218,8 @@ TEST_CASE("CheckpointManager: what cannot be loaded is named, also when it is th
   };
   const std::string run = (folder / "run").string();
   CHECK(message(folder / "run") == "cannot load from " + run +
-                                       ": this is the folder of a run, whose newest checkpoint is " + run +
-                                       "/step-00000004");
+                                       ": this is the folder of a run, not a checkpoint; its newest checkpoint is " +
+                                       run + "/step-00000004");
   CHECK_THAT(message(folder / "nothing"), StartsWith("cannot load from " + (folder / "nothing").string() + ": "));
 }
 

@@ -219,7 +219,7 @@ TEST_CASE("LoaderResume: saves of ranks that stand in different passes are refus
       manager.save(9, {.sampler = loader});
     });
     REQUIRE(refusals.size() == 4U);
-    CHECK_THAT(refusals, AllMatch(ContainsSubstring("on rank 1: its sampler stands in epoch ")));
+    CHECK_THAT(refusals, AllMatch(ContainsSubstring("on rank 1: its sampler is in epoch ")));
     CHECK_THAT(refusals,
                Contains(ContainsSubstring("after 6 of 13 samples") && ContainsSubstring("after 14 of 13 samples")));
   }

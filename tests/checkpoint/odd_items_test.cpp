@@ -129,8 +129,9 @@ TEST_CASE("OddItems: a step that is not a plain number is refused, as it would b
   auto net = make_net();
   auto group = init_process_group({.rank_info = RankInfo{}});
   CheckpointManager manager(folder / "run", group);
-  CHECK_THROWS_WITH(manager.load(folder / "run.pt", {.model = net}),
-                    ContainsSubstring("its 'epoch', which says how far the run is, is an object that is not read"));
+  CHECK_THROWS_WITH(
+      manager.load(folder / "run.pt", {.model = net}),
+      ContainsSubstring("its 'epoch', which says how far the run is, is an object, which is not supported"));
   load_weights(folder / "run.pt", net);
   CHECK(net->weight.sum().item<float>() == 7);
 }
@@ -145,7 +146,7 @@ TEST_CASE("OddItems: an optimizer's number that is not Python's own does not cou
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
   auto group = init_process_group({.rank_info = RankInfo{}});
   CHECK_THROWS_WITH(load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group),
-                    ContainsSubstring("holds no value that SGD can take as its hyper-parameter lr"));
+                    ContainsSubstring("holds no value that SGD can use as its hyper-parameter lr"));
 }
 
 TEST_CASE("OddItems: weights under keys that are not usual are named, beside an optimizer too") {

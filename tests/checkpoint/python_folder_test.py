@@ -159,7 +159,7 @@ class PythonFolderTest(unittest.TestCase):
         saved = ddprun.checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)}, values={"best": float("-inf"), "n": 2**64 - 1})
         with open(saved.parent / "writer.lock", "r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with self.assertRaisesRegex(RuntimeError, "saved into by process"):
+            with self.assertRaisesRegex(RuntimeError, "in use for saving by process"):
                 ddprun.checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)})
             run = ddprun.checkpoint.load(self.folder / "run")
         self.assertEqual((run["step"], run["values"]), (1, {"best": float("-inf"), "n": 2**64 - 1}))

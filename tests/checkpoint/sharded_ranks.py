@@ -116,7 +116,7 @@ def fail(folder, rank, ranks, form):
             text = message(save)
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             assert re.match(rf"RuntimeError: rank {full}: .*{path}/step-00000001\.tmp-\w+/model-0000{full + 1}-of-0000{ranks}\.safetensors", text), text
-    assert "rank 1 saves another step" in message(lambda: save(step=rank))
+    assert "rank 1 saves a different step" in message(lambda: save(step=rank))
     assert message(lambda: save(step=-1)).startswith("ValueError: rank 0:")
     assert message(lambda: save(values={"a": object()} if rank == 0 else None)).startswith("TypeError: rank 0:")
     dist.barrier()

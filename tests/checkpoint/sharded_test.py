@@ -183,7 +183,7 @@ class ShardedTest(unittest.TestCase):
             target = self.out / f"{kind}{ranks}"
             result = subprocess.run([PROGRAM, self.out / "made", target, str(ranks), kind], capture_output=True, text=True, timeout=300)
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("the checkpoint holds no random streams", result.stderr)
+            self.assertIn("the checkpoint holds no random-number states", result.stderr)
             self.same_run(ddprun.checkpoint.load(target))
 
     def test_c_finds_a_changed_bit_however_many_ranks_load(self):

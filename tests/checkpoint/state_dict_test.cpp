@@ -209,8 +209,9 @@ TEST_CASE("StateDict: an optimizer's parameters are numbered through its groups"
   CHECK(groups[1]["betas"] == json::array({0.5, 0.75}));
   CHECK(groups[1]["eps"] == json{{"__float__", "inf"}});
   CHECK_FALSE(groups[1].contains("odd"));
-  CHECK(state.left_out == std::map<std::string, std::string>{{"param_groups.1.odd", "no number, text or list of those"},
-                                                             {"state.77", "state of no parameter in its groups"}});
+  CHECK(state.left_out ==
+        std::map<std::string, std::string>{{"param_groups.1.odd", "not a number, a text or a list of them"},
+                                           {"state.77", "state of no parameter in its groups"}});
   CHECK(state.skipped.empty());
 }
 

@@ -115,7 +115,7 @@ class ToolTest(unittest.TestCase):
             for options in (["--weights-only"], []):
                 result = run("convert", self.folder / f"keys{number}.pt", target, *options)
                 self.assertEqual(result.returncode, 1, keys)
-                self.assertIn("some under " + ", ".join(f"'{key}'" for key in keys) + ": say which with --key", result.stderr)
+                self.assertIn("some under " + ", ".join(f"'{key}'" for key in keys) + ": choose one with --key", result.stderr)
                 self.assertFalse(target.exists())
             for suffix in (".safetensors", ".pt"):
                 self.convert(f"keys{number}.pt", f"weights{number}{suffix}", "--weights-only", "--key", keys[0])
@@ -141,7 +141,7 @@ class ToolTest(unittest.TestCase):
                 target = self.folder / f"nested{number}_weights{suffix}"
                 result = run("convert", self.folder / f"nested{number}.pt", target, "--weights-only")
                 self.assertEqual(result.returncode, 1, keys)
-                self.assertIn("some under " + ", ".join(f"'{key}'" for key in keys) + ": say which with --key", result.stderr)
+                self.assertIn("some under " + ", ".join(f"'{key}'" for key in keys) + ": choose one with --key", result.stderr)
                 self.assertFalse(target.exists())
                 for key, expected in zip(keys, (state, other)):
                     self.convert(f"nested{number}.pt", f"selected{suffix}", "--weights-only", "--key", key)
@@ -180,7 +180,7 @@ class ToolTest(unittest.TestCase):
         for options in (["--weights-only"], []):
             result = run("convert", self.folder / "two.pt", self.folder / "x.pt", "--key", "state", *options)
             self.assertEqual(result.returncode, 1)
-            self.assertIn("some under 'state.ema', 'state.raw': say which with --key", result.stderr)
+            self.assertIn("some under 'state.ema', 'state.raw': choose one with --key", result.stderr)
             self.assertFalse((self.folder / "x.pt").exists())
         # The one under a usual key is meant; the other one is named.
         torch.save({"state": {"ema": other, "model": state}, "epoch": 3}, self.folder / "usual.pt")
@@ -411,7 +411,7 @@ class ToolTest(unittest.TestCase):
         result = run("convert", self.folder / "strange.pt", self.folder / "strange_out.pt")
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr.splitlines(), [
-            "ddprun-checkpoint: skipped param_groups.0.odd: no number, text or list of those",
+            "ddprun-checkpoint: skipped param_groups.0.odd: not a number, a text or a list of them",
             "ddprun-checkpoint: skipped state.#0.flags: neither a tensor nor a number",
             "ddprun-checkpoint: skipped state.mine: state of no parameter in its groups"])
 
@@ -439,7 +439,7 @@ class ToolTest(unittest.TestCase):
             "ddprun-checkpoint: skipped ema: a dict under an unknown key",
             "ddprun-checkpoint: skipped losses: a list or tuple",
             "ddprun-checkpoint: skipped state_dict: a dict under an unknown key",
-            "ddprun-checkpoint: left out values whose names other entries of the file have (1): scheduler"])
+            "ddprun-checkpoint: left out values whose names are already used by other entries of the file (1): scheduler"])
         loaded = self.load(self.folder / "more_out.pt")
         self.assertEqual((loaded["epoch"], loaded["scheduler"]), (3, {"last_epoch": 3}))
         self.assertIn("losses  not read: a list or tuple", run("inspect", self.folder / "more.pt").stdout)

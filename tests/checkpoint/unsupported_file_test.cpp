@@ -50,7 +50,7 @@ TEST_CASE("OtherFile: what is known is named, with what to do") {
       {"}q\0X\1\0\0\0aq\1K\1s."s, "a pickle that torch.save did not write"},
       {"ccollections\nOrderedDict\np0\n(tRp1\n.", "a pickle that torch.save did not write"},
       {"L119547037146038801333356L\n.M\xe9\3."s, "torch.save wrote it with pickle protocol 0 or 1"},
-      {std::string(5000, '\0'), "begins with zeros alone"},
+      {std::string(5000, '\0'), "its beginning is all zeros"},
   };
   for (const auto& [bytes, what] : cases) {
     INFO(what);

@@ -65,7 +65,7 @@ TEST_CASE("CheckpointValues: whole numbers of64 bits are kept") {
   CHECK(back.get<uint64_t>("small") == 7);
   CHECK(back.get<int64_t>("least") == std::numeric_limits<int64_t>::min());
   CHECK_THROWS_WITH(back.get<int64_t>("seed"), ContainsSubstring("'seed' is 18446744073709551615, which"));
-  CHECK_THROWS_WITH(back.get<uint64_t>("least"), ContainsSubstring("does not hold"));
+  CHECK_THROWS_WITH(back.get<uint64_t>("least"), ContainsSubstring("does not fit into the requested type"));
 }
 
 TEST_CASE("CheckpointValues: whole numbers beyond64 bits are refused wherever they stand") {

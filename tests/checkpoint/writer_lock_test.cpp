@@ -106,7 +106,7 @@ TEST_CASE("WriterLock: a second one in the same process is refused until the fir
   auto first = std::make_unique<WriterLock>(file_system, folder / "run", 0);
   WriterLock second(file_system, folder / "run", 0);
   first->hold();
-  CHECK_THROWS_WITH(second.hold(), ContainsSubstring("another CheckpointManager of this very process"));
+  CHECK_THROWS_WITH(second.hold(), ContainsSubstring("another CheckpointManager of this process"));
   CHECK_FALSE(first->hold());
   first.reset();
   CHECK(second.hold());
@@ -120,7 +120,7 @@ TEST_CASE("WriterLock: a forked child neither saves nor gives the lock away nor 
   const auto status = status_of([&] {
     const auto message = error_of([&] { lock->hold(); });
     lock.reset();
-    return message.find("from which this one was forked") != std::string::npos ? 0 : 1;
+    return message.find("from which this process was forked") != std::string::npos ? 0 : 1;
   });
   CHECK(status == 0);
   WriterLock other(file_system, folder / "run", 0);
@@ -162,7 +162,7 @@ TEST_CASE("WriterLock: a full disk or a hostile entry do not matter") {
   CHECK(lock.hold());
   FileSystem file_system;
   WriterLock other(file_system, folder / "run", 0);
-  CHECK_THROWS_WITH(other.hold(), ContainsSubstring("saved into by another process"));
+  CHECK_THROWS_WITH(other.hold(), ContainsSubstring("in use for saving by another process"));
   test::write_file(folder / "run" / kLockName, "\x1b[2J" + std::string(100'000, 'x'));
   const auto message = error_of([&] { other.hold(); });
   CHECK_THAT(message, ContainsSubstring("by ?[2Jxxx"));
@@ -270,7 +270,7 @@ TEST_CASE("Committing: what is not what was written is not a save") {
       });
       disturbed.can_exchange(can_exchange);
       CHECK_THROWS_WITH(save_locked(disturbed, folder / "run", 2, 2),
-                        ContainsSubstring("something else changes this directory") && ContainsSubstring("model"));
+                        ContainsSubstring("another program changes this directory") && ContainsSubstring("model"));
       const auto steps = steps_in(file_system, folder / "run");
       if (replaces) {
         UNSCOPED_INFO("the earlier one is back");

@@ -136,7 +136,7 @@ TEST_CASE("BackendTypes: refuses what could not be named or made") {
   BackendType type = test::counting_backend("new", kCalls);
   for (const char* taken : {"gloo", "nccl", "local", "counting"}) {
     type.traits.name = taken;
-    refused(type, "a backend of that name is registered already");
+    refused(type, "a backend with that name is already registered");
   }
   for (const char* unnameable : {"", "cpu:new", "new,newer"}) {
     type.traits.name = unnameable;

@@ -31,9 +31,9 @@ TEST_CASE("BucketText: what is no text of buckets is refused with the reason") {
   refuses("gradient buckets\n0 1 99999999999999999999\n",
           "invalid gradient buckets: '0 1 99999999999999999999' is not a list of parameter numbers");
   refuses("gradient buckets\n0 -1 2\n", "invalid gradient buckets: '0 -1 2' is not a list of parameter numbers");
-  refuses("gradient buckets\n0 3 1\n", "the gradient buckets name parameter 3, the model has 3");
+  refuses("gradient buckets\n0 3 1\n", "the gradient buckets name parameter 3, but the model has only 3");
   refuses("gradient buckets\n0 1\n1 2\n", "the gradient buckets name parameter 1 twice");
-  refuses("gradient buckets\n0 2\n", "the gradient buckets have 2 parameters, the model 3");
+  refuses("gradient buckets\n0 2\n", "the gradient buckets have 2 parameters, but the model has 3");
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ TEST_CASE("DeviceMesh: a slice has its own dimensions and those of flatten()") {
     RANK_CHECK(slice["dp_cp"].size() == 4);
     RANK_CHECK(slice.coordinate("dp_cp") == group.rank() / 2);
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { slice.slice({"dp_cp"}); }),
-                    ContainsSubstring("dimension 'dp_cp' is not made of those that this slice has: 'tp'"));
+                    ContainsSubstring("dimension 'dp_cp' is not a combination of the dimensions of this slice: 'tp'"));
     RANK_CHECK(mesh.slice({"dp", "cp"}).slice({"dp_cp"}).ranks() == flat.ranks());
     RANK_CHECK(slice.slice({"tp"})["tp"].size() == 2);
   });

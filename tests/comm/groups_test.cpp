@@ -116,7 +116,8 @@ TEST_CASE("SubGroup: refuses lists that make no sense") {
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
                         new_group(group, {0, 1}, {.backend = "nccl"});
                       }),
-                      ContainsSubstring("backend 'nccl' needs a group that has a GPU per rank, not 'cpu:gloo'"));
+                      ContainsSubstring("backend 'nccl' needs a parent group that has a GPU per rank, but the parent "
+                                        "group's backend is 'cpu:gloo'"));
     }
     for (const int milliseconds : {0, -5000}) {
       RANK_CHECK_THAT(

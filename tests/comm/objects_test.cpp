@@ -174,7 +174,7 @@ TEST_CASE("Objects: on gloo a tensor is not taken for a text, nor one function's
                     [&of_rank_0 = of_rank_0, &of_rank_1 = of_rank_1](const GroupHandle& group) {
                       if (group.rank() == 0) return of_rank_0(group);
                       RANK_CHECK_THAT(error_of<std::runtime_error>([&] { of_rank_1(group); }),
-                                      ContainsSubstring("what arrived from rank 0 was not sent by"));
+                                      ContainsSubstring("the data that arrived from rank 0 was not sent by"));
                     },
                     {.wire = test::Wire::kGloo, .timeout = std::chrono::seconds(5)});
   }

@@ -50,12 +50,14 @@ TEST_CASE("OptionRules: what cannot be had is refused with the rank") {
       {{.skip_all_reduce_unused_params = true}, "skip_all_reduce_unused_params needs find_unused_parameters"},
       {{.delayed = {.names = {"weight"}}}, "delayed.names and delayed.trigger"},
       {{.delayed = {.trigger = "weight"}}, "delayed.names and delayed.trigger"},
-      {{.bucket_cap_bytes = kAutoBucketCap, .bucket_ends = {"weight"}}, "exclude each other"},
+      {{.bucket_cap_bytes = kAutoBucketCap, .bucket_ends = {"weight"}}, "cannot be combined"},
       {{.bucket_cap_bytes_list = {300, 0}}, "bucket_cap_bytes_list = 300, 0: all must be positive"},
-      {{.bucket_cap_bytes = 300, .bucket_cap_bytes_list = {300}}, "bucket_cap_bytes_list excludes bucket_cap_bytes"},
-      {{.bucket_cap_bytes = kAutoBucketCap, .bucket_cap_bytes_list = {300}}, "bucket_cap_bytes_list excludes"},
-      {{.first_bucket_bytes = 300, .bucket_cap_bytes_list = {300}}, "bucket_cap_bytes_list excludes"},
-      {{.bucket_cap_bytes_list = {300}, .bucket_ends = {"weight"}}, "bucket_cap_bytes_list excludes"}};
+      {{.bucket_cap_bytes = 300, .bucket_cap_bytes_list = {300}},
+       "bucket_cap_bytes_list cannot be combined with bucket_cap_bytes"},
+      {{.bucket_cap_bytes = kAutoBucketCap, .bucket_cap_bytes_list = {300}},
+       "bucket_cap_bytes_list cannot be combined"},
+      {{.first_bucket_bytes = 300, .bucket_cap_bytes_list = {300}}, "bucket_cap_bytes_list cannot be combined"},
+      {{.bucket_cap_bytes_list = {300}, .bucket_ends = {"weight"}}, "bucket_cap_bytes_list cannot be combined"}};
   for (const auto& [options, why] : cases) {
     const DdpOptions& refused = options;
     CHECK_THAT(error_of<std::invalid_argument>([&] { check_options(refused, "rank 1 of 2"); }),

@@ -182,7 +182,7 @@ TEST_CASE("ShmBackend: where there is no memory to share all ranks use gloo, and
   CHECK(errors.text() ==
         "ddprun: the ranks share no memory and use gloo: rank 0 of 2: the limit on the size of files, 65536 bytes, is "
         "below the " +
-            std::to_string(shm::Segment::most_bytes(2)) + " of the ranks' shared memory\n");
+            std::to_string(shm::Segment::most_bytes(2)) + " bytes of the ranks' shared memory\n");
 }
 
 TEST_CASE("ShmBackend: a call that cannot be started keeps nothing") {

@@ -224,7 +224,7 @@ TEST_CASE("BatchPipeline: more workers than the system has threads are refused a
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   const std::regex message(
-      "Loader: 100000 workers asked for, but the system let only [0-9]+ threads start: ask for fewer");
+      "Loader: 100000 workers were requested, but the system allowed only [0-9]+ threads: request fewer workers");
   CHECK(std::regex_search(said.text(), message));
 }
 

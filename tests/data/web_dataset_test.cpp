@@ -342,7 +342,7 @@ TEST_CASE_METHOD(WebDatasetTest, "WebDataset: what is no damage has advice") {
   std::array<char, 8> digits{};
   std::snprintf(digits.data(), digits.size(), "%06o", sum);
   sparse.replace(148, 7, digits.data(), 7);
-  CHECK_THAT(message_of(sparse), ContainsSubstring("is sparse, which is not read: make the archive without"));
+  CHECK_THAT(message_of(sparse), ContainsSubstring("is sparse, which is not supported: make the archive without"));
 }
 
 }  // namespace

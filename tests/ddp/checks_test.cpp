@@ -184,7 +184,7 @@ TEST_CASE("Checks: a buffer of a dtype that the backend lacks is named") {
     const std::string expected = "DistributedDataParallel: buffer 'counts': ";
     for (const DdpOptions& options : {DdpOptions(), DdpOptions{.init_sync = false},
                                       DdpOptions{.broadcast_buffers = false, .forward_sync_buffers = true}}) {
-      RANK_CHECK_THAT(message(options), ContainsSubstring(expected) && ContainsSubstring("have no Short") &&
+      RANK_CHECK_THAT(message(options), ContainsSubstring(expected) && ContainsSubstring("do not support Short") &&
                                             ContainsSubstring("or name it in DdpOptions::ignored"));
     }
     RANK_CHECK(message({.broadcast_buffers = false}).empty());
@@ -213,7 +213,7 @@ TEST_CASE("Checks: contradicting or unknown options are refused") {
       return message_of([&] { DistributedDataParallel<TwoLayers>(make<TwoLayers>(0), group, options); });
     };
     RANK_CHECK_THAT(message({.first_bucket_bytes = 0}), ContainsSubstring("both must be positive"));
-    RANK_CHECK_THAT(message({.delayed = {.names = {"first.weight"}}}), ContainsSubstring("at the same time"));
+    RANK_CHECK_THAT(message({.delayed = {.names = {"first.weight"}}}), ContainsSubstring("must be set together"));
     RANK_CHECK_THAT(message({.delayed = {.names = {"first.weight"}, .trigger = "first.weight"}}),
                     ContainsSubstring("must not be one of delayed.names"));
     RANK_CHECK_THAT(message({.delayed = {.names = {"nothing"}, .trigger = "first.weight"}}),
@@ -230,7 +230,7 @@ TEST_CASE("Checks: contradicting or unknown options are refused") {
     RANK_CHECK_THAT(message({.skip_all_reduce_unused_params = true}),
                     ContainsSubstring("needs find_unused_parameters"));
     RANK_CHECK_THAT(message({.bucket_cap_bytes = kAutoBucketCap, .bucket_ends = {"first.weight"}}),
-                    ContainsSubstring("exclude each other"));
+                    ContainsSubstring("cannot be combined"));
     RANK_CHECK_THAT(message({.ignored = {"first.weight", "first.bias", "second.weight", "second.bias"}}),
                     ContainsSubstring("doesn't have any parameter that requires a gradient"));
   });

@@ -396,7 +396,7 @@ TEST_CASE("DataParallel: contradicting options are refused") {
     return error_of<std::invalid_argument>([&] { DataParallel<Net> model(net, options); });
   };
   CHECK_THAT(refusal({.replicas = -1}), ContainsSubstring("replicas must be at least 0"));
-  CHECK_THAT(refusal({.device_ids = {0}, .replicas = 2}), ContainsSubstring("replicas are for the CPU"));
+  CHECK_THAT(refusal({.device_ids = {0}, .replicas = 2}), ContainsSubstring("replicas applies to the CPU"));
   CHECK_THAT(refusal({.device_ids = {1000}}), ContainsSubstring("CUDA device 1000 does not exist"));
   CHECK_THROWS_MATCHES([] { DataParallel<Net> model(Net(nullptr), {.replicas = 2}); }(), std::invalid_argument,
                        MessageMatches(ContainsSubstring("empty module holder")));

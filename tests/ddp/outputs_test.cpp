@@ -321,7 +321,7 @@ TEST_CASE("Features: tensors that an output holds const are refused and never pa
 }
 
 TEST_CASE("Features: outputs that give copies of their tensors are refused and so is not an output") {
-  expect_refused<ByValue>("gives copies itself", [](const Found& x) { return ByValue{x}; });
+  expect_refused<ByValue>("returns copies", [](const Found& x) { return ByValue{x}; });
   expect_refused<void>("returns nothing", [](const Found& /*x*/) {});
 }
 

@@ -264,7 +264,7 @@ TORCH_MODULE(Clock);
 TEST_CASE("deferred_init: an operator that does not repeat itself is an error that names the parameter") {
   auto net = deferred_init([] { return Clock(); }, every_options().front());
   CHECK_THAT(error_of<std::runtime_error>([&] { materialize(*net); }),
-             ContainsSubstring("the parameter weight again gave other values"));
+             ContainsSubstring("the parameter weight again gave different values"));
 }
 
 TEST_CASE("deferred_init: two models, one inside another, and one that copies from another") {

@@ -188,7 +188,7 @@ TEST_CASE("fully_shard: a module outlives its wrapper, without values") {
   run_ranks(2, [](const GroupHandle& group) {
     Net net = placed(Net());
     { const auto model = fully_shard(net, group); }
-    RANK_CHECK_THAT(error_of<std::logic_error>([&] { net(words(0, 0)); }), ContainsSubstring("wrapper has ended"));
+    RANK_CHECK_THAT(error_of<std::logic_error>([&] { net(words(0, 0)); }), ContainsSubstring("wrapper was destroyed"));
   });
 }
 
@@ -216,18 +216,19 @@ TEST_CASE("fully_shard: what needs whole parameters refuses shards") {
     const std::vector<at::Tensor> shards = model->parameters();
     const auto refused = [&](const auto& use) { return error_of<std::invalid_argument>(use); };
     RANK_CHECK_THAT(refused([&] { optim::clip_grad_norm_(shards, 1); }),
-                    ContainsSubstring("would take a shard of fully_shard() for the whole parameter") &&
+                    ContainsSubstring("would treat a shard of fully_shard() as the whole parameter") &&
                         ContainsSubstring("Call clip_grad_norm_() of what fully_shard() has returned"));
-    RANK_CHECK_THAT(refused([&] { optim::Lamb optimizer(shards); }), ContainsSubstring("Lamb would take"));
-    RANK_CHECK_THAT(refused([&] { optim::Adafactor optimizer(shards); }), ContainsSubstring("Adafactor would take"));
-    RANK_CHECK_THAT(refused([&] { optim::Muon optimizer({shards.front()}); }), ContainsSubstring("Muon would take"));
+    RANK_CHECK_THAT(refused([&] { optim::Lamb optimizer(shards); }), ContainsSubstring("Lamb would treat"));
+    RANK_CHECK_THAT(refused([&] { optim::Adafactor optimizer(shards); }), ContainsSubstring("Adafactor would treat"));
+    RANK_CHECK_THAT(refused([&] { optim::Muon optimizer({shards.front()}); }), ContainsSubstring("Muon would treat"));
     RANK_CHECK_THAT(
         refused([&] { ZeroRedundancyOptimizer<optim::SGD> optimizer(shards, optim::SGDOptions(0.1), group); }),
         ContainsSubstring("ZeroRedundancyOptimizer would take"));
     optim::SGD sgd(shards, optim::SGDOptions(0.1));
     RANK_CHECK_THAT(refused([&] { horovod::DistributedOptimizer optimizer(sgd, group); }),
                     ContainsSubstring("DistributedOptimizer would take"));
-    RANK_CHECK_THAT(refused([&] { fully_shard(model.ptr(), group); }), ContainsSubstring("Call it once for a model"));
+    RANK_CHECK_THAT(refused([&] { fully_shard(model.ptr(), group); }),
+                    ContainsSubstring("Call it only once for each model"));
     RANK_CHECK_THAT(error_of<std::exception>([&] { DistributedDataParallel(model.ptr(), group); }),
                     ContainsSubstring("DistributedDataParallel"));
   });
@@ -239,7 +240,7 @@ TEST_CASE("fully_shard: rank 0 alone does not save shards") {
     auto model = fully_shard(placed(Net()), group);
     CheckpointManager checkpoints(folder.path(), group, {.sharded = false});
     RANK_CHECK_THAT(error_of<std::exception>([&] { checkpoints.save(1, {.model = model}); }),
-                    ContainsSubstring("a checkpoint that rank 0 writes would take a shard"));
+                    ContainsSubstring("a checkpoint that rank 0 writes would treat a shard"));
   });
 }
 
@@ -278,7 +279,7 @@ TEST_CASE("fully_shard: another thread in a forward is refused") {
     RANK_CHECK_THAT(error_of<std::runtime_error>([&] {
                       model(test::here(at::ones({1, 3})));
                     }),
-                    ContainsSubstring("in another thread than the model's forward"));
+                    ContainsSubstring("in a thread other than that of the model's forward"));
   });
 }
 

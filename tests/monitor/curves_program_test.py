@@ -41,8 +41,8 @@ class Curves(unittest.TestCase):
             ["both", "größe \ufffd", "infinite", "loss/train", "nan", "resumed"])
         # One value each, whatever they are called; a metric that is a curve too ("both") is drawn.
         for metric in ("hparam/accuracy", "dice"):
-            self.assertIn(f"left out: {metric}, one value and no curve (--tag {metric} draws it)", result.stdout)
-        self.assertIn("left out: car's   IoU, one value and no curve (--tag 'car'\\''s   IoU' draws it)", result.stdout)
+            self.assertIn(f"left out: {metric}, which has only one value (--tag {metric} draws it)", result.stdout)
+        self.assertIn("left out: car's   IoU, which has only one value (--tag 'car'\\''s   IoU' draws it)", result.stdout)
         self.assertEqual(self.run_curves("run", "--tag", "loss", "--tag", "both").returncode, 0)
         self.assertEqual(self.titles("curves.svg"), ["both", "loss/train"])
 

@@ -382,7 +382,7 @@ class Processes(unittest.TestCase):
 
         for rank, (status, text, value, process) in enumerate(results(body, 2)):
             self.assertEqual((status, value), (0, 2.0))
-            self.assertIn(f"rank {rank} of 2: a process that was forked from rank {rank}'s (process {process}) cannot use its group", text)
+            self.assertIn(f"rank {rank} of 2: a process that was forked from rank {rank} (process {process}) cannot use that rank's group", text)
 
     def test_survivors_are_told_who_was_killed(self):
         before = set(os.listdir("/dev/shm"))
@@ -462,7 +462,7 @@ class Hosts(unittest.TestCase):
     def test_each_rank_on_a_host_of_its_own(self):
         found = self.sum_over(2, DDPRUN_SHM_HOST=["one", "two"])
         self.assertEqual([one.result[2] for one in found], [False, False])
-        self.assertEqual(self.lines(found[0]), ["ddprun: the ranks share no memory and use gloo: each of them is on a host of its own"])
+        self.assertEqual(self.lines(found[0]), ["ddprun: the ranks share no memory and use gloo: each rank is on a different host"])
         self.assertEqual(self.lines(found[1]), [])
 
     def test_two_ranks_on_each_host(self):

@@ -71,7 +71,7 @@ TEST_CASE("Keep: a backward in the region through a result is refused where its 
     return part * torch::autograd::grad({(part * part).sum()}, {x}, {}, std::nullopt, /*create_graph=*/true)[0];
   };
   CHECK_THROWS_WITH(checkpoint(through, input).sum().backward(),
-                    ContainsSubstring("the region goes backward through a result of keep()"));
+                    ContainsSubstring("the region runs a backward through a result of keep()"));
   const auto to_the_result = [&](const at::Tensor& x) {
     const at::Tensor part = keep(square, x);
     return part * torch::autograd::grad({(part * part).sum()}, {part}, {}, std::nullopt, /*create_graph=*/true)[0];
@@ -115,7 +115,7 @@ TEST_CASE("Keep: a gradient of what the kept function has captured is refused, w
       }};
   for (const Function& function : refused) {
     CHECK_THROWS_WITH(checkpoint(function, input).sum().backward(),
-                      ContainsSubstring("the region goes backward through a result of keep()"));
+                      ContainsSubstring("the region runs a backward through a result of keep()"));
   }
   const std::vector<Function> allowed{
       [&](const at::Tensor& x) { return x * gradient(kept(x).detach().mm(weight).sin(), weight); },

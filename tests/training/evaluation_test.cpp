@@ -258,7 +258,7 @@ TEST_CASE("Evaluation: a buffer of a dtype that the backend lacks is named") {
       for (const auto& batch : evaluate(net, dataset, group, {.batch_size = 1})) net(batch.data);
     };
     RANK_CHECK_THAT(test::error_of<std::invalid_argument>(run),
-                    ContainsSubstring("evaluation: buffer 'counts': ") && ContainsSubstring("have no Short"));
+                    ContainsSubstring("evaluation: buffer 'counts': ") && ContainsSubstring("do not support Short"));
   });
 }
 

@@ -83,7 +83,7 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: a new run sets an earlier one aside") 
   };
   UNSCOPED_INFO("nothing was there");
   CHECK(job(begin) == "");
-  CHECK(job(begin) == "a new run: the earlier one's checkpoints are in " + path("run/previous-1") + " now\n");
+  CHECK(job(begin) == "starting a new run: the earlier run's checkpoints are now in " + path("run/previous-1") + "\n");
   CHECK(std::filesystem::exists(folder_ / "run/previous-1/step-00000001/model.safetensors"));
   CHECK_THAT(job(begin), ContainsSubstring("previous-2"));
 }

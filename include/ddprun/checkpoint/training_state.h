@@ -216,7 +216,7 @@ class CheckpointValues {
         return static_cast<uint64_t>(*whole);
       }
     }
-    throw std::invalid_argument("the checkpoint's value '" + name + "' is of another kind than the one asked for");
+    throw std::invalid_argument("the checkpoint's value '" + name + "' has a different type than the requested one");
   }
 
   /// The same with a fallback for a value that is not there.
@@ -239,7 +239,7 @@ class CheckpointValues {
  private:
   [[noreturn]] static void refuse_number(const std::string& name, const std::string& number) {
     throw std::invalid_argument("the checkpoint's value '" + name + "' is " + number +
-                                ", which the type that was asked for does not hold");
+                                ", which does not fit into the requested type");
   }
 
   std::map<std::string, Value> values_;

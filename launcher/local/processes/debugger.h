@@ -20,7 +20,8 @@ namespace launcher {
 inline std::string find_debugger(const Options& options) {
   const std::string option = "--debug " + std::to_string(*options.debug_rank);
   if (options.nnodes == 1 && *options.debug_rank >= options.nproc_per_node) {
-    throw LaunchError(option + ": the ranks are 0 to " + std::to_string(options.nproc_per_node - 1));
+    throw LaunchError(option + ": there is no such rank, the ranks are 0 to " +
+                      std::to_string(options.nproc_per_node - 1));
   }
   if (::isatty(STDIN_FILENO) != 1) throw LaunchError(option + " needs a terminal, and standard input is not one");
   if (auto gdb = executable_in_path("gdb", options.working_folder)) return *gdb;

@@ -144,8 +144,9 @@ void UserSignalForwarder::pass_on(const std::map<pid_t, int>& ranks, int signal_
 void UserSignalForwarder::send_to(const SignalTargets& targets, int signal_number) {
   for (const ProcessIdentity& process : targets.takers) signal_process(process, signal_number);
   if (targets.without.empty() || !reported_.insert(signal_number).second) return;
-  messages_.print(signal_name(signal_number) + " was not passed on to " + rank_list(targets.without) +
-                  ": no process there has a handler for it, and without one it ends the process");
+  messages_.print(
+      signal_name(signal_number) + " was not passed on to " + rank_list(targets.without) +
+      ": no process of these ranks has a handler for it, and without a handler the signal ends the process");
 }
 
 }  // namespace launcher

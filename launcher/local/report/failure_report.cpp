@@ -137,7 +137,7 @@ std::string report_on_culprit(const RankEnd& culprit, const std::vector<int>& le
   std::string text = "ddprun: ";
   if (!left.empty())
     text += rank_list(left) + " ended with status 0 while other ranks still needed " +
-            (left.size() == 1 ? "it" : "them") + "; of these, ";
+            (left.size() == 1 ? "it" : "them") + "; of the other ranks, ";
   return text + "rank " + std::to_string(culprit.rank) + " failed first: it " + describe_culprit(culprit) + "\n" +
          details_of(culprit, job);
 }

@@ -23,7 +23,7 @@ std::string exposure_of(const std::string& path) {
   std::array<char, 8> octal{};
   std::snprintf(octal.data(), octal.size(), "%04o", mode);
   return "--rdzv_secret_file " + path + " has the mode " + octal.data() +
-         ", so other users may know the secret: chmod 600";
+         ", so other users may be able to read the secret: chmod 600";
 }
 
 #ifdef DDPRUN_HAS_SODIUM

@@ -285,7 +285,7 @@ EtcdProblem reply_problem(const HttpReply& reply) {
                               : reply.status == kUnauthorized || reply.status == kForbidden;
   if (asks_who) {
     return {
-        "it requires a user and a password, which ddprun cannot give: use an etcd without authentication (etcdctl auth "
+        "it requires a user and a password, which ddprun cannot send: use an etcd without authentication (etcdctl auth "
         "disable)",
         true};
   }
@@ -306,7 +306,8 @@ EtcdProblem reply_problem(const HttpReply& reply) {
 EtcdProblem gateway_problem(const HttpReply& reply, const std::string& version) {
   if (version.empty()) return reply_problem(reply);
   if (is_old(version)) return {"it is etcd " + version + ": ddprun needs etcd 3.4 or newer, for its API v3", true};
-  return {"it is etcd " + version + " without its API v3 as JSON: start it with --enable-grpc-gateway=true", true};
+  return {"it is etcd " + version + " without the JSON form of its API v3: start it with --enable-grpc-gateway=true",
+          true};
 }
 
 }  // namespace launcher::elastic

@@ -137,7 +137,7 @@ void EtcdDiscovery::on_free(const EtcdOutcome& outcome) {
     const auto end = entry == outcome.found.end() ? std::nullopt : parse_end(entry->second.value);
     callbacks_.on_impossible(end.value_or(JoinFailure{"the job has ended without this node", 1}));
   } else if (settings_.trouble) {
-    problem_ = "no node coordinates the job yet, and this one cannot take part";
+    problem_ = "no node coordinates the job yet, and this node cannot take part";
     look_again();
   } else {
     take({{Condition::kAbsent, own_.key()}});

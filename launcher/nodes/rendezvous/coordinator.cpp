@@ -94,7 +94,7 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
     refuse(*reason);
   } else if (reason || phase_ != Phase::kJoining || round_ > 0) {
     links_.send(id, control::Refusal{reason.value_or(
-                        JoinFailure{"the job has begun without this node", to_int(ExitStatus::kLauncherError)})});
+                        JoinFailure{"the job has started without this node", to_int(ExitStatus::kLauncherError)})});
     roster_.remove(id);
   } else {
     expect_torchrun();

@@ -68,7 +68,9 @@ void Member::make_connector(UniqueFd fd) {
                                  std::string_view rest) { on_connected(std::move(connection), welcome, rest); },
           .on_refused = [this](const JoinFailure& reason) { on_refused(reason); },
           .on_ended =
-              [this](const std::string& reason) { give_up("the connection was lost, and a new one: " + reason); }});
+              [this](const std::string& reason) {
+                give_up("the connection was lost, and a new one failed: " + reason);
+              }});
   connector_->begin(std::move(fd));
 }
 

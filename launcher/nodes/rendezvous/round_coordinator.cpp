@@ -298,7 +298,7 @@ void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
 
 void RoundCoordinator::print_who_is_silent() {
   const std::string names = ddp::detail::joined(asked_, ", ", [this](Id id) { return name(id); });
-  links_.send_to_all(control::Waiting{"waiting for " + names + ", which sends nothing at the end of the job"});
+  links_.send_to_all(control::Waiting{"waiting for " + names + " at the end of the job: no answer yet"});
 }
 
 void RoundCoordinator::end_when_all_are_there() {

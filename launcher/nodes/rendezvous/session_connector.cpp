@@ -146,8 +146,9 @@ void SessionConnector::on(const control::Challenge& challenge) {
 void SessionConnector::on(const control::Welcome& welcome) {
   if (theirs_.empty()) return;
   if (settings_.secret && welcome.proof.empty()) {
-    refuse({"the launcher at " + settings_.coordinator + " was started without --rdzv_secret_file, this one with it",
-            to_int(ExitStatus::kLauncherError)});
+    refuse(
+        {"the launcher at " + settings_.coordinator + " was started without --rdzv_secret_file, but this one with it",
+         to_int(ExitStatus::kLauncherError)});
     return;
   }
   const control::Secret::Claim claim{.speaker = control::kCoordinator,

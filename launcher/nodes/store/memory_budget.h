@@ -51,7 +51,7 @@ class MemoryBudget {
   // "the store is full: ...", for a request that has no room.
   std::string full_message() const {
     return "the store is full: " + std::to_string(used_ >> 20) + " of " + std::to_string(limit_ >> 20) +
-           " MiB are used by keys, values, and what clients have not sent or read to its end";
+           " MiB are used by keys, values, and requests and replies that clients have not completely sent or read";
   }
 
  private:

@@ -26,13 +26,14 @@ TorchrunRound::TorchrunRound(EventLoop& loop, Messages& messages, TorchrunRoundO
   const std::string place = options_.host + " port " + std::to_string(options_.port);
   timers_.push_back(loop_.call_at(now + kSilentWait, [this, place] {
     if (!has_joined_ && !join_failure_) {
-      messages_.print("waiting for the other nodes at " + place + " (node 0, torchrun's, knows which)");
+      messages_.print("waiting for the other nodes at " + place +
+                      " (only torchrun on node 0 knows which ones are missing)");
     }
   }));
   timers_.push_back(loop_.call_at(now + options_.join_timeout, [this, place] {
     if (!has_joined_)
-      fail_to_join("the other nodes (node 0, torchrun's, knows which) did not arrive at " + place + " within the " +
-                   seconds_text(options_.join_timeout) + " of --join_timeout");
+      fail_to_join("the other nodes (only torchrun on node 0 knows which ones) did not arrive at " + place +
+                   " within the " + seconds_text(options_.join_timeout) + " of --join_timeout");
   }));
 
   client_.add(TorchrunKeys::kArrived, 1, [](std::int64_t) {});

@@ -111,8 +111,8 @@ std::string JobTimeline::ranks_without_memory() const {
     if (!rank.timeline) ranks.push_back(rank.rank);
   }
   return ranks.empty() ? ""
-                       : "nothing of " + rank_ranges(ranks) +
-                             " is recorded: there is not enough shared memory (each rank needs up to 17 MB; "
+                       : "nothing is recorded for " + rank_ranges(ranks) +
+                             ": there is not enough shared memory (each rank needs up to 17 MB; "
                              "ulimit -f and ulimit -v limit it)";
 }
 

@@ -62,8 +62,8 @@ std::string make_runtime_folder(const std::string& folder) {
   // In /tmp another user may have made the folder.
   if (::lstat(folder.c_str(), &status) != 0) return folder + " cannot be examined: " + std::strerror(errno);
   if (status.st_uid != ::geteuid()) {
-    return folder + " belongs to another user, with user ID " + std::to_string(status.st_uid) + ": have it removed" +
-           kOther;
+    return folder + " belongs to another user, whose user ID is " + std::to_string(status.st_uid) +
+           ": have it removed" + kOther;
   }
   if (!S_ISDIR(status.st_mode)) return folder + " is not a folder but a file or a link: remove it" + kOther;
   if ((status.st_mode & 0077) == 0) return "";

@@ -37,7 +37,7 @@ std::string StackAnswers::answer(const std::string& question, StackRequester& as
 
 std::string StackAnswers::begin(const std::string& question, StackRequester& asker,
                                 const std::vector<WatchedRank>& ranks) {
-  if (ranks.empty()) return "error: no rank runs here, or the job is suspended or being stopped\n";
+  if (ranks.empty()) return "error: no rank runs on this node, or the job is suspended or being stopped\n";
   std::vector<int> wanted;
   std::istringstream words(question.substr(std::string_view(kQuestion).size()));
   for (int rank = 0; words >> rank;) wanted.push_back(rank);

@@ -134,7 +134,7 @@ def load_sharded(path, *, model=None, optimizer=None, optimizers=None, verify=Tr
             return _load_part(sharded, folder, model, named, ranks)
         except DamagedCheckpoint as error:
             damages.append(str(error))
-    raise DamagedCheckpoint(f"{path} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
+    raise DamagedCheckpoint(f"{path} holds no complete checkpoint" + "".join(f"; {text}" for text in damages))
 
 
 def _load_part(sharded, folder, model, optimizers, ranks):
@@ -153,14 +153,14 @@ def model_part(state, name):
     """Of a run's 'model' with several models the one of that name, for load_state_dict(). Raises KeyError naming what there is."""
     part = collections.OrderedDict((key[len(name) + 1:], value) for key, value in state.items() if key.startswith(f"{name}."))
     if not part:
-        raise KeyError(f"no model {name!r}, but {', '.join(sorted({key.split('.')[0] for key in state})) or 'none'}")
+        raise KeyError(f"the checkpoint has no model {name!r}; its models: {', '.join(sorted({key.split('.')[0] for key in state})) or 'none'}")
     return part
 
 
 _OTHERS = ((b"version https://git-lfs.github.com/spec/", "a Git LFS pointer, which stands for the file itself: run `git lfs pull`"),
            (b"<!doctype html", "an HTML page: the download brought a web page instead of the file"), (b"<html", "an HTML page"),
            (b"\x1f\x8b", "packed with gzip: unpack it first"))  # fmt: skip
-_DCP = ("of torch.distributed.checkpoint, which is not read here; "
+_DCP = ("of torch.distributed.checkpoint, which is not supported here; "
         "ddprun-checkpoint convert makes a .pt file of it, and so does "
         "torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder, 'model.pt')")
 
@@ -225,7 +225,7 @@ def _flat_optimizer_of(folder, name, verify):
         options = states.python_group(saved["type"], group, {} if name else states.schedule_options(schedule, number))
         for parameter in group["params"]:
             if parameter.startswith("#"):
-                raise ValueError(f"{folder} only numbers the optimizer's parameters; save it with its model")
+                raise ValueError(f"{folder} names the optimizer's parameters by numbers only; save the optimizer together with its model")
             flat.update({f"param_groups.{parameter}.{key}": value for key, value in options.items()})
     return flat
 
@@ -258,12 +258,12 @@ def _newest(run, read):
                     break  # its writer may have removed or replaced it, and have saved newer ones
                 continue
             for text in damages:
-                warnings.warn(f"passed over a checkpoint: {text}", RuntimeWarning, stacklevel=3)
+                warnings.warn(f"skipped a checkpoint: {text}", RuntimeWarning, stacklevel=3)
             return result
         if folders.listing(run) == listing:
-            raise DamagedCheckpoint(f"{run} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
-    raise DamagedCheckpoint(f"{run} was changed each of the {_LISTINGS} times that its newest whole checkpoint was looked for; the "
-                            "last time" + "".join(f" {text};" for text in damages) + " try again")
+            raise DamagedCheckpoint(f"{run} holds no complete checkpoint" + "".join(f"; {text}" for text in damages))
+    raise DamagedCheckpoint(f"{run} changed during each of {_LISTINGS} searches for its newest complete checkpoint: try again"
+                            + "".join(f"; {text}" for text in damages))
 
 
 def _load_folder(folder, verify):
@@ -313,7 +313,7 @@ def _add_ranks(run, tensors, world_size):
     for name, tensor in tensors.items():
         match = _OF_RANK.fullmatch(name)
         if not match or int(match[1]) >= world_size:
-            raise DamagedCheckpoint(f"ranks.safetensors has {name!r}, but the manifest world_size {world_size}: expected rank.0 to rank.{world_size - 1}")
+            raise DamagedCheckpoint(f"ranks.safetensors has {name!r}, but the manifest has world_size {world_size}: expected rank.0 to rank.{world_size - 1}")
         if match[2] == "rng":
             run.setdefault("rng", [{} for _ in range(world_size)])[int(match[1])][match[3]] = tensor
         else:

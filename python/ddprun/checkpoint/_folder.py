@@ -50,7 +50,7 @@ def opened(folder: pathlib.Path, verify=True, files=None):
         for name, (_, crc) in files.items():
             if verify and crc32c(file_bytes(paths[name])) != crc:
                 text = _damaged_tensors(paths, name) or f"; the file holds {content_of_lost(folder, manifest['files'], name)}"
-                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum is another than the manifest's{text}")
+                raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum differs from the manifest's{text}")
         yield manifest, paths
 
 
@@ -150,7 +150,7 @@ def _only_writer(run):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(descriptor, 400).decode("ascii", "replace").strip() or "another process"
-            raise RuntimeError(f"{run} is saved into by {holder}; end that, or save into another folder") from None
+            raise RuntimeError(f"{run} is already in use for saving by {holder}; end that, or save into another folder") from None
         except OSError:
             pass  # a file system without locks
         else:

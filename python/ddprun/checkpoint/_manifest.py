@@ -256,7 +256,7 @@ def read_manifest(folder: pathlib.Path):
     try:
         text = regular_bytes(folder / MANIFEST)
     except OSError as error:
-        refuse_unread(error, f"{folder} is not a whole checkpoint: {error}")
+        refuse_unread(error, f"{folder} is not a complete checkpoint: {error}")
     try:
         manifest = json.loads(text.decode())
         files = {name: (record["size"], int(record["crc32c"], 16)) for name, record in manifest["files"].items()}

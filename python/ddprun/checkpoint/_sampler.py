@@ -39,5 +39,5 @@ class DistributedSampler(_DistributedSampler):
     def load_state_dict(self, state):
         """The next pass gives the rest of the state's epoch."""
         if state["consumed"] and state["length"] != len(self.dataset):
-            raise ValueError(f"saved with {state['length']} samples per epoch, but here are {len(self.dataset)}")
+            raise ValueError(f"saved with {state['length']} samples per epoch, but the dataset has {len(self.dataset)}")
         self.seed, self.epoch, self._consumed = state["seed"], state["epoch"], state["consumed"]

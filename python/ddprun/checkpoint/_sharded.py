@@ -186,7 +186,7 @@ def save(directory, run, model, optimizers, write_rest, ranks):
     lists = ranks.all(prepare)
     for rank, each in enumerate(lists):
         if each != lists[0]:
-            raise ValueError(f"rank {rank} saves another step or other tensors than rank 0: all ranks must hold the same model and optimizers")
+            raise ValueError(f"rank {rank} saves a different step or different tensors than rank 0: all ranks must hold the same model and optimizers")
     with contextlib.ExitStack() as stack:
         folder = ranks.first(begin)
         written = ranks.all(lambda: [_write_part(folder, part, *content, ranks) for part, content in parts.items()])
@@ -245,7 +245,7 @@ def _prepared_model(paths, model, stack, ranks):
         targets = {name: tensor for name, tensor in state.items() if texts.get(name) not in stored or name in stored}
         missing, unexpected = sorted(targets.keys() - stored.keys()), sorted(stored.keys() - state.keys())
         if missing or unexpected:
-            raise ValueError(f"the checkpoint lacks the model's {missing[:8]}, or has {unexpected[:8]}, which the model has not")
+            raise ValueError(f"the checkpoint lacks the model's {missing[:8]}, or has {unexpected[:8]}, which the model does not have")
         for name, tensor in targets.items():
             if stored[name].size != tensor.shape or stored[name].properties.dtype != tensor.dtype:
                 raise ValueError(f"{name!r} is {stored[name].properties.dtype} of {list(stored[name].size)} in the checkpoint, "
@@ -261,7 +261,7 @@ def _prepared_optimizer(paths, part, model, optimizer, schedule, stack, ranks):
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     numbers = {name: number for number, name in enumerate(name for group in groups for name in group)}
     if None in numbers:
-        raise ValueError("the optimizer has parameters that the model has not")
+        raise ValueError("the optimizer has parameters that the model does not have")
     fields, options = {}, {}
 
     def targets_of(stored, texts):

@@ -39,7 +39,7 @@ def fault(files, world_size):
         part, rank, ranks = shard
         first = first or (file, ranks)
         if ranks != first[1]:
-            return f"{file} is of {ranks} ranks, but {first[0]} of {first[1]} ranks: they are of two checkpoints"
+            return f"{file} belongs to a checkpoint of {ranks} ranks, but {first[0]} to one of {first[1]} ranks: they belong to different checkpoints"
         parts.setdefault(part, set()).add(rank)
     if first and first[1] != world_size:
         return f"its manifest has world_size {world_size}, but {first[0]} is of {first[1]} ranks"

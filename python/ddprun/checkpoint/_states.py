@@ -208,7 +208,7 @@ def plain(value, all_of_it=False):
     if isinstance(value, dict):
         items = {str(key): plain(item, all_of_it) for key, item in value.items()}
         if len(items) < len(value):
-            raise ValueError(f"of the keys {', '.join(map(repr, value))} some are the same text, which is what JSON has: rename one")
+            raise ValueError(f"some of the keys {', '.join(map(repr, value))} have the same text, and JSON has only texts as keys: rename one")
         return items
     if isinstance(value, (list, tuple)):
         return [plain(item, all_of_it) for item in value]

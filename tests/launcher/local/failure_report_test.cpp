@@ -165,7 +165,7 @@ TEST_CASE(
     if (closed) victim.error->message = "Connection closed by peer";
     const std::string text = failure_report(ended_job({exited(1, 0, 400), victim, exited(2, 0, 600)}));
     CHECK_THAT(text, Catch::Matchers::StartsWith(
-                         "ddprun: rank 1 ended with status 0 while other ranks still needed it; of these, "
+                         "ddprun: rank 1 ended with status 0 while other ranks still needed it; of the other ranks, "
                          "rank 0 failed first: it exited with status 1\n"));
     CHECK_THAT(text, ContainsSubstring("  others: rank 2 had ended normally\n"));
   }

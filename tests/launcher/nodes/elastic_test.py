@@ -149,7 +149,7 @@ class Elastic(ElasticTest):
         self.node("b", **options)
         self.round(0, ["a", "b"])
         self.node("c", **options)
-        self.said("c", "the job runs with 2 nodes: this one waits for its next restart")
+        self.said("c", "the job runs with 2 nodes: this node waits for its next restart")
         self.assertFalse(os.path.exists(self.path("round.1.0")))
         self.write("fail.b.0", "")
         self.round(1, ["a", "b", "c"])
@@ -169,7 +169,7 @@ class Elastic(ElasticTest):
     def test_a_spare_waits_and_takes_the_place_of_a_lost_node(self):
         order = self.start_three()
         self.node("d")
-        self.said("d", "as many as --nnodes allows: this one waits as a spare")
+        self.said("d", "as many as --nnodes allows: this node waits as a spare")
         self.kill(order[2])
         self.round(1, ["a", order[1], "d"])
         self.finish_well("a", order[1], "d")

@@ -66,11 +66,11 @@ class Answers(LauncherTest):
 
     def test_an_etcd_without_its_gateway_is_told_how_to_be_started(self):
         without = {"/version": reply({"etcdserver": "3.6.1", "etcdcluster": "3.6.0"}), "": NOT_FOUND}
-        self.said_of(125, "it is etcd 3.6.1 without its API v3 as JSON: start it with --enable-grpc-gateway=true", without)
+        self.said_of(125, "it is etcd 3.6.1 without the JSON form of its API v3: start it with --enable-grpc-gateway=true", without)
 
     def test_what_wants_passwords_or_speaks_https_only_is_said_at_once(self):
         refused = reply({"error": "etcdserver: user name is empty", "code": 3}, "400 Bad Request")
-        self.said_of(125, "it requires a user and a password, which ddprun cannot give", refused)
+        self.said_of(125, "it requires a user and a password, which ddprun cannot send", refused)
         self.said_of(125, "it requires a user and a password", reply("", "401 Unauthorized"))
         self.said_of(125, "it requires a user and a password", reply("<html>Forbidden</html>", "403 Forbidden"))
         self.said_of(125, "it answers only https on this port, and ddprun uses http",

@@ -125,13 +125,13 @@ class Etcd(EtcdTest):
         self.addCleanup(self.server.stop)
         self.etcd_node("a")
         self.end("a", status=125)
-        self.assertRegex(self.log("a"), r"it is etcd 3\.\S+ without its API v3 as JSON: start it with --enable-grpc-gateway=true")
+        self.assertRegex(self.log("a"), r"it is etcd 3\.\S+ without the JSON form of its API v3: start it with --enable-grpc-gateway=true")
 
     def test_an_etcd_that_wants_passwords_is_named_so(self):
         self.server.ask_for_passwords()
         self.etcd_node("a")
         self.end("a", status=125)
-        self.assertIn("it requires a user and a password, which ddprun cannot give", self.log("a"))
+        self.assertIn("it requires a user and a password, which ddprun cannot send", self.log("a"))
 
     def test_both_names_of_the_backend_are_one(self):
         for name, backend in zip("abc", ("etcd-v2", "etcd", "etcd-v2")):

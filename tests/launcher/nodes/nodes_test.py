@@ -128,7 +128,7 @@ class Nodes(LauncherTest):
             for node in nodes:
                 status, _, err = node.finish()
                 self.assertEqual(status, 0, err)
-                self.assertEqual(f"has the mode {mode:04o}, so other users may know the secret" in err, is_exposed, err)
+                self.assertEqual(f"has the mode {mode:04o}, so other users may be able to read the secret" in err, is_exposed, err)
 
     def test_when_node_0_is_killed_the_others_stop(self):
         nodes = [self.node(rank, 2, 1, *shell(": > ready.$RANK; exec sleep 1000")) for rank in range(2)]

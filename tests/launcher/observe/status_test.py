@@ -121,7 +121,7 @@ class Status(LauncherTest):
         folder = os.path.join(self.runtime, "ddprun")
         os.mkdir(folder, 0o700)
         os.chown(folder, 4711, 4711)
-        self.refuses_folder(f"{folder} belongs to another user, with user ID 4711: have it removed")
+        self.refuses_folder(f"{folder} belongs to another user, whose user ID is 4711: have it removed")
         self.assertEqual(self.sockets(), [])
 
     def test_a_job_is_found_however_long_its_socket_takes_to_listen(self):

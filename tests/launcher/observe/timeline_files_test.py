@@ -147,7 +147,7 @@ class TimelineFiles(Recordings):
         done = subprocess.run(["bash", "-c", 'ulimit -f 1000; exec "$@"', "-", DDPRUN, "-n", "2", "--timeline", self.file, PROGRAM, self.folder,
                                "steps", "20"], env=dict(os.environ, **self.variables), capture_output=True, text=True, timeout=180)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("nothing of ranks 0 and 1 is recorded: there is not enough shared memory", done.stderr)
+        self.assertIn("nothing is recorded for ranks 0 and 1: there is not enough shared memory", done.stderr)
         self.assertNotIn("is empty", done.stderr)
 
     def test_two_jobs_of_one_name_are_told_apart_by_their_processes(self):

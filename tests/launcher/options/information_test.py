@@ -164,7 +164,7 @@ class CmakePrefixPath(LauncherTest):
         self.make_package()
         status, out, err = self.ask()
         self.assertEqual((status, out), (0, self.prefix + "\n"))
-        self.assertRegex(err, r"^ddprun: there is no PyTorch below .*; add what .*torch.utils.cmake_prefix_path.* prints\n$")
+        self.assertRegex(err, r"^ddprun: there is no PyTorch below .*; add to CMAKE_PREFIX_PATH what .*torch.utils.cmake_prefix_path.* prints\n$")
 
     def test_a_launcher_without_its_package_says_so(self):
         self.make("lib/python3.11/site-packages/torch/share/cmake")

@@ -44,9 +44,9 @@ class BatchPipeline {
       const size_t started = threads_.size();
       end_threads();
       throw std::system_error(error.code(), "Loader: " + std::to_string(workers) +
-                                                " workers asked for, but the system let only " +
+                                                " workers were requested, but the system allowed only " +
                                                 std::to_string(started) +
-                                                " threads start: ask for fewer, or raise the limit (ulimit -u, -v)");
+                                                " threads: request fewer workers, or raise the limit (ulimit -u, -v)");
     }
   }
 

@@ -126,8 +126,8 @@ class DistributedOptimizer;
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// Overwrites the tensors, or a module's parameters and buffers, with those of rank `root`. Every rank must call it
-/// with the same names, shapes and dtypes. They are compared first. On a difference, the affected ranks throw
-/// std::runtime_error, which names the first difference.
+/// with the same names, shapes and dtypes. They are compared first. If they differ, every rank throws
+/// std::runtime_error, which describes the first difference.
 void broadcast_parameters(const NamedTensors& parameters, int root, const GroupHandle& group);
 /// The same for a module's parameters and buffers.
 void broadcast_parameters(const torch::nn::Module& module, int root, const GroupHandle& group);

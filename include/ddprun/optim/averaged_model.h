@@ -20,9 +20,9 @@
 
 namespace ddp::optim {
 
-/// Returns the new average of one tensor. The arguments are the average so far, the model's tensor (both have the same
-/// shape and device), and the number of models in the average. The function must not change its arguments. It is called
-/// with gradients disabled.
+/// A function that returns the new average of one tensor. The arguments are the average so far, the model's tensor
+/// (both have the same shape and device), and the number of models in the average. The function must not change its
+/// arguments. It is called with gradients disabled.
 using AverageFunction =
     std::function<at::Tensor(const at::Tensor& averaged, const at::Tensor& current, int64_t n_averaged)>;
 

@@ -35,8 +35,8 @@ Number operator-(const Number& a, double b);
 /// Computed as -(b - a), which has the same bits as a - b.
 Number operator-(double a, const Number& b);
 Number operator*(const Number& a, const Number& b);
-/// A number divided by a tensor is the product with the reciprocal, as in Python. The same holds for anything but a
-/// list divided by a list.
+/// A number divided by a tensor is computed as a product with the reciprocal, as in Python. So is a number or a shared
+/// tensor divided by a list.
 Number operator/(const Number& a, const Number& b);
 Number pow(double base, const Number& exponent);
 Number pow(const Number& base, double exponent);

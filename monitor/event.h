@@ -21,8 +21,8 @@ struct Histogram {
   double sum = 0;
   double sum_squares = 0;
   std::vector<double> limits{};  ///< the right limit of each bucket, ascending
-  std::vector<double>
-      counts{};  ///< as many as limits; the first and the last non-empty bucket are kept, and one before
+  /// One count for each limit. The buckets from the first to the last nonempty one are kept, and one before them.
+  std::vector<double> counts{};
 };
 
 /// The buckets grow by 10 % from 1e-12 to 1e20 on both sides of 0, which is the default of torch.utils.tensorboard. NaN
